@@ -2,9 +2,9 @@
 # make test    everything the tests need, then all tests
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
-# make gpu-check   all that a machine with a GPU needs to check and measure kernels and models: docs/gpu-results.md
+# make gpu-check   the files with which a machine with a GPU checks and measures kernels and models: docs/gpu-results.md
 # make gpu-call    the same with a model of each architecture, in one file to take there
-# Fresh Debian 12 with Rust 1.95: both work as they are; what is missing is installed (apt-get, as root or through sudo).
+# On a fresh Debian 12 with Rust 1.95 both work at once; missing packages are installed (apt-get, as root or through sudo).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ MODEL := examples/tiny-llama/model
 DEMO := $(BUILD)/demo
 PROMPT := def read_file(path):
 
-# NVIDIA's assembler and disassembler for what the compiler writes; no GPU is needed to run them.
+# NVIDIA's assembler and disassembler for the compiler's output; no GPU is needed to run them.
 NVCC_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
 NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
@@ -103,7 +103,7 @@ lint: llvm
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/models/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
-	cargo clippy --workspace --lib --bins --locked -- -D warnings # And what is built without LLVM.
+	cargo clippy --workspace --lib --bins --locked -- -D warnings # And code built without LLVM.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked $(GPU_FEATURES)
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)

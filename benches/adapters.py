@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Prints what adapters that are loaded at run time cost: decoding four sequences without slots, with slots and no
-adapter, with one adapter for all, and with four different ones.
+"""Prints the cost of adapters that are loaded at run time: decoding four sequences without slots,
+with slots and no adapter, with one adapter for all, and with four different ones.
 
     python make_checkpoint.py 1.2b /tmp/1.2b
     python adapters.py /tmp/1.2b --llmcc ../target/release/llmcc [--rank 16] [--format --w4] [--threads 2]
 
-Adapters are random, of all matrices of the layers. Needs NumPy, safetensors and the `llmcc` package.
-Of each case the median of rounds is taken, in turns, so that a machine that slows down slows all of them.
+Adapters are random, of all matrices of the layers. Needs NumPy, safetensors and the `llmcc`
+package. Each case takes the median of rounds, in turns, so that a machine that slows down slows
+all of them.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-//! Attention against what the machine can do:
-//! `cargo run --release -p llmcc-benches --bin attention [-- threads [part of a case's name]]`.
+//! Attention against the limits of the machine: `cargo run --release -p llmcc-benches --bin
+//! attention [-- threads [part of a case's name]]`.
 //!
 //! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here;
 //! prompts multiply, so theirs is the measured f32 peak. Both are shown for each case. Layers are
 //! so many that no cache holds them; every thread has KV heads of its own, as in a model. Cases
-//! `cached` have one layer that the second-level cache holds: what instructions alone take.
+//! `cached` have one layer that the second-level cache holds: the time of the instructions alone.
 
 use std::sync::Barrier;
 use std::time::Instant;

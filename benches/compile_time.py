@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints what compiling a checkpoint takes beside copying its file twice: seconds, and memory beyond pages of files.
+"""Prints the cost of compiling a checkpoint beside copying its file twice: seconds, and memory
+beyond pages of files.
 
     python peers/gguf_models.py --write qwen3-moe Q4_K /tmp/moe.gguf
     python compile_time.py /tmp/moe.gguf --llmcc ../target/release/llmcc [--rounds 3]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Prints what decoding a GPTQ checkpoint with columns in the order of activations (`desc_act`) costs beside the same shape as `--w4 --group 128`: all columns
-permuted, and 30 % of them.
+"""Prints the cost of decoding a GPTQ checkpoint with columns in the order of activations
+(`desc_act`) beside the same shape as `--w4 --group 128`: all columns permuted, and 30 % of
+them.
 
     python make_checkpoint.py 1.2b /tmp/1.2b
     python gptq_order.py /tmp/1.2b --llmcc ../target/release/llmcc [--threads 2]
 
-Codes are random: of 4 bits, symmetric, groups of 128. What is no matrix of a layer is the checkpoint's. In turns; ratios of the medians. Needs NumPy, safetensors
-and the `llmcc` package.
+Codes are random: of 4 bits, symmetric, groups of 128. Other tensors are the checkpoint's. In
+turns; ratios of the medians. Needs NumPy, safetensors and the `llmcc` package.
 """
 
 import argparse
@@ -28,7 +29,7 @@ QUANTIZATION = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_ac
 
 
 def order_of(columns, share, rng):
-    """The group of each column, of which `share` have changed places."""
+    """The group of each column, after a `share` of them have changed places."""
     place = np.arange(columns)
     moved = rng.choice(columns, int(columns * share), replace=False)
     place[moved] = rng.permutation(moved)

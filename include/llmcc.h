@@ -10,20 +10,20 @@
  *     llmcc_close(model);
  *
  * Conventions
- *  - Functions return LLMCC_OK (0) or another llmcc_status; llmcc_last_error() then says what is wrong and what to do about it.
- *    A failed call changes nothing: neither the model nor what its pointers refer to, but for `*needed` when a buffer is too small.
+ *  - Functions return LLMCC_OK (0) or another llmcc_status; llmcc_last_error() then gives the reason and the remedy.
+ *    A failed call changes nothing: neither the model nor the memory its pointers refer to, except `*needed` when a buffer is too small.
  *    (Exceptions: callbacks that have been made, and after a fault of the machine itself the contents of `logits`.)
- *  - Structures start with `size`: set it to sizeof the structure, and every field you do not need to zero, which means the default
- *    (but for llmcc_sampling, which LLMCC_SAMPLING_INIT initialises).
+ *  - Structures start with `size`: set it to sizeof the structure, and every field you do not use to zero, which means the default
+ *    (except for llmcc_sampling, which LLMCC_SAMPLING_INIT initialises).
  *    Later versions may append fields; programs compiled with an older header keep working.
- *  - Results of unknown length: pass a buffer and its capacity in elements. `*needed` (may be NULL) receives the length; with a NULL buffer only
- *    that happens. A buffer too small gives LLMCC_E_BUFFER. Text results are UTF-8 and get a final NUL, which the length does not count but the capacity must.
- *  - Where the system refuses memory, a call fails with LLMCC_E_SYSTEM: each puts by what it needs before it begins. (Memory that the system promises and
- *    does not have, so that it ends processes, is its own matter.)
+ *  - Results of unknown length: pass a buffer and its capacity in elements. `*needed` (may be NULL) receives the length; a NULL buffer asks
+ *    for the length only. A buffer too small gives LLMCC_E_BUFFER. Text results are UTF-8 and get a final NUL, which the length does not count but the capacity must.
+ *  - Where the system refuses memory, a call fails with LLMCC_E_SYSTEM: each call reserves its memory before it begins. (This does not cover memory that
+ *    the system promises and does not have, and then ends processes.)
  *  - Functions may be called from any thread; calls on one model wait for each other.
  *  - Handles are numbers that are looked up, not addresses. One that was closed or freed gives LLMCC_E_INVALID; closing or freeing it again, or NULL, does nothing.
- *  - The child of a fork has no models: handles of the parent give LLMCC_E_INVALID there (closing them does nothing). Open the model in the child. If another thread was inside this
- *    library when the process was forked, do so after exec only.
+ *  - The child of a fork has no models: handles of the parent give LLMCC_E_INVALID there (closing them does nothing). Open the model in the child; if another thread was inside this
+ *    library when the process forked, only after exec.
  *  - dlclose leaves nothing in the process: no mapping, memory, thread, descriptor or key. Close all models, free all generations, and wait for calls of other threads before it.
  *    A file that was replaced under its old name (write another file and rename it, as `llmcc compile` does) is loaded anew after dlclose; while the old one is loaded, dlopen gives
  *    that one for the same path, and llmcc_open says so: open the new one by another spelling of its path.
@@ -65,20 +65,20 @@ typedef struct llmcc_gen llmcc_gen;     /* a generation under way */
 uint32_t llmcc_abi_version(void);
 const char *llmcc_version(void);
 
-/* What went wrong in this thread's last failed call, up to 2047 bytes. Valid until the thread's next failure, or dlclose. Never NULL. */
+/* The message of this thread's last failed call, up to 2047 bytes. Valid until the thread's next failure, or dlclose. Never NULL. */
 const char *llmcc_last_error(void);
 
 /* ---- model ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct llmcc_options {
     size_t size;
-    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads.
-                                  On a GPU so many, at most 8, copy what the host has to memory that the GPU reads, and back; 0: one per processor, at most 8. */
+    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, llmcc_model_info.threads has the number.
+                                  On a GPU this many threads, at most 8, copy between the host's memory and memory the GPU reads; 0: one per processor, at most 8. */
     uint32_t flags;            /* LLMCC_OPEN_* */
-    uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
-                                  of the memory (the machine's, or what control groups, RLIMIT_AS and RLIMIT_DATA leave of it) with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
-                                  There, layers with a shorter sliding window than others have pages for the windows of max_tokens / 4096
-                                  sequences, at least 8. */
+    uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or as many as fit in
+                                  half of the memory (the machine's, within the limits of control groups, RLIMIT_AS and RLIMIT_DATA). Memory is used as the
+                                  cache fills, except on a GPU: there it is allocated at once, and 0 means as many tokens as fit. Layers with a shorter
+                                  sliding window than others have pages for the windows of max_tokens / 4096 sequences, at least 8. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
                                   activations. */
 } llmcc_options;
@@ -87,7 +87,7 @@ enum {
     LLMCC_OPEN_PROFILE = 1, /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */
     LLMCC_OPEN_PIN = 2,     /* each thread stays on a processor of its own, among those of the caller's affinity mask, one of each physical core first; the calling thread
                                only while it computes. For machines with nothing else to do; under other load the system places threads better. */
-    LLMCC_OPEN_PORTABLE = 4 /* logits have the same bits on every processor. Without it they have so but for products of bf16 rows, which processors with AMX sum in
+    LLMCC_OPEN_PORTABLE = 4 /* logits have the same bits on every processor. Without it only products of bf16 rows differ: processors with AMX sum them in
                                another order, several times as fast. */
 };
 
@@ -102,8 +102,8 @@ llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
 void llmcc_close(llmcc_model *model);
 
 /* Ends the calls that other threads have under way on this model, within a kernel or so (some milliseconds; in text work, some 20): they fail with
- * LLMCC_E_INTERRUPTED and leave everything as a failed call does. Calls that begin later go on. For a thread that hears of signals, say; not for handlers of
- * signals themselves. What works with text may go on for nobody until it is done, and llmcc_close waits for that. On a GPU a step ends after its chunk. */
+ * LLMCC_E_INTERRUPTED and leave everything as a failed call does. Calls that begin later go on. For a thread that waits for signals, say; not for signal
+ * handlers themselves. Work on text may continue in the background until it is done, and llmcc_close waits for it. On a GPU a step ends after its chunk. */
 llmcc_status llmcc_interrupt(const llmcc_model *model);
 
 typedef struct llmcc_model_info {
@@ -122,7 +122,7 @@ typedef struct llmcc_model_info {
     uint32_t isa;                /* 1: x86-64, 3: x86-64-v3, 4: x86-64-v4, 64: aarch64 */
     int32_t bos_token;           /* -1: none known */
     uint32_t flags;              /* LLMCC_HAS_*, LLMCC_IS_* */
-    uint64_t columns;            /* floats in a row of the output: of logits the vocabulary, of embeddings their size, of scores the classes */
+    uint64_t columns;            /* floats in a row of the output: the vocabulary (logits), the size of an embedding, or the number of classes (scores) */
     uint32_t output;             /* LLMCC_OUTPUT_* */
     uint32_t reserved;
 } llmcc_model_info;
@@ -132,21 +132,21 @@ enum {
     LLMCC_HAS_CHAT_TEMPLATE = 2,
     LLMCC_IS_NORMALIZED = 4, /* llmcc_embed gives rows of length 1, unless it is told otherwise */
     LLMCC_IS_WHOLE = 8,      /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
-    LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): those of the second of two texts are of another than those of the first */
+    LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): one type in the first of two texts, another in the second */
     LLMCC_NEEDS_HIDDEN = 32, /* a draft head (llmcc compile --draft-head): tokens come with hidden states of the model that it drafts for */
-    LLMCC_HAS_HIDDEN = 64    /* a draft head, or a model compiled with --hidden-states: steps leave the hidden states of their tokens, those after the last norm, which draft heads take */
+    LLMCC_HAS_HIDDEN = 64    /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
 };
 
-/* What a model computes. Those that write text refuse llmcc_embed, the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
+/* Kinds of models. A model with logits refuses llmcc_embed; the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
 enum {
     LLMCC_OUTPUT_LOGITS = 0,    /* logits of the next token: it writes text */
-    LLMCC_OUTPUT_EMBEDDING = 1, /* a point for a text, near those of texts that mean alike */
+    LLMCC_OUTPUT_EMBEDDING = 1, /* a vector for a text, near the vectors of texts of similar meaning */
     LLMCC_OUTPUT_SCORES = 2     /* a number for each class of a text, or of a pair of texts, before any softmax or sigmoid */
 };
 
 llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
 
-/* The JSON manifest: source, options, formats, hashes. Valid while the model is open. NULL for what is no open model. */
+/* The JSON manifest: source, options, formats, hashes. Valid while the model is open. NULL if `model` is no open model. */
 const char *llmcc_manifest(const llmcc_model *model);
 
 /* Memory in use and, when profiling, the time of every kernel, as JSON:
@@ -157,26 +157,26 @@ llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, s
 
 /* ---- sequences and steps ---------------------------------------------------------------------------------------------- */
 
-/* Sequences are numbers >= 0, each with its tokens and their cached keys and values. They count up: the number of a freed one does not come back before a thousand million others,
+/* Sequences are numbers >= 0, each with its tokens and their cached keys and values. They count up: the number of a freed sequence is not used again before a thousand million others,
  * so its use is an error. */
 llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
 llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
 /* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0.
- * With recurrent layers: invalid unless `len` is the present length or 0, or their state is kept there, as it is at the ends of the last two prompts, or pieces of one, of more
- * than one token, until others need the room. */
+ * With recurrent layers: invalid unless `len` is the present length or 0, or a snapshot of their state exists there. Snapshots are kept at the ends of the last two prompts (or
+ * parts of a prompt) of more than one token, until other sequences need the room. */
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);
 
-/* Adapters that are loaded while the model runs: of an artifact that was compiled with `--lora-slots`, else LLMCC_E_UNSUPPORTED.
+/* Adapters that are loaded while the model runs. The artifact must have been compiled with `--lora-slots`, else LLMCC_E_UNSUPPORTED.
  *
- * `path` (UTF-8, `len` bytes): a folder that PEFT saved (adapter_config.json, adapter_model.safetensors), or its file of tensors. LoRA and rsLoRA, of a rank up to that of
- * the artifact, which change no other modules than it has room for; what is refused is named in llmcc_last_error(). Factors are rounded to bf16. `*adapter` is the number
- * that stands for it until it is unloaded: 1 or more. Loading waits for steps that are under way, and changes no results of other sequences. */
+ * `path` (UTF-8, `len` bytes): a folder that PEFT saved (adapter_config.json, adapter_model.safetensors), or its file of tensors. LoRA and rsLoRA of a rank up to the artifact's,
+ * on modules that the artifact has room for; otherwise llmcc_last_error() names the obstacle. Factors are rounded to bf16. `*adapter` is the adapter's number until it is
+ * unloaded: 1 or more. Loading waits for steps under way, and does not change results of other sequences. */
 llmcc_status llmcc_adapter_load(const llmcc_model *model, const char *path, size_t len, int32_t *adapter);
-/* Invalid as long as a sequence has the adapter. The number may be given to another adapter afterwards. */
+/* Unloads an adapter. Invalid as long as a sequence uses it. Its number may be given to another adapter afterwards. */
 llmcc_status llmcc_adapter_unload(const llmcc_model *model, int32_t adapter);
-/* Gives a sequence without tokens an adapter, or with 0 none, as a new one has. Forks have that of their origin. Sequences with different adapters may be in one batch. */
+/* Gives a sequence without tokens an adapter; 0 (the default): none. Forks inherit it. Sequences with different adapters may be in one batch. */
 llmcc_status llmcc_seq_set_adapter(const llmcc_model *model, int32_t seq, int32_t adapter);
 
 llmcc_status llmcc_seq_len(const llmcc_model *model, int32_t seq, size_t *len);
@@ -188,13 +188,13 @@ typedef struct llmcc_batch {
     const int32_t *tokens;    /* [n_tokens] */
     const int32_t *seqs;      /* [n_tokens] the sequence each token is appended to; its position is that sequence's length */
     size_t n_out;
-    const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are wanted, in any order */
-    const float *hidden;      /* [n_tokens, hidden] with LLMCC_NEEDS_HIDDEN, and only then: with each token of index i + 1 the hidden state that the model has of token i */
-    float *hidden_out;        /* [n_tokens, hidden] with LLMCC_HAS_HIDDEN: where the hidden state of each token goes; NULL: nowhere */
+    const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are needed, in any order */
+    const float *hidden;      /* [n_tokens, hidden] with LLMCC_NEEDS_HIDDEN, and only then: with each token of index i + 1 the model's hidden state of token i */
+    float *hidden_out;        /* [n_tokens, hidden] with LLMCC_HAS_HIDDEN: receives the hidden state of each token; may be NULL */
 } llmcc_batch;
 
 /* Appends tokens to any number of sequences at once: prompts, single tokens, or both mixed. Stores f32 logits [n_out, vocab] in `logits`, which
- * has room for `capacity` floats. A sequence's logits do not depend on what else is in the batch. (Of models without logits, the rows [n_out, columns]
+ * has room for `capacity` floats. A sequence's logits do not depend on the rest of the batch. (Models without logits give the rows [n_out, columns]
  * of single tokens that llmcc_embed pools.) With LLMCC_IS_WHOLE all sequences must be new, and all tokens at most max_batch_tokens. */
 llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
 
@@ -205,12 +205,12 @@ typedef struct llmcc_embed_rows {
     const int32_t *tokens; /* one row after the other, with the special tokens that the model expects (LLMCC_ADD_SPECIAL) */
     uint32_t flags;        /* LLMCC_EMBED_*; 0: as the model says */
     uint32_t reserved;     /* zero */
-    const int32_t *types;  /* of each token its type, with LLMCC_HAS_TYPES; NULL: all are 0, as those of a single text */
+    const int32_t *types;  /* type of each token, with LLMCC_HAS_TYPES; NULL: all are 0, as in a single text */
 } llmcc_embed_rows;
 
 enum {
     LLMCC_EMBED_NORMALIZE = 1, /* rows of length 1 */
-    LLMCC_EMBED_RAW = 2        /* rows as they are */
+    LLMCC_EMBED_RAW = 2        /* rows as computed */
 };
 
 /* Embeddings, or scores of classes: stores a row of f32 for each row of tokens, [n_rows, columns], in `out`, which has room for `capacity` floats. A row
@@ -226,34 +226,34 @@ typedef struct llmcc_pair {
     size_t second_len;
 } llmcc_pair;
 
-/* Tokens of a pair as the tokenizer puts its texts together for the model, with special tokens, and the tokens' types (0 without LLMCC_HAS_TYPES): what
- * llmcc_embed takes. `most`: no more tokens than these, the longer text is cut first; 0: whole. `tokens` and `types` (which may be NULL) have `capacity`
+/* Tokens of a pair as the tokenizer puts its texts together for the model, with special tokens, and the tokens' types (0 without LLMCC_HAS_TYPES), as
+ * llmcc_embed takes them. `most`: the most tokens, the longer text is cut first; 0: whole. `tokens` and `types` (which may be NULL) have `capacity`
  * elements each. */
 llmcc_status llmcc_tokenize_pair(const llmcc_model *model, const llmcc_pair *pair, size_t most, int32_t *tokens, int32_t *types, size_t capacity,
                                  size_t *needed);
 
 enum { LLMCC_PAIR_TRUNCATE = 1 /* cut pairs that are too long for the model, the longer text first; without it they are an error */ };
 
-/* Scores of pairs by a model with LLMCC_OUTPUT_SCORES (cross-encoders, rerankers): stores [n, columns] floats in `out`, which has room for `capacity` floats: what
- * the head computes, before any activation. Which one applies is the application's matter: rerankers with one class are often read through a sigmoid, 1 / (1 + exp(-x)),
+/* Scores of pairs by a model with LLMCC_OUTPUT_SCORES (cross-encoders, rerankers): stores [n, columns] floats in `out`, which has room for `capacity` floats: the
+ * output of the head, before any activation. The application chooses the activation: rerankers with one class are often read through a sigmoid, 1 / (1 + exp(-x)),
  * which does not change their order; several classes that exclude each other through a softmax. A pair does not depend on the others. */
 llmcc_status llmcc_score_pairs(const llmcc_model *model, const llmcc_pair *pairs, size_t n, uint32_t flags, float *out, size_t capacity);
 
-/* What is added to the logit of a token; -INFINITY bans it. */
+/* A value added to the logit of a token; -INFINITY bans it. */
 typedef struct llmcc_logit_bias {
     int32_t token;
     float value;
 } llmcc_logit_bias;
 
-/* How to choose a token. Begin with LLMCC_SAMPLING_INIT, which takes the most probable one, and set what you want otherwise:
+/* How to choose a token. Begin with LLMCC_SAMPLING_INIT, which takes the most probable one, and change fields:
  *
  *     llmcc_sampling sampling = LLMCC_SAMPLING_INIT;
  *     sampling.temperature = 0.8f;
  *
  * The steps run in this order (that of Hugging Face Transformers): bias, repetition penalty, temperature, top-k, top-p, min-p.
- * A structure whose fields from temperature to repetition_window are all zero means LLMCC_SAMPLING_INIT. In llmcc_gen_params either means what the model's
- * generation_config.json says, if it says how to choose (see there; top_k = 1 takes the most probable token in any case). In any other structure a zero is a number like others, so
- * that a top_p or repetition_penalty of 0 is LLMCC_E_INVALID. (Before 1.4 they were off; they are still in an llmcc_gen_params of the size of before.)
+ * A structure whose fields from temperature to repetition_window are all zero means LLMCC_SAMPLING_INIT. In llmcc_gen_params either means the settings of the
+ * model's generation_config.json, if it has any (see there; top_k = 1 takes the most probable token in any case). In any other structure a zero is a value like others, so
+ * that a top_p or repetition_penalty of 0 is LLMCC_E_INVALID. (Before 1.4 a 0 meant off; it still does in an llmcc_gen_params of the older size.)
  * Values that are out of range, infinite or NaN are LLMCC_E_INVALID. */
 typedef struct llmcc_sampling {
     float temperature;          /* >= 0; 0: always the most probable token */
@@ -275,13 +275,13 @@ typedef struct llmcc_sampling {
 llmcc_status llmcc_sample(const float *logits, size_t n_logits, const llmcc_sampling *sampling, const int32_t *history, size_t n_history,
                           uint64_t draw, int32_t *token);
 
-/* Log-probabilities by one row of logits: log-softmax, natural logarithm, in f64. They are those of the model's own distribution, before bias, penalty,
- * temperature and filters. `logprobs` [n_tokens] receives those of `tokens`; `top_tokens` and `top_logprobs` [n_top] the most probable tokens, the most
- * probable first, equal ones by id. Either number may be 0. LLMCC_E_NUMERIC: NaN or infinity among the logits, or all -infinity. */
+/* Log-probabilities by one row of logits: log-softmax, natural logarithm, in f64. They belong to the model's own distribution, before bias, penalty,
+ * temperature and filters. `logprobs` [n_tokens] receives the values for `tokens`; `top_tokens` and `top_logprobs` [n_top] the most probable tokens, the most
+ * probable first, equal ones by id. Either count may be 0. LLMCC_E_NUMERIC: NaN or infinity among the logits, or all -infinity. */
 llmcc_status llmcc_logprobs(const float *logits, size_t n_logits, const int32_t *tokens, size_t n_tokens, double *logprobs, size_t n_top,
                             int32_t *top_tokens, double *top_logprobs);
-/* As llmcc_step, with such log-probabilities instead of logits: of `targets[i]` after token `batch.out_rows[i]`, in `logprobs` [n_out], and the most
- * probable tokens there in `top_tokens` and `top_logprobs` [n_out, n_top]. So a text is judged without memory for all its logits. A row may be wanted
+/* As llmcc_step, with such log-probabilities instead of logits: for `targets[i]` after token `batch.out_rows[i]`, in `logprobs` [n_out], and the most
+ * probable tokens there in `top_tokens` and `top_logprobs` [n_out, n_top]. This scores a text without memory for all its logits. A row may occur
  * several times, with other targets. Where a row holds NaN or infinity, the results are NaN, and tokens -1. */
 llmcc_status llmcc_step_logprobs(const llmcc_model *model, const llmcc_batch *batch, const int32_t *targets, double *logprobs, size_t n_top,
                                  int32_t *top_tokens, double *top_logprobs);
@@ -291,10 +291,10 @@ llmcc_status llmcc_step_logprobs(const llmcc_model *model, const llmcc_batch *ba
 enum {
     LLMCC_ADD_SPECIAL = 1,  /* llmcc_tokenize */
     LLMCC_SHOW_SPECIAL = 2, /* llmcc_detokenize */
-    LLMCC_NO_PROMPT = 4     /* llmcc_tokenize, with LLMCC_ADD_SPECIAL: the text begins with the prompt that it is to have (since 1.4) */
+    LLMCC_NO_PROMPT = 4     /* llmcc_tokenize, with LLMCC_ADD_SPECIAL: the text already begins with its prompt (since 1.4) */
 };
 
-/* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly), and before it the default
+/* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds the special tokens around a plain prompt (a beginning-of-sequence token, mostly), and before the text the default
  * prompt of an embedder. Its other prompts are in the manifest: put one before the text, and give LLMCC_NO_PROMPT. Special tokens written out in the text are recognised.
  * LLMCC_E_INVALID: the text has characters that the vocabulary has no tokens for, not even for bytes. */
 llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t len, uint32_t flags, int32_t *out, size_t capacity,
@@ -303,19 +303,19 @@ llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t l
 llmcc_status llmcc_detokenize(const llmcc_model *model, const int32_t *tokens, size_t n, uint32_t flags, char *out, size_t capacity,
                               size_t *needed);
 /* The prompt for a conversation, by the model's chat template. `json` is a list of messages [{"role": "user", "content": "Hi"}, ...] or an
- * object with "messages" and, if wanted, "tools", "documents", "add_generation_prompt" (default true), "template" (a name), "chat_template" (a template
+ * object with "messages" and, optionally, "tools", "documents", "add_generation_prompt" (default true), "template" (a name), "chat_template" (a template
  * instead of the model's), "continue_final_message" (true: the last message stays open, and no new one begins) and any further variables. */
 llmcc_status llmcc_apply_chat_template(const llmcc_model *model, const char *json, size_t len, char *out, size_t capacity, size_t *needed);
-/* A token as the tokenizer's vocabulary writes it (words with the mark of their leading space, "<0x0A>"), and the token written so (-1: none). Tokens that
- * only the model has, whose vocabulary is padded, are empty. */
+/* A token as the tokenizer's vocabulary writes it (words with the mark of their leading space, "<0x0A>"), and the token with a given piece (-1: none). The padding
+ * tokens of a model's vocabulary have empty pieces. */
 llmcc_status llmcc_token_piece(const llmcc_model *model, int32_t token, char *out, size_t capacity, size_t *needed);
 llmcc_status llmcc_piece_token(const llmcc_model *model, const char *piece, size_t len, int32_t *token);
-/* The bytes that a token adds in the middle of a text (" the", "\n"); of a special token its name. Without a final NUL: they may hold NUL, and need not be
+/* The bytes that a token adds in the middle of a text (" the", "\n"); for a special token its name. Without a final NUL: they may hold NUL, and need not be
  * whole characters. */
 llmcc_status llmcc_token_bytes(const llmcc_model *model, int32_t token, uint8_t *out, size_t capacity, size_t *needed);
 enum {
     LLMCC_TOKEN_SPECIAL = 1, /* shown with LLMCC_SHOW_SPECIAL only */
-    LLMCC_TOKEN_BYTE = 2,    /* one byte, for what has no other token */
+    LLMCC_TOKEN_BYTE = 2,    /* one byte, for bytes without another token */
     LLMCC_TOKEN_ENDS = 4,    /* ends a generation */
     LLMCC_TOKEN_UNUSED = 8   /* the tokenizer has no such token */
 };
@@ -327,22 +327,23 @@ llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t cap
 
 /* ---- generation ----------------------------------------------------------------------------------------------------------- */
 
-/* A checkpoint's generation_config.json is part of the artifact ("generation" in the manifest). Where `sampling` asks for nothing (temperature,
- * top_k and min_p are 0, top_p and repetition_penalty 0 or 1), all of these are the model's; where max_tokens is 0, so is the limit. Its other settings (suppress_tokens, begin_suppress_tokens, bad_words_ids, sequence_bias, no_repeat_ngram_size, min_new_tokens,
- * min_length, typical_p, stop_strings) count in any case. The most probable token is that of top_k = 1. LLMCC_GEN_NO_DEFAULTS leaves all of it out: zeros then mean the most probable token. */
+/* A checkpoint's generation_config.json is part of the artifact ("generation" in the manifest). If `sampling` has neutral values only (temperature,
+ * top_k and min_p are 0, top_p and repetition_penalty 0 or 1), the model's values apply; if max_tokens is 0, so does the model's limit. Its other settings (suppress_tokens,
+ * begin_suppress_tokens, bad_words_ids, sequence_bias, no_repeat_ngram_size, min_new_tokens, min_length, typical_p, stop_strings) apply in any case. top_k = 1 takes the most
+ * probable token. LLMCC_GEN_NO_DEFAULTS ignores the file: neutral values then mean the most probable token. */
 typedef struct llmcc_gen_params {
     size_t size;
-    uint64_t max_tokens;         /* 0: as the model says, else until another reason ends it */
+    uint64_t max_tokens;         /* 0: the model's limit, else until another reason ends it */
     llmcc_sampling sampling;
     const char *const *stop;     /* [n_stop] NUL-terminated texts that end the generation and are not shown */
     size_t n_stop;
     const int32_t *stop_tokens;  /* [n_stop_tokens] tokens that end it, besides the model's own */
     size_t n_stop_tokens;
     uint32_t flags;              /* LLMCC_GEN_* */
-    uint32_t top_logprobs;       /* with LLMCC_GEN_LOGPROBS: also those of so many of the most probable tokens */
-    int32_t adapter;             /* of the sequence that is made for the generation, 0: none; a sequence that is given has its own */
+    uint32_t top_logprobs;       /* with LLMCC_GEN_LOGPROBS: also for this many of the most probable tokens */
+    int32_t adapter;             /* adapter of the sequence made for the generation, 0: none; a given sequence has its own */
     uint32_t reserved;           /* 0 */
-    uint64_t reserved_1_4;       /* 0. Tells programs for 1.4 and later from those before, whose `sampling` had another meaning of zeros. */
+    uint64_t reserved_1_4;       /* 0. Its presence in `size` tells programs for 1.4 and later from older ones, where zeros in `sampling` had another meaning. */
 } llmcc_gen_params;
 
 #define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0}
@@ -352,8 +353,8 @@ enum {
     LLMCC_GEN_NO_TEXT = 2,      /* llmcc_gen_new: tokens only */
     LLMCC_GEN_SHOW_SPECIAL = 4, /* show special tokens in the text */
     LLMCC_GEN_RAW_PROMPT = 8,   /* llmcc_generate: the prompt is complete (made by a chat template, say), add no special tokens */
-    LLMCC_GEN_LOGPROBS = 16,    /* llmcc_gen_new: pieces tell log-probabilities */
-    LLMCC_GEN_NO_DEFAULTS = 32  /* nothing of the model's generation_config.json counts (since 1.4) */
+    LLMCC_GEN_LOGPROBS = 16,    /* llmcc_gen_new: pieces have log-probabilities */
+    LLMCC_GEN_NO_DEFAULTS = 32  /* ignore the model's generation_config.json (since 1.4) */
 };
 
 typedef int32_t llmcc_finish;
@@ -388,22 +389,22 @@ typedef struct llmcc_gen_stats_t {
     uint32_t reserved;
 } llmcc_gen_stats_t;
 
-/* Starts a generation after `prompt`, the whole sequence from its first token. With `seq` >= 0 it happens in that sequence: the tokens it already
- * holds of the prompt are not computed again, others are forgotten. So a conversation passes its growing prompt each turn, and pays only for what is new.
- * With LLMCC_NEW_SEQ the generation has a sequence of its own. `params` may be NULL: as the model says (see llmcc_gen_params), else greedy, until an end-of-sequence token. */
+/* Starts a generation after `prompt`, the whole sequence from its first token. With `seq` >= 0 it uses that sequence: tokens of the prompt that
+ * the sequence holds are not computed again, others are forgotten. So a conversation passes its growing prompt each turn, and pays only for the new tokens.
+ * With LLMCC_NEW_SEQ the generation has a sequence of its own. `params` may be NULL: the model's defaults (see llmcc_gen_params), else greedy, until an end-of-sequence token. */
 #define LLMCC_NEW_SEQ (-1)
 llmcc_status llmcc_gen_new(const llmcc_model *model, int32_t seq, const int32_t *prompt, size_t n, const llmcc_gen_params *params,
                            llmcc_gen **out);
 /* One more token. The first call evaluates the prompt. After a failure (a full cache, say) it may be called again. */
 llmcc_status llmcc_gen_next(llmcc_gen *gen, llmcc_piece *piece);
-/* The next token by the logits [n_logits] after the last one, which the caller has from a step in a sequence of his own; else as llmcc_gen_next, without a step. Several of these may follow one
- * step, of which the later tokens were guessed (draft heads): those are right as long as they are what this function chooses. A later llmcc_gen_next evaluates, in the generation's own
- * sequence, all tokens that it has not seen. */
+/* As llmcc_gen_next, without a step: chooses the next token from the logits [n_logits] after the last one, which the caller has computed in another sequence. It may be called several
+ * times after one step whose later tokens were guessed (draft heads): a guess is correct if this function chooses it. A later llmcc_gen_next evaluates, in the generation's own
+ * sequence, all tokens that the sequence lacks. */
 llmcc_status llmcc_gen_take(llmcc_gen *gen, const float *logits, size_t n_logits, llmcc_piece *piece);
-/* One more token for each of several generations of one model, in one step: continuous batching. From call to call, ended generations may be left out and
- * new ones added. `gens` [n] are in the order of their rank, `pieces` [n] all have the same size. A generation that has no token yet gives token -1 and
- * finish 0: its prompt takes several steps (of max_batch_tokens), or waits for room in the cache. Where the cache is full, the last generations with
- * sequences of their own give theirs back and evaluate their tokens again later; LLMCC_E_CACHE_FULL comes only when not even one has room. Tokens are the
+/* One more token for each of several generations of one model, in one step: continuous batching. Between calls, ended generations may be left out and
+ * new ones added. `gens` [n] are in order of priority, `pieces` [n] all have the same size. A generation that has no token yet gives token -1 and
+ * finish 0: its prompt takes several steps (of max_batch_tokens), or waits for room in the cache. When the cache is full, the last generations with
+ * sequences of their own release them and evaluate their tokens again later; LLMCC_E_CACHE_FULL means that not even one has room. Tokens are the
  * same, bit for bit, as from llmcc_gen_next. Free ended generations: they keep their cache until then. */
 llmcc_status llmcc_gen_next_batch(llmcc_gen *const *gens, size_t n, llmcc_piece *pieces);
 llmcc_status llmcc_gen_stats(const llmcc_gen *gen, llmcc_gen_stats_t *stats);

@@ -1,4 +1,4 @@
-//! The microkernels at the shapes of a model, as a share of what this machine can do.
+//! The microkernels at the shapes of a model, as a share of the machine's limits.
 //!
 //!     cargo run --release -p llmcc-benches --bin kernels
 //!
@@ -48,10 +48,10 @@ struct Args {
     /// unless less is asked for.
     #[arg(long, default_value_t = 256)]
     pool: usize,
-    /// int8 rows have codes of −128, as those of fixed scales may, and others have not.
+    /// int8 rows have codes of −128, as rows of fixed scales may, and others have not.
     #[arg(long)]
     least: bool,
-    /// Rounds, of which the median is printed.
+    /// Rounds; their median is printed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }

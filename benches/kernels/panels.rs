@@ -17,7 +17,7 @@ pub struct Format {
     uk: Uk,
     weights: Encoding,
     group: usize,
-    /// What it multiplies with.
+    /// Kind of the rows.
     pub rows: Rows,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Case<'a> {
 
     /// Seconds of one product, on average over all matrices.
     pub fn run(&self, team: Team) -> f64 {
-        // With a small pool, often enough that what was evicted meanwhile does not count.
+        // With a small pool, often enough that lines evicted meanwhile do not count.
         let passes = if self.rows < 64 { (64 << 20) / (self.matrix * self.matrices) + 1 } else { 1 };
         let seconds = team.time(&|thread| {
             for matrix in (0..passes).flat_map(|_| 0..self.matrices) {

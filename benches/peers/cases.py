@@ -1,4 +1,4 @@
-"""What is measured: the cases, and which engines and formats meet in each."""
+"""The measurements: the cases, and which engines and formats meet in each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ COMPUTED = 4096
 
 @dataclass(frozen=True)
 class Case:
-    """One row block of the table. `kind`: `decode` (a turn is `steps` tokens of every sequence), `prefill` (a turn is one prompt) or `load` (a turn is a new
-    process that opens the model and gives one token). With `depth` the prompt is computed once and the turns go on from there; else each turn has a fresh one. Prompts beyond
-    `COMPUTED` tokens need not be computed: what counts is how many the cache holds."""
+    """One row block of the table. `kind`: `decode` (a turn is `steps` tokens of every sequence),
+    `prefill` (a turn is one prompt) or `load` (a turn is a new process that opens the model and
+    gives one token). With `depth` the prompt is computed once and the turns go on from there;
+    else each turn has a fresh one. Prompts beyond `COMPUTED` tokens need not be computed: only
+    the number of cached tokens counts."""
 
     name: str
     kind: str

@@ -3,10 +3,14 @@
 
     python3 benches/peers/encoders.py
 
-Random weights; embeddings are the means of the last hidden rows. Ours: `--w8 --group 128`, whose activations are 8 bits with a scale for each token and group. ONNX Runtime: its own
-dynamic quantization, a scale for each row of weights. OpenVINO: NNCF's post-training quantization of weights and activations, calibrated with random texts; what is not 8 bits (attention, norms, GELU) it computes in bf16 where the processor has
-instructions for that, ours and the line `OpenVINO f32` in f32. Each engine has the best of
-several batch sizes; rounds alternate between the engines, each in a process of its own. Environments and folders are those of benches/peers (--work).
+Random weights; embeddings are the means of the last hidden rows. Ours: `--w8 --group 128`,
+whose activations are 8 bits with a scale for each token and group. ONNX Runtime: its own
+dynamic quantization, a scale for each row of weights. OpenVINO: NNCF's post-training
+quantization of weights and activations, calibrated with random texts; the rest (attention,
+norms, GELU) it computes in bf16 where the processor has instructions for that, ours and the
+line `OpenVINO f32` in f32. Each engine has the best of several batch sizes; rounds alternate
+between the engines, each in a process of its own. Environments and folders are shared with
+benches/peers (--work).
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ VOCAB = 30522
 
 
 def write(folder: Path) -> None:
-    """The checkpoint, and what the peers' tools make of it."""
+    """The checkpoint, and its conversions by the peers' tools."""
     import numpy as np
     import nncf
     import openvino as ov
@@ -55,7 +59,8 @@ def write(folder: Path) -> None:
             self.model = model
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            # The mask as it is added to scores: what Transformers makes of one per token cannot be traced.
+            # The mask as it is added to scores: Transformers' conversion of a mask per token cannot
+            # be traced.
             kept = attention_mask.to(torch.float32)
             added = (1.0 - kept)[:, None, None, :] * torch.finfo(torch.float32).min
             rows = self.model(input_ids=input_ids, attention_mask=added).last_hidden_state

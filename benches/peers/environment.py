@@ -1,4 +1,5 @@
-"""The scratch environments: one to run the engines, one with what their converters need (so that neither disturbs the other)."""
+"""The scratch environments: one to run the engines, one with the requirements of their converters
+(so that neither disturbs the other)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ CONVERT = [
     "onnxruntime==1.31.1",
     "onnxruntime-genai==0.18.0",
 ]
-# PyTorch for CPUs only is a tenth of what PyPI has. Where this index cannot be reached, PyPI's is taken.
+# PyTorch for CPUs only is a tenth of the size on PyPI. Where this index cannot be reached, PyPI's
+# is taken.
 CONVERT_TORCH = ["--index-url", "https://download.pytorch.org/whl/cpu", "--retries", "0", *CONVERT[:2]]
 
 

@@ -5,9 +5,12 @@
     python3 benches/peers/gguf_models.py llama:Q4_0 llama:Q4_K llama:Q6_K   # one shape in several types
     python3 benches/peers/gguf_models.py --list
 
-Each file has random blocks in the shape of a model people use, with as many layers as fit (the speed of a layer does not depend on how many there are); all
-matrices are of the named type, those of routers and norms F32. llama.cpp opens the file, `llmcc compile` keeps its codes. The engines take turns as in `benches/peers`,
-whose environment and folder (--work) this uses. After each case comes what our step reads, and which share that is of the memory's bandwidth, as `llmcc bench` prints it.
+Each file has random blocks in the shape of a model people use, with as many layers as fit (the
+speed of a layer does not depend on how many there are); all matrices are of the named type,
+except routers and norms, which are F32. llama.cpp opens the file, `llmcc compile` keeps its
+codes. The engines take turns as in `benches/peers`, whose environment and folder (--work) this
+uses. After each case come the bytes our step reads, and their share of the memory's bandwidth,
+as `llmcc bench` prints it.
 """
 
 from __future__ import annotations
@@ -203,7 +206,8 @@ SHAPES = {
                                "ssm.state_size": 128, "ssm.time_step_rank": 64, "ssm.group_count": 1, "attention.layer_norm_rms_epsilon": 1e-5}, mamba2, 50288),
 }
 
-# Bytes of a block and what of it is scales: places of f16 numbers, and about how large they are for weights of 1/50.
+# Bytes of a block, and its scales: places of f16 numbers, and about how large they are for weights
+# of 1/50.
 BLOCKS = {
     "Q4_0": (18, {0: 4e-3}), "Q4_1": (20, {0: 4e-3, 2: -3e-2}), "Q5_0": (22, {0: 2e-3}), "Q5_1": (24, {0: 2e-3, 2: -3e-2}), "Q8_0": (34, {0: 3e-4}),
     "Q2_K": (84, {80: 1e-3, 82: 1.5e-3}), "Q3_K": (110, {108: 4e-4}), "Q4_K": (144, {0: 1e-4, 2: 8e-4}), "Q5_K": (176, {0: 5e-5, 2: 8e-4}), "Q6_K": (210, {208: 2e-5}),
@@ -267,7 +271,7 @@ def write(shape: Shape, kind: str, out: Path) -> None:
 
 
 def prepare(work: Path, compiler: Path, name: str, kind: str) -> tuple[Path, Path]:
-    """The file and what we make of it, where they are not there yet."""
+    """The file and our artifact, where they are not there yet."""
     folder = work / "gguf"
     folder.mkdir(parents=True, exist_ok=True)
     file, ours = folder / f"{name}-{kind}.gguf", folder / f"{name}-{kind}.so"

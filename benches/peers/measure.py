@@ -26,7 +26,7 @@ class Failed(Exception):
 
 @dataclass
 class Plan:
-    """What the children need: Python, log folder, and where the converted models are."""
+    """The settings of the children: Python, log folder, and where the converted models are."""
 
     python: Path
     logs: Path
@@ -190,7 +190,8 @@ def run_case(plan: Plan, case: Case, entrants: list[Entrant]) -> list[Measured]:
 
 
 def agreement(plan: Plan, case: Case, entrants: list[Entrant]) -> dict[str, Optional[float]]:
-    """Cosine between the logits of each entrant and those of our least rounded one, after the same prompt: whether all run the same model."""
+    """Cosine between the logits of each entrant and the logits of our least rounded one, after the
+    same prompt: whether all run the same model."""
     rows: dict[Entrant, Optional[array[float]]] = {}
     for entrant in sorted(set(entrants), key=lambda e: (e.engine != OURS, -e.bits, e.format)):
         note(f"logits: {entrant}")

@@ -24,7 +24,7 @@ def rate(case: Case, seconds: float) -> float:
 
 
 def ratios(ours: list[float], theirs: list[float]) -> list[float]:
-    """Of each round: how many times as fast ours is, sorted."""
+    """For each round, ours relative to theirs (times as fast), sorted."""
     return sorted(b / a for a, b in zip(ours, theirs))
 
 

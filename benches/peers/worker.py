@@ -1,4 +1,5 @@
-"""A process that holds one engine and does what it is told, a line of JSON at a time: so that memory, thread pools and libraries of the engines do not mix."""
+"""A process that holds one engine and obeys commands, a line of JSON at a time: so that memory,
+thread pools and libraries of the engines do not mix."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class Worker:
         return self.what
 
     def memory(self) -> dict[str, int]:
-        """Most that was resident, and what was before the engine opened anything (Python and the engine's libraries)."""
+        """Most memory that was resident, and the amount before the engine opened anything (Python
+        and the engine's libraries)."""
         return {"peak": memory("VmHWM"), "before": self.before}
 
 
@@ -79,7 +81,7 @@ def end_with_parent() -> None:
 
 def main() -> None:
     end_with_parent()
-    # What an engine prints goes to the log.
+    # The engine's output goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = None

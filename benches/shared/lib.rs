@@ -1,5 +1,5 @@
-//! What the benchmarks of microkernels share: threads that work side by side, and what the machine
-//! can do at best.
+//! Common parts of the benchmarks of microkernels: threads that work side by side, and the
+//! machine's limits.
 
 pub mod peaks;
 #[path = "../../cli/src/cmd/bench/stream.rs"]

@@ -1,5 +1,5 @@
-//! What the machine can do: bytes from memory, and multiply-adds of the instructions that a kernel
-//! is built on.
+//! The machine's limits: bytes from memory, and multiply-adds of the instructions that a kernel is
+//! built on.
 
 use std::hint::black_box;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What to do where a path is something else than a command takes.
+//! Advice where a path is not the kind of file a command takes.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ pub fn is_checkpoint(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|e| CHECKPOINTS.iter().any(|ending| e == *ending))
 }
 
-/// What to do about a path where nothing is, which is to be compiled (`verb`), say.
+/// Advice about a missing path that a command would read (`verb`: "compile", say).
 pub fn missing(path: &Path, verb: &str) -> String {
     let nothing = "there is no such file or folder";
     match hub_id(path) {
@@ -51,7 +51,7 @@ pub fn is_elf(path: &Path) -> bool {
     path.is_file() && File::open(path).and_then(|mut f| f.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
 }
 
-/// What to say of a path that is no artifact, where more can be said than that.
+/// Advice about a path that is no artifact, where more can be said than that.
 pub fn no_artifact(path: &Path) -> Option<String> {
     let name = path.display();
     if is_checkpoint(path) && path.exists() {

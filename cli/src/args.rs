@@ -1,15 +1,16 @@
 //! The command line as types.
 
 mod bench;
+mod engine;
 mod run;
 mod values;
 
-use crate::loaded::EngineOptions;
 pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub use engine::EngineArgs;
 use llmcc_frontends::Adapter;
+use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::Wish;
 pub use run::{RunArgs, SamplingArgs};
 use std::path::PathBuf;
 pub use values::parse_wish;
@@ -19,7 +20,7 @@ use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank,
 #[derive(Debug, Parser)]
 #[command(name = "llmcc", version, max_term_width = 100)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -33,7 +34,7 @@ impl Args {
     }
 }
 
-/// Shows help, a version or what is wrong with the command line, and ends.
+/// Shows help, a version or the fault of the command line, and ends.
 fn shown(e: &clap::Error) -> ! {
     let code = match e.print() {
         Err(cause) if !e.use_stderr() && cause.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -58,7 +59,7 @@ pub enum Command {
     Compile(Box<CompileArgs>),
     /// Generate text (or token ids) from an artifact
     Run(RunArgs),
-    /// Show what is inside an artifact
+    /// Show the contents of an artifact
     Inspect(InspectArgs),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
@@ -67,15 +68,15 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
-    /// List the architectures of models, and what each was checked against
+    /// List the architectures of models, and the reference each was checked against
     Models(ModelsArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
-    /// Check an artifact: the hashes of all its bytes, and that it computes what it did when
+    /// Check an artifact: the hashes of all its bytes, and that it computes the same as when it was
     /// compiled
     Verify(VerifyArgs),
-    /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what
-    /// it made
+    /// Run an artifact's golden steps and print the results, as JSON: `compile` runs fresh
+    /// artifacts this way
     #[command(hide = true)]
     Golden(GoldenArgs),
     /// Lowers GPU kernels for a compiling llmcc, which is at the other end of its pipes
@@ -101,7 +102,8 @@ pub struct CompileArgs {
     /// The largest rank of these adapters
     #[arg(long, value_name = "R", default_value_t = 16, value_parser = parse_rank, requires = "lora_slots")]
     pub lora_rank: usize,
-    /// What their numbers are kept as [default: f32 in models whose weights are f32, else bf16]
+    /// Number format of the adapters' factors [default: f32 in models whose weights are f32, else
+    /// bf16]
     #[arg(long, value_name = "TYPE", requires = "lora_slots")]
     pub lora_dtype: Option<FactorType>,
     /// Modules that they may change, by the ends of their names [default: all matrices of the layers]
@@ -171,7 +173,7 @@ pub struct CompileArgs {
     /// with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]
     pub emit: Option<Stage>,
-    /// Say for each kernel what was chosen, the runner-up and the difference in cost
+    /// Say for each kernel which version was chosen, the runner-up and the difference in cost
     #[arg(long)]
     pub explain: bool,
     /// Compile although the checkpoint holds tensors that the model does not use; the report lists
@@ -290,39 +292,6 @@ impl Stage {
             Stage::Llvm => Some("ll"),
             Stage::Ptx => Some("ptx"),
             Stage::Sass => Some("sass"),
-        }
-    }
-}
-
-/// How an artifact is opened.
-#[derive(Clone, Debug, Default, ClapArgs)]
-pub struct EngineArgs {
-    /// Threads; 0 = one per core
-    #[arg(long, default_value_t = 0)]
-    pub threads: u32,
-    /// Tokens the cache of keys and values holds [default: the model's longest context, at least
-    /// 16384, or what fits half of the memory]
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cache_tokens: Option<u64>,
-    /// Keep each thread on a processor of its own (which: see taskset)
-    #[arg(long)]
-    pub pin: bool,
-    /// The same bits on every processor, also of bf16 products, which those with AMX otherwise sum
-    /// in another order and faster
-    #[arg(long)]
-    pub portable: bool,
-}
-
-impl EngineArgs {
-    /// The options that they are.
-    pub fn options(&self) -> EngineOptions {
-        let max_tokens = self.cache_tokens.unwrap_or(0);
-        EngineOptions {
-            threads: self.threads,
-            max_tokens,
-            pin: self.pin,
-            portable: self.portable,
-            ..EngineOptions::default()
         }
     }
 }

@@ -26,8 +26,7 @@ impl Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(program), Ptxas::find()) }
     }
 
-    /// LLVM in this process, and no `ptxas`: GPU kernels as PTX only, which is what an emulator
-    /// reads.
+    /// LLVM in this process, and no `ptxas`: GPU kernels as PTX only, for an emulator.
     pub fn ptx() -> Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(None), None) }
     }
@@ -35,7 +34,7 @@ impl Backends {
     fn of(&self, target: &TargetSpec) -> &dyn Backend {
         match target.family() {
             Family::Cpu => &self.cpu,
-            Family::Gpu => &self.gpu,
+            Family::Nvidia => &self.gpu,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How exact the weights of an artifact are: its error, and what a budget for it led to.
+//! How exact the weights of an artifact are: its error, its budget, and the choices made within it.
 
 use crate::lowered::{Lowered, Version};
 use crate::options::CompileOptions;
@@ -9,7 +9,7 @@ use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::{PackReport, TensorReport};
 use serde::{Deserialize, Serialize};
 
-/// An error budget and what was made of it.
+/// An error budget and its use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
@@ -19,7 +19,7 @@ pub struct Budget {
     pub predicted_rms_error: Option<f64>,
     /// Used of it.
     pub rms_error: f64,
-    /// What was chosen.
+    /// The choices.
     pub stored: Vec<StoredAs>,
 }
 
@@ -82,8 +82,7 @@ pub fn largest(reports: &[PackReport]) -> String {
     all.iter().take(3).map(|(e, name)| format!("{name} {:.2} %", e * 100.0)).collect::<Vec<_>>().join(", ")
 }
 
-/// The budget, what of it a version uses, and what was chosen; `None` where nothing was to be
-/// chosen.
+/// The budget, the share a version uses, and the choices; `None` where there was no choice.
 pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Option<Budget> {
     if v.compiled.stored.is_empty() {
         return None;
@@ -101,8 +100,8 @@ pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Opt
     })
 }
 
-/// The error of what a decision was about, as packed; that by which it was decided where nothing
-/// was packed, or a cache.
+/// The error of a decision's subject as packed; the error on which it was decided where nothing was
+/// packed, or a cache.
 fn stored_error(v: &Version, stored: &Stored, packed: &PackReport) -> f64 {
     let of_packed = || llmcc_passes::budget::error_of(stored, &v.compiled.plan, &|i| error(packed, i).unwrap_or(0.0));
     (!packed.tensors.is_empty()).then(of_packed).flatten().unwrap_or(stored.error)

@@ -1,4 +1,4 @@
-//! Hashes as they are shown, and those of a checkpoint's files.
+//! Hashes as they are shown, and hashes of a checkpoint's files.
 
 use crate::Error;
 use llmcc_frontends::Checkpoint;

@@ -4,7 +4,7 @@ use crate::advice;
 use llmcc_codegen::locate::LocateError;
 use std::path::PathBuf;
 
-/// Why a command failed. Its text says what, where and what to do.
+/// Why a command failed. Its text names the fault, its place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line makes no sense.
@@ -28,7 +28,7 @@ pub enum Error {
     /// A file of the user's.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// File.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum Error {
     Artifact {
         /// The artifact.
         path: PathBuf,
-        /// What the loader or the artifact said.
+        /// Message of the loader or the artifact.
         message: String,
     },
     /// An artifact without a version that this machine runs.
@@ -48,7 +48,7 @@ pub enum Error {
     Machine {
         /// The artifact.
         path: PathBuf,
-        /// What the artifact said.
+        /// Message of the artifact.
         message: String,
     },
     /// A check found a difference.
@@ -78,8 +78,8 @@ impl Error {
         Error::Io { action, path: path.into(), source }
     }
 
-    /// What an artifact says of a field of `llmcc_options`, in terms of the options that set it on
-    /// the command line.
+    /// Rewrites an artifact's message about a field of `llmcc_options` in terms of the command
+    /// line's options.
     #[must_use]
     pub fn in_options(self) -> Error {
         let ours = |message: String| message.replace("max_tokens", "--cache-tokens");

@@ -53,7 +53,7 @@ pub struct Lowered {
     pub module: Module,
     /// Room for adapters that are loaded while the model runs.
     pub adapters: Option<AdapterTable>,
-    /// What of the checkpoint was left aside.
+    /// Parts of the checkpoint that were ignored.
     pub warnings: Vec<String>,
     /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
     pub original_context: Option<usize>,
@@ -67,7 +67,7 @@ pub struct Lowered {
     pub phases: Phases,
 }
 
-/// A checkpoint and what it means.
+/// A checkpoint and its model.
 pub struct Lifted {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
@@ -75,7 +75,7 @@ pub struct Lifted {
     pub module: Module,
     /// Room for adapters.
     pub adapters: Option<AdapterTable>,
-    /// What of the checkpoint was left aside.
+    /// Parts of the checkpoint that were ignored.
     pub warnings: Vec<String>,
     /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
     pub original_context: Option<usize>,
@@ -85,7 +85,7 @@ pub struct Lifted {
 pub struct Version {
     /// The target.
     pub target: &'static TargetSpec,
-    /// Plan and what the passes report.
+    /// Plan and the passes' report.
     pub compiled: Compiled,
     /// One per kernel of the plan.
     pub objects: Vec<Object>,
@@ -129,8 +129,8 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context })
 }
 
-/// What to say of a context that nobody asked for, and that gives short sequences other positions than they were
-/// trained with.
+/// A warning about a context that nobody asked for, and that gives short sequences other positions
+/// than they were trained with.
 fn long_factors(options: &CompileOptions, original: Option<usize>, context: usize) -> Option<String> {
     let original = original.filter(|n| options.max_context.is_none() && context > *n)?;
     Some(format!(
@@ -188,7 +188,7 @@ pub fn coded(options: &CompileOptions, module: &Module) -> BTreeMap<Format, usiz
     out
 }
 
-/// What to say of matrices that are quantized already, where others are to be quantized.
+/// A warning about matrices that are quantized already, where a format was asked for.
 ///
 /// # Errors
 /// [`Error::Usage`] when there are no others.
@@ -234,7 +234,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         config.remove("generation");
     }
     let format = weight_format(options, &module);
-    // What is not packed is not measured by packing either.
+    // Packing measures only the tensors it packs.
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
@@ -243,8 +243,8 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
 }
 
 impl Lowered {
-    /// The version for the most wanted target: what is said of a model as a whole (its plan, its
-    /// predicted speed) is said of this one.
+    /// The version for the most wanted target: facts about a model as a whole (its plan, its
+    /// predicted speed) come from this one.
     pub fn preferred(&self) -> &Version {
         &self.versions[0]
     }
@@ -265,7 +265,7 @@ impl Lowered {
     }
 }
 
-/// What is said where int8 rows have nothing to be multiplied with.
+/// The error where int8 rows have nothing to be multiplied with.
 pub(crate) fn int8_of_floats() -> Error {
     let integers = FORMATS.iter().flat_map(|d| d.formats()).filter(|f| f.encoding().integer_group().is_some());
     let names: Vec<String> = integers.map(|f| f.to_string()).collect();
@@ -333,7 +333,7 @@ fn pass_options(
     if options.weights.is_none() && !coded.is_empty() {
         o.act = llmcc_passes::of_codes(target);
     }
-    // What the checkpoint rounds them to is not rounded again, unless that is asked for.
+    // Activations that the checkpoint rounds are not rounded again, unless that is asked for.
     if checkpoint.rounds_inputs() && o.act == ActPolicy::Int8 {
         o.act = ActPolicy::F32;
     }

@@ -1,5 +1,5 @@
-//! The manifest inside every artifact: where it comes from, what was chosen, what it needs, how
-//! exact it is.
+//! The manifest inside every artifact: its source, the choices made, its requirements, its
+//! exactness.
 //!
 //! Nothing in it depends on the day, the machine or the folder: same input and options give the
 //! same bytes. Its text is JSON whose members have the names of the fields here. Readers take
@@ -38,11 +38,11 @@ pub struct Manifest {
     pub model: String,
     /// Files of the checkpoint.
     pub source: Vec<SourceFile>,
-    /// What was asked for.
+    /// Options of the compilation.
     pub options: Options,
     /// Sizes.
     pub info: Info,
-    /// Generated code; kernels are those of the preferred version.
+    /// Generated code, with the kernels of the preferred version.
     pub code: Code,
     /// Weights of the preferred version.
     pub weights: Weights,
@@ -69,11 +69,11 @@ pub struct Manifest {
     pub memory: Memory,
     /// How exact the preferred version is.
     pub certificate: Certificate,
-    /// What it computed where it was made.
+    /// Results where it was made.
     pub golden: GoldenRecord,
 }
 
-/// What was asked for.
+/// Options of the compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
@@ -95,7 +95,7 @@ pub struct Options {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Info {
-    /// What it computes: `logits`, or rows as in the text of plans.
+    /// Kind of the output: `logits`, or rows as in the text of plans.
     pub output: String,
     /// Tokens of the vocabulary.
     pub vocab: usize,
@@ -132,7 +132,7 @@ impl LongRope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Code {
-    /// Of all versions.
+    /// Total over all versions.
     pub bytes: usize,
     /// Names of the kernels.
     pub kernels: Vec<String>,
@@ -144,10 +144,10 @@ pub struct Code {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Weights {
-    /// Of all.
+    /// Total over all states.
     pub bytes: usize,
-    /// Bytes that a step of one token reads: all but tables that are only looked up, and of experts
-    /// those of the chosen ones.
+    /// Bytes that a step of one token reads: all but tables that are only looked up; of experts,
+    /// only the chosen ones.
     pub read_per_step: usize,
     /// Elements of all matrices.
     pub parameters: usize,
@@ -196,7 +196,7 @@ pub struct Version {
     pub lossy: Vec<String>,
     /// How far its logits may be from exact ones, relative to the largest.
     pub tolerance: f64,
-    /// What the cost model predicts.
+    /// Predictions of the cost model.
     pub predicted: Predicted,
 }
 
@@ -210,10 +210,10 @@ pub struct Memory {
     pub weights: usize,
     pub kv_per_token: usize,
     pub kv_groups: Vec<StateGroup>,
-    /// Of states that do not grow; each snapshot of a sequence takes as much again.
+    /// Bytes of states that do not grow; each snapshot of a sequence takes as much again.
     #[serde(skip_serializing_if = "is_zero")]
     pub per_sequence: usize,
-    /// Of adapters, when all there is room for are loaded.
+    /// Bytes of adapters, when all there is room for are loaded.
     #[serde(skip_serializing_if = "is_zero")]
     pub adapters: usize,
     pub per_token: usize,
@@ -224,8 +224,8 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// Attention states of one lifetime: those with the same window, of which a sequence keeps no more
-/// than the window, a chunk and some pages.
+/// Attention states of one lifetime (the same window): a sequence keeps no more than the window, a
+/// chunk and some pages of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StateGroup {
@@ -248,7 +248,7 @@ pub struct Certificate {
     pub largest_relative_rms_error: f64,
     /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read.
     pub rms_error: f64,
-    /// What was chosen within a budget; `None` where nothing was to be chosen.
+    /// The choices within a budget; `None` where there was no choice.
     pub budget: Option<Budget>,
     /// Everything that is an approximation of the checkpoint.
     pub lossy: Vec<String>,

@@ -1,4 +1,4 @@
-//! What to compile, for which machines, and how.
+//! The model to compile, its target machines, and the options.
 
 use crate::Error;
 use crate::advice;
@@ -13,7 +13,7 @@ use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::PathBuf;
 
-/// What to compile and how.
+/// The model to compile, and the options.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
     /// Folder or file.
@@ -28,13 +28,13 @@ pub struct CompileOptions {
     /// Storage of the matrix weights; `None`: as in the checkpoint.
     pub weights: Option<Format>,
     /// Activations entering quantized products, on the targets that multiply such ones; `None` and
-    /// elsewhere: what suits weights and target.
+    /// elsewhere: the choice that suits weights and target.
     pub act: Option<ActPolicy>,
     /// KV cache type; `None`: as [`Choose::kv`] finds, else f32 for f32 weights, else f16.
     pub kv: Option<KvDType>,
-    /// What the compiler chooses by cost.
+    /// The choices left to the cost model.
     pub choose: Choose,
-    /// What the passes are to tell of their choices.
+    /// The choices that passes explain.
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
     pub max_context: Option<usize>,
@@ -54,7 +54,7 @@ pub struct CompileOptions {
     pub golden: Option<PathBuf>,
 }
 
-/// What the compiler chooses by cost and error, where nothing is asked for.
+/// The choices made by cost and error, where no format is given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choose {
     /// Choose weight formats, this being the largest root mean square relative error (see
@@ -105,8 +105,8 @@ fn machine(name: &str) -> Option<&'static str> {
 /// The targets in a list of names with commas, without repetitions.
 ///
 /// # Errors
-/// [`Error::Usage`] listing the targets, or naming two that the runtime could not choose between:
-/// those of one instruction-set level.
+/// [`Error::Usage`] listing the targets, or naming two of one instruction-set level, which the
+/// runtime could not choose between.
 pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
     let mut found: Vec<(&str, &TargetSpec)> = vec![];
     for name in names.split(',').map(str::trim) {
@@ -139,7 +139,7 @@ fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)
 /// # Errors
 /// [`Error::Usage`] saying how to get it.
 pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
-    match options.targets.iter().find(|t| t.family() == Family::Gpu) {
+    match options.targets.iter().find(|t| t.family() == Family::Nvidia) {
         Some(t) if !HAS_LLVM => Err(Error::Usage(format!(
             "target `{}` needs an llmcc with LLVM: build it with `make GPU=1` (cargo feature `gpu`; Debian packages llvm-22-dev and libmlir-22-dev)",
             t.name

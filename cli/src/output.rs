@@ -82,15 +82,15 @@ const ENDING: [i32; 12] = [
     libc::SIGIO,
 ];
 
-/// Removes what is unfinished when a signal ends the process. One that the caller has told us to
+/// Removes unfinished files when a signal ends the process. One that the caller has told us to
 /// ignore (`nohup`) stays ignored. A file that becomes larger than a limit allows is an error of
 /// writing it.
 pub fn clean_up_on_signals() {
     // SAFETY: ignoring a signal takes no handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     for signal in ENDING.into_iter().filter(|s| !is_ignored(*s)) {
-        // SAFETY: what the handler does may be done in one: it reads atomics, removes files, ends the
-        // process as the signal would have, so that its parent sees why.
+        // SAFETY: the handler does only async-signal-safe work: it reads atomics, removes files,
+        // ends the process as the signal would have, so that its parent sees why.
         let registered = unsafe {
             register(signal, move || {
                 remove_unfinished();

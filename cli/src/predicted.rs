@@ -1,14 +1,14 @@
-//! What the cost model predicts for each kernel, as it stands in the manifest: enough for
-//! `llmcc bench` to compare with what it measures.
+//! The cost model's prediction for each kernel, as it stands in the manifest: enough for `llmcc
+//! bench` to compare with its measurements.
 
 use llmcc_ir::plan::{Plan, Regime};
 use llmcc_ir::target::{RowKind, TargetSpec};
 use llmcc_ir::ty::{Dim, Env};
+use llmcc_passes::cost::work;
 use llmcc_passes::cost::{CONTEXT, seconds_at};
-use llmcc_passes::work::work;
 use serde::{Deserialize, Serialize};
 
-/// Largest step that is predicted: what the runtime takes through the kernels at once.
+/// Largest step that is predicted: as many tokens as the runtime takes through the kernels at once.
 const LARGEST: usize = 512;
 
 /// Predictions of an artifact.
@@ -44,7 +44,7 @@ pub struct KernelCost {
     pub regime: i64,
     /// Kernel.
     pub kernel: String,
-    /// Whether its rows are those of the logits, not the tokens.
+    /// Whether its rows are the logits' rows, not the tokens'.
     pub of_logits: bool,
     /// Multiply-adds per second and core of the kind that it does, at most.
     pub peak: f64,

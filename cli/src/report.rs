@@ -1,4 +1,4 @@
-//! What `compile` says when it is done.
+//! The closing report of `compile`.
 
 use crate::digest::hex;
 use crate::golden::Outcome;
@@ -69,10 +69,10 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     s
 }
 
-/// The rounding error from which on a model hardly computes what it did: twice that of 4 bits.
+/// The rounding error from which on a model hardly works: twice the error of 4 bits.
 const MUCH: f64 = 0.2;
 
-/// What speaks against the format that was asked for.
+/// Doubts about the format that was asked for.
 fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
     let (preferred, mut out) = (l.preferred(), vec![]);
     let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
@@ -96,14 +96,14 @@ fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
     out
 }
 
-/// Whether long rows of one format take more bytes than those of another.
+/// Whether long rows take more bytes in one format than in another.
 fn takes_more(format: Format, other: Format) -> bool {
     const COLUMNS: usize = 1 << 13;
     format.is_quantized() && format.block_bytes(COLUMNS) > other.block_bytes(COLUMNS)
 }
 
-/// Matrices that are stored in other formats than the one asked for; not those that the checkpoint has as codes, of
-/// which a warning says that they keep their bits.
+/// Matrices that are stored in other formats than the one asked for; not matrices that the
+/// checkpoint has as codes: a warning says that they keep their bits.
 fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
     let asked = l.format;
     let weights = l.preferred().compiled.plan.weights.iter().zip(&f.packed.tensors);
@@ -250,7 +250,7 @@ fn seconds(t: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Of many matrices with one reason one line says it.
+    /// One line covers many matrices with one reason.
     #[test]
     fn other_formats_are_said_once() {
         let of = |names: &[&'static str], format| names.iter().map(|name| (*name, format)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What goes to standard error. A reader that went away, or a full disk, is no reason to end: these
+//! Output to standard error. A reader that went away, or a full disk, is no reason to end: these
 //! stand for the macros of the same name in the standard library, which panic.
 
 /// Writes a line to standard error, if it can be written.

@@ -1,7 +1,7 @@
 //! The compiler driver: checkpoint → graph → plan → machine code → artifact.
 //!
-//! [`crate::options`] says what to compile, [`lower`] makes plans and machine code of it,
-//! [`finish`] packs the weights and writes the artifact.
+//! [`crate::options`] says what to compile, [`lower`] makes plans and machine code, [`finish`]
+//! packs the weights and writes the artifact.
 
 use crate::Error;
 use crate::certificate;
@@ -30,7 +30,7 @@ pub struct Finished {
     pub runtime: (Runtime, usize),
     /// Bytes of generated code.
     pub code_bytes: usize,
-    /// What packing measured.
+    /// Measurements from packing.
     pub packed: PackReport,
     /// Golden vectors.
     pub golden: Outcome,
@@ -66,7 +66,7 @@ fn link(
     progress: &mut dyn FnMut(u64, u64),
     phases: &mut Phases,
 ) -> Result<Linked, Error> {
-    // The files of adapters, and defaults of generations, are read by what reads tokenizers.
+    // The reader of tokenizers also reads the files of adapters, and defaults of generations.
     let defaults = l.texts.text_config.get("generation").is_some();
     let (kind, runtime) = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
         true => (Runtime::Full, llmcc_rt_image::FULL),
@@ -80,15 +80,15 @@ fn link(
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(l, &shared, &mut linker, progress))?,
     };
-    // (With an error budget, what is lost is part of it.)
+    // (With an error budget, the loss is part of it.)
     if options.choose.error_budget.is_none() {
         shared.lists.iter().zip(&packed.reports).try_for_each(|(plan, report)| report.check_scales(plan))?;
     }
     Ok(Linked { linker, code, runtime: (kind, runtime.len()), shared, packed })
 }
 
-/// As [`link`]; where what was packed breaks the error budget, since the forms were chosen by
-/// samples, they are chosen again, by what is known now.
+/// As [`link`]; the forms were chosen by samples, so where the packed weights break the error
+/// budget, they are chosen again, by the measured errors.
 fn link_within_budget(
     l: &mut Lowered,
     options: &CompileOptions,
@@ -122,7 +122,7 @@ fn link_within_budget(
 ///
 /// # Errors
 /// Bad values in the checkpoint; a budget that cannot be kept; the output cannot be written; the
-/// artifact does not compute what it should. Nothing is left behind.
+/// artifact computes wrong results. Nothing is left behind.
 pub fn finish(
     lowered: &mut Lowered,
     options: &CompileOptions,

@@ -12,9 +12,9 @@ use llmcc_passes::pack::{ALIGN, PackReport, weight_offsets};
 
 /// The weights of all versions.
 pub struct SharedWeights {
-    /// What to pack, one after the other: plans with distinct weights.
+    /// Plans with distinct weights, to be packed one after the other.
     pub lists: Vec<Plan>,
-    /// Of each version: its list, and the place in the list of each of its weights.
+    /// For each version: its list, and the place in the list of each of its weights.
     places: Vec<(usize, Vec<usize>)>,
 }
 
@@ -58,7 +58,7 @@ impl SharedWeights {
         all
     }
 
-    /// Of each version the relative errors of its weights, in its plan's order, from reports of
+    /// For each version the relative errors of its weights, in its plan's order, from reports of
     /// packing the lists; 0 where packing was exact.
     pub fn errors(&self, reports: &[PackReport]) -> Vec<Vec<f64>> {
         let error = |list: usize, i: usize| reports.get(list)?.tensors.get(i)?.error.map(|e| e.relative_rms);
@@ -68,8 +68,8 @@ impl SharedWeights {
             .collect()
     }
 
-    /// Of each version: the part of the weights segment that it reads, and the offsets in it of its
-    /// weights.
+    /// For each version: the part of the weights segment that it reads, and the offsets in it of
+    /// its weights.
     pub fn spans(&self) -> Vec<(Span, Vec<u64>)> {
         let bytes = self.bytes();
         let span = |(list, places): &(usize, Vec<usize>)| {

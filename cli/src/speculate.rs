@@ -1,9 +1,10 @@
 //! Speculative decoding with a model's own draft heads (Leviathan et al., arXiv 2211.17192; heads as in arXiv
 //! 2412.19437).
 //!
-//! Each round the heads guess some tokens, and one step of the model judges all of them. The model's generation
-//! chooses its own token at each place, as it would without heads, and goes on as long as the guesses are what it
-//! chose: so text and tokens are those without heads, whatever these guess.
+//! Each round the heads guess some tokens, and one step of the model judges all of them. The
+//! model's generation chooses its own token at each place, as it would without heads, and goes on
+//! as long as the guesses equal its choices: so text and tokens are the same as without heads,
+//! whatever these guess.
 
 mod heads;
 mod sequence;
@@ -16,7 +17,7 @@ use sequence::Judge;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// A model and its draft heads, which keep what they have seen from one generation to the next.
+/// A model and its draft heads, which keep their sequences from one generation to the next.
 pub struct Drafting<'a> {
     model: &'a Model,
     heads: &'a [Model],
@@ -40,7 +41,7 @@ struct Course<'a> {
 pub struct Counts {
     /// Tokens that were guessed.
     pub drafted: u64,
-    /// Of these, tokens that are part of the text.
+    /// Guessed tokens that are part of the text.
     pub accepted: u64,
     /// Steps of the model after the prompt.
     pub rounds: u64,
@@ -51,7 +52,8 @@ impl<'a> Drafting<'a> {
     /// heads. More are guessed by the last head from its own guesses.
     ///
     /// # Errors
-    /// The model leaves no hidden states; what should be a head is none, or that of another model.
+    /// The model leaves no hidden states; an artifact that should be a head is none, or belongs to
+    /// another model.
     pub fn new(model: &'a Model, heads: &'a [Model], guesses: Option<usize>) -> Result<Drafting<'a>, Error> {
         let fail = |of: &Model, message: String| Err(Error::Artifact { path: of.path().to_owned(), message });
         let info = model.info();
@@ -85,11 +87,11 @@ impl<'a> Drafting<'a> {
         Ok(Drafting { model, heads, guesses: guesses.unwrap_or(heads.len()), reach, state: None })
     }
 
-    /// Starts a generation after `prompt`, the whole sequence from its first token. If it goes on where the one
-    /// before ended, what model and heads have seen is not computed again.
+    /// Starts a generation after `prompt`, the whole sequence from its first token. If it goes on
+    /// where the one before ended, tokens that model and heads have seen are not computed again.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Drafted<'_, 'a>, Error> {
         let generation = self.model.generate(None, prompt, options)?;
         let goes_on =
@@ -128,7 +130,7 @@ pub struct Drafted<'d, 'a> {
     state: &'d mut Course<'a>,
     generation: Generation<'a>,
     guesses: usize,
-    /// Prompt, and what was made.
+    /// Prompt and generated tokens.
     tokens: Vec<i32>,
     /// Most tokens that are made (0: any number), and that the model has seen.
     room: (usize, usize),
@@ -168,7 +170,7 @@ impl Drafted<'_, '_> {
     /// Why the generation has ended, if it has (`LLMCC_FINISH_*`).
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn finish(&self) -> Result<i32, Error> {
         Ok(self.generation.stats()?.finish)
     }
@@ -196,7 +198,8 @@ impl Drafted<'_, '_> {
         let (most, context) = self.room;
         let seen = self.state.seen.len();
         let left = if most == 0 { usize::MAX } else { most - self.made() };
-        // The step makes one more token than guesses are right, of tokens of which the context has room for all.
+        // A step makes one more token than there are correct guesses, and the context must have
+        // room for all its tokens.
         let room = context.saturating_sub(seen + 1).min((self.reach + 1).saturating_sub(seen));
         let n = self.guesses.min(left - 1).min(room);
         let guessed = match n {

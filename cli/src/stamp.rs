@@ -25,7 +25,7 @@ impl Stamp {
         Stamp { files: files.into_iter().map(|f| (f.clone(), facts(&f))).collect() }
     }
 
-    /// What is wrong with an artifact: if it is another one by now, that, and else `error`.
+    /// The fault of an artifact: if its file was replaced by now, that, and else `error`.
     pub fn explain(&self, error: Error) -> Error {
         if !matches!(error, Error::Artifact { .. } | Error::Machine { .. } | Error::Failed(_) | Error::Io { .. }) {
             return error;

@@ -1,5 +1,5 @@
-//! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and
-//! nothing left behind.
+//! A table of bad inputs: each ends in one message with the fault and its place, a non-zero status,
+//! and nothing left behind.
 
 mod common;
 
@@ -48,7 +48,7 @@ impl Case {
     fn compile(&self, more: &[&str]) -> Output {
         self.0.llmcc(&[&["compile", "ck", "-o", "m.so", "--quiet"], more].concat())
     }
-    /// Whether it compiles, and what it says.
+    /// Whether it compiles, and the message.
     fn report(&self, more: &[&str]) -> (bool, String) {
         let out = self.0.llmcc(&[&["compile", "ck", "-o", "m.so"], more].concat());
         (out.status.success(), text(&out.stderr))
@@ -63,7 +63,7 @@ impl Case {
         file[at..at + 4].copy_from_slice(&value.to_le_bytes());
         fs::write(&path, file).expect("written");
     }
-    /// What is in the folder besides the checkpoint.
+    /// Files in the folder besides the checkpoint.
     fn leftovers(&self) -> Vec<String> {
         self.0.names("").into_iter().filter(|n| n != "ck").collect()
     }
@@ -315,7 +315,7 @@ fn pipes_and_devices() {
     );
 }
 
-/// What is no JSON says where, and what to do.
+/// The error for invalid JSON names the place and the remedy.
 #[test]
 fn config_that_does_not_parse() {
     let case = Case::new();
@@ -341,7 +341,7 @@ fn config_that_does_not_parse() {
     );
 }
 
-/// A value that a format does not hold, and what would hold it.
+/// A value that a format does not hold, and the format that would hold it.
 #[test]
 fn values_that_do_not_fit() {
     let number = "100000000000000000000";

@@ -1,4 +1,4 @@
-//! Error budgets are kept by what is packed.
+//! Error budgets hold for the packed weights.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -93,7 +93,7 @@ fn budgets_are_kept_where_samples_mislead() {
     let budget = &first["certificate"]["budget"];
     let real = budget["rms_error"].as_f64().expect("an error");
     assert!(real > 0.0 && real <= 0.09, "{budget}");
-    // By whole tensors, so that what was predicted is what was packed; also of each part.
+    // By whole tensors, so that the prediction equals the packed error; also of each part.
     assert!((budget["predicted_rms_error"].as_f64().expect("an error") - real).abs() < 1e-9, "{budget}");
     let head = budget["stored"]
         .as_array()

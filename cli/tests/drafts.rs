@@ -17,7 +17,7 @@ fn compiled(folder: &Folder, checkpoint: &str, heads: usize, more: &[&str]) {
     }
 }
 
-/// What `run` prints, and what it says of guesses: right, of how many, in how many steps.
+/// The output of `run`, and its count of guesses: right, of how many, in how many steps.
 fn run(folder: &Folder, args: &[&str]) -> (String, Option<[u64; 3]>) {
     let done = folder.llmcc(&[&["run", "m.so", "--threads", "1", "--stats"], args].concat());
     let said = text(&done.stderr);
@@ -127,7 +127,7 @@ fn right_guesses_save_steps() {
     assert_eq!(got, run(&folder, &asked).0);
     let [right, drafted, rounds] = guessed.expect("counts");
     assert!(right == drafted && drafted > 10 && rounds + drafted == 40 && rounds > 20, "{drafted}, {rounds}");
-    // What is drawn is not always the most probable token.
+    // Drawn tokens are not always the most probable ones.
     let drawn = ["-p", "w5", "-n", "60", "--temperature", "0.6", "--seed", "9", "--ignore-eos"];
     let (got, guessed) = run(&folder, &[&drawn[..], &head, &["--guesses", "3"]].concat());
     let [right, drafted, rounds] = guessed.expect("counts");
@@ -165,7 +165,8 @@ fn conversations() {
     let (got, said) = talk(&["--draft", "h0.so", "--guesses", "2"]);
     assert_eq!((got.as_str(), got.lines().count()), (want.as_str(), 3), "{said}");
     assert_eq!(said.matches("guesses were right").count(), 3, "{said}");
-    // What was seen is not computed again: of each prompt as much as without heads, all of the one before.
+    // Cached tokens are not computed again: each prompt computes as many as without heads, and
+    // reuses all of the one before.
     let prompts = |said: &str| -> Vec<Vec<usize>> {
         let counts = said.lines().filter(|l| l.contains("from the cache"));
         counts.map(|l| l.split([' ', '(']).filter_map(|word| word.parse().ok()).take(2).collect()).collect()

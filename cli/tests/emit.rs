@@ -66,7 +66,7 @@ fn ptx_is_one_module() {
     }
 }
 
-/// With a folder for output, each kernel's text stands by itself: what tools take.
+/// With a folder for output, each kernel's text stands by itself, as tools take it.
 #[test]
 fn a_folder_gets_a_file_for_each_kernel() {
     let Some(ptxas) = ptxas() else { return };

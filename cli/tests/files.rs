@@ -1,5 +1,5 @@
-//! Checkpoints in other files than safetensors, and adapters, through the command line: what they
-//! generate, and what is said of those that are not read.
+//! Checkpoints in other files than safetensors, and adapters, through the command line: the
+//! generated text, and the messages about files that are not read.
 
 mod common;
 

@@ -25,7 +25,7 @@ fn models_of_all_kinds_verify() {
     }
 }
 
-/// With rows that stand in for those of the model: they verify and are measured.
+/// With rows that stand in for the model's: they verify and are measured.
 #[test]
 fn draft_heads_verify() {
     let f = Folder::new();
@@ -225,7 +225,7 @@ fn encoders_are_measured_by_texts() {
     assert!(!deep.status.success() && said.contains("leave --depth out"), "{said}");
 }
 
-/// Of the versions for processors, the best one runs; all are verified.
+/// The best of the versions for processors runs; all are verified.
 #[test]
 fn versions_for_other_processors_are_named() {
     let f = Folder::new();

@@ -1,6 +1,5 @@
-//! `tools/gpu-check` from one end to the other, without a GPU: what `prepare.py` makes is what
-//! `gpu_check.py` takes, models and their references, kernels alone, and kernels in other
-//! schedules.
+//! `tools/gpu-check` from one end to the other, without a GPU: `gpu_check.py` takes the output of
+//! `prepare.py`: models and their references, kernels alone, and kernels in other schedules.
 
 use llmcc_test_support::fake_driver;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Every byte of an artifact is hashed: what `verify` says of changed ones, and that nothing worse
-//! than a message comes of running one.
+//! Every byte of an artifact is hashed: the messages of `verify` about changed ones; running one
+//! gives nothing worse than a message.
 //!
 //! `LLMCC_ALL_BITS=1` tries all bits of headers, descriptor, tables and texts instead of a sample.
 
@@ -65,7 +65,7 @@ fn every_changed_bit_is_found_where_it_is() {
                         "{name}: bit {bit} of byte {at} in {}: {found:?}",
                         part::name(p.kind)
                     ),
-                    // What says where the hashes are says nothing more of the rest.
+                    // A damaged table of hashes says nothing more about the rest.
                     Err(e) => assert!(p.kind == IMAGE, "{e}"),
                 }
             }
@@ -130,7 +130,7 @@ fn running_a_changed_artifact_is_a_message_at_worst() {
             let message = code == Some(1) && said.starts_with("error: ") && said.contains("bad.so");
             let place = format!("bit {bit} of byte {at} in {}: {:?}: {said}", part::name(p.kind), done.status);
             assert!(message || done.status.success() && done.stdout == want.stdout, "{place}");
-            // Only leaves and what no process reads may change unnoticed here.
+            // Only leaves and bytes that no process reads may change unnoticed here.
             assert!(message || p.kind == u32::MAX, "{place}");
             ran += 1;
         }
@@ -178,8 +178,8 @@ fn verify_names_what_changed() {
     }
 }
 
-/// What a hash cannot tell, a root that was noted does: a weight changed, all hashes renewed,
-/// golden vectors removed.
+/// A noted root detects a forgery that hashes cannot: a weight changed, all hashes renewed, golden
+/// vectors removed.
 #[test]
 fn a_forger_needs_the_root_as_well() {
     let f = Folder::new();
@@ -236,7 +236,7 @@ fn side_files_belong_to_their_artifacts() {
     assert!(said.contains("weights, ") && said.contains("a.so.weights"), "{said}");
     fs::remove_file(f.at("a.so.weights")).expect("removed");
     assert!(run("a.so").contains("a.so.weights") && f.verify(&["a.so"]).is_err_and(|e| e.contains("a.so.weights")));
-    // What is said of an artifact does not need them.
+    // `inspect` does not need them.
     assert!(f.llmcc(&["inspect", "a.so"]).status.success());
 }
 

@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
 
 const ALL: &str = "x86-64-v4,x86-64,x86-64-v3";
 
-/// The golden vectors are those of the best version; each version, with the microkernels of its own
+/// The golden vectors come from the best version; each version, with the microkernels of its own
 /// level only, must give their bits.
 #[test]
 fn all_levels_give_the_same_bits() {

@@ -71,7 +71,7 @@ fn links_are_followed_and_devices_refused() {
     succeeded(&compile(&b, "m.so", &["--weights", "external"]));
     assert!(fs::symlink_metadata(b.at("m.so")).expect("link").is_symlink());
     assert_eq!(b.names("there"), ["m.so", "m.so.weights"]);
-    // A link of the test's own leads to the device: what replaces it would not hurt the machine.
+    // A link of the test's own leads to the device: replacing it would not hurt the machine.
     symlink("/dev/null", b.at("null")).expect("link");
     refused(&compile(&b, "null", &[]), &["null", "a device"]);
     assert!(fs::metadata("/dev/null").expect("device").file_type().is_char_device());
@@ -186,8 +186,8 @@ fn wrong_numbers_and_options_are_named() {
     }
 }
 
-/// What no handler can clean up: a file has no name before it is complete, where the file system has
-/// such files.
+/// No handler can clean up after SIGKILL: a file has no name before it is complete, where the file
+/// system has such files.
 #[test]
 fn killing_leaves_nothing() {
     let b = Folder::with_checkpoint();

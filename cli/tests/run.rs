@@ -1,4 +1,4 @@
-//! What `llmcc run` says about options and files that it refuses: in terms of the command line, and
+//! Errors of `llmcc run` about options and files that it refuses: in terms of the command line, and
 //! before anything else is printed.
 
 mod common;
@@ -159,7 +159,7 @@ fn conversations_go_on() {
     assert!(said.contains("[cut after 900 tokens, the limit"), "{said}");
 }
 
-/// `generation_config.json` is what texts are made by where nothing else is asked for.
+/// `generation_config.json` sets how texts are made where no option does.
 #[test]
 fn texts_are_made_as_the_model_says() {
     let f = Folder::with_checkpoint();
@@ -212,7 +212,7 @@ fn classes_have_names() {
     assert!(text(&done.stderr).contains("this model has no named prompts"), "{}", text(&done.stderr));
 }
 
-/// What is taken for something else says what it is, and what to do.
+/// A path of the wrong kind is named for its kind, with the remedy.
 #[test]
 fn paths_that_are_something_else_say_what_to_do() {
     let f = Folder::with_checkpoint();
@@ -240,7 +240,7 @@ fn paths_that_are_something_else_say_what_to_do() {
     assert!(help.status.success() && text(&help.stdout).lines().all(|l| l.chars().count() <= 100));
 }
 
-/// A text longer than the context is used whole, unless it is said what is not.
+/// A text longer than the context is used whole, unless a message names the part left out.
 #[test]
 fn perplexity_is_that_of_the_whole_text() {
     let f = Folder::new();

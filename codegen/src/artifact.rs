@@ -97,7 +97,7 @@ pub struct Data {
 }
 
 /// Builds the data segment: the tables of each alternative (`code` was laid out from the same
-/// list), the most wanted first among those of a kind. The texts are stored once.
+/// list), ordered by preference within a kind. The texts are stored once.
 pub fn data_segment(alternatives: &[Alternative], code: &CodeSegment, texts: &Texts) -> Data {
     let mut b = Builder { bytes: vec![] };
     let mut placed_texts = vec![];
@@ -294,8 +294,8 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     }
 }
 
-/// What the runtime has to know of a state: how long it is kept, and its bytes; of keys and values
-/// also their sizes, for who looks into a model.
+/// The runtime's description of a state: lifetime and bytes; for keys and values also their sizes,
+/// for inspection.
 fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
     let desc = |kind: u32, window: usize| abi::StateDesc {
         kind,

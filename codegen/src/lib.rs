@@ -6,6 +6,7 @@
 
 pub mod artifact;
 pub mod cpu;
+mod descriptor;
 pub mod link;
 pub mod locate;
 pub mod sealed;
@@ -22,14 +23,13 @@ pub trait Backend {
     /// Compiles a verified kernel.
     ///
     /// # Errors
-    /// What the backend does not support, or an internal error.
+    /// An unsupported kernel, or an internal error.
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError>;
 
-    /// Compiles the kernels of a plan, in order. A backend that gains by it works on several at
-    /// once.
+    /// Compiles the kernels of a plan, in order. A backend may work on several at once.
     ///
     /// # Errors
-    /// Those of [`Backend::lower`], for the first kernel that has one.
+    /// Errors of [`Backend::lower`], for the first kernel that has one.
     fn lower_all(&self, kernels: &[Kernel], target: &TargetSpec) -> Result<Vec<Object>, CodegenError> {
         kernels.iter().map(|k| self.lower(k, target)).collect()
     }
@@ -38,7 +38,7 @@ pub trait Backend {
 /// One kernel, compiled.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its code, and what only that kind of code has.
+    /// Its code, with the parts only that kind of code has.
     pub code: Code,
     /// Bytes of memory of its own that it needs, a multiple of 64: of native code scratch for each
     /// thread, of a GPU's the workspace in device memory.
@@ -116,7 +116,7 @@ impl Object {
         }
     }
 
-    /// What the machine executes, as text: a disassembly, or PTX.
+    /// The machine's code as text: a disassembly, or PTX.
     pub fn listing(&self) -> &str {
         match &self.code {
             Code::Native(code) => &code.listing,
@@ -133,7 +133,7 @@ pub enum CodegenError {
     Unsupported {
         /// Name of the kernel.
         kernel: String,
-        /// What is not supported, and what to do.
+        /// The unsupported part, and the remedy.
         what: String,
     },
     /// A bug in the backend.
@@ -143,13 +143,13 @@ pub enum CodegenError {
     Internal {
         /// Name of the kernel.
         kernel: String,
-        /// What went wrong.
+        /// The failure.
         what: String,
     },
 }
 
 impl CodegenError {
-    /// Something that a backend does not do: `what`, and what to do.
+    /// The error for an unsupported part of a kernel: `what`, and the remedy.
     pub fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
         CodegenError::Unsupported { kernel: kernel.name.clone(), what }
     }

@@ -12,14 +12,16 @@
 //! [`ImageRef`] patched to say where they are. Weights never pass through memory: they are streamed
 //! to their place, and hashed on the way. The data comes last because its manifest reports on the
 //! packing; behind it stands the table of hashes ([`llmcc_abi::tree`]), of every byte. Everything
-//! is written to a file in the destination's folder that gets its name when complete. Before that it
-//! can be loaded and run ([`Linker::temporary`]), and its data replaced by what that run taught.
+//! is written to a file in the destination's folder that gets its name when complete. Before that
+//! it can be loaded and run ([`Linker::temporary`]), and its data replaced by results of that run.
 
+mod error;
 mod hashes;
 mod pending;
 mod place;
 
 use crate::artifact::{Data, bytes_of};
+pub use error::LinkError;
 use hashes::{Hashed, Range, Stream, descriptors, fill_gaps};
 use llmcc_abi::tree::{self, Hash, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
@@ -49,22 +51,6 @@ pub enum WeightsPlace {
     Absent,
 }
 
-/// Why an artifact could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// The runtime inside the compiler is not what it should be.
-    #[error("internal error: the runtime object is unusable ({0}); please report this")]
-    Runtime(String),
-    /// The output could not be written.
-    #[error("cannot write {path}: {source}")]
-    Io {
-        /// File.
-        path: PathBuf,
-        /// Reason.
-        source: io::Error,
-    },
-}
-
 /// An artifact being written. Dropped before [`Linker::finish`], it leaves nothing behind.
 pub struct Linker {
     out: Pending,
@@ -78,7 +64,7 @@ pub struct Linker {
     weights_align: u64,
     /// Hashes of the weights written so far.
     weights: Stream,
-    /// What is known once all weights are written.
+    /// Facts that are known once all weights are written.
     body: Option<Body>,
 }
 
@@ -134,7 +120,7 @@ impl Write for WeightsSink<'_> {
 /// Bytes that take longer to hash than a thread to start.
 const AT_ONCE: usize = 1 << 17;
 
-/// The runtime object, and what it tells about itself.
+/// The runtime object, and its tables.
 struct Runtime {
     bytes: Vec<u8>,
     headers: Vec<ProgramHeader64<LE>>,
@@ -154,7 +140,7 @@ impl Linker {
         place: WeightsPlace,
         expected: u64,
     ) -> Result<Linker, LinkError> {
-        // Of few weights, what aligns them would be more than they are.
+        // With few weights, alignment would take more space than they do.
         let weights_align = if expected < FEW_WEIGHTS { PAGE } else { SEGMENT_ALIGN };
         let parsed = parse_runtime(runtime).map_err(LinkError::Runtime)?;
         let code_off = (runtime.len() as u64).next_multiple_of(PAGE);
@@ -221,8 +207,8 @@ impl Linker {
         self.absent = bytes;
     }
 
-    /// Seals the weights. Returns what names the computation: the hashes of code and weights (zeros
-    /// for weights that someone else makes).
+    /// Seals the weights. Returns the identity of the computation: the hashes of code and weights
+    /// (zeros for weights that someone else makes).
     ///
     /// # Errors
     /// [`LinkError::Io`].
@@ -329,7 +315,7 @@ impl Linker {
         ranges.push(of(&self.code));
         ranges.extend(body.parts.iter().filter(|p| p.desc.file == tree::ARTIFACT).map(of));
         ranges.push((part::HEADERS, tables_off, header_bytes));
-        // Tables are what lies between the texts.
+        // Tables lie between the texts.
         let start = tables_off + header_bytes;
         let mut at = 0;
         for (kind, span) in &data.texts {
@@ -341,7 +327,7 @@ impl Linker {
         fill_gaps(ranges, end)
     }
 
-    /// Hashes ranges of the artifact: the runtime from `head`, what follows code and weights from
+    /// Hashes ranges of the artifact: the runtime from `head`, the part after code and weights from
     /// `tail`. Appends the parts of a side file.
     fn hash(&self, ranges: &[Range], body: &Body, head: &[u8], (tail_at, tail): (u64, &[u8])) -> Vec<Hashed> {
         let mut weights = body.parts.iter().filter(|p| p.desc.file == tree::ARTIFACT);
@@ -382,12 +368,12 @@ pub fn weights_path(artifact: &Path) -> PathBuf {
     name.into()
 }
 
-/// What ends a side file: which weights are before it.
+/// The label at the end of a side file: it identifies the weights before it.
 fn label(parts: &[Hashed]) -> Vec<u8> {
     [&tree::LABEL_MAGIC[..], &tree::weights(&descriptors(parts))].concat()
 }
 
-/// Bytes of the table of hashes of these parts and those of the side file.
+/// Bytes of the table of hashes for these parts and the side file's.
 fn hashes_len(ranges: &[Range], body: &Body) -> u64 {
     let all = ranges.iter().map(|(_, _, len)| *len).chain(body.on_side().map(|p| p.desc.len));
     all.map(|len| size_of::<tree::PartDesc>() as u64 + len.div_ceil(tree::BLOCK as u64) * size_of::<Hash>() as u64)
@@ -415,7 +401,7 @@ impl Runtime {
         cuts.windows(2).map(|w| (kind(w[0]), w[0], w[1] - w[0])).collect()
     }
 
-    /// What is different of it in an artifact: the place of the program headers, and the
+    /// Differences of an artifact's copy of the runtime: the place of the program headers, and the
     /// descriptor.
     fn patches(&self, headers_at: u64, headers: usize, image: &ImageRef) -> [(u64, Vec<u8>); 3] {
         [

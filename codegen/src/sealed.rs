@@ -1,11 +1,11 @@
-//! The hashes of an artifact ([`llmcc_abi::tree`]), read from its file without loading it, and what
-//! they say of its bytes.
+//! The hashes of an artifact ([`llmcc_abi::tree`]), read from its file without loading it, and
+//! checks of its bytes against them.
 //!
 //! A root says that nothing changed since it was computed. It does not say who computed it: whoever
 //! can write the file can renew all hashes (as [`renew`] does), which only a root noted elsewhere
 //! shows.
 
-use crate::locate::{LocateError, find_image, open_regular, read_image};
+use crate::descriptor::{LocateError, find_image, open_regular, read_image};
 use llmcc_abi::tree::{self, BLOCK, Hash, LABEL_LEN, PartDesc, part, part_hash};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, ImageRef};
 use llmcc_ir::threads::try_beside;
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An artifact's own account of its bytes, consistent in itself: the root is that of the parts,
-/// their hashes those of the leaves.
+/// An artifact's own account of its bytes, consistent in itself: the root follows from the parts,
+/// and their hashes from the leaves.
 pub struct Sealed {
     path: PathBuf,
     file: File,
     /// Where its segments are.
     pub image: ImageRef,
-    /// Of the artifact, then of the side file.
+    /// Parts of the artifact, then of the side file.
     pub parts: Vec<PartDesc>,
     leaves: Vec<Hash>,
 }
@@ -111,7 +111,7 @@ impl Sealed {
     /// reads its last bytes only.
     ///
     /// # Errors
-    /// What is wrong with it, naming both files.
+    /// The fault, naming both files.
     pub fn check_side_file(&self) -> Result<(), LocateError> {
         if self.image.flags & FLAG_EXTERNAL_WEIGHTS == 0 {
             return Ok(());
@@ -139,8 +139,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Hashes the parts for which `wanted` and returns the blocks that are not what the compiler
-    /// wrote, in order. Reads them with `threads` threads, a megabyte of memory each.
+    /// Hashes the parts for which `wanted` and returns the blocks that have changed, in order.
+    /// Reads them with `threads` threads, a megabyte of memory each.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -267,7 +267,7 @@ fn clear_root(image: &mut [u8]) {
     }
 }
 
-/// Renews all hashes of an artifact, in memory, whose bytes were changed: for tests of what stands
+/// Renews all hashes of an artifact, in memory, whose bytes were changed: for tests of the checks
 /// behind the hashes. Returns the root; `None` if the parts do not cover the file. `side` is the
 /// side file, empty if there is none.
 #[doc(hidden)]

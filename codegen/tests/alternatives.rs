@@ -1,4 +1,4 @@
-//! Data and code segments of artifacts for several machines are what the runtime reads.
+//! Data and code segments of artifacts for several machines are as the runtime reads them.
 
 use llmcc_abi::{GpuDim, Span, isa, operand};
 use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};

@@ -1,4 +1,5 @@
-"""Talks with a model that has a chat template: ``python chat.py model.so``. Each turn costs only what is new in it."""
+"""Talks with a model that has a chat template: ``python chat.py model.so``. Each turn costs only
+its new tokens."""
 
 import sys
 

@@ -1,9 +1,10 @@
 //! `config.json`: the numbers of a model, checked.
 //!
 //! Nothing here knows an architecture: they declare their [`fields`], read them with the readers of
-//! [`common`] and `rope` or by themselves, and what they leave is judged by [`known`].
+//! [`common`] and `rope` or by themselves, and [`known`] judges the rest.
 
 pub mod common;
+pub(crate) mod dictionary;
 mod error;
 pub mod fields;
 pub mod known;

@@ -15,10 +15,10 @@ use llmcc_ir::output::Pool;
 use modules::{dense, kind_of, normalizes, of_transformer, pooling};
 use serde_json::Value;
 
-/// What becomes of the last layer's rows.
+/// How the last layer's rows become an embedding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedding {
-    /// How those of a text's tokens become one.
+    /// How the rows of a text's tokens become one.
     pub pool: Pool,
     /// That one is scaled to length 1.
     pub normalize: bool,
@@ -61,7 +61,7 @@ pub(crate) fn folders(list: &Value) -> impl Iterator<Item = &str> {
     list.filter_map(|m| m["path"].as_str()).filter(|folder| !folder.is_empty() && beside(folder))
 }
 
-/// What `modules.json` says; `None` where there is none.
+/// The contents of `modules.json`; `None` where there is none.
 ///
 /// # Errors
 /// It is malformed, or asks for a module that is not supported.
@@ -112,8 +112,8 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
     Ok(Some(embedding))
 }
 
-/// Whether these are the modules of a cross-encoder, as sentence-transformers has written them since
-/// version 6: its class says what becomes of rows.
+/// Whether these are the modules of a cross-encoder, as sentence-transformers has written them
+/// since version 6: its class decides the use of rows.
 fn only_scores(ckpt: &Checkpoint, list: &[Value]) -> bool {
     let class = ckpt.config()["architectures"][0].as_str().unwrap_or_default();
     class.ends_with(CLASSIFIES) && list.iter().all(|m| kind_of(m) == "Transformer")
@@ -128,11 +128,11 @@ fn kept(ckpt: &Checkpoint) -> Result<Option<usize>, FrontendError> {
     Ok(Some(n as usize))
 }
 
-/// What the names of classes that give texts scores end in.
+/// Ending of the names of classes that give texts scores.
 const CLASSIFIES: &str = "ForSequenceClassification";
 
-/// What a GGUF file says. It does not say whether embeddings are of length 1, as those of llama.cpp
-/// are.
+/// From the metadata of a GGUF file. It does not say whether embeddings are of length 1;
+/// llama.cpp's are.
 fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embedding>, FrontendError> {
     let name = metadata.get("general.architecture").and_then(|v| v.text()).unwrap_or_default();
     let key = format!("{name}.pooling_type");
@@ -155,7 +155,7 @@ fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embeddin
     Ok(Some(Embedding { normalize: true, layers, ..Embedding::plain(pool) }))
 }
 
-/// A linear layer of which a GGUF file has no more than the matrix.
+/// A linear layer for which a GGUF file has no more than the matrix.
 fn linear(ckpt: &Checkpoint, folder: &str) -> Option<Dense> {
     let [out, inner] = ckpt.info(&format!("{folder}/linear.weight"))?.shape[..] else { return None };
     let bias = ckpt.info(&format!("{folder}/linear.bias")).is_some();

@@ -1,4 +1,4 @@
-//! What can go wrong between a path and a module.
+//! Errors between a path and a module.
 
 use crate::checkpoint::gguf::GgufError;
 use crate::checkpoint::pytorch::PytorchError;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A problem with the user's checkpoint. The text says what is wrong, where, and what to do.
+/// A problem with the user's checkpoint. The text names the fault, its place and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrontendError {
@@ -18,7 +18,7 @@ pub enum FrontendError {
     Io {
         /// File or directory.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// Why it failed.
         source: std::io::Error,
@@ -28,7 +28,7 @@ pub enum FrontendError {
     NotAFile {
         /// Where.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         what: String,
     },
     /// A file that is read as a whole is larger than any sensible one.
@@ -50,9 +50,9 @@ pub enum FrontendError {
     NotACheckpoint {
         /// File or directory.
         path: PathBuf,
-        /// What was found.
+        /// The value found.
         what: String,
-        /// What to do.
+        /// The remedy.
         help: Cow<'static, str>,
     },
     /// A safetensors file is malformed.
@@ -60,7 +60,7 @@ pub enum FrontendError {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The fault.
         source: HeaderError,
     },
     /// A GGUF file is malformed.
@@ -68,7 +68,7 @@ pub enum FrontendError {
     Gguf {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The fault.
         source: GgufError,
     },
     /// A file of PyTorch is malformed, or asks for more than tensors.
@@ -76,7 +76,7 @@ pub enum FrontendError {
     Pytorch {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The fault.
         source: PytorchError,
     },
     /// `model.safetensors.index.json` is malformed or disagrees with the shards.
@@ -84,7 +84,7 @@ pub enum FrontendError {
     Index {
         /// The index file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A JSON file does not parse.
@@ -100,7 +100,7 @@ pub enum FrontendError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The fault.
         source: ConfigError,
     },
     /// A function of the graph does not type: a mistake of the architecture's file, or a
@@ -128,7 +128,7 @@ pub enum FrontendError {
         arch: &'static str,
         /// Shape by config.json.
         expected: Vec<usize>,
-        /// What may be the reason, starting with "; ", or empty.
+        /// A possible reason, starting with "; ", or empty.
         hint: String,
     },
     /// Tensors that no part of the model reads.
@@ -157,7 +157,7 @@ pub enum FrontendError {
         name: String,
         /// Element type by its safetensors name.
         dtype: &'static str,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
     /// The context asked for does not fit the model.
@@ -170,14 +170,14 @@ pub enum FrontendError {
         /// Allowed.
         most: usize,
     },
-    /// The checkpoint cannot yield what it is to yield.
+    /// The checkpoint cannot yield the requested output.
     #[error("{}: {what}; {help}", path.display())]
     Output {
         /// The file that says so, or the folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
     /// Tokenizer files are unusable or belong to another model.
@@ -185,9 +185,9 @@ pub enum FrontendError {
     Tokenizer {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
 }

@@ -11,8 +11,8 @@ pub fn safetensors(bytes: &[u8]) {
     assert!(sizes <= bytes.len(), "tensors overlap");
 }
 
-/// A GGUF file: its header, what that makes of a model, and its vocabulary. Tensors that pass lie in
-/// the file and do not overlap.
+/// A GGUF file: its header, its model, and its vocabulary. Tensors that pass lie in the file and do
+/// not overlap.
 pub fn gguf(bytes: &[u8]) {
     let Ok(header) = reader::parse(bytes) else { return };
     let sizes: usize = header.tensors.values().map(|t| bytes[t.bytes.clone()].len()).sum();
@@ -23,14 +23,14 @@ pub fn gguf(bytes: &[u8]) {
     }
 }
 
-/// A file of llama2.c or bitllama2.c, and what it makes of a model. Tensors that pass lie in the file.
+/// A file of llama2.c or bitllama2.c, and its model. Tensors that pass lie in the file.
 pub fn llama2c(bytes: &[u8]) {
     if let Some(config) = fuzz_llama2c(bytes) {
         let _ = Model::parse(&config);
     }
 }
 
-/// A file of rwkv.cpp, and what it makes of a model. Tensors that pass lie in the file.
+/// A file of rwkv.cpp, and its model. Tensors that pass lie in the file.
 pub fn rwkv_cpp(bytes: &[u8]) {
     if let Some(config) = fuzz_rwkv_cpp(bytes) {
         let _ = Model::parse(&config);
@@ -50,8 +50,8 @@ pub fn adapter(bytes: &[u8]) {
     }
 }
 
-/// A `config.json`. What passes makes a graph, if it is not too large to be built here, and its
-/// constants are finite.
+/// A `config.json`. An accepted configuration makes a graph, if it is not too large to be built
+/// here, and its constants are finite.
 pub fn config(bytes: &[u8]) {
     let Ok(json) = json::parse(bytes) else { return };
     let Ok(model) = Model::parse(&json) else { return };

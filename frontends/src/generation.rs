@@ -1,8 +1,8 @@
 //! Defaults of a model's generations, as its checkpoint states them: `generation_config.json`, the same
 //! members of `config.json` where that file is missing, or `general.sampling.*` of a GGUF file.
 //!
-//! The members mean what they mean in Transformers. What is carried is what has an effect; members with an
-//! effect that the runtime cannot have are warnings.
+//! The members have the same meaning as in Transformers. Members with an effect are carried;
+//! members with an effect that the runtime cannot have are warnings.
 
 mod gguf;
 
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// The file.
 const FILE: &str = "generation_config.json";
-/// What to do about a member that makes no sense.
+/// The remedy for a member that makes no sense.
 const HELP: &str = "correct it, or remove it: then nothing is taken from it";
 /// `max_length` that stands for "not set": the default of Transformers.
 const UNSET_LENGTH: u64 = 20;
@@ -45,7 +45,7 @@ const NOT_USED: &[(&str, f64)] = &[
     ("max_time", f64::NAN),
 ];
 
-/// What was found.
+/// The settings found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Members with an effect, by their names in `generation_config.json`; `temperature` is missing where the most
@@ -55,7 +55,7 @@ pub(crate) struct Found {
     pub warnings: Vec<String>,
 }
 
-/// The defaults of a checkpoint whose model has `vocab` tokens, of which `ends` end a generation.
+/// The defaults of a checkpoint whose model has `vocab` tokens; the tokens `ends` end a generation.
 ///
 /// # Errors
 /// A member has a value without a meaning.
@@ -177,8 +177,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// How long texts are, and by what they end. `own`: the file is there (`config.json` of old has
-    /// `max_length` in several meanings).
+    /// How long texts are, and the tokens that end them. `own`: the file is there (`config.json` of
+    /// old has `max_length` in several meanings).
     fn lengths(&mut self, own: bool) -> Result<(), FrontendError> {
         for key in ["max_new_tokens", "min_new_tokens", "min_length", "no_repeat_ngram_size"] {
             if let Some(n) = self.count(key)?.filter(|n| *n > 0) {
@@ -256,7 +256,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What to say of a member that has an effect and is not used.
+    /// A warning about a member that has an effect and is not used.
     fn not_used(&self, key: &str, neutral: f64, file: &str) -> Option<String> {
         let value = self.get(key)?;
         let number = value.as_f64().or_else(|| value.as_bool().map(|b| f64::from(u8::from(b))));

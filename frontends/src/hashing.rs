@@ -1,7 +1,7 @@
 //! How the last tokens are hashed to a row of a table, in Qwen's models with n-grams.
 
-/// What ids are multiplied by in the table number `table`: odd numbers by SplitMix64, so small that no
-/// product has more than 63 bits.
+/// Factors of ids in the table number `table`: odd numbers by SplitMix64, so small that no product
+/// has more than 63 bits.
 pub(crate) fn factors(vocab: usize, size: usize, table: usize, seed: u64) -> Vec<usize> {
     const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
     let most = i64::MAX as u64 / vocab.max(1) as u64;

@@ -1,7 +1,7 @@
 //! Opening the files that a user names.
 //!
-//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is
-//! named and missing, or of another kind, says what it is.
+//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. If a named
+//! file is missing, or of another kind, the error names its kind.
 
 use crate::checkpoint::pytorch;
 use crate::error::FrontendError;
@@ -47,7 +47,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FrontendError> {
 }
 
 /// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they
-/// are: they are what the caller redirected there.
+/// are, since the caller redirected them.
 ///
 /// # Errors
 /// As [`read`]; [`FrontendError::NotUtf8`].
@@ -66,7 +66,7 @@ pub fn read_text(path: &Path) -> Result<String, FrontendError> {
 /// [`read`]; `None` where there is nothing of that name.
 ///
 /// # Errors
-/// As [`read`]; what was downloaded is no file of a model.
+/// As [`read`]; a download that is no file of a model.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendError> {
     match read(path) {
         Err(FrontendError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -75,8 +75,8 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendErro
     }
 }
 
-/// Whether a file is itself, and not what downloads leave in its place: Git's pointer to it, or the page
-/// that a server answers with.
+/// Whether a file is genuine, and not a leftover of a download in its place: Git's pointer to it,
+/// or the page that a server answers with.
 ///
 /// # Errors
 /// [`FrontendError::NotACheckpoint`].
@@ -97,7 +97,7 @@ pub(crate) fn itself(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
 
 /// Most bytes that are looked at.
 const MOST_OF_TEXT: usize = 4096;
-/// What servers answer with where a file is not given.
+/// Beginnings of servers' answers where a file is not given.
 const ANSWERS: &[&str] =
     &["Entry not found", "Repository not found", "Invalid username or password", "Access to model"];
 
@@ -157,7 +157,7 @@ fn read_all(file: File, path: &Path) -> Result<Vec<u8>, FrontendError> {
     Err(FrontendError::TooLong { path: path.to_path_buf() })
 }
 
-/// What a file is that is not a regular one.
+/// The kind of a file that is not a regular one.
 fn describe(kind: FileType) -> String {
     let kinds = [
         (kind.is_dir(), "a folder"),
@@ -216,7 +216,7 @@ mod tests {
         assert!(read_optional(&at("dangling")).is_err());
     }
 
-    /// What downloads leave in place of files, whatever these are.
+    /// Leftovers of downloads in place of files of any kind.
     #[test]
     fn what_is_not_the_file_itself() {
         let folder = Folder::new();
@@ -255,7 +255,7 @@ mod tests {
         for file in [&b"\x02\0\0\0\0\0\0\0{}"[..], b"GGUF\x03\0\0\0", b"\x80\x02}q\0."] {
             tensors_themselves(&path, file).unwrap();
         }
-        // Of a file with holes, as long as none is, the beginning is enough.
+        // A sparse file, as long as none is: the beginning is enough.
         let sparse = File::create(&path).and_then(|f| f.set_len(1 << 36).and_then(|()| File::open(&path)));
         // SAFETY: nobody else writes the file.
         let map = unsafe { memmap2::Mmap::map(&sparse.unwrap()) }.unwrap();

@@ -12,7 +12,7 @@ const TWICE: &str = "occurs twice";
 /// write it today: as an object that says so.
 ///
 /// # Errors
-/// Line, column and what is wrong there.
+/// Line, column and fault.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     if bytes.starts_with(b"\xef\xbb\xbf") || bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(serde_json::Error::custom(BYTE_ORDER_MARK));
@@ -42,7 +42,7 @@ fn with_infinity(bytes: &[u8]) -> Option<Vec<u8>> {
     found.then_some(out)
 }
 
-/// What to do about a file that is not JSON.
+/// The remedy for a file that is not JSON.
 pub(crate) fn help(error: &serde_json::Error) -> &'static str {
     let text = error.to_string();
     let says = |what: &str| text.contains(what);
@@ -147,7 +147,7 @@ mod tests {
         assert!(parse(b"[Infinity, Infinit]").is_err());
     }
 
-    /// Where it is wrong, and what to do.
+    /// The place of the fault, and the remedy.
     #[test]
     fn what_is_no_json() {
         let correct = "correct it there, or download the file again";

@@ -1,11 +1,11 @@
 //! From a checkpoint to the graph level of the IR.
 //!
 //! [`checkpoint`] reads the bytes, [`config`] and [`rope`] the numbers, [`arch`] builds the
-//! [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects what text generation needs,
-//! [`embedding`] how rows become embeddings, [`unused`] what the model leaves of the file, [`slots`]
+//! [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects the parts for text generation,
+//! [`embedding`] how rows become embeddings, [`unused`] the unread tensors of the file, [`slots`]
 //! makes room for adapters, [`input`] opens files. Everything read here is untrusted: sizes are
-//! checked before they are used, and a broken file ends in a [`FrontendError`] that says what is
-//! wrong, where, and what to do about it; never in a panic.
+//! checked before they are used, and a broken file ends in a [`FrontendError`] that names the
+//! fault, its place and the remedy; never in a panic.
 //!
 //! Invariant: tensors are checked (presence, type, shape) before a function is built, so the typing
 //! rules of the graph cannot fail on a checkpoint.

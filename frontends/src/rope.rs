@@ -65,9 +65,9 @@ pub enum RopeScaling {
     /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own. Sequences longer than
     /// the context of pretraining have other factors than shorter ones, for all of their positions.
     LongRope {
-        /// Of sequences of at most `original` tokens.
+        /// Factors for sequences of at most `original` tokens.
         short: LongRopeFactors,
-        /// Of longer ones.
+        /// Factors for longer ones.
         long: LongRopeFactors,
         /// Context of pretraining.
         original: usize,
@@ -183,7 +183,7 @@ mod tests {
     use crate::testing::{config, with};
     use serde_json::{Value, json};
 
-    /// What the graph of a configuration has.
+    /// The graph's embedding for a configuration.
     fn rope(json: &Value) -> Rope {
         let (module, _) = Model::parse(json).unwrap().imagined().unwrap();
         let inv_freq = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();

@@ -1,10 +1,10 @@
 //! Room for adapters that are loaded while the model runs.
 //!
-//! An adapter of PEFT adds `s·(x·Aᵀ)·Bᵀ` to a product `x·Wᵀ` (LoRA, arXiv 2106.09685). So beside each
-//! product whose matrix is a tensor of the checkpoint, or rows of one in any order, two more are made,
-//! with matrices that the sequence's adapter has (`adapter_matmul`), and their result is added. That is
-//! done on the graph as the front end made it, whatever the architecture; what the passes make of the
-//! sum, they make of any sum. Products of the same rows share both: the `A` of all of them are one
+//! An adapter of PEFT adds `s·(x·Aᵀ)·Bᵀ` to a product `x·Wᵀ` (LoRA, arXiv 2106.09685). So beside
+//! each product whose matrix is a tensor of the checkpoint, or rows of one in any order, two more
+//! are made, with matrices that the sequence's adapter has (`adapter_matmul`), and their result is
+//! added. That is done on the graph as the front end made it, whatever the architecture; the passes
+//! treat the sum as any other. Products of the same rows share both: the `A` of all of them are one
 //! matrix, the `B` lie below each other.
 
 use llmcc_ir::graph::{Arg, BinaryOp, Func, Module, Node, Op, Param, Role, Value, ValueType, picked_row};
@@ -61,11 +61,11 @@ struct SharedRows {
     targets: Vec<AdaptedProduct>,
 }
 
-/// Makes room for adapters in a module; says where each matrix's factors go, and of which matrices there
-/// is no room for any.
+/// Makes room for adapters in a module; returns each matrix's place for factors, and the names of
+/// matrices without room for any.
 ///
 /// # Errors
-/// Says in words which target there is none of, or that there is nothing to adapt.
+/// A message naming a target that does not exist, or saying that there is nothing to adapt.
 pub fn reserve(module: &mut Module, slots: &AdapterSlots) -> Result<(AdapterTable, Vec<String>), String> {
     let mut table =
         AdapterTable { slots: slots.count, rank: slots.rank, wide: slots.wide == Some(true), matrices: vec![] };
@@ -108,8 +108,7 @@ fn kinds(module: &Module, slots: &AdapterSlots) -> Vec<String> {
     out
 }
 
-/// The tensors that the calls of a function bind to a parameter; `None` for what is no tensor of the
-/// checkpoint.
+/// The tensors that the calls of a function bind to a parameter; `None` for other weights.
 fn bound(module: &Module, func: usize, param: usize) -> Vec<Option<&str>> {
     let calls = module.step.iter().filter(|c| c.func == func);
     let name = |arg: Option<&Arg>| match arg {
@@ -154,7 +153,7 @@ fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<Str
             None => out.push(SharedRows { x, inputs, targets: vec![target] }),
         }
     }
-    // Of a matrix that is used in other ways, too, an adapter would change no more than a part.
+    // If a matrix is used in other ways, too, an adapter would change only a part.
     let products: BTreeSet<usize> = out.iter().flat_map(|g| &g.targets).map(|t| t.node).collect();
     for group in &mut out {
         group.targets.retain(|t| {
@@ -195,7 +194,7 @@ fn tokens(f: &Func, x: Value) -> Option<(Dim, usize)> {
     }
 }
 
-/// What a matrix is made of.
+/// The source of a matrix.
 struct MadeOf {
     param: usize,
     /// The rows of it, in order, if it has no more than rows of it.
@@ -238,7 +237,7 @@ fn stored(f: &Func, w: Value) -> Option<MadeOf> {
     }
     let shape = &node.ty.tensor()?.shape;
     if node.op == Op::Transpose && (of.0 as usize) < f.params.len() && shape.len() == 2 {
-        // Of the tensor as it is stored.
+        // The tensor as it is stored.
         let outputs = shape.first()?.known()?;
         return Some(MadeOf { order: Some((0..outputs).collect()), outputs, ..from });
     }
@@ -309,7 +308,7 @@ fn bind(module: &mut Module, func: usize, group: &SharedRows, slots: &AdapterSlo
     }
 }
 
-/// The function with what adapters add to its products.
+/// The function with the adapters' additions to its products.
 fn extended(f: &Func, groups: &[SharedRows], slots: &AdapterSlots) -> Func {
     let mut out = Func { name: f.name.clone(), params: f.params.clone(), nodes: vec![], results: vec![] };
     for (i, group) in groups.iter().enumerate() {
@@ -319,7 +318,7 @@ fn extended(f: &Func, groups: &[SharedRows], slots: &AdapterSlots) -> Func {
         }
     }
     let mut values: Vec<Value> = (0..f.params.len() as u32).map(Value).collect();
-    // What each group adds, once it is there.
+    // Each group's addend, once it exists.
     let mut added: Vec<Option<Value>> = vec![None; groups.len()];
     for (at, node) in f.nodes.iter().enumerate() {
         let args: Vec<Value> = node.args.iter().map(|v| values[v.0 as usize]).collect();

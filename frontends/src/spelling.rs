@@ -8,8 +8,8 @@ pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> 
     (2 * distance <= best.len().max(3)).then_some(best)
 }
 
-/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's
-/// distance, what follows in `a` costing nothing).
+/// Insertions, deletions and replacements that turn the beginning of `a` into `b` (Levenshtein's
+/// distance; the rest of `a` costs nothing).
 fn edits(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     let mut least = row.last().copied().unwrap_or(0);

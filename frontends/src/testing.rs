@@ -44,17 +44,17 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A small valid configuration of an architecture: that of its first fixture with other sizes, and
-/// with what is off by default switched off.
+/// A small valid configuration of an architecture: its first fixture's with other sizes, and with
+/// optional features switched off.
 pub(crate) fn config(model_type: &str) -> Value {
     let arch = by_model_type(model_type).unwrap();
     let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };
     let text = std::fs::read(golden(first).join("config.json")).unwrap();
     let whole: Value = serde_json::from_slice(&text).unwrap();
-    // Of a model that sees images its text model's, whatever it calls that.
+    // For a multimodal model its text model's, whatever its name.
     let text = match whole.get("text_config") {
         Some(part) => with(part.clone(), json!({ "model_type": model_type, "architectures": whole["architectures"] })),
-        // Fields beside those of other parts.
+        // Fields beside the other parts'.
         None if whole["model_type"].as_str().is_some_and(|of| by_model_type(of).is_none()) => {
             with(whole, json!({ "model_type": model_type }))
         }
@@ -64,7 +64,7 @@ pub(crate) fn config(model_type: &str) -> Value {
     let kept =
         [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters"), ("cohere_compass_text", "rope_parameters")];
     let off = OFF.iter().filter(|name| !kept.contains(&(model_type, name)));
-    // What only says the same as a field that is read.
+    // Fields that only repeat a field that is read.
     let same =
         ["layer_norm_eps", "dim_head", "attention_head_size"].into_iter().filter(|name| arch.field(name).is_none());
     let config = with(
@@ -158,8 +158,8 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
     config
 }
 
-/// Whether a field says something of layers that [`config`] has none of (named so, sharing caches, with
-/// embeddings of their own, with convolutions, of an older form), or what is given there besides.
+/// Whether a field concerns layers that [`config`] lacks (named so, sharing caches, with embeddings
+/// of their own, with convolutions, of an older form), or is given there already.
 pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
         "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" | "zaya" => &["sliding_window"],

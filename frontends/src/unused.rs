@@ -1,7 +1,7 @@
 //! Tensors of a checkpoint that no part of the model reads.
 //!
-//! A file holds what its model computes with. Tensors without a use mean that config.json describes
-//! another model (fewer layers, no biases), which would compile and write garbage.
+//! A file holds its model's weights. Tensors without a use mean that config.json describes another
+//! model (fewer layers, no biases), which would compile and write garbage.
 
 use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
@@ -75,8 +75,9 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         || name.rsplit('.').next() == Some("position_ids")
 }
 
-/// Whether a tensor is of a part that predicts further tokens (and is no layer by its number), as Qwen3-Next,
-/// Nemotron 3, ERNIE 4.5, MiMo-V2 and LongCat have one in their files: what the model computes does not depend on it.
+/// Whether a tensor belongs to a part that predicts further tokens (and is no layer by its number),
+/// as Qwen3-Next, Nemotron 3, ERNIE 4.5, MiMo-V2 and LongCat have one in their files: the model's
+/// results do not depend on it.
 fn looks_ahead(name: &str) -> bool {
     let name = name.strip_prefix("model.").unwrap_or(name);
     ["mtp.", "mtp_"].iter().any(|start| name.starts_with(start))
@@ -89,7 +90,7 @@ fn derived(ckpt: &Checkpoint, model: &Model, name: &str) -> bool {
     found.dtype == DType::I64 && found.data == bytes
 }
 
-/// Constants of xIELU, which its class saves beside what is learned, with the values that they have
+/// Constants of xIELU, which its class saves beside learned values, with the values that they have
 /// in the model.
 fn constant(ckpt: &Checkpoint, name: &str) -> bool {
     let value = || ckpt.tensor(name).and_then(|t| t.to_f32().first().copied());
@@ -176,7 +177,7 @@ mod tests {
     const HEAD: &str = "lm_head.weight";
     use serde_json::{Value, json};
 
-    /// What is unused when a checkpoint made for `made` and then edited is read with `config`.
+    /// The unused tensors when a checkpoint made for `made` and then edited is read with `config`.
     fn unused(made: &Value, config: &Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> String {
         let folder = Folder::new();
         let mut tensors = random_tensors(made, 1);

@@ -70,7 +70,7 @@ fn look_into(path: &std::path::Path, data: &[u8]) {
 }
 
 /// Reads the model of an artifact whose hashes are sound, as the runtime does when it opens one:
-/// what the tables say may be anything.
+/// the tables may hold anything.
 fn tables(sealed: &Sealed, file: &[u8]) {
     let bytes = |kind: u32, len: u64| {
         let from = sealed.parts.iter().find(|p| p.kind == kind)?.off;

@@ -1,4 +1,4 @@
-//! Diagnostics: what is wrong, where, and what to do.
+//! Diagnostics: a fault, its place, the remedy.
 //!
 //! The text reader and the verifiers *collect* diagnostics, so that one run shows every mistake. A
 //! [`Place`] names things the way `.lir` text and checkpoints do; only the text reader knows byte
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub enum Severity {
     /// The thing cannot be used.
     Error,
-    /// It can be used, but is probably not what was meant.
+    /// The input can be used, but is probably a mistake.
     Warning,
 }
 
@@ -155,11 +155,11 @@ pub struct Diagnostic {
     /// Stable name of the broken rule (`kebab-case`), for tests and for looking it up in the
     /// documentation.
     pub code: &'static str,
-    /// What is wrong, in one sentence without a full stop.
+    /// The fault, in one sentence without a full stop.
     pub message: String,
     /// Where.
     pub place: Place,
-    /// What to do about it, if that can be said.
+    /// The remedy, where one is known.
     pub help: Option<String>,
 }
 

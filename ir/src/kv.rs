@@ -31,7 +31,7 @@ impl KvDType {
         (KvDType::Int4, "int4"),
     ];
 
-    /// What the numbers are.
+    /// The encoding of the numbers.
     pub const fn encoding(self) -> Encoding {
         match self {
             KvDType::F32 => Encoding::F32,
@@ -42,7 +42,7 @@ impl KvDType {
         }
     }
 
-    /// The largest code, where elements are codes: those of `−most` to `most` are used.
+    /// The largest code, where elements are codes: `−most` to `most` are used.
     pub const fn most(self) -> Option<u32> {
         let e = self.encoding();
         if e.is_quantized() { Some((1 << (e.bits() - 1)) - 1) } else { None }
@@ -92,16 +92,16 @@ impl fmt::Display for KvDType {
 }
 
 /// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads ×
-/// head size); `kv<f16, 8x192/128>` where keys and values differ; `kv<f16, 1x576/512, latent>` where
-/// a key is what is stored of it, followed by the value (DeepSeek-V2, arXiv 2405.04434);
-/// `kv<f16, 1x512, latent, every 4>` where four tokens have a row in common.
+/// head size); `kv<f16, 8x192/128>` where keys and values differ; `kv<f16, 1x576/512, latent>`
+/// where a key is its stored part, followed by the value (DeepSeek-V2, arXiv 2405.04434); `kv<f16,
+/// 1x512, latent, every 4>` where four tokens have a row in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KvSpec {
     /// Element type.
     pub dtype: KvDType,
     /// Key/value heads.
     pub kv_heads: usize,
-    /// Elements of a key: what a query is multiplied with.
+    /// Elements of a key, and of a query.
     pub key_dim: usize,
     /// Elements of a value.
     pub value_dim: usize,
@@ -162,7 +162,7 @@ impl KvSpec {
         layout::page(self.kv_heads, self.own_dim(), self.value_dim, self.dtype.bits())
     }
 
-    /// Bytes of what is stored as the key, or the value, of a token of one head.
+    /// Bytes of the stored key, or value, of a token of one head.
     pub const fn head_bytes(&self, key: bool) -> usize {
         self.stored_dim(key) * self.dtype.bits() / 8
     }

@@ -1,4 +1,4 @@
-//! What a step yields: logits, or rows that describe whole sequences.
+//! The output of a step: logits, or rows that describe whole sequences.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ pub enum Output {
     /// Logits of the next token, `[R, vocab]`.
     #[default]
     Logits,
-    /// Rows `[R, width]`, of which the runtime makes one per sequence.
+    /// Rows `[R, width]`, from which the runtime makes one per sequence.
     Rows(Rows),
 }
 
 /// Rows that describe a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
-    /// What they are.
+    /// Their meaning.
     pub name: RowsName,
     /// Columns.
     pub width: usize,
-    /// How those of a sequence become one.
+    /// How a sequence's rows become one.
     pub pool: Pool,
     /// That one is scaled to length 1 (Euclidean), unless a caller wants it otherwise.
     pub normalize: bool,
 }
 
-/// What rows mean.
+/// Meaning of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowsName {
-    /// A point in a space where what means alike is near.
+    /// A vector near the vectors of texts of similar meaning.
     Embedding,
     /// A number for each class, before any softmax.
     Scores,
@@ -68,7 +68,8 @@ impl Pool {
         (Pool::Weighted, "weighted"),
     ];
 
-    /// What becomes of the rows of a sequence (f64, each of `width`), in the order of its tokens.
+    /// The pooled row of a sequence, from its rows (f64, each of `width`) in the order of its
+    /// tokens.
     pub fn of(self, rows: &[f64], width: usize) -> Vec<f64> {
         let n = rows.len() / width;
         let sum = |j: usize, weight: &dyn Fn(usize) -> f64| -> f64 {
@@ -86,7 +87,7 @@ impl Pool {
     }
 }
 
-/// The larger of two numbers; what is not a number stays so.
+/// The larger of two numbers; NaN stays NaN.
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
@@ -97,7 +98,7 @@ fn name<T: PartialEq>(all: &'static [(T, &'static str)], of: &T) -> &'static str
 }
 
 impl fmt::Display for Output {
-    /// `logits`, or what rows are: `embedding width=384 pool=mean normalize`.
+    /// `logits`, or the meaning of rows: `embedding width=384 pool=mean normalize`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Output::Logits => f.write_str("logits"),
@@ -107,7 +108,7 @@ impl fmt::Display for Output {
 }
 
 impl fmt::Display for Rows {
-    /// What they are but for their name.
+    /// Their properties except the name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let normalize = if self.normalize { " normalize" } else { "" };
         write!(f, "width={} pool={}{normalize}", self.width, self.pool)

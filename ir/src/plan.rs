@@ -37,7 +37,7 @@ pub struct Plan {
     pub candidates: Option<Candidates>,
 }
 
-/// What [`crate::kernel::TopK`] leaves for the host.
+/// The results of [`crate::kernel::TopK`] for the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidates {
     /// Slot of the rows, f32 `[R, 2k + 1]`.
@@ -91,7 +91,7 @@ pub struct Launch {
     pub call: usize,
 }
 
-/// What a launch passes for a kernel parameter.
+/// The operand of a launch for a kernel parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// Buffer of the regime.
@@ -203,8 +203,8 @@ impl Plan {
         self.states.iter().filter_map(StateSpec::paged)
     }
 
-    /// Of each packed weight the share that a step of one token reads: 1, or that of the chosen
-    /// experts; 0 where rows are looked up, or none.
+    /// For each packed weight the share that a step of one token reads: 1, or the chosen experts'
+    /// share; 0 where rows are looked up, or none.
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![0f64; self.weights.len()];
         for l in self.regimes.first().map_or(&[][..], |r| &r.launches) {

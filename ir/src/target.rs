@@ -1,9 +1,9 @@
-//! Targets: what a machine can do, as data for the cost model and the backends.
+//! Targets: the abilities of machines, as data for the cost model and the backends.
 
 mod rows;
 
 use crate::gpu::rates::{self, Rates};
-use crate::gpu::schedule::InputPlace;
+use crate::gpu::wish::Wish;
 use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
@@ -15,8 +15,8 @@ pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows};
 pub enum Family {
     /// CPU code through Cranelift.
     Cpu,
-    /// NVIDIA GPUs through PTX.
-    Gpu,
+    /// GPUs of NVIDIA, through PTX.
+    Nvidia,
 }
 
 /// Instruction-set level of a CPU target.
@@ -30,7 +30,7 @@ pub enum CpuIsa {
     X86_64V4,
 }
 
-/// What a processor is.
+/// Description of a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuArch {
     /// Its instruction set.
@@ -46,7 +46,7 @@ impl CpuArch {
     }
 }
 
-/// What a GPU is.
+/// Description of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuArch {
     /// Compute capability times ten.
@@ -63,7 +63,7 @@ pub struct GpuArch {
     pub sms: u32,
     /// Bytes of shared memory a block may have.
     pub shared_per_block: u32,
-    /// Bytes of shared memory of a multiprocessor, 1 KiB of which each resident block loses to the
+    /// Bytes of shared memory of a multiprocessor; each resident block loses 1 KiB of it to the
     /// system.
     pub shared_per_sm: u32,
     /// 32-bit registers of a multiprocessor.
@@ -80,29 +80,6 @@ pub struct GpuArch {
     pub l2_bandwidth: f64,
     /// Further rates that the cost model needs.
     pub rates: &'static Rates,
-    /// What schedules of products are to be, where that is not left to [`crate::gpu::schedule`].
-    pub wish: Wish,
-}
-
-/// Parts of the schedule of a product that are given instead of derived: how others than the one
-/// that is chosen are tried. `None`: derived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Blocks on a multiprocessor.
-    pub resident: Option<usize>,
-    /// Warps of a block that compute.
-    pub warps: Option<usize>,
-    /// Units in a ring, of the phase that has the most.
-    pub stages: Option<usize>,
-    /// Where a block that streams weights finds its input.
-    pub place: Option<InputPlace>,
-    /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
-    pub cut: Option<bool>,
-}
-
-impl Wish {
-    /// Nothing.
-    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None };
 }
 
 impl GpuArch {
@@ -155,7 +132,7 @@ pub struct TargetSpec {
     pub name: &'static str,
     /// One line for `llmcc targets`.
     pub about: &'static str,
-    /// What it is, and what it multiplies how fast; decides the backend.
+    /// The machine and its rates; decides the backend.
     pub arch: Arch,
     /// Streaming bytes per second of main memory (GPU: of its own).
     pub memory: f64,
@@ -166,6 +143,8 @@ pub struct TargetSpec {
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
+    /// What schedules of products on a GPU are to be, where that is not left to [`crate::gpu::schedule`].
+    pub wish: Wish,
 }
 
 impl TargetSpec {
@@ -173,7 +152,7 @@ impl TargetSpec {
     pub const fn family(&self) -> Family {
         match self.arch {
             Arch::Cpu(_) => Family::Cpu,
-            Arch::Gpu(_) => Family::Gpu,
+            Arch::Gpu(_) => Family::Nvidia,
         }
     }
 
@@ -193,8 +172,8 @@ impl TargetSpec {
         }
     }
 
-    /// The kinds of rows that it multiplies. Whoever asks what a target can do asks here: the
-    /// policy of activations, the verifier, the cost model, the backends.
+    /// The kinds of rows that it multiplies. All questions about a target's abilities are answered
+    /// here: for the policy of activations, the verifier, the cost model, the backends.
     pub fn rows(&self) -> Vec<RowKind> {
         match &self.arch {
             Arch::Cpu(cpu) => cpu.rows.iter().map(|r| r.kind).collect(),
@@ -233,7 +212,7 @@ impl TargetSpec {
     /// The line of a GPU.
     const fn of_gpu(name: &'static str, about: &'static str, gpu: GpuArch, memory: f64, launch: f64) -> TargetSpec {
         let (cache, cores) = (gpu.l2_bandwidth / gpu.sms as f64, gpu.sms as usize);
-        TargetSpec { name, about, arch: Arch::Gpu(gpu), memory, cache, launch, cores }
+        TargetSpec { name, about, arch: Arch::Gpu(gpu), memory, cache, launch, cores, wish: Wish::NONE }
     }
 }
 
@@ -247,6 +226,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 40e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v3",
@@ -256,6 +236,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 80e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v4",
@@ -265,6 +246,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 100e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v4-amx",
@@ -274,6 +256,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 60e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec::of_gpu(
         "sm80",
@@ -348,7 +331,7 @@ const ROWS_AMX: &[CpuRows] = &[
     },
 ];
 
-// Peak rates are the vendor's for dense operations. Those of the second-level cache, which the
+// Peak rates are the vendor's for dense operations. Rates of the second-level cache, which the
 // vendor does not state, are estimates from published measurements; sm90's was fitted
 // (`benches/gpu`).
 const KIB: u32 = 1024;
@@ -391,7 +374,6 @@ const SM80: GpuArch = GpuArch {
     l2_bytes: 40 * MIB,
     l2_bandwidth: 4.5e12,
     rates: &rates::A100,
-    wish: Wish::NONE,
 };
 
 const SM86: GpuArch = GpuArch {
@@ -436,7 +418,6 @@ const SM90: GpuArch = GpuArch {
     l2_bytes: 50 * MIB,
     l2_bandwidth: 8.77e12,
     rates: &rates::H200,
-    wish: Wish::NONE,
 };
 
 const SM100: GpuArch = GpuArch {
@@ -504,7 +485,7 @@ mod tests {
             assert!(t.multiplies(RowKind::F32) && t.rows().is_sorted(), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
-            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
+            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Nvidia, Packing::Fragment, None));
             assert_eq!(t.name.split(':').next(), Some(&*format!("sm{}", gpu.sm)));
             assert_eq!(gpu.processor.trim_end_matches('a'), format!("sm_{}", gpu.sm));
             // The system takes 1 KiB of each block.

@@ -53,7 +53,7 @@ pub fn try_beside<'scope, T: Send + 'scope, F: FnOnce() -> T + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: F,
 ) -> Result<ScopedJoinHandle<'scope, T>, F> {
-    // A thread that cannot be started drops what it is given.
+    // A thread that cannot be started drops its work.
     let place = Arc::new(Mutex::new(Some(work)));
     let own = place.clone();
     let taken = |place: &Mutex<Option<F>>| place.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -28,7 +28,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every element type but those of codes, with its name in `.lir` text.
+    /// Every element type except codes, with its name in `.lir` text.
     pub const ALL: &[(DType, &'static str)] = &[
         (DType::F64, "f64"),
         (DType::F32, "f32"),

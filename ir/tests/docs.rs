@@ -67,7 +67,7 @@ fn examples_parse_verify_and_read_back() {
     same_logits(module, plan);
 }
 
-/// The plan computes what the module means, but for int8 weights and activations in its
+/// The plan computes the same as the module, except for int8 weights and activations in its
 /// feed-forward block.
 fn same_logits(module: &Module, plan: &Plan) {
     let mut seed = 1u64;

@@ -1,4 +1,4 @@
-//! What the verifier says of functions and kernels, beside the lines it says it of: the files of
+//! The verifier's findings on functions and kernels, beside the lines that have them: the files of
 //! `lir/verify`. Their items are apart by empty lines; a comment at the end of a line has all
 //! findings there, `; error[code]` or `; warning[code]`. Items without one are valid.
 //! `LLMCC_WRITE_FINDINGS=1` writes the comments: read the difference.
@@ -26,7 +26,7 @@ fn findings(item: &Item) -> Vec<Diagnostic> {
     }
 }
 
-/// The text of an item without what it says of itself, and with what is true.
+/// The text of an item with correct comments in place of its own.
 fn annotated(text: &str, codes: &mut BTreeSet<&'static str>) -> String {
     let bare: String = text.lines().map(|l| format!("{}\n", l.split(" ; ").next().unwrap_or(l))).collect();
     let source = Source::parse(&bare).unwrap_or_else(|errors| {

@@ -1,9 +1,9 @@
-//! Keeping an error budget for what is stored, not for samples of it.
+//! Keeping an error budget for the stored weights, not for samples of them.
 //!
 //! A choice is made by samples. Packing measures every tensor whole, so whoever packs knows whether
 //! the budget is kept; where it is not, [`compile_exactly`] chooses again with the errors found.
-//! Each round knows the exact error of at least one more form of a weight, of which there are
-//! finitely many.
+//! Each round knows the exact error of at least one more form of a weight, and there are finitely
+//! many.
 
 use crate::measure::{Measured, measure_whole};
 use crate::pack::WeightSource;
@@ -74,7 +74,7 @@ pub fn compile_exactly(
         if news && opts.error_budget.is_some_and(|most| !keeps(plan, most, &error)) {
             continue;
         }
-        // What was just measured is no longer a prediction.
+        // A measured error is no longer a prediction.
         let total = rms_error(plan, &error);
         for s in &mut compiled.stored {
             s.error = error_of(s, plan, &error).unwrap_or(s.error);
@@ -84,8 +84,8 @@ pub fn compile_exactly(
     }
 }
 
-/// The error of what a decision was about: root mean square over the weights of the plan that are
-/// its. `None` for a cache.
+/// The error of a decision's weights: root mean square over those weights of the plan. `None` for a
+/// cache.
 pub fn error_of(stored: &Stored, plan: &Plan, error: &dyn Fn(usize) -> f64) -> Option<f64> {
     let ours = |w: &PackedWeight| matches!(w.storage, Storage::Matrix { .. }) && stored.weights.contains(&w.expr);
     let squares: Vec<f64> =

@@ -20,7 +20,10 @@ pub const CANDIDATES: usize = 64;
 /// regime; none where there is no launch.
 pub fn add(plan: &mut Plan, module: &Module, target: &TargetSpec, logits: &[usize]) -> Vec<usize> {
     let vocab = plan.info.vocab;
-    if plan.info.output != Output::Logits || target.family() != Family::Gpu || vocab == 0 || vocab >= TopK::MOST_COLUMNS
+    if plan.info.output != Output::Logits
+        || target.family() != Family::Nvidia
+        || vocab == 0
+        || vocab >= TopK::MOST_COLUMNS
     {
         return vec![];
     }

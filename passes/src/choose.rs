@@ -36,7 +36,7 @@ pub struct Choosing<'a> {
     pub storages: &'a Storages,
 }
 
-/// What was chosen.
+/// The choice.
 pub struct Chosen {
     /// Forms that each function may use: the taken ones, and all about which there was nothing to
     /// decide.
@@ -49,7 +49,7 @@ pub struct Chosen {
     pub solutions: usize,
 }
 
-/// What a decision is about: the tensors that are stored alike, or the states that are cached
+/// The subject of a decision: the tensors that are stored alike, or the states that are cached
 /// alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
@@ -77,8 +77,8 @@ struct Choice {
 }
 
 impl Choice {
-    /// What it takes of the budget, 1 being all of it: beyond that, and infinite, where a budget is
-    /// so small that its square is 0.
+    /// Its share of the budget, 1 being all of it: beyond that, and infinite, where a budget is so
+    /// small that its square is 0.
     fn share(&self, budget: Option<f64>) -> f64 {
         match budget {
             Some(most) if self.square > 0.0 => self.square / most / most,
@@ -118,7 +118,7 @@ pub fn choose(
     }))
 }
 
-/// Of what is taken, the parts of Σ nᵢ·eᵢ² / Σ nᵢ.
+/// The terms of Σ nᵢ·eᵢ² / Σ nᵢ for the forms taken.
 fn squares<'a>(open: &'a [Open], taken: &'a [Option<usize>]) -> impl Iterator<Item = f64> + 'a {
     open.iter().zip(taken).filter_map(|(o, t)| Some(o.options[(*t)?].square))
 }
@@ -141,7 +141,7 @@ fn out_of_reach(module: &Module, mut problem: Problem, opts: &Options, open: &[O
     (least > budget).then(|| PassError::Budget { least: rounded_up(least), worst })
 }
 
-/// Three digits, not less than the number: what may be asked for.
+/// Three digits, not less than the number: a budget that may be asked for.
 fn rounded_up(x: f64) -> String {
     let text = format!("{x:.2e}");
     if text.parse::<f64>().is_ok_and(|t| t < x) {
@@ -151,8 +151,7 @@ fn rounded_up(x: f64) -> String {
     }
 }
 
-/// All values that have several forms, those of different functions that are stored alike being
-/// one.
+/// All values that have several forms; values of different functions that are stored alike are one.
 fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, parameters: f64) -> Vec<Open> {
     let mut open: Vec<Open> = vec![];
     for (at, f) in funcs.iter().enumerate() {

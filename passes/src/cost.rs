@@ -2,17 +2,19 @@
 //!
 //! Per kernel: weights stream from memory once, activations and repeated reads of a tile from
 //! cache, multiply-adds and epilogues run at the target's rates on all cores that have items, plus
-//! what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the
-//! constants here; nothing is measured while compiling, so a build is reproducible. The constants
-//! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
+//! the indivisible parts (prologue, launch). Figures come from the [`TargetSpec`] and the constants
+//! here; nothing is measured while compiling, so a build is reproducible. The constants were fitted
+//! to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 mod absmax;
 mod adapter_matmul;
 pub(crate) mod attention;
 mod causal_conv;
+pub(crate) mod cpu;
 mod embed;
 mod embed_hashed;
 mod expert_matmul;
+mod family;
 mod given_rows;
 pub(crate) mod matmul;
 mod means;
@@ -30,59 +32,22 @@ mod wkv;
 llmcc_ir::dummies! { mod dummy; }
 
 use crate::work::{Launched, Work};
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
-use llmcc_ir::quant::{BLOCK, Format};
+use cpu::{
+    ALONE, ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, CALL, DECODE_STEPS, ELEMENTWISE, EXP_STEPS, EXP_STEPS_WIDE,
+    HALF_PAGE, L1, NOT_HIDDEN, ROPE_STEPS, cols, epilogue, imbalance, multiply, norm_steps, prologue, quant_steps,
+    rows_of,
+};
+pub(crate) use family::{Cost, OnCpu, OnGpu, of, of_mut};
+use llmcc_ir::kernel::{Body, Kernel, ParamKind, Segment, Store, lcm};
+use llmcc_ir::quant::BLOCK;
 use llmcc_ir::state::StateSpec;
-use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
+use llmcc_ir::target::{GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
-pub use crate::cost_gpu::{LATENCY, constants};
+pub use crate::cost_gpu::LATENCY;
 
 /// Context length at which attention is costed (no choice depends on it).
 pub const CONTEXT: usize = 512;
-/// Elementwise steps per second and core: those of 128-bit vectors.
-const ELEMENTWISE: f64 = 6.7e9;
-/// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of
-/// its pipelines and a new start of the prefetchers.
-const CALL: f64 = 150e-9;
-/// How much of the shorter of streaming and computing is not hidden behind the longer, without a
-/// matrix unit: prefetchers do not look far ahead.
-const NOT_HIDDEN: f64 = 0.15;
-/// Seconds per row of a tile for the loop around an epilogue.
-const ROW: f64 = 25e-9;
-/// Rate at which epilogues read and write rows, relative to the cache's: half of them were last
-/// written by another core.
-const ROWS_RATE: f64 = 0.35;
-/// Steps per element of a normalization, of decoding a quantized table.
-const NORM_STEPS: f64 = 5.0;
-/// Steps per element of subtracting the mean.
-const CENTER_STEPS: f64 = 3.0;
-const DECODE_STEPS: f64 = 10.0;
-/// Steps per element of rounding to int8, and of a function of `exp`; what those take that
-/// microkernels compute, whose vectors are longer.
-const QUANT_STEPS: f64 = 1.0;
-const EXP_STEPS: f64 = 15.0;
-const EXP_STEPS_WIDE: f64 = 4.0;
-/// Steps per element of a rotation, of storing to the cache.
-const ROTATE_STEPS: f64 = 6.0;
-const KV_STEPS: f64 = 8.0;
-/// Steps per element of a row whose columns change places: one load after another.
-const PICK_STEPS: f64 = 4.0;
-/// Steps per element of a RoPE table: a cosine or a sine in f64.
-const ROPE_STEPS: f64 = 110.0;
-/// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head
-/// to find its pages, and per token and head to start.
-const ATTENTION: f64 = 0.62;
-const ATTENTION_SEQUENCE: f64 = 0.65e-6;
-const ATTENTION_TOKEN: f64 = 0.2e-6;
-/// Elementwise kernels of their own take one to four times what their steps do. An error of the
-/// prediction should not break a fusion.
-const ALONE: f64 = 4.0;
-/// Half the tokens of a page of the cache.
-const HALF_PAGE: usize = 8;
-/// Accumulator bytes that stay in the first-level cache.
-const L1: usize = 32 << 10;
 /// Cores of a larger machine of the same kind.
 const MANY_CORES: usize = 8;
 /// Tile sizes tried.
@@ -127,7 +92,7 @@ fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
     if kernel.body.product().is_none() {
         return 1.0;
     }
-    // Of experts, threads share out the tiles, each with those of all experts.
+    // Threads share out the tiles of experts; each tile covers all experts.
     let items = kernel.body.segments().iter().map(Segment::tiles).sum();
     (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }
@@ -175,184 +140,25 @@ pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> 
     t.launch + of(&kernel.body).cpu(&on)
 }
 
-/// A launch on a CPU.
-#[derive(Clone, Copy)]
-pub(crate) struct OnCpu<'a> {
-    kernel: &'a Kernel,
-    t: &'a TargetSpec,
-    /// Rows of the kernel.
-    m: usize,
-    env: Env,
-    context: usize,
+/// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each
+/// wants the logits of its last token.
+pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
+    let launched = Launched { kernel, m: kernel.rows.eval(env), sequences: env.rows, context };
+    of(&kernel.body).work(&launched)
 }
 
-impl OnCpu<'_> {
-    /// Cores that have rows to work on.
-    fn parallel(&self) -> f64 {
-        self.m.clamp(1, self.t.cores) as f64
-    }
-}
-
-/// A launch on a GPU.
-#[derive(Clone, Copy)]
-pub(crate) struct OnGpu<'a> {
-    pub kernel: &'a Kernel,
-    pub t: &'a TargetSpec,
-    pub gpu: &'a GpuArch,
-    /// Rows of the kernel.
-    pub m: usize,
-    /// Sequences, of which each has one of the rows whose logits are wanted.
-    pub sequences: usize,
-    pub context: usize,
-}
-
-impl OnGpu<'_> {
-    /// Seconds of bytes from memory.
-    fn memory(&self, bytes: f64) -> f64 {
-        bytes / (self.t.memory * self.gpu.rates.memory)
-    }
-
-    /// Seconds of bytes through the second-level cache.
-    fn l2(&self, bytes: usize) -> f64 {
-        bytes as f64 / self.gpu.l2_bandwidth
-    }
-}
-
-/// What is predicted of a family of kernels: a file each.
-pub(crate) trait Cost {
-    /// Seconds on a CPU, without the launch itself.
-    fn cpu(&self, on: &OnCpu<'_>) -> f64;
-
-    /// Seconds on a GPU, without the gap between launches.
-    fn gpu(&self, on: &OnGpu<'_>) -> f64;
-
-    /// Sets the tile sizes on a GPU of a kernel of so many rows; there are none to set, unless said.
-    fn gpu_tiles(&mut self, _: &[Param], _rows: usize) {}
-
-    /// What has to be done whatever the machine; nothing that counts, unless said.
-    fn work(&self, _: &Launched<'_>) -> Work {
-        Work::default()
-    }
-}
-
-/// The predictions of the families, by the table of [`Body`].
-macro_rules! costs {
-    ($($family:ident)*) => {
-        /// The predictions of a kernel's family.
-        pub(crate) fn of(body: &Body) -> &dyn Cost {
-            match body { $( Body::$family(k) => k, )* }
-        }
-
-        /// The same, to set its tiles.
-        pub(crate) fn of_mut(body: &mut Body) -> &mut dyn Cost {
-            match body { $( Body::$family(k) => k, )* }
-        }
-    };
-}
-
-llmcc_ir::each_family!(costs);
-
-pub(crate) fn cols(kernel: &Kernel, p: ParamId) -> usize {
-    match kernel.params[p].kind {
-        ParamKind::Rows { cols, .. } => cols,
-        ParamKind::Matrix { k, .. } => k,
-        ParamKind::Vector { len } => len,
-        ParamKind::State(state) => state.columns(),
-    }
-}
-
-fn quant_steps(kernel: &Kernel, p: ParamId) -> f64 {
-    match kernel.params[p].kind {
-        ParamKind::Rows { elem, .. } => rounding_steps(elem),
-        _ => 0.0,
-    }
-}
-
-/// Steps per element of rounding to int8 rows.
-fn rounding_steps(elem: RowElem) -> f64 {
-    elem.group().map_or(0.0, |_| QUANT_STEPS)
-}
-
-/// Steps per element of a function.
-fn function_steps(op: UnaryOp) -> f64 {
-    match op {
-        UnaryOp::Neg | UnaryOp::Relu => 1.0,
-        UnaryOp::Relu2 | UnaryOp::Sqrt => 2.0,
-        UnaryOp::RoundI8 => 4.0,
-        UnaryOp::RoundE4m3 => 8.0,
-        UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
-        UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Softplus => EXP_STEPS,
-    }
-}
-
-/// How a processor multiplies rows of a kind; `None`: it does not.
-fn rows_of(rows: impl Into<RowKind>, t: &TargetSpec) -> Option<&'static CpuRows> {
-    match &t.arch {
-        Arch::Cpu(cpu) => cpu.rows(rows.into()),
-        Arch::Gpu(_) => None,
-    }
-}
-
-/// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time,
-/// operands in cache.
-fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, elem: RowElem, t: &TargetSpec) -> f64 {
-    let elements = (n * k) as f64;
-    // Register tiles that one column of weights passes through.
-    let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
-    // What it does not multiply is no candidate.
-    let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
-    let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
-    let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));
-    (n * k * computed) as f64 / rows.macs * (1.0 + rows.group / elem.group().unwrap_or(1) as f64) + unpack
-}
-
-/// How much longer the busiest core works than the average.
-fn imbalance(items: usize, cores: usize) -> f64 {
-    let items = items.max(1);
-    (items.div_ceil(cores) * cores) as f64 / items as f64
-}
-
-/// Steps per element of a normalization.
-fn norm_steps(norm: Norm) -> f64 {
-    NORM_STEPS + if norm.center { CENTER_STEPS } else { 0.0 }
-}
-
-/// Every core prepares all rows for itself.
-fn prologue(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
-    let Some(p) = b.prologue else { return 0.0 };
-    let vectors = [p.gain, p.bias].into_iter().flatten().count() as f64;
-    let steps = p.norm.map_or(0.0, norm_steps) + vectors + rounding_steps(p.elem);
-    (m * cols(kernel, b.x)) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache)
-}
-
-/// Core-seconds of an expression and its store over `m` rows.
-fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
-    // A microkernel writes plain results where they belong.
-    if matches!((&s.expr, &s.store), (Expr::Acc(0), Store::Rows { param, .. }) if quant_steps(kernel, *param) == 0.0) {
-        return 0.0;
-    }
-    let rows = (m * s.tiles()) as f64 * ROW;
-    let (mut steps, mut bytes) = (0.0, 4.0);
-    s.expr.visit(&mut |e| match e {
-        Expr::Acc(_) | Expr::Const(_) => {}
-        Expr::Rows { .. } | Expr::Vector(_) | Expr::Expert { .. } => bytes += 4.0,
-        Expr::Pick { .. } => {
-            // Element by element, and the order.
-            bytes += 8.0;
-            steps += PICK_STEPS;
-        }
-        Expr::Combine { count, .. } => {
-            bytes += 4.0 * *count as f64;
-            steps += 2.0 * *count as f64;
-        }
-        Expr::Unary(op, _) => steps += function_steps(*op),
-        Expr::Binary(..) => steps += 1.0,
-        Expr::Normalize(norm, _) => steps += norm_steps(*norm),
-        Expr::Rope { .. } => steps += ROTATE_STEPS,
-    });
-    steps += match s.store {
-        Store::Rows { param, .. } => quant_steps(kernel, param),
-        Store::KvKey(_) | Store::KvValue(_) => KV_STEPS,
-    };
-    (m * s.n) as f64 * (steps / ELEMENTWISE + bytes / (t.cache * ROWS_RATE)) + rows
+/// The constants of products and attention by name, for tools that fit them.
+#[must_use]
+pub fn constants(gpu: &GpuArch) -> Vec<(&'static str, f64)> {
+    let mut all = llmcc_ir::gpu::cost::constants(gpu.rates);
+    all.extend([
+        ("latency", LATENCY),
+        ("attention_start", attention::GPU_START),
+        ("attention_merge", attention::GPU_MERGE),
+        ("attention_merged", attention::GPU_MERGED as f64),
+        ("attention_ramp", attention::GPU_RAMP as f64),
+        ("attention_softmax", attention::GPU_SOFTMAX),
+        ("attention_tensor", attention::GPU_TENSOR),
+    ]);
+    all
 }

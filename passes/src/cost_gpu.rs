@@ -7,7 +7,7 @@
 //! `benches/gpu`; the tests here compare predictions with those.
 
 use crate::cost::{OnGpu, of, of_mut};
-use llmcc_ir::gpu::{self, schedule};
+use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::target::{GpuArch, TargetSpec};
@@ -18,23 +18,6 @@ const CONTEXT: usize = 1024;
 /// Seconds from the start of a block to its first results when it must read its input and join
 /// threads first: two trips to memory and a few barriers.
 pub const LATENCY: f64 = 2.0e-6;
-
-/// The constants of products and attention by name, for tools that fit them.
-#[must_use]
-pub fn constants(gpu: &GpuArch) -> Vec<(&'static str, f64)> {
-    use crate::cost::attention;
-    let mut all = gpu::cost::constants(gpu.rates);
-    all.extend([
-        ("latency", LATENCY),
-        ("attention_start", attention::GPU_START),
-        ("attention_merge", attention::GPU_MERGE),
-        ("attention_merged", attention::GPU_MERGED as f64),
-        ("attention_ramp", attention::GPU_RAMP as f64),
-        ("attention_softmax", attention::GPU_SOFTMAX),
-        ("attention_tensor", attention::GPU_TENSOR),
-    ]);
-    all
-}
 
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {

@@ -34,7 +34,7 @@ pub enum PassError {
         /// Tensors with the largest part in it.
         worst: String,
     },
-    /// Weights could not be read to measure what rounding does to them.
+    /// Weights could not be read to measure their rounding errors.
     #[error("{0}")]
     Weights(String),
     /// Several formats are allowed, but there is nothing to measure them on.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// One entry per launch of the function.
 ///
 /// # Errors
-/// Of the solver.
+/// Errors of the solver.
 pub fn explain(
     func: &str,
     regime: usize,

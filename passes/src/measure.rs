@@ -1,11 +1,11 @@
-//! What storing a weight in a format does to it, measured on a sample of its blocks.
+//! The error of storing a weight in a format, measured on a sample of its blocks.
 //!
 //! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again.
 //! Blocks of 16 rows are taken at equal distances; a matrix of up to `SAMPLE` elements is
 //! measured whole. No randomness: the same checkpoint gives the same numbers.
 //!
-//! A sample may miss what matters (a few rows far larger than the rest), so that a choice made by
-//! samples is checked against errors of whole weights: [`crate::budget`].
+//! A sample may miss important rows (a few far larger than the rest), so a choice made by samples
+//! is checked against errors of whole weights: [`crate::budget`].
 
 use crate::pack::{self, rows::Rows};
 use crate::pack::{PackError, WeightSource};
@@ -22,7 +22,7 @@ const SAMPLE: usize = 1 << 17;
 /// infinite error where the whole weight was tried.
 pub type Measured = BTreeMap<WeightExpr, BTreeMap<Format, f64>>;
 
-/// Measures every weight in every format, but for those of which `whole` has the error.
+/// Measures every weight in every format, except where `whole` has the error.
 ///
 /// # Errors
 /// A missing or misshapen tensor, or one that no format can hold.
@@ -39,7 +39,7 @@ pub fn measure(
         let unknown: Vec<Format> = formats.iter().copied().filter(|f| !known.contains_key(f)).collect();
         match sampled(&w, &unknown, module, source) {
             Ok(errors) => known.extend(errors),
-            // What is known can be stored.
+            // A weight with a known error can be stored.
             Err(_) if known.values().any(|e| e.is_finite()) => {}
             Err(e) => return Err(e),
         }
@@ -65,7 +65,7 @@ pub fn measure_whole(
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
     let sums = |block: usize| Sample { rows: &rows, first: vec![block] }.sums(format, &name);
     let blocks = rows.shape().0.div_ceil(BLOCK);
-    // Of all blocks in order, whatever thread had them.
+    // Sums over all blocks in order, whichever thread had them.
     crate::threads::prepare();
     let each: Vec<(f64, f64)> = (0..blocks).into_par_iter().map(sums).collect::<Result<_, _>>()?;
     let (error, signal) = each.iter().fold((0.0, 0.0), |(e, s), (of, whole)| (e + of, s + whole));

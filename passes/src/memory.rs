@@ -86,7 +86,7 @@ fn slot_of(plan: &Plan, buffers: &[usize]) -> Slot {
 /// A slot before slots are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Of a result of the step.
+    /// Buffer of a result of the step.
     Result(usize),
     Tokens(usize),
     Rows(usize),

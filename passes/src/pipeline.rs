@@ -8,27 +8,27 @@ use crate::extract::{self, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
 use crate::pack::WeightSource;
 use crate::rounding::Operations;
-use crate::schedule::{FuncSchedule, state_param};
+use crate::schedule::{FuncSchedule, Source, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
 use crate::{
     Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules,
     schedule,
 };
 use egg::Id;
-use llmcc_ir::diag::{Diagnostic, Severity};
-use llmcc_ir::graph::{Arg, Func, Module, Reads};
+use llmcc_ir::diag::{Diagnostic, Place, Severity};
+use llmcc_ir::graph::{Arg, Func, Module, Reads, ValueType};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::Family;
-use llmcc_ir::verify::{verify_module, verify_packed, verify_plan, verify_target};
+use llmcc_ir::verify::{verify_kernel, verify_module, verify_packed, verify_plan, verify_target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pass: one line of [`PIPELINE`].
 pub struct Pass {
     /// Name in errors.
     pub name: &'static str,
-    /// What it does.
+    /// Its function.
     pub about: &'static str,
     run: fn(&mut State<'_>) -> Result<(), PassError>,
     /// Checks the state afterwards; skipped in release builds unless [`Pass::always`].
@@ -43,7 +43,7 @@ pub const PIPELINE: &[Pass] = &[
         name: "convert",
         about: "one e-graph per distinct function",
         run: convert_all,
-        check: check_module,
+        check: check_classes,
         always: true,
     },
     Pass { name: "saturate", about: "equalities", run: saturate, check: check_classes, always: false },
@@ -51,7 +51,7 @@ pub const PIPELINE: &[Pass] = &[
         name: "store",
         about: "forms of weights and states, with their errors",
         run: store,
-        check: no_check,
+        check: check_storages,
         always: false,
     },
     Pass { name: "implement", about: "kernels and their fusions", run: implement, check: check_classes, always: false },
@@ -59,22 +59,22 @@ pub const PIPELINE: &[Pass] = &[
         name: "choose",
         about: "one form of everything, within the error budget",
         run: choose_forms,
-        check: no_check,
+        check: check_forms,
         always: false,
     },
     Pass {
         name: "extract",
         about: "the cheapest kernels per regime, in order",
         run: extract_all,
-        check: no_check,
+        check: check_schedules,
         always: false,
     },
-    Pass { name: "assemble", about: "launches of all calls", run: assemble, check: no_check, always: false },
+    Pass { name: "assemble", about: "launches of all calls", run: assemble, check: check_launches, always: false },
     Pass {
         name: "candidates",
         about: "the most probable tokens, on GPUs",
         run: add_candidates,
-        check: no_check,
+        check: check_launches,
         always: false,
     },
     Pass { name: "memory", about: "buffers share slots", run: assign_memory, check: check_plan, always: true },
@@ -137,7 +137,7 @@ struct State<'a> {
     /// Extraction problems solved.
     solutions: usize,
     plan: Option<Plan>,
-    /// Buffers of what the caller gets.
+    /// Buffers that the caller reads.
     results: memory::ResultBuffers,
 }
 
@@ -347,36 +347,99 @@ fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
     }
 }
 
-fn no_check(_: &State<'_>) -> Vec<Diagnostic> {
-    vec![]
-}
-
-/// The input was verified by `convert` itself, as the user's error, not the compiler's.
-fn check_module(_: &State<'_>) -> Vec<Diagnostic> {
-    vec![]
-}
-
 /// Results still have the type that the function declares.
 fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
     let mut found = vec![];
     for f in &s.funcs {
         for (v, root) in f.func.results.iter().zip(&f.roots) {
             if f.graph[*root].data.ty.as_ref() != f.func.ty(*v) {
-                let place = llmcc_ir::diag::Place::Func { func: f.func.name.clone() };
-                found.push(Diagnostic::error("recorded-type", place, "a result changed its type in the e-graph"));
+                found.push(f.wrong("recorded-type", "a result changed its type in the e-graph"));
             }
         }
     }
     found
 }
 
+/// Matrices are packed as the target reads them, and only attention states have types to choose from.
+fn check_storages(s: &State<'_>) -> Vec<Diagnostic> {
+    let mut found = vec![];
+    for f in &s.funcs {
+        let packing = s.opts.target.packing();
+        if f.storages.packed.values().flatten().any(|(format, _)| format.packing != packing) {
+            found.push(f.wrong("target-packing", format!("a matrix has a form that is not in {packing:?} packing")));
+        }
+        let is_paged = |class: &Id| {
+            f.graph[*class].data.ty.as_ref().and_then(ValueType::state).is_some_and(|s| s.paged().is_some())
+        };
+        if !f.storages.cached.keys().all(is_paged) {
+            found.push(f.wrong("state-spec", "a type was to be chosen for something that is no attention state"));
+        }
+    }
+    found
+}
+
+/// Chosen forms are forms of the e-graph, and their error is within the budget.
+fn check_forms(s: &State<'_>) -> Vec<Diagnostic> {
+    let unknown = |f: &FuncState<'_>| f.stores.iter().flatten().any(|store| store_of(&f.graph, *store).is_none());
+    let mut found: Vec<Diagnostic> = s
+        .funcs
+        .iter()
+        .filter(|f| unknown(f))
+        .map(|f| f.wrong("weight-storage", "what was chosen is no stored form"))
+        .collect();
+    if let (Some(error), Some(budget)) = (s.error, s.opts.error_budget)
+        && error > budget
+    {
+        let message = format!("the chosen forms have an error of {error}, the budget is {budget}");
+        found.push(Diagnostic::error("weight-storage", Place::Whole, message));
+    }
+    found
+}
+
+/// Every regime has the launches of every function: kernels that the verifier accepts, whose inputs are
+/// there when they run.
+fn check_schedules(s: &State<'_>) -> Vec<Diagnostic> {
+    let (regimes, funcs) = (regimes(s.opts.target).len(), s.funcs.len());
+    if s.schedules.len() != regimes || s.schedules.iter().any(|regime| regime.len() != funcs) {
+        let message = format!("schedules are not {regimes} regimes of {funcs} functions each");
+        return vec![Diagnostic::error("regimes", Place::Whole, message)];
+    }
+    let mut found = vec![];
+    for (schedule, f) in s.schedules.iter().flat_map(|regime| regime.iter().zip(&s.funcs)) {
+        if schedule.results.len() != f.results {
+            found.push(f.wrong("recorded-type", format!("{} of {} results", schedule.results.len(), f.results)));
+        }
+        for (at, step) in schedule.steps.iter().enumerate() {
+            found.extend(verify_kernel(&step.kernel));
+            if step.inputs.iter().any(|source| matches!(source, Source::Result(launch, _) if *launch >= at)) {
+                found.push(f.wrong("recorded-type", format!("launch {at} reads what a later one computes")));
+            }
+        }
+    }
+    found
+}
+
+/// Kernels and packed weights are in order, and of the kinds that the target runs. Lifetimes are checked
+/// once buffers have slots.
+fn check_launches(s: &State<'_>) -> Vec<Diagnostic> {
+    let Some(plan) = &s.plan else { return vec![Diagnostic::error("regimes", Place::Whole, "there is no plan")] };
+    let kernels = plan.kernels.iter().flat_map(verify_kernel);
+    let rules = [verify_packed(plan, &s.module.weights), verify_target(plan, s.opts.target)];
+    kernels.chain(rules.into_iter().flatten()).collect()
+}
+
+/// All rules of plans.
 fn check_plan(s: &State<'_>) -> Vec<Diagnostic> {
-    let Some(plan) = &s.plan else { return vec![] };
-    let rules = [verify_plan(plan), verify_packed(plan, &s.module.weights), verify_target(plan, s.opts.target)];
-    rules.into_iter().flatten().collect()
+    let rules = s.plan.as_ref().map(verify_plan);
+    rules.into_iter().flatten().chain(check_launches(s)).collect()
 }
 
 impl FuncState<'_> {
+    /// A finding of a check in this function.
+    fn wrong(&self, code: &'static str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, Place::Func { func: self.func.name.clone() }, message)
+    }
+
     fn choosing(&self) -> Choosing<'_> {
         Choosing {
             func: self.func,

@@ -92,7 +92,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// The plan, its buffers not yet in slots, and those of what the caller gets.
+    /// The plan, its buffers not yet in slots, and the buffers that the caller reads.
     pub fn finish(self) -> (Plan, ResultBuffers) {
         (self.plan, self.results)
     }

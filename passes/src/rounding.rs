@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A value by the operations that give its bits; equal numbers are equal bits.
 type Term = usize;
 
-/// What an operation is of its operands.
+/// How an operation's rows depend on its operands' rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// No rows: a weight or a number.
@@ -57,7 +57,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Those of a solution.
+    /// The operations of a solution.
     pub fn new(g: &Graph, problem: &Problem, chosen: &Chosen) -> Operations {
         let mut terms = Terms::default();
         let values = of_solution(&mut terms, g, problem, chosen);
@@ -71,12 +71,13 @@ impl Operations {
         roots(problem, &values) == self.roots
     }
 
-    /// The candidates that would compute something by other operations. Those of the first regime
-    /// are none of them, nor what fuses the same operations otherwise.
+    /// The candidates that would compute something by other operations. Those are candidates to
+    /// forbid later. Candidates of the first regime, and other fusions of the same operations, are
+    /// allowed.
     pub fn others(&mut self, g: &Graph, problem: &Problem) -> BTreeSet<(Id, usize)> {
         let mut values: Values =
             self.values.iter().filter(|(c, _)| problem.classes.contains_key(c)).map(|(c, v)| (*c, v.clone())).collect();
-        // What other fusions store beside that is a part of it.
+        // A by-product that another fusion stores is part of the first regime's computation.
         loop {
             let before = values.len();
             for (class, candidates) in &problem.classes {
@@ -185,7 +186,7 @@ impl Terms {
         if elem == RowElem::F32 { x } else { self.row_wise(format!("stored as {elem}"), vec![x]) }
     }
 
-    /// The rows of `x` whose logits are wanted: those of what it is made of.
+    /// The rows of `x` whose logits are needed: gathered from its operands.
     fn gathered(&mut self, x: Term) -> Term {
         match self.nodes[x].reach {
             Reach::Fixed => x,
@@ -261,7 +262,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What the body as it is gives, of the operands that it reads.
+    /// The value of a whole body as a function of the operands that it reads.
     fn opaque(&mut self, number: usize) -> Term {
         let mut body = self.kernel.body.clone();
         let mut operands = vec![];

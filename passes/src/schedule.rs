@@ -13,7 +13,7 @@ use petgraph::algo::toposort;
 use petgraph::graph::DiGraph;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a launch of a function passes for an operand.
+/// The argument of a launch for an operand of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Rows bound to a parameter.
@@ -69,7 +69,7 @@ pub fn schedule(
     Ok(FuncSchedule { steps: steps?, results: results? })
 }
 
-/// Classes that hold a chosen kernel, in an order in which each comes after what it needs.
+/// Classes that hold a chosen kernel, each after the classes it needs.
 fn order(problem: &Problem, solved: &Solved) -> Vec<Id> {
     let mut graph: DiGraph<Id, ()> = DiGraph::new();
     // Nodes are added from the roots in reverse depth-first order, so that the order follows the
@@ -185,7 +185,10 @@ pub fn state_param(g: &Graph, class: Id) -> Option<usize> {
             return Some(i);
         }
         let before = g[at].nodes.iter().find_map(|t| match t {
-            Term::Op(head, children) => children.get(head.attributes().len() + head.facts().replaces()?).copied(),
+            Term::Op(..) => {
+                let (head, _, operands) = t.operation()?;
+                operands.get(head.facts().replaces()?).copied()
+            }
             Term::Store(_, _, [of]) => Some(*of),
             Term::Param(_)
             | Term::Int(_)

@@ -59,7 +59,7 @@ pub fn expr_size(e: &Expr) -> usize {
 /// as outputs.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// What the kernel's rows are.
+    /// Kind of the kernel's rows.
     pub rows: Dim,
     /// The computation.
     pub body: Body,

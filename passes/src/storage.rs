@@ -38,7 +38,7 @@ pub struct Storages {
 pub struct Matrix {
     /// Over the function's parameters.
     pub expr: WeightExpr,
-    /// Over the module's weights: what the calls bind, each once.
+    /// The expression over the module's weights in each call, without repetitions.
     pub bound: BTreeSet<WeightExpr>,
     /// Elements.
     pub elements: usize,
@@ -46,7 +46,7 @@ pub struct Matrix {
     pub table: bool,
     /// The format of the codes that it is made of.
     pub coded: Option<Format>,
-    /// Whether its products choose experts, or it is a part of what mixes residual streams.
+    /// Whether its products choose experts, or it is part of mixing residual streams.
     pub routes: bool,
 }
 
@@ -64,7 +64,13 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
                 let table = match reads {
                     Reads::Matrix => false,
                     Reads::Table => true,
-                    Reads::Any | Reads::Weight | Reads::Input(_) | Reads::State | Reads::Replaced | Reads::Updated => {
+                    Reads::Any
+                    | Reads::Deciding
+                    | Reads::Weight
+                    | Reads::Input(_)
+                    | Reads::State
+                    | Reads::Replaced
+                    | Reads::Updated => {
                         continue;
                     }
                 };
@@ -90,7 +96,7 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
             }
         }
     }
-    // Of one tensor all parts are alike.
+    // All parts of one tensor are stored alike.
     let leaves = |m: &Matrix| {
         let mut all = BTreeSet::new();
         m.expr.leaves(&mut |w| {
@@ -107,8 +113,8 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
 fn replaced(g: &Graph) -> BTreeSet<u32> {
     let mut out = BTreeSet::new();
     for t in g.classes().flat_map(|c| &c.nodes) {
-        let Term::Op(head, children) = t else { continue };
-        let state = head.facts().replaces().and_then(|arg| children.get(head.attributes().len() + arg));
+        let Some((head, _, operands)) = t.operation() else { continue };
+        let state = head.facts().replaces().and_then(|arg| operands.get(arg));
         for t in state.iter().flat_map(|id| &g[**id].nodes) {
             if let Term::Param(i) = t {
                 out.insert(*i);
@@ -133,13 +139,15 @@ fn coded(g: &Graph, w: Id) -> bool {
     g[w].data.ty.as_ref().and_then(ValueType::tensor).is_some_and(|t| t.dtype.coded().is_some())
 }
 
-/// Classes of matrices whose products, whatever is added to them, choose experts or mix streams.
+/// Classes of matrices whose products, whatever is added to them, decide something: they choose experts
+/// or mix streams ([`Reads::Deciding`]).
 fn routers(g: &Graph) -> BTreeSet<Id> {
     let mut logits: Vec<Id> = vec![];
     for t in g.classes().flat_map(|c| &c.nodes) {
-        if let Term::Op(head @ (Head::Route | Head::Sinkhorn), children) = t {
-            logits.extend(children.get(head.attributes().len()).map(|id| g.find(*id)));
-        }
+        let Some((head, _, operands)) = t.operation() else { continue };
+        let facts = head.facts();
+        let read = facts.each_arg().zip(operands);
+        logits.extend(read.filter(|((_, reads), _)| *reads == Reads::Deciding).map(|(_, id)| g.find(*id)));
     }
     let (mut seen, mut out) = (BTreeSet::new(), BTreeSet::new());
     while let Some(class) = logits.pop() {
@@ -159,7 +167,7 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
     out
 }
 
-/// What an expression over the parameters of a function is in each of its calls.
+/// The weights of an expression over a function's parameters, in each of its calls.
 fn bound(module: &Module, func: usize, expr: &WeightExpr) -> BTreeSet<WeightExpr> {
     let in_call =
         |args: &Vec<Arg>| expr.substitute(&|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
@@ -176,7 +184,7 @@ pub struct Products<'a> {
 }
 
 impl<'a> Products<'a> {
-    /// Of the matrices of all functions.
+    /// Forms for the matrices of all functions.
     pub fn new(
         module: &'a Module,
         opts: &'a Options,
@@ -192,7 +200,7 @@ impl<'a> Products<'a> {
         let mut cached = BTreeMap::new();
         let replaces = |t: &Term| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some());
         let replaced = replaced(g);
-        // What another function has updated is read in the form that it is kept in.
+        // A state that another function has updated is read in the form that it is kept in.
         let kept = |t: &Term| matches!(t, Term::Param(i) if !replaced.contains(i));
         if !self.opts.kv.is_empty() {
             for class in g.classes().filter(|c| c.nodes.iter().any(replaces) || c.nodes.iter().any(kept)) {
@@ -232,14 +240,14 @@ impl<'a> Products<'a> {
         formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
     }
 
-    /// What products read numbers in that are whole, or a few bits long.
+    /// The format in which products read whole numbers, or numbers of few bits.
     fn exact(&self) -> Format {
         let plain = if self.opts.target.gpu().is_some() { Format::BF16 } else { Format::F32 };
         Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
     }
 
-    /// Whether a matrix has nothing of the checkpoint, and would be quantized: what a front end
-    /// computed, as a matrix of ones, is to stay as it is.
+    /// Whether a matrix has nothing of the checkpoint, and would be quantized: matrices that a
+    /// front end computed, all ones for example, stay exact.
     fn computed(&self, m: &Matrix) -> bool {
         if m.table || !self.opts.formats.iter().any(|f| f.is_quantized()) {
             return false;
@@ -249,7 +257,7 @@ impl<'a> Products<'a> {
         !leaves.is_empty() && leaves.iter().all(|w| self.module.weights.get(*w).is_some_and(|w| w.data.is_some()))
     }
 
-    /// Whether a table is one of whole numbers that a front end has made, which say what is to be done.
+    /// Whether a table holds whole numbers that a front end has made to select operations.
     fn whole(&self, m: &Matrix) -> bool {
         let mut leaves = vec![];
         m.bound.iter().for_each(|expr| expr.leaves(&mut |w| leaves.push(w)));
@@ -280,8 +288,8 @@ impl<'a> Products<'a> {
 
     /// The checkpoint's own type of a matrix, or f32 where it is computed.
     ///
-    /// Matrices that choose experts are stored so: they are a hundredth of what a token reads, and
-    /// a logit that is rounded may choose another expert.
+    /// Matrices that choose experts are stored this way: they are a hundredth of the bytes a token
+    /// reads, and a rounded logit may choose another expert.
     fn plain(&self, m: &Matrix) -> Format {
         let of_f32 = || Format { elem: Format::F32.elem, group: Format::F32.group, ..self.opts.formats[0] };
         self.moved(m).unwrap_or_else(of_f32)
@@ -294,7 +302,8 @@ impl<'a> Products<'a> {
             if !moved_only(expr) {
                 return None;
             }
-            // What a front end computed, as zeros that are joined, has no type of the checkpoint's.
+            // A matrix that a front end computed, such as padding with zeros, has no type of the
+            // checkpoint's.
             let of_file = |w: usize| self.module.weights.get(w).filter(|w| w.data.is_none()).map(|w| w.ty.dtype);
             expr.leaves(&mut |w| types.extend(of_file(w)));
         }
@@ -318,8 +327,8 @@ impl<'a> Products<'a> {
             .map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec })))
             .collect();
         types.sort_by(|a, b| a.1.total_cmp(&b.1));
-        // Of types of one size the most exact: a kernel's cost depends on bytes, so that bf16 never
-        // is better than f16.
+        // Among types of one size the most exact: a kernel's cost depends on bytes, so that bf16
+        // never is better than f16.
         types.dedup_by_key(|t| t.0.bits());
         let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
         let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
@@ -343,9 +352,9 @@ pub fn multiplied(funcs: &[BTreeMap<Id, Matrix>]) -> BTreeSet<WeightExpr> {
     funcs.iter().flat_map(BTreeMap::values).filter(|m| !m.table).flat_map(|m| m.bound.iter().cloned()).collect()
 }
 
-/// Elements of the checkpoint's matrices that products read, in whatever expression. Of a matrix of
-/// which slices are, these: products of the whole, whose columns are sliced then, are one of two
-/// ways, and which is taken is not known before the forms are.
+/// Elements of the checkpoint's matrices that products read, in whatever expression. For a matrix
+/// that is sliced, elements of the slices: a product of the whole, sliced afterwards, is the
+/// alternative, and the choice is not known before the forms are.
 pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
     let mut slices: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
     for w in multiplied(funcs) {
@@ -365,8 +374,7 @@ pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
     slices.iter().filter_map(elements).sum::<usize>() as f64
 }
 
-/// The weights that an expression reads, with the rows `(first, count)` of those of which it slices
-/// some.
+/// The weights that an expression reads, with the rows `(first, count)` of each slice.
 fn slices_of(w: &WeightExpr, out: &mut BTreeMap<usize, BTreeSet<(usize, usize)>>) {
     match w {
         WeightExpr::Weight(i) => {

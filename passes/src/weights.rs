@@ -1,7 +1,6 @@
-//! Weight expressions: what a class of weights is computed from when packing.
+//! Weight expressions: how packing computes a class of weights.
 
-use crate::egraph::analysis::attr;
-use crate::egraph::{Attr, Graph, Term};
+use crate::egraph::{Graph, Term, operation};
 use egg::Id;
 use llmcc_ir::graph::Op;
 use llmcc_ir::plan::WeightExpr;
@@ -42,10 +41,10 @@ impl WeightTerms {
     }
 
     fn term(&self, g: &Graph, t: &Term) -> Option<(usize, WeightExpr)> {
-        let (head, children) = match t {
+        let head = match t {
             Term::Param(i) => return Some((1, WeightExpr::Weight(*i as usize))),
             Term::Float(c) => return Some((1, WeightExpr::Op(Op::Const { value: *c }, vec![]))),
-            Term::Op(head, children) => (*head, children),
+            Term::Op(head, _) => *head,
             Term::Int(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => {
                 return None;
             }
@@ -53,12 +52,10 @@ impl WeightTerms {
         if !head.packs() {
             return None;
         }
-        let (attrs, args) = children.split_at(head.attributes().len());
+        let (op, args) = operation(g, t)?;
         let args: Option<Vec<&(usize, WeightExpr)>> = args.iter().map(|c| self.best.get(&g.find(*c))).collect();
         let args = args?;
         let size = 1 + args.iter().map(|a| a.0).sum::<usize>();
-        let attrs: Option<Vec<Attr>> = attrs.iter().map(|a| attr(g, *a)).collect();
-        let op = head.build(&attrs?)?;
         let args = args.into_iter().flat_map(|(_, arg)| match arg {
             // Nested in the e-graph only.
             WeightExpr::Op(inner, parts) if *inner == op && head.facts().variadic => parts.clone(),

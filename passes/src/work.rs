@@ -1,9 +1,8 @@
-//! What a launch has to do whatever the machine: bytes from memory and multiply-adds, by which a
-//! measured time becomes a rate.
+//! The work of a launch on any machine: bytes from memory and multiply-adds, by which a measured
+//! time becomes a rate.
 
 use llmcc_ir::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
-use llmcc_ir::ty::Env;
 
 /// Work of one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +12,7 @@ pub struct Work {
     pub bytes: f64,
     /// Multiply-adds.
     pub macs: f64,
-    /// What rows they are of.
+    /// Type of their rows.
     pub elem: RowElem,
 }
 
@@ -29,13 +28,6 @@ impl Work {
     pub fn peak(&self, target: &TargetSpec) -> f64 {
         target.macs(self.elem)
     }
-}
-
-/// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each
-/// wants the logits of its last token.
-pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
-    let launched = Launched { kernel, m: kernel.rows.eval(env), sequences: env.rows, context };
-    crate::cost::of(&kernel.body).work(&launched)
 }
 
 /// A launch, whatever the machine.

@@ -213,7 +213,7 @@ fn budgets_are_kept_where_samples_mislead() {
     assert!(real(&exact.plan) <= 0.09, "{}", real(&exact.plan));
     assert!((exact.error.unwrap() - real(&exact.plan)).abs() < 1e-9);
     assert!(exact.predicted_decode_seconds() > sampled.predicted_decode_seconds());
-    // What is known is not measured again, and the choice is the same.
+    // Known errors are not measured again, and the choice is the same.
     assert_eq!(compile_exactly(&module, &opts, &weights, &mut whole.clone()).unwrap().plan, exact.plan);
 }
 

@@ -66,7 +66,7 @@ fn fp8_rows_stay_near_and_are_shared_by_regimes() {
     }
 }
 
-/// What [`TargetSpec::multiplies`] says is what plans are verified by.
+/// Plans are verified by [`TargetSpec::multiplies`].
 #[test]
 fn activations_run_where_they_are_said_to() {
     let module = Toy::llama().module();

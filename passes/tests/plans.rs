@@ -1,4 +1,4 @@
-//! Plans compute what their modules mean.
+//! Plans compute the same as their modules.
 
 mod common;
 
@@ -103,8 +103,8 @@ fn int8_activations_stay_near() {
     }
 }
 
-/// Inputs that the graph rounds to integers are multiplied as such, on CPUs, whatever others are rounded
-/// to: the plan computes what the graph says.
+/// Inputs that the graph rounds to integers are multiplied as integers, on CPUs, however others are
+/// rounded: the plan computes the same as the graph.
 #[test]
 fn integers_are_multiplied_as_such() {
     let toy = Toy { rounds: true, ..Toy::llama() };
@@ -224,7 +224,7 @@ fn explained(options: Options) -> Options {
     Options { explain: Explain { alternatives: true, egraph: true }, ..options }
 }
 
-/// What is told beside the plan costs nothing where nobody asks, and does not change the plan.
+/// Explanations beside the plan cost nothing unless asked for, and do not change the plan.
 #[test]
 fn explanations_are_made_when_asked_for() {
     let (module, options) = (Toy::llama().module(), options("w4g32"));

@@ -19,7 +19,7 @@ fn options(target: &str, format: &str) -> Options {
     Options::new(target::find(target).unwrap(), Format::parse(format).unwrap())
 }
 
-/// Costs of the plan are finite: what has no schedule is not in it.
+/// Costs of the plan are finite: it has no kernel without a schedule.
 fn check(toy: Toy, opts: &Options) {
     let case = || format!("{toy:?} {} {:?} {}", opts.target.name, opts.formats, opts.act);
     let compiled = compile(&toy.module(), opts).unwrap_or_else(|e| panic!("{}: {e}", case()));
@@ -68,7 +68,7 @@ fn random_shapes_compile_for_every_target() {
         let acts = [ActPolicy::F32, ActPolicy::Int8, ActPolicy::F16, ActPolicy::Bf16, ActPolicy::Fp8];
         let mut opts = options(target.name, format);
         let asked = acts[next(5)];
-        // What the command line lets one ask for.
+        // Combinations that the command line accepts.
         if target.multiplies(asked)
             && (asked != ActPolicy::Fp8 || format == "fp8")
             && (asked != ActPolicy::F16 || format != "f32")

@@ -32,7 +32,7 @@ class Generation(Unique, Iterator[Piece]):
 
     def __init__(self, lib: ffi.Library, gen: c.c_void_p, logprobs: bool, model: Any = None, pending: int = 0) -> None:
         self._lib, self._gen, self._logprobs = lib, gen, logprobs
-        # What may be interrupted: the prompt of the first step.
+        # The prompt of the first step, which may be interrupted.
         self._model, self._pending = model, pending
         # Held while the library works on it, so that nobody frees it meanwhile.
         self._lock = threading.RLock()
@@ -105,7 +105,7 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
                 piece.size = c.sizeof(ffi.Piece)
         pieces = self._pieces
         self._lib.interruptible(self._model, lambda: self._lib.gen_next_batch(self._handles, len(active), pieces))
-        # What the pieces point to lasts as long as their generations.
+        # Pieces point to memory that lasts as long as their generations.
         self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
             if piece.finish:
@@ -159,7 +159,7 @@ def as_batch(prompt: Any) -> Optional[list[Prompt]]:
 
 
 def listed(prompt: Any) -> Any:
-    """A prompt or prompts as they are, but what can be iterated over only once as a list."""
+    """A prompt or prompts unchanged, except that a one-shot iterator becomes a list."""
     return list(prompt) if isinstance(prompt, Iterator) else prompt
 
 
@@ -192,7 +192,7 @@ def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c
 
 
 def free(lib: ffi.Library, gen: c.c_void_p) -> None:
-    """Ends what :func:`start` made."""
+    """Ends a generation of :func:`start`."""
     lib.gen_free(gen)
     lib.release()
 
@@ -209,7 +209,8 @@ def begin(
     max_batch: Optional[int],
     common: Mapping[str, Any],
 ) -> BatchGeneration:
-    """Prepares a generation per prompt, with parameters ``common`` to all but for what ``each`` says of its own."""
+    """Prepares a generation per prompt, with parameters ``common`` to all unless ``each``
+    overrides them."""
     own = None if each is None else list(each)
     if own is not None and len(own) != len(prompts):
         raise ValueError(f"each has {len(own)} entries, but there are {len(prompts)} prompts")

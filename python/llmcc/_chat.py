@@ -8,7 +8,7 @@ from typing import Any, Mapping
 def as_messages(messages: Any) -> list[Mapping[str, Any]]:
     """The messages of a conversation, a list of mappings.
 
-    :raises TypeError: what was given is something else; says what to give.
+    :raises TypeError: the argument has another type; the message names the right one.
     """
     if isinstance(messages, (str, bytes)):
         raise TypeError(f'messages must be a list of messages, not a text; use [{{"role": "user", "content": {messages[:60]!r}}}]')

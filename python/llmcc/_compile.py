@@ -14,7 +14,7 @@ Option = Union[str, int, float, bool, None]
 
 
 class Compiled(str):
-    """The path of an artifact. ``report`` is what ``llmcc compile`` said of it: formats, errors of rounding, memory, predicted speed, the root of its hashes."""
+    """The path of an artifact. ``report`` is the report of ``llmcc compile``: formats, errors of rounding, memory, predicted speed, the root of its hashes."""
 
     report: str = ""
 
@@ -22,7 +22,7 @@ class Compiled(str):
 def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> Compiled:
     """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path, a text with the compiler's ``report``. Its warnings are Python's, too.
 
-    ``options`` are those of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
+    ``options`` are the options of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
     are left out. Uses the program named by the environment variable ``LLMCC``, else the ``llmcc`` in ``PATH``.
     """
     program = os.environ.get("LLMCC") or shutil.which("llmcc")

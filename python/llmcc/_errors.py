@@ -25,7 +25,7 @@ class Status(enum.IntEnum):
 
 
 class LlmccError(RuntimeError):
-    """What failed and what to do about it. ``status`` tells the class of the failure."""
+    """A failure, and the remedy. ``status`` tells the class of the failure."""
 
     def __init__(self, message: str, status: Status = Status.INVALID) -> None:
         super().__init__(message)
@@ -33,7 +33,8 @@ class LlmccError(RuntimeError):
 
 
 class Unique:
-    """Stands for something of this process (an open model, a sequence, a generation), of which a copy would not be a second one: the first of the two to be closed would end it for both."""
+    """An object of this process (an open model, a sequence, a generation) that cannot be copied:
+    closing either copy would end it for both."""
 
     #: What to do instead of copying.
     _remedy = ""

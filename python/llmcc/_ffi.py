@@ -242,7 +242,7 @@ class Library(Unique):
     """
 
     _remedy = "load the artifact again"
-    # By device and inode: what the loader itself goes by.
+    # By device and inode, which identify a library for the loader, too.
     _loaded: dict[tuple[int, int], Library] = {}
     # Reentrant: the garbage collector may free a model while its thread is in here.
     _lock = threading.RLock()
@@ -324,7 +324,8 @@ class Library(Unique):
             )
 
     def _unused_name(self, path: str) -> str:
-        """The path, spelled unlike those of all libraries that are loaded: for a name it knows, the loader gives its library again, whatever lies there now."""
+        """The path, spelled unlike the paths of all loaded libraries: for a known name the loader
+        gives its library again, whatever file is there now."""
         names = {library._name for library in self._loaded.values()}
         folder, name = os.path.split(path)
         while os.path.join(folder, name) in names:
@@ -353,7 +354,7 @@ class Library(Unique):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # What Python itself asks for, to copy the object, say.
+            # Python's own attributes, to copy the object, say.
             raise AttributeError(name)
         dll = self._dll
         if dll is None:
@@ -471,7 +472,7 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _download(path: str) -> str:
-    """What to do where a path looks like the name of a model on the Hugging Face hub."""
+    """Advice where a path looks like the name of a model on the Hugging Face hub."""
     parts = os.path.relpath(path).split(os.sep)
     if len(parts) != 2 or parts[0] == os.pardir or os.path.isdir(os.path.dirname(path)) or path.endswith(".so"):
         return ""
@@ -483,7 +484,7 @@ _MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 def _why_not(path: str) -> Optional[str]:
-    """What is wrong with a file that the loader refuses, where that can be told better than by the loader."""
+    """A better reason than the loader's for refusing a file."""
     try:
         with open(path, "rb") as file:
             head = file.read(20)

@@ -10,7 +10,7 @@ from typing import Iterator, NamedTuple
 
 _BLOCK, _VERSION, _IMAGE = 1 << 20, 11, struct.Struct("<16sIIQQQQQQQQQQ32s")
 _NAMES = "? headers runtime image code weights tables manifest tokenizer template padding label".split()
-# What the system's loader reads before any code of the artifact can check it.
+# The parts that the system's loader reads before any code of the artifact can check them.
 LOADED = ("headers", "runtime", "image")
 
 
@@ -49,7 +49,7 @@ def _hash(file, part: _Part, root_at: int) -> bytes:
 def check(path: str, kinds: tuple[str, ...] = ()) -> bytes:
     """Compares the bytes of the artifact (of the parts of these kinds, else of both files) with their hashes; returns the root.
 
-    :raises ValueError: naming the part that is not what the compiler wrote.
+    :raises ValueError: naming the part that differs from the compiler's output.
     """
     with open(path, "rb") as file:
         _, image = _image(file)

@@ -54,12 +54,13 @@ def load(
     """Opens an artifact.
 
     :param threads: by default one per physical core.
-    :param max_tokens: tokens the KV cache holds for all sequences together; by default the longest context, at least 16384, or what
-        fits half of the memory.
+    :param max_tokens: tokens the KV cache holds for all sequences together; by default the longest context, at least 16384, or as
+        many as fit in half of the memory.
     :param max_batch_tokens: tokens taken through the kernels at once; bounds the memory for activations (default 512).
     :param profile: measure every kernel, see :meth:`Model.stats`.
     :param pin: keep each thread on a processor of its own, the calling one while it computes.
-    :param portable: the same bits on every processor, also of products of bf16 rows, which processors with AMX otherwise sum in another order, several times as fast.
+    :param portable: give the same bits on every processor. Without it only products of bf16 rows differ: processors with AMX sum them in another order,
+        several times as fast.
     """
     return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin, portable=portable)
 
@@ -126,7 +127,7 @@ class Model(Unique):
         return f"<llmcc.Model {self.path!r}{'' if self._handle else ' (closed)'}>"
 
     def close(self) -> None:
-        """Frees the model's memory and threads, and unloads the artifact when nothing of it is open any more. Closing twice is fine. Streams still under way keep both until
+        """Frees the model's memory and threads, and unloads the artifact when no other object of it is open. Closing twice is fine. Streams still under way keep both until
         they end."""
         with self._lock:
             if self._busy:
@@ -153,7 +154,7 @@ class Model(Unique):
 
     @property
     def generation_defaults(self) -> dict[str, Any]:
-        """How the model's checkpoint wants texts to be made (``generation_config.json``): what generations do where nothing else is said, unless ``greedy=True``."""
+        """The checkpoint's defaults for generations (``generation_config.json``), which hold where no parameter is given, unless ``greedy=True``."""
         return dict(self._facts()["generation"])
 
     @property
@@ -181,7 +182,7 @@ class Model(Unique):
     # ---- text
 
     def tokenize(self, text: str, add_special: bool = True) -> list[int]:
-        """Tokens of ``text``. ``add_special`` adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly)."""
+        """Tokens of ``text``. ``add_special`` adds the special tokens around a plain prompt (a beginning-of-sequence token, mostly)."""
         data = _utf8(text)
         flags = ffi.ADD_SPECIAL if add_special else 0
         with self._use() as handle:
@@ -227,7 +228,7 @@ class Model(Unique):
         return bool(self._token_flags(token) & ffi.TOKEN_SPECIAL)
 
     def is_byte(self, token: int) -> bool:
-        """Whether the token is a single byte, for what has no other token (``"<0x0A>"``)."""
+        """Whether the token is a single byte, for bytes without another token (``"<0x0A>"``)."""
         return bool(self._token_flags(token) & ffi.TOKEN_BYTE)
 
     @property
@@ -334,24 +335,24 @@ class Model(Unique):
     def generate(self, prompt: Prompts, *, max_tokens: Optional[int] = None, **params: Any) -> list[str]: ...
 
     def generate(self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any) -> Union[str, list[str]]:
-        """Continues ``prompt`` (text, or tokens) and returns the new text; of a list of prompts the list of texts.
+        """Continues ``prompt`` (text, or tokens) and returns the new text; for a list of prompts the list of texts.
 
         Prompts of a list generate together: up to ``max_batch`` at once, and where one ends, the next begins. They wait for room in the cache where there
         is none. Each text is the one it would have alone, bit for bit.
 
-        :param max_tokens: most tokens to generate; by default as many as the model says, else until it ends the text or its context is full.
-        What is not given of ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty`` and ``max_tokens`` is as the checkpoint's ``generation_config.json``
-        says (:attr:`generation_defaults`), whose other settings (banned tokens and words, stop strings...) hold, too. Without one, the most probable token is taken.
+        :param max_tokens: most tokens to generate; by default the model's limit, else until it ends the text or its context is full.
+        Defaults of ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty`` and ``max_tokens`` come from the checkpoint's ``generation_config.json``
+        (:attr:`generation_defaults`). Its other settings (banned tokens and words, stop strings...) hold, too. Without one, the most probable token is taken.
 
-        :param greedy: always take the most probable token, and nothing of the model's own settings.
+        :param greedy: always take the most probable token, and ignore the model's own settings.
         :param temperature: 0 always takes the most probable token.
         :param top_k: keep this many of the most probable tokens.
         :param top_p: keep the fewest most probable tokens with this sum of probabilities, at least one; 1 (default): all.
         :param min_p: drop tokens less probable than this fraction of the most probable one.
         :param repetition_penalty: a positive number; above 1 it makes tokens seen before less probable.
         :param repetition_window: how many of the last tokens count as seen (default: all).
-        :param seed: equal seeds give equal texts (default 0). None stands for the default here, and so it does for the other numbers.
-        :param logit_bias: what is added to the logits of tokens, before everything else (the repetition penalty comes next); ``-math.inf`` bans a token.
+        :param seed: equal seeds give equal texts (default 0). None means the default, for the other numbers, too.
+        :param logit_bias: numbers added to the logits of tokens, before everything else (the repetition penalty comes next); ``-math.inf`` bans a token.
         :param stop: texts that end the generation and are not part of it.
         :param stop_tokens: tokens that end the generation, besides the model's own.
         :param ignore_eos: go on after end-of-sequence tokens.
@@ -375,9 +376,9 @@ class Model(Unique):
     def complete(
         self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, prompt_logprobs: Optional[int] = None, **params: Any
     ) -> Union[Completion, list[Completion]]:
-        """As :meth:`generate`, but returns all that is known of the generation: a :class:`Completion`, of a list of prompts a list of them.
+        """As :meth:`generate`, but returns a :class:`Completion` with all results of the generation; for a list of prompts a list of them.
 
-        :param logprobs: also tell how probable each token was; the number is that of the most probable tokens to tell with each, and may be 0.
+        :param logprobs: also give the log-probability of each token; the number says how many of the most probable tokens to give with each, and may be 0.
         :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
         """
         prompt = _batch.listed(prompt)
@@ -405,7 +406,7 @@ class Model(Unique):
     def stream(
         self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
     ) -> Union[Iterator[str], Iterator[tuple[int, str]]]:
-        """As :meth:`generate`, but yields the text as it comes, in whole characters; of a list of prompts pairs of a prompt's index and a text."""
+        """As :meth:`generate`, but yields the text as it comes, in whole characters; for a list of prompts pairs of a prompt's index and a text."""
         prompt = _batch.listed(prompt)
         prompts = _batch.as_batch(prompt)
         if prompts is not None:
@@ -421,7 +422,7 @@ class Model(Unique):
     def pieces(
         self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
     ) -> Union[Iterator[Piece], Iterator[tuple[int, Piece]]]:
-        """As :meth:`generate`, but yields every token as a :class:`Piece`; of a list of prompts pairs of a prompt's index and a piece.
+        """As :meth:`generate`, but yields every token as a :class:`Piece`; for a list of prompts pairs of a prompt's index and a piece.
 
         :param logprobs: as in :meth:`complete`.
         """
@@ -460,7 +461,7 @@ class Model(Unique):
     # ---- adapters
 
     def load_adapter(self, path: Union[str, os.PathLike[str]]) -> int:
-        """Loads an adapter of PEFT (LoRA, rsLoRA) from its folder, or from its file of tensors; returns the number that stands for it: ``generate(..., adapter=number)``.
+        """Loads an adapter of PEFT (LoRA, rsLoRA) from its folder, or from its file of tensors; returns its number: ``generate(..., adapter=number)``.
         Sequences with different adapters generate together. The model must have been compiled with room for it (``llmcc compile --lora-slots``)."""
         data, adapter = os.fsencode(path), c.c_int32()
         with self._use() as handle:
@@ -468,7 +469,7 @@ class Model(Unique):
         return adapter.value
 
     def unload_adapter(self, adapter: int) -> None:
-        """Gives the room of an adapter back. An error as long as a generation or session has it."""
+        """Unloads an adapter. An error as long as a generation or session uses it."""
         with self._use() as handle:
             self._lib.adapter_unload(handle, _natural(adapter, "adapter", 31))
 
@@ -483,12 +484,12 @@ class Model(Unique):
         types: Optional[Sequence[Any]] = None,
         numpy: bool = True,
     ) -> np.ndarray[Any, Any]:
-        """The embedding of a text (or of its tokens): float32 ``[columns]``; of a list of texts ``[len(texts), columns]``. Of a classifier the scores of its classes, before
-        any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
+        """The embedding of a text (or of its tokens): float32 ``[columns]``; for a list of texts ``[len(texts), columns]``. A classifier gives the scores of its classes,
+        before any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
 
         :param prompt_name: name of the prompt (:attr:`prompts`) that is put before each text, as in sentence-transformers; by default the model's, if it has one.
         :param normalize: whether rows have length 1; by default as the model says.
-        :param types: of texts given by their tokens the types of these (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
+        :param types: for texts given as tokens, the tokens' types (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
         :param numpy: with False lists, for which NumPy is not needed.
         """
         texts = _batch.listed(texts)
@@ -514,9 +515,9 @@ class Model(Unique):
     def classify(
         self, texts: Union[Prompt, Prompts], *, activation: Optional[str] = None
     ) -> Union[list[_classes.Class], list[list[_classes.Class]]]:
-        """The classes of a text by their names, the best first, as tuples ``(name, score)``; of a list of texts a list of such lists. Only of classifiers.
+        """The classes of a text by their names, the best first, as tuples ``(name, score)``; for a list of texts a list of such lists. Only for classifiers.
 
-        :param activation: what is applied to the scores of a text: nothing, ``"sigmoid"`` or ``"softmax"``.
+        :param activation: function of the scores of a text: none, ``"sigmoid"`` or ``"softmax"``.
         """
         if self._info["output"] != "scores":
             raise LlmccError("this model scores no classes; classify is for classifiers (...ForSequenceClassification)", Status.UNSUPPORTED)
@@ -533,8 +534,8 @@ class Model(Unique):
         """Scores of the classes of pairs of texts: float32 ``[len(pairs), columns]``. Only models with a head for classes have them (cross-encoders and rerankers,
         ``info["output"] == "scores"``). A pair does not depend on the others.
 
-        :param activation: what is applied to scores: nothing, ``"sigmoid"`` (what sentence-transformers' ``CrossEncoder`` applies by default where there is one class) or
-            ``"softmax"``. It changes no order.
+        :param activation: function of the scores: none, ``"sigmoid"`` (the default of sentence-transformers' ``CrossEncoder`` for one class) or
+            ``"softmax"``. It does not change the order.
         :param truncate: cut pairs that are too long for the model, the longer text first (as ``CrossEncoder`` does); else they are an error.
         :param numpy: with False lists, for which NumPy is not needed.
         """
@@ -545,7 +546,7 @@ class Model(Unique):
         return found
 
     def rank(self, query: str, documents: Sequence[str], *, activation: Optional[str] = None, truncate: bool = False) -> list[_pairs.Ranked]:
-        """The documents by how well they fit the query, the best first, as tuples ``(index, score)``. Only of models with one class; parameters as in :meth:`score_pairs`."""
+        """The documents by how well they fit the query, the best first, as tuples ``(index, score)``. Only for models with one class; parameters as in :meth:`score_pairs`."""
         return _pairs.rank(self, query, documents, activation, truncate)
 
     def tokenize_pair(self, first: str, second: str, *, max_tokens: int = 0) -> tuple[list[int], list[int]]:
@@ -565,11 +566,11 @@ class Model(Unique):
     def score(
         self, prompt: Union[Prompt, Prompts], continuation: Union[Prompt, Prompts, None] = None, *, top: int = 0
     ) -> Union[list[TokenLogprob], list[list[TokenLogprob]]]:
-        """How probable the model finds the tokens of ``continuation`` after ``prompt``, or, without one, those of ``prompt`` from the second on.
+        """Log-probabilities of the tokens of ``continuation`` after ``prompt``, or, without one, of the tokens of ``prompt`` from the second on.
 
-        Of lists of prompts (and continuations), the lists of results. They are evaluated together, and beginnings that they share once.
+        Lists of prompts (and continuations) give lists of results. They are evaluated together, and shared beginnings once.
 
-        :param top: also tell this many of the most probable tokens at each place.
+        :param top: also give this many of the most probable tokens at each place.
         """
         _natural(top, "top", 31)
         prompt = _batch.listed(prompt)
@@ -623,9 +624,9 @@ class Model(Unique):
 
         :param logits: float32 ``[vocab]``: a row of :meth:`step` or :meth:`forward`, any array of float32, or numbers.
         :param history: the tokens so far, for the repetition penalty.
-        :param draw: number of the choice among those of one seed; a generation's n-th token has ``draw=n`` (from 0).
+        :param draw: index of the choice among the choices of one seed; a generation's n-th token has ``draw=n`` (from 0).
         :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
-            :meth:`generate`; what is not given is off: the model's own settings are not used here.
+            :meth:`generate`; defaults are off: the model's own settings are not used here.
         """
         row = ffi.float_row(logits, "logits")
         tokens = ffi.int32_array(history, "history")
@@ -678,10 +679,10 @@ class Model(Unique):
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
         float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared.
 
-        :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
+        :param rows: the tokens after which logits are needed; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
             ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
-        :param hidden: of a draft head (``info["needs_hidden"]``), and of nothing else: for each session an array ``[tokens, hidden]``, with each token the
-            hidden state that the model has of the token before it.
+        :param hidden: only for a draft head (``info["needs_hidden"]``): for each session an array ``[tokens, hidden]``, which gives with each token the
+            model's hidden state of the token before it.
         :param hidden_out: a list that gets the hidden states of the tokens (``info["keeps_hidden"]``): float32 ``[tokens, hidden]`` for each session.
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
@@ -786,7 +787,7 @@ class Model(Unique):
         return _batch.begin(self, prompts, each, max_batch, {"max_tokens": max_tokens, **common})
 
     def _facts(self) -> dict[str, Any]:
-        """What the manifest says of texts."""
+        """The manifest's members about texts."""
         if self._known is None:
             manifest = self.manifest
             names = {"generation": {}, "prompts": {}, "default_prompt": None, "classes": []}
@@ -794,7 +795,7 @@ class Model(Unique):
         return self._known
 
     def _defaults(self) -> Optional[dict[str, Any]]:
-        """The model's own settings of generations; ``None`` of artifacts from before there were any."""
+        """The model's own settings of generations; ``None`` for artifacts older than them."""
         defaults: Optional[dict[str, Any]] = self._facts()["generation"] if self._lib._minor >= 4 else None
         return defaults
 
@@ -868,7 +869,7 @@ class _Use:
 
 
 def _token(token: int) -> int:
-    """A token id that C can take; whether the model has it, C says."""
+    """A token id that fits C's type; C checks that the model has it."""
     token = _scalar(token)
     if isinstance(token, bool) or not isinstance(token, numbers.Integral):
         raise TypeError(f"token must be an integer, not {type(token).__name__}")

@@ -27,7 +27,7 @@ class Ranked(NamedTuple):
 
 
 def native(first: str, second: str) -> ffi.Pair:
-    """The pair as the C API has it. It lives as long as what is returned."""
+    """The pair as a structure of the C API. The strings live as long as the structure."""
     if not isinstance(first, str) or not isinstance(second, str):
         raise TypeError(f"a pair must be of two texts, not of {type(first).__name__} and {type(second).__name__}")
     texts = [utf8(text) for text in (first, second)]
@@ -70,7 +70,7 @@ def score(model: Model, pairs: Iterable[Iterable[str]], activation: Optional[str
 
 
 def activated(row: list[float], activation: Optional[str]) -> list[float]:
-    """What becomes of the scores of a pair."""
+    """Applies the activation to the scores of a pair."""
     if activation == "sigmoid":
         # Either form overflows on one side.
         return [1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x)) for x in row]

@@ -130,10 +130,10 @@ class GenParams:
             raise unknown_parameter(next(iter(unknown)), known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
-        # What is not given is the model's matter.
+        # Missing parameters are the model's to choose.
         self.given: dict[str, Any] = {name: value for name, value in zip(SAMPLING, values) if value is not None}
         self.fixed: dict[str, Any] = {"seed": seed, "logit_bias": logit_bias}
-        native_sampling(**self.given, **self.fixed)  # refuses what is wrong
+        native_sampling(**self.given, **self.fixed)  # refuses wrong values
         self.greedy = greedy
         if greedy and temperature:
             raise ValueError(f"greedy takes the most probable token, and temperature is {temperature}: give one of them")
@@ -146,7 +146,7 @@ class GenParams:
         # None: no log-probabilities; a number: with so many alternatives.
         self.logprobs = None if logprobs is None else natural(logprobs, "logprobs", 32)
 
-        # Of the generation's own sequence; 0: none.
+        # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
 
     def native(self, text: bool, own: Optional[Mapping[str, Any]] = None) -> ffi.GenParams:

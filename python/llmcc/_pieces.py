@@ -31,7 +31,7 @@ class TokenLogprob:
 class Piece:
     """One generated token.
 
-    ``text`` is what it completes: whole characters, maybe none. ``finish`` is set on the last piece: ``"token"`` (an end-of-sequence or stop token),
+    ``text`` is the text it completes: whole characters, maybe none. ``finish`` is set on the last piece: ``"token"`` (an end-of-sequence or stop token),
     ``"text"`` (a stop string), ``"length"`` (``max_tokens``) or ``"context"`` (the model's longest context). ``logprob`` is set if ``logprobs`` asked for it.
     """
 
@@ -58,7 +58,7 @@ class Completion:
 
 
 def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:
-    """What C told of a token."""
+    """The token that C reported."""
     length = piece.text_len
     text = c.string_at(piece.text, length).decode("utf-8") if length else ""
     logprob = None

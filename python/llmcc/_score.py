@@ -1,7 +1,7 @@
 """Judging texts: how probable the model finds their tokens.
 
-Texts are taken in the order of their tokens, so that those with a common beginning follow each other. What all of a group share is evaluated once and kept for
-the next group (a few-shot prompt, say); what several continuations of one context share is evaluated once and forked. Results do not depend on it: a token's
+Texts are taken in the order of their tokens, so that those with a common beginning follow each other. Tokens that a whole group shares are evaluated once and kept for
+the next group (a few-shot prompt, say); the shared context of several continuations is evaluated once and forked. Results do not depend on it: a token's
 logits are the same bits however its sequence came about.
 """
 
@@ -27,7 +27,8 @@ WORTH_SHARING = 2 * PAGE
 
 @dataclass
 class Tail:
-    """Tokens after whose every one a row is wanted, and who wants what: ``(item, tokens to be judged)``. Several may want the same rows."""
+    """Tokens after each of which a row of logits is needed, and who needs it: ``(item, tokens to
+    be judged)``. Several may want the same rows."""
 
     tokens: tuple[int, ...]
     wanted: list[tuple[int, list[int]]] = field(default_factory=list)
@@ -35,7 +36,7 @@ class Tail:
 
 @dataclass
 class Stem:
-    """A beginning of which no row is wanted, and what follows it."""
+    """A beginning without rows, and the tokens after it."""
 
     tokens: tuple[int, ...]
     tails: dict[tuple[int, ...], Tail] = field(default_factory=dict)
@@ -111,7 +112,8 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class _Scorer:
-    """Takes groups through the model, and keeps a sequence with what the last group shared."""
+    """Takes groups through the model, and keeps a sequence with the tokens that the last group
+    shared."""
 
     def __init__(self, model: Model, top: int) -> None:
         self._model, self._top = model, top
@@ -178,7 +180,7 @@ class _Scorer:
                 self._model._seq_truncate(self._base, kept)
                 self._base_tokens = tokens[:kept]
             except LlmccError:
-                # What a sliding window has left behind cannot be gone back to.
+                # There is no way back to tokens that a sliding window has left behind.
                 self.close()
                 kept = 0
         if self._base is None:
@@ -188,7 +190,7 @@ class _Scorer:
         return len(tokens)
 
     def _fork(self, seqs: list[int], head: int = -1) -> int:
-        """A sequence that continues ``head``, or what is shared."""
+        """A sequence that continues ``head``, or the shared tokens."""
         source = head if head >= 0 else self._base
         seqs.append(self._model._seq_new() if source is None else self._model._seq_fork(source))
         return seqs[-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Session(Unique):
-    """A sequence of tokens whose keys and values stay cached: what was computed once is not computed again.
+    """A sequence of tokens whose keys and values stay cached, so that nothing is computed twice.
 
     Made by :meth:`Model.session`. Close it to release its cache, or use it in a ``with`` statement.
     """
@@ -86,7 +86,7 @@ class Session(Unique):
                 try:
                     self._model._lib.seq_truncate(handle, self._need_seq(), length)
                 except LlmccError:
-                    # What windows or recurrent states have left behind is evaluated again.
+                    # Tokens that windows or recurrent states have left behind are evaluated again.
                     self._model._lib.seq_truncate(handle, self._need_seq(), 0)
         del self._tokens[length:]
 
@@ -108,7 +108,7 @@ class Session(Unique):
         return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], max_tokens, params))
 
     def chat(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> str:
-        """The answer to a conversation, given whole each turn: of what the session holds already, nothing is computed again."""
+        """The answer to a conversation, given whole each turn; tokens that the session holds are not computed again."""
         return "".join(self.chat_stream(messages, tools=tools, **params))
 
     def chat_stream(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> Iterator[str]:
@@ -139,7 +139,7 @@ class Session(Unique):
         """Tokens the model has not seen yet."""
         cached = self._cached()
         if cached > len(self._tokens):
-            # A step failed after a window had moved on: what it left is forgotten.
+            # A step failed after a window had moved on: the remaining tokens are forgotten.
             self.truncate(len(self._tokens))
             cached = self._cached()
         return self._tokens[cached:]

@@ -1,7 +1,7 @@
 """Speculative decoding with a model's own draft heads (Leviathan et al., arXiv 2211.17192; heads as in arXiv 2412.19437).
 
 Each round the heads guess some tokens, and one step of the model judges all of them. The model draws its own token at each place, as it would without heads,
-and goes on as long as the guesses are what it drew: so the tokens are those of :meth:`Model.generate`, whatever the heads guess.
+and goes on as long as the guesses equal its draws: so the tokens are the same as from :meth:`Model.generate`, whatever the heads guess.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Speculation(Completion):
-    """A generation with draft heads: ``drafted`` tokens were guessed in ``rounds`` steps of the model, of which ``accepted`` are part of the text."""
+    """A generation with draft heads: ``drafted`` tokens were guessed in ``rounds`` steps of the
+    model; ``accepted`` of them are part of the text."""
 
     drafted: int = 0
     accepted: int = 0
@@ -53,7 +54,8 @@ class _Sequence:
         return self._step(tokens, [self.seq] * len(tokens), given, range(len(tokens) - rows, len(tokens)), range(len(tokens)))
 
     def _step(self, tokens: Sequence[int], seqs: Sequence[int], given: Sequence[bytes], rows: range, new: range) -> list[Any]:
-        """A step of this sequence and maybe others, of which the tokens ``new`` are new to this one, and there are logits after the tokens ``rows``."""
+        """A step of this sequence and maybe others: the tokens ``new`` are new to this one, and
+        there are logits after the tokens ``rows``."""
         columns, width = self.model.info["columns"], self.model.info["hidden"]
         logits, left = (c.c_float * (len(rows) * columns))(), (c.c_float * (len(tokens) * width))()
         hidden = (c.c_float * len(left)).from_buffer_copy(b"".join(given)) if given else None
@@ -96,13 +98,13 @@ class _Target(_Sequence):
 
     def judge(self, tokens: Sequence[int], draw: Callable[[int, Any], Optional[int]]) -> int:
         """Appends a known token and guesses after it; ``draw(i, logits)`` gives the token that follows the ``i``-th of them, or none at the end.
-        Returns how many guesses are what was drawn."""
+        Returns how many guesses equal the draws."""
         self._drop_before()
         # A known token alone is never taken back.
         if len(tokens) > 1:
             self._before = self.model._seq_fork(self.seq)
         again, n, start, right = self._again, len(self._again) + len(tokens), self.length, 0
-        # The copy sees those again, too, so that they are never more than those of one step.
+        # The copy sees those tokens again, too, so that they are never more than one step's.
         copies = [] if self._before is None else [self._before] * len(again)
         rows = self._step([*again, *tokens, *again[: len(copies)]], [self.seq] * n + copies, [], range(len(again), n), range(len(again), n))
         self._again = []
@@ -115,13 +117,14 @@ class _Target(_Sequence):
         return right
 
     def _go_back(self, length: int, tokens: Sequence[int]) -> None:
-        """Forgets the tokens from ``length`` on, of a step whose new ones were the wanted ``tokens`` and maybe more."""
+        """Forgets the tokens from ``length`` on, of a step whose new tokens begin with ``tokens``, which stay."""
         if length == self.length:
             return
         try:
             self.model._seq_truncate(self.seq, length)
         except LlmccError:
-            # A recurrent state, or a window that has moved on: what was before the step is at hand.
+            # A recurrent state, or a window that has moved on: the state before the step is at
+            # hand.
             assert self._before is not None
             self.model._seq_free(self.seq)
             self.seq, self._before = self._before, None
@@ -150,7 +153,7 @@ class _Heads:
             sequence.close()
 
     def guess(self, target: _Sequence, tokens: Sequence[int], n: int) -> list[int]:
-        """``n`` tokens after ``tokens``, of which ``target`` has seen all but the last."""
+        """``n`` tokens after ``tokens``; ``target`` has seen all but the last."""
         known, before, first = target.length, target, None
         for k, head in enumerate(self.sequences):
             start, end = head.length, known - k
@@ -169,7 +172,7 @@ class _Heads:
                     copies.append(self.sequences[k].fork())
                     given = before.hidden(copies[-1].length, known)
                 else:
-                    # Past the last head, which goes on with what it left itself.
+                    # Past the last head, which goes on with its own hidden states.
                     given = before.hidden(before.length - 1, before.length)
                     if not copies:
                         copies.append(before.fork())
@@ -180,7 +183,7 @@ class _Heads:
         finally:
             for copy in copies:
                 copy.close()
-        # The next round begins behind what is known now, less one for each head.
+        # The next round begins behind the known tokens, less one for each head.
         for sequence in [target, *self.sequences]:
             sequence.forget_before(known - len(self.sequences) - 1)
         return guesses

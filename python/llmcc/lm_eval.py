@@ -7,9 +7,9 @@
 ``llmcc-eval`` (or ``python -m llmcc.lm_eval``) is the harness' own program, ``lm_eval``, which knows this model besides its own (it finds models by import, and
 has no plugins). From Python, ``import llmcc.lm_eval`` before ``lm_eval.simple_evaluate(model="llmcc", model_args={"path": "model.so"}, ...)`` does the same.
 
-Texts become tokens as in the harness' ``hf`` model, so that results can be compared: a continuation's tokens are those of the whole text behind the tokens of
+Texts become tokens as in the harness' ``hf`` model, so that results can be compared: a continuation's tokens are the rest of the whole text's tokens behind
 the context, contexts too long lose their beginning, and rolling windows begin with the beginning-of-sequence token. Requests are evaluated together in ragged
-batches; what they share at their beginning (a few-shot prompt, a question with several answers) is evaluated once. Neither changes a bit of the results.
+batches; a shared beginning (a few-shot prompt, a question with several answers) is evaluated once. Neither changes a bit of the results.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")
 
 @register_model("llmcc")
 class LlmccLM(TemplateLM):  # type: ignore[misc]
-    """An artifact under evaluation. The parameters are those of ``--model_args``.
+    """An artifact under evaluation. The parameters are given in ``--model_args``.
 
     :param path: the artifact (``pretrained`` is another name for it).
     :param batch_size: sequences that generate at once; ``"auto"``: as :meth:`Model.generate` does it.
     :param max_length: longest sequence (default: the model's longest context).
-    :param max_gen_toks: most tokens to generate, for tasks that do not say.
+    :param max_gen_toks: most tokens to generate, for tasks without a limit of their own.
     :param add_bos_token: whether texts begin with the beginning-of-sequence token (default: as the model's tokenizer does it).
-    :param prefix_token_id: what stands before texts without context (default: the beginning-of-sequence token, else that of the end).
-    :param think_end_token: a text; of what is generated only what follows it counts.
+    :param prefix_token_id: token before texts without context (default: the beginning-of-sequence token, else the end-of-sequence token).
+    :param think_end_token: a text; only the generated text after it counts.
     :param seed: start of the random numbers of tasks that draw; each request has its own.
     :param threads, max_tokens, max_batch_tokens, portable: as for :func:`llmcc.load`.
-    :param device, max_batch_size: accepted, as the harness passes them; the artifact knows its machine, and there is nothing to find out.
+    :param device, max_batch_size: accepted, as the harness passes them; the artifact knows its machine and ignores them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before texts without context."""
+        """The token before texts without context."""
         if self._prefix is not None:
             return self._prefix
         bos = self.model.bos_token
@@ -174,7 +174,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
     # ---- generating
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
-        """What the model writes after each context, until one of the texts that end it."""
+        """The model's text after each context, until one of the texts that end it."""
         prompts: list[list[int]] = []
         each: list[dict[str, Any]] = []
         untils: list[list[str]] = []
@@ -229,7 +229,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
         return f"llmcc-{digest[:16]}"
 
     def chat_template(self, chat_template: Union[bool, str] = False) -> Optional[str]:
-        """Chooses a template by name (``True``: the model's usual one); what it makes of an example stands for it in the results."""
+        """Chooses a template by name (``True``: the model's usual one); its rendering of an example identifies it in the results."""
         if not chat_template:
             return None
         self._template = chat_template if isinstance(chat_template, str) else None

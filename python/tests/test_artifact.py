@@ -241,7 +241,8 @@ def test_interrupts_end_long_calls(model: llmcc.Model) -> None:
     before = model.stats()["sequences"]
     for work in (lambda: model.score(rows), lambda: model.generate(rows, max_tokens=100, ignore_eos=True), lambda: model.tokenize(text)):
         assert interrupted(work) < 1.5
-    # Nothing is left of what was interrupted, once the frames are gone that pytest's exceptions refer to.
+    # Nothing is left of an interrupted call, once the frames are gone that pytest's exceptions
+    # refer to.
     gc.collect()
     assert model.stats()["sequences"] <= before
     assert model.generate(PROMPT, max_tokens=4) == model.generate(PROMPT, max_tokens=4)

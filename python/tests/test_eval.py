@@ -1,4 +1,4 @@
-"""What evaluations need, on a real artifact (LLMCC_TEST_ARTIFACT): rows of logits, many generations at once, log-probabilities, bias, single tokens."""
+"""The functions evaluations need, on a real artifact (LLMCC_TEST_ARTIFACT): rows of logits, many generations at once, log-probabilities, bias, single tokens."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def evaluate(folder: Path, artifact: str, tasks: list[str], *options: str) -> tu
 def test_tasks_by_the_program(tmp_path: Path) -> None:
     artifact = EXACT or PATH
     data: dict[str, list[dict[str, Any]]] = {"llmcc_choice": QUESTIONS, "llmcc_rolling": [{"text": t} for t in TEXTS]}
-    # What Transformers writes (greedily, in float64), in one batch.
+    # The texts Transformers writes (greedily, in float64), in one batch.
     cases = json.loads((GOLDENS / "prompts.json").read_text())["cases"] if EXACT else []
     if cases:
         data["llmcc_write"] = [{"prompt": c["prompt"], "text": c["greedy_text"]} for c in cases]
@@ -157,7 +157,7 @@ def test_likelihoods_of_transformers() -> None:
         return float(x[np.arange(rows - 1), tokens[1 - rows :]].sum())
 
     want = loglikelihood(goldens["logits_f64"])
-    # Four times what Transformers' float32 may be off: each logit's error counts twice.
+    # Four times the error of Transformers' float32: each logit's error counts twice.
     bound = 4 * 2 * (rows - 1) * np.abs(goldens["logits_f32"] - goldens["logits_f64"]).max()
     exact = LlmccLM(EXACT, max_tokens=2048)
     ((got, _),) = exact._loglikelihood_tokens([(None, tokens[: 1 - rows], tokens[1 - rows :])], disable_tqdm=True)

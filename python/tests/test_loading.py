@@ -1,4 +1,4 @@
-"""Loading, closing and unloading: what is closed is gone, and a file that changed is seen."""
+"""Loading, closing and unloading: closed objects are gone, and a file that changed is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be tested without an artifact: structures, checks of arguments, errors, compiling."""
+"""Tests without an artifact: structures, checks of arguments, errors, compiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which say what Transformers' ``MtpModel`` guesses."""
+"""Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which hold the guesses of Transformers' ``MtpModel``."""
 
 import ctypes as c
 import json
@@ -131,7 +131,7 @@ def test_heads_of_shorter_contexts(name, monkeypatch):
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("small", ["model", "head0"])
 def test_caches_without_room_for_guesses(name, small):
-    """What a cache holds without heads it holds with them: the known token goes alone."""
+    """A cache with room for a prompt has room for it with heads, too: the known token goes alone."""
     model, heads = opened(name)
     tight = llmcc.load(Path(FOLDER) / f"{name}.{small}.so", threads=1, max_tokens=32)
     model, heads = (tight, heads) if small == "model" else (model, [tight, *heads[1:]])
@@ -177,7 +177,7 @@ def test_right_guesses_save_steps(name, right, monkeypatch):
         monkeypatch.setattr(_speculate._Heads, "guess", guess)
         got = model.speculate(heads, prompt, guesses=3, **params)
         assert got.tokens == want.tokens and got.finish == want.finish
-        # Of each step one token is the model's own, unless a guess that was right ended the text.
+        # One token of each step is the model's own, unless a correct guess ended the text.
         assert got.rounds + got.accepted <= len(got.tokens) <= 1 + got.rounds + got.accepted
         if right == 1.0:
             assert got.rounds <= -(-len(got.tokens) // 4)

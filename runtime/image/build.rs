@@ -46,8 +46,8 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
         .arg(&target)
         // The same bytes whatever folder the compiler is built in.
         .env("RUSTFLAGS", remap(workspace));
-    // What the outer cargo sets for this build (wrappers of clippy, flags, jobserver excepted) must
-    // not reach the runtime's.
+    // Settings of the outer cargo for this build (except wrappers of clippy, flags, jobserver) must
+    // not reach the runtime's build.
     for var in [
         "CARGO_ENCODED_RUSTFLAGS",
         "RUSTC_WORKSPACE_WRAPPER",

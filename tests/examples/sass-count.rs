@@ -1,7 +1,7 @@
-//! What kernels issue in their hot loops:
-//! `cargo run -p llmcc-tests --features llmcc/gpu --example sass-count -- KERNELS.lir [TARGET]`.
+//! Instructions of kernels' hot loops: `cargo run -p llmcc-tests --features llmcc/gpu --example
+//! sass-count -- KERNELS.lir [TARGET]`.
 //!
-//! `KERNELS.lir` is what `llmcc compile --emit kernels` prints, or written by hand. Needs `ptxas`
+//! `KERNELS.lir` comes from `llmcc compile --emit kernels`, or is written by hand. Needs `ptxas`
 //! and `nvdisasm` (`LLMCC_PTXAS`, `LLMCC_NVDISASM`).
 
 use llmcc_cli::backends::Backends;

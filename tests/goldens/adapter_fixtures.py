@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of adapters with PEFT, and what PEFT merges them to.
+"""Makes the fixtures of adapters with PEFT, and PEFT's merged tensors.
 
     pip install torch==2.9.1 transformers==5.23.0 peft==0.21.2 safetensors && python adapter_fixtures.py [NAME...]
 

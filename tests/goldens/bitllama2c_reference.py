@@ -1,6 +1,8 @@
-"""BitNet b1.58 (arXiv 2402.17764) as bitllama2.c trains it, token by token: every product divides its input by the root of its mean square, and no block has a norm.
-The last norm alone has a gain. Transformers has no class for it. Matrices are floats here, in Transformers' names and order of rows; those of a file are ternary and
-their inputs rounded, which `quantized_models/bitnet` and the model in ../shared/data show."""
+"""BitNet b1.58 (arXiv 2402.17764) as bitllama2.c trains it, token by token: every product divides
+its input by the root of its mean square, and no block has a norm. The last norm alone has a
+gain. Transformers has no class for it. Matrices are floats here, in Transformers' names and
+order of rows; a file's are ternary and their inputs rounded, which `quantized_models/bitnet`
+and the model in ../shared/data show."""
 
 import torch
 from torch.nn import functional as F

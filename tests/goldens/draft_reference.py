@@ -3,8 +3,10 @@
 
     CUDA_VISIBLE_DEVICES= /tmp/tv/bin/python draft_reference.py deepseek_v3
 
-What heads compute is what `MtpModel` of Transformers computes of the model's last hidden states: head `k` takes those of head `k - 1`, and the tokens after.
-Classes that Transformers has no `num_mtp_layers` for (Qwen3-Next and 3.5, GLM-4.7-Flash) are told how many heads there are and of which kind.
+The reference is `MtpModel` of Transformers on the model's last hidden states: head `k` takes
+the hidden states of head `k - 1`, and the tokens after. Classes without `num_mtp_layers` in
+Transformers (Qwen3-Next and 3.5, GLM-4.7-Flash) are told how many heads there are and of which
+kind.
 """
 
 import json
@@ -19,13 +21,13 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 TOKENS = 24
-# What the files of heads that are no layers by number call their parts.
+# Names of the parts in files whose heads are not numbered as layers.
 APART = {"eh_proj": "mtp.fc", "enorm": "mtp.pre_fc_norm_embedding", "hnorm": "mtp.pre_fc_norm_hidden", "post_norm": "mtp.norm"}
 
 
 def told(model):
-    """The text configuration with what `MtpModel` asks of it, where the class has no word for it; and the model with what its heads' tensors are called, for its
-    number of layers."""
+    """The text configuration with the fields `MtpModel` needs, where the class lacks them; and the
+    model with the names of its heads' tensors, for its number of layers."""
     of = model.config.get_text_config()
     raw = json.loads((Path(model.config.name_or_path) / "config.json").read_text())
     raw = raw.get("text_config", raw)
@@ -68,7 +70,7 @@ def with_heads(model, tensors, seed):
 
 
 def random(name, tensor, rng):
-    """With spread enough that a head's logits differ from those of its tokens alone."""
+    """With spread enough that a head's logits depend on more than its tokens."""
     if tensor.ndim == 1:
         return 0.5 + torch.rand(tensor.shape, generator=rng) if "bias" not in name else 0.3 * torch.randn(tensor.shape, generator=rng)
     return torch.randn(tensor.shape, generator=rng) * (1.2 / tensor.shape[-1] ** 0.5)

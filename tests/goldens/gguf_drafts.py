@@ -1,7 +1,9 @@
-"""What the converter makes of checkpoints with draft heads (`gguf_forms.py`), as layers after the last; written to `gguf/drafts.json`.
+"""The converter's forms of checkpoints with draft heads (`gguf_forms.py`), as layers after the
+last; written to `gguf/drafts.json`.
 
-Of DeepSeek-V3 itself the converter leaves heads out, but it keeps them of GLM-4.7-Flash, which is of the same architecture in files. Heads that a checkpoint has in
-`mtp` are layers by number in files, too.
+The converter leaves DeepSeek-V3's own heads out, but it keeps the heads of GLM-4.7-Flash, which
+has the same architecture in files. Heads that a checkpoint has in `mtp` are layers by number in
+files, too.
 """
 
 import json

@@ -3,12 +3,12 @@
 
     pip install gguf==0.19.0 numpy safetensors && python gguf_fixtures.py
 
-`gguf/blocks.gguf` has a tensor of random blocks of each type, and what the package decodes them to as
-F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode, is written
-out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as `convert_hf_to_gguf.py` writes it: rows of
-Q and K in the order for rotating neighbours. `gguf/mixed.gguf` has random codes of many types in one
-model, `gguf/vectors.gguf` of those that take numbers from grids. `gguf/experts.gguf` has random MXFP4
-codes of experts.
+`gguf/blocks.gguf` has a tensor of random blocks of each type, and the package's decoded values
+as F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode,
+is written out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as
+`convert_hf_to_gguf.py` writes it: rows of Q and K in the order for rotating neighbours.
+`gguf/mixed.gguf` has random codes of many types in one model, `gguf/vectors.gguf` of those that
+take numbers from grids. `gguf/experts.gguf` has random MXFP4 codes of experts.
 """
 
 import json
@@ -67,12 +67,12 @@ def blocks():
     w.close()
 
 
-# Of the two layers of `mixed`: queries, keys, values, output, gate, up, down.
+# Types in the two layers of `mixed`: queries, keys, values, output, gate, up, down.
 MIXED = [
     [Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q3_K, Type.Q2_K, Type.IQ4_XS, Type.Q6_K],
     [Type.Q5_0, Type.Q4_1, Type.Q5_1, Type.Q8_0, Type.Q4_0, Type.IQ4_NL, Type.TQ2_0],
 ]
-# Of a block: the places of scales, and of minima; about the largest number that these multiply.
+# Per block: the places of scales, and of minima; about the largest number that these multiply.
 RANGES = {
     Type.Q4_0: ([0], [], 8), Type.Q4_1: ([0], [2], 15), Type.Q5_0: ([0], [], 16), Type.Q5_1: ([0], [2], 31),
     Type.Q8_0: ([0], [], 128), Type.Q2_K: ([80], [82], 45), Type.Q3_K: ([108], [], 128), Type.Q4_K: ([0], [2], 945),
@@ -130,7 +130,7 @@ def mixed():
     w.close()
 
 
-# What a block's scale times about the largest number of each is.
+# About the largest product of a block's scale and number, for each.
 VECTORS = {
     "attn_q": (Type.IQ2_XXS, 166), "attn_k": (Type.IQ2_XS, 166), "attn_v": (Type.IQ1_M, 17), "attn_output": (Type.IQ3_XXS, 480),
     "ffn_gate": (Type.IQ3_S, 465), "ffn_up": (Type.IQ2_S, 166), "ffn_down": (Type.IQ1_S, 17),

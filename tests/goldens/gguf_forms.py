@@ -1,6 +1,8 @@
-"""What `convert_hf_to_gguf.py` makes of checkpoints whose tensors it does more to than to rename them.
+"""The forms in which `convert_hf_to_gguf.py` writes tensors that it does more to than to rename
+them.
 
-A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as rows of `width`, of which
+A tensor is given as `{to: [[name, shape], ...], width, ...}`: its numbers as rows of `width`,
+where
 
 - `transposed: [n, k]`: each matrix of n rows is transposed first;
 - `turns: [before, groups, parts]`: rows behind the first are taken part by part instead of group by group;
@@ -8,7 +10,7 @@ A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as row
 - `pairs: [rotated, dim]`: of the first rows of each head those that are neighbours become half of these rows apart;
 - `value`: `rate` (`-exp(x)`), `slope` (`exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
 - `stack`: they are the so manieth of tensors that become one;
-- then they are cut into those of `to`, each of which may be `turned: [n, k]` in the end.
+then they are cut into the tensors of `to`, each of which may be `turned: [n, k]` in the end.
 """
 
 import json
@@ -110,9 +112,9 @@ NEMOTRON = lambda c: {A.HEAD_COUNT_KV: [c["num_key_value_heads"] if k == "*" els
 GRANITE = lambda c: {A.HEAD_COUNT_KV: layers(c, ("attention",), c["num_key_value_heads"]), R.SCALING_FINETUNED: c["position_embedding_type"] == "rope",
                      **mamba(c, c["mamba_expand"] * c["hidden_size"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"])}
 PARTIAL = lambda c, part: {R.DIMENSION_COUNT: int((c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]) * part)}
-# Of RWKV, which has no heads of attention and no longest context.
+# Keys of RWKV, which has no heads of attention and no longest context.
 WKV = {L.CONTEXT_LENGTH: 1048576, A.HEAD_COUNT: 0, A.KEY_LENGTH: None, A.VALUE_LENGTH: None}
-# Fixture: architecture, keys beside the common ones, what is done to all values.
+# Fixture: architecture, keys beside the common ones, the change to all values.
 FIXTURES = {
     "gpt_oss": ("gpt-oss", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"]}, ""),
     "deepseek_v2": ("deepseek2", lambda c: latent(c) | experts(c), ""),
@@ -208,7 +210,7 @@ FIXTURES = {
                 R.FREQ_BASE: 500000.0, R.FREQ_BASE_SWA: 10000.0, L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["share_expert_dim"],
                 L.EXPERT_WEIGHTS_NORM: True, L.EXPERT_GATING_FUNC: 2, L.LEADING_DENSE_BLOCK_COUNT: 0, L.MOE_EVERY_N_LAYERS: 1,
                 L.SWIGLU_CLAMP_EXP: [float(x or 0) for x in c["swiglu_limits"]], L.SWIGLU_CLAMP_SHEXP: [float(x or 0) for x in c["swiglu_limits_shared"]]}, "gain"),
-    # With the three layers after the last counted, of which these files hold nothing.
+    # With the three layers after the last counted, which these files do not hold.
     "mimo_v2_flash": ("mimo2", lambda c: {L.BLOCK_COUNT: 6, L.NEXTN_PREDICT_LAYERS: 3, A.HEAD_COUNT_KV: [c["num_key_value_heads"] * (2 if t == "sliding_attention" else 1) for t in c["layer_types"]] + [2] * 3,
                       A.VALUE_LENGTH: c["v_head_dim"], A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [int(t == "sliding_attention") for t in c["layer_types"]] + [1] * 3,
                       R.FREQ_BASE: 5000000.0, R.FREQ_BASE_SWA: 10000.0, R.DIMENSION_COUNT: int(c["head_dim"] * 0.334), L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_GATING_FUNC: 2,
@@ -225,7 +227,7 @@ FIXTURES = {
                                        L.POOLING_TYPE: 2, R.FREQ_BASE: 10000.0, R.SCALING_TYPE: "none"}, ""),
     "glm_ocr_text": ("glm4", lambda c: {L.BLOCK_COUNT: 3, L.NEXTN_PREDICT_LAYERS: 1, R.DIMENSION_COUNT: c["head_dim"], R.DIMENSION_SECTIONS: [2, 3, 3, 0]}, ""),
     "paddleocr_vl_text": ("paddleocr", lambda c: {R.DIMENSION_SECTIONS: [2, 3, 3, 0]}, ""),
-    # As newer converters do it: the base as it is, and what multiplies it.
+    # As newer converters do it: the base unchanged, and its factor.
     "hunyuan_vl_text": ("hunyuan_vl", lambda c: {R.SCALING_TYPE: "none", R.SCALING_FACTOR: 1.0, R.SCALING_ORIG_CTX_LEN: c["max_position_embeddings"], R.DIMENSION_SECTIONS: [2, 2, 2, 2],
                         "{arch}.rope.scaling.alpha": ((c.get("rope_scaling") or {}) | (c.get("rope_parameters") or {})).get("alpha")}, ""),
     **{name: (arch, lambda c, arch=arch: {L.EMBEDDING_LENGTH: c["d_model"], L.BLOCK_COUNT: c["num_layers"], L.FEED_FORWARD_LENGTH: c["d_ff"], A.HEAD_COUNT: c["num_heads"], A.KEY_LENGTH: c["d_kv"],
@@ -245,7 +247,7 @@ HY_V3 = {"post_attention_layernorm.weight": "ffn_norm.weight", "mlp.expert_bias"
 
 GRANITE_SWA = {"block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight", "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight", "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
                "shared_mlp.input_linear.weight": "ffn_up_shexp.weight", "shared_mlp.output_linear.weight": "ffn_down_shexp.weight"}
-# Of architectures that the package's last release does not know.
+# Architectures that the package's last release does not know.
 NEWEST = {
     **{("laguna", end): to for end, to in {"self_attn.g_proj.weight": "attn_gate.weight", "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
                                            "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight", "post_attention_layernorm.weight": "ffn_norm.weight"}.items()},
@@ -258,7 +260,7 @@ NEWEST = {
 
 
 def shapes(c, name, shape):
-    """What the converter's classes do to a tensor; `None`: it is renamed."""
+    """The converter's change to a tensor; `None`: it is renamed."""
     end = name.rsplit("layers.{}.", 1)[-1].rsplit("h.{}.", 1)[-1]
     heads = c.get("num_attention_heads") or c.get("n_head")
     kind = c["model_type"]
@@ -482,7 +484,7 @@ def table(here, by_name):
     for fixture, (arch, keys, done) in FIXTURES.items():
         folder = here / fixture
         config = json.loads((folder / "config.json").read_text())
-        # The package's last release does not know the newest; theirs are as those of others.
+        # The package's last release does not know the newest; they have the names of others.
         names = gguf.get_tensor_name_map(by_name.get(arch, by_name[{"mellum": "dots1", "granite_swa": "granite"}.get(arch, "glm4moe")]), common(config)[L.BLOCK_COUNT])
         tensors = {}
         files = safe_open(folder / "model.safetensors", "pt")

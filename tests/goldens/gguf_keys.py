@@ -3,8 +3,9 @@
 
     python gguf_keys.py LLAMA_CPP
 
-`LLAMA_CPP`: the folder of its source (of October 2026: `src/llama-arch.cpp`, `src/llama-model.cpp`, `src/models`).
-Of each architecture that files here may have: the keys beside those of all, without its name before them.
+`LLAMA_CPP`: the folder of its source (of October 2026: `src/llama-arch.cpp`,
+`src/llama-model.cpp`, `src/models`). For each architecture that files here may have: the keys
+beside the common ones, without its name before them.
 """
 
 import json

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes `gguf/names.json`: what GGUF files call the tensors and the settings of fixtures, by the constants
-of llama.cpp's own package.
+"""Writes `gguf/names.json`: names of the tensors and settings of fixtures in GGUF files, by the
+constants of llama.cpp's own package.
 
     pip install gguf==0.19.0 safetensors && python gguf_names.py
 
-Of each architecture: the fixture, the values of the keys that `convert_hf_to_gguf.py` writes for such a
-configuration, and names of tensors with `{}` for the number of the layer. What it does to values (`permute`:
-rows of queries and keys, `gain`: one is added to norms) stands beside. Tensors that are more than renamed have
-what is done in `gguf_forms.py`, from the converter's classes.
+For each architecture: the fixture, the values of the keys that `convert_hf_to_gguf.py` writes
+for such a configuration, and names of tensors with `{}` for the number of the layer. Its
+changes to values (`permute`: rows of queries and keys, `gain`: one is added to norms) stand
+beside. Tensors that are more than renamed have their changes in `gguf_forms.py`, from the
+converter's classes.
 """
 
 import json
@@ -32,7 +33,7 @@ COMMON = {
 RMS = {A.LAYERNORM_RMS_EPS: "rms_norm_eps"}
 EXPERTS = {L.EXPERT_COUNT: "num_experts", L.EXPERT_USED_COUNT: "num_experts_per_tok"}
 WINDOW = {A.SLIDING_WINDOW: "sliding_window"}
-# Fixture: architecture, keys beside the common ones, what is done to values.
+# Fixture: architecture, keys beside the common ones, changes to values.
 FIXTURES = {
     "arcee": ("arcee", RMS, "permute"),
     "cohere": ("command-r", {A.LAYERNORM_EPS: "layer_norm_eps", L.LOGIT_SCALE: "logit_scale"}, ""),

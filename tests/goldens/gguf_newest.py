@@ -1,5 +1,5 @@
-"""Forms (`gguf_forms.py`) of architectures that the `gguf` package's last release does not know: their names and keys
-are those of llama.cpp's own copy of it.
+"""Forms (`gguf_forms.py`) of architectures that the `gguf` package's last release does not know:
+their names and keys come from llama.cpp's own copy of it.
 
 Kimi K3, DeepSeek V4 and Qwen 4 have no fixture that files can say: the product of two tensors is one there, or
 lengths of windows and tables are always the published ones. Tests of their keys stand in the crate.
@@ -26,9 +26,9 @@ OWN = {f"self_attn.{a}": b for a, b in (LATENT | INDEXER).items()}
 DELTA = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "b_proj": "ssm_beta", "o_norm": "ssm_norm"}
 KIMI = {f"self_attn.{a}": b for a, b in (DELTA | {f"{x}_{y}_proj": f"ssm_{x}_{y}" for x in "fg" for y in "ab"}).items()}
 LING = {"dense": "attn_output", "q_proj": "attn_q", "kv_a_proj_with_mqa": "attn_kv_a_mqa", "kv_a_layernorm": "attn_kv_a_norm", **DELTA, "f_proj": "ssm_f_a",
-        # Of layers that attend `attn_gate`, which is read as the same.
+        # Layers that attend have `attn_gate`, which is read as the same.
         "g_proj": "ssm_g_a"}
-# Those of no module, which have an ending in files.
+# Tensors of no module, which have an ending in files.
 BARE = {f"hc_{site}_{part}": f"hc_{site}_{part}.weight" for site in ("attn", "ffn") for part in ("fn", "base", "scale")}
 BARE |= {f"hc_{a}_layer.hc_pre.hc_{part}": f"hc_{b}_{part}.weight" for a, b in (("attn", "attn"), ("mlp", "ffn")) for part in ("fn", "base", "scale")}
 BARE |= {f"self_attn.indexer.index_kpool_compress_{part}": f"indexer_compressor_{part}.weight" for part in ("ape", "gate")}
@@ -41,7 +41,7 @@ INDEX = lambda c: {"{arch}.attention.indexer.head_count": c["index_n_heads"], "{
 CONNECTIONS = lambda c: {"{arch}.hyper_connection.count": c["hc_mult"], "{arch}.hyper_connection.epsilon": c["hc_eps"]}
 MIXTURE = lambda c: gguf_forms.experts(c) | {L.LEADING_DENSE_BLOCK_COUNT: 1, L.EXPERT_GATING_FUNC: 2}
 
-# Fixture: architecture, keys beside the common ones, what is done to values, modules of layers.
+# Fixture: architecture, keys beside the common ones, changes to values, modules of layers.
 FIXTURES = {
     "cohere2_moe": ("cohere2moe", lambda c: {
         L.FEED_FORWARD_LENGTH: c["prefix_dense_intermediate_size"], L.LOGIT_SCALE: c["logit_scale"], A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [False, True, False, True],
@@ -65,7 +65,7 @@ FIXTURES = {
 
 
 def form(c, fixture, name, shape, modules):
-    """What becomes of a tensor; a text: it is renamed."""
+    """The form of a tensor; a text: it is renamed."""
     end, last = name.rsplit("layers.{}.", 1)[-1], shape[-1]
     blk = lambda n: f"blk.{{}}.{n}"
     plain = lambda to: {"to": [[to, shape]], "width": last if len(shape) > 1 else 1}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""GGUF files whose stacked experts and latent attention are codes, and what Transformers computes with the numbers that these stand for.
+"""GGUF files whose stacked experts and latent attention are codes, and Transformers' results for
+the decoded numbers.
 
     pip install -r requirements.txt gguf && python gguf_pairs.py
 
@@ -41,7 +42,7 @@ class Pair:
             add(key, x)
 
     def floats(self, name, *shape, around=0.0, spread=None):
-        """A tensor of f32; what it is."""
+        """A tensor of f32; returns its values."""
         spread = spread or (0.2 if len(shape) == 1 else shape[-1] ** -0.5)
         x = (around + spread * self.rng.standard_normal(shape)).astype(np.float32)
         self.file.add_tensor(name, x)
@@ -51,7 +52,7 @@ class Pair:
         return self.floats(name, n, around=1.0)
 
     def codes(self, name, kind, *shape):
-        """A tensor of blocks of 32 columns; what these stand for."""
+        """A tensor of blocks of 32 columns; returns the decoded values."""
         size = {Type.MXFP4: 17, Type.Q8_0: 34, Type.Q4_0: 18}[kind]
         raw = self.rng.integers(0, 256, (*shape[:-1], shape[-1] // 32, size), dtype=np.uint8)
         if kind == Type.MXFP4:

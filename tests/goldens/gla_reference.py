@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 MODELS = ("gla", "retnet")
-# No file says these: the rank of the decays, and what their logarithms are divided by.
+# No file has these: the rank of the decays, and the divisor of their logarithms.
 RANK, TEMPERATURE = 16, 16
 
 
@@ -39,7 +39,7 @@ def rotated(x, position):
 
 
 def decays(w, c, h, at):
-    """Of each row of each state."""
+    """Decays of each row of each state."""
     if c["model_type"] == "retnet":
         return 1 - torch.exp2(-5 - torch.arange(c["num_heads"], dtype=h.dtype))[:, None]
     low = w[f"{at}.gk_proj.0.weight"] @ h

@@ -1,5 +1,7 @@
-"""Jina's BERT of version 2 (arXiv 2310.19923), as Transformers' BERT with what the paper changes: attention is biased by distances in both directions (ALiBi, arXiv
-2108.12409), there are no learned positions, and the MLP has a gate. Transformers has no class for it; the authors' code is not used."""
+"""Jina's BERT of version 2 (arXiv 2310.19923), as Transformers' BERT with the paper's changes:
+attention is biased by distances in both directions (ALiBi, arXiv 2108.12409), there are no
+learned positions, and the MLP has a gate. Transformers has no class for it; the authors' code
+is not used."""
 
 import torch
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
@@ -44,7 +46,7 @@ class Normed(torch.nn.Linear):
 
 
 class Again(BertSelfOutput):
-    """What attention gives, its input added and normalized twice."""
+    """The output of attention, its input added and normalized twice."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -90,7 +92,7 @@ def twin(config):
     return same | {"architectures": ["JinaModel"], "model_type": "jina_twin"}
 
 
-# Of the model for code, as llama.cpp's tables of names have them.
+# Names of the model for code, as llama.cpp's tables have them.
 CODE = {".self.query.norm.": ".self.layer_norm_q.", ".self.key.norm.": ".self.layer_norm_k.", ".attention.output.again.": ".layer_norm_1.",
         ".mlp.gated_layers.": ".mlp.up_gated_layer.", ".mlp.wo.": ".mlp.down_layer.", ".mlp.layernorm.": ".layer_norm_2."}
 

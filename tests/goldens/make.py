@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the golden fixtures: tiny random checkpoints, and what Transformers computes with them in float64, float32 and bfloat16.
+"""Makes the golden fixtures: tiny random checkpoints, and Transformers' results for them in
+float64, float32 and bfloat16.
 
     pip install -r requirements.txt && python make.py [NAME...]
     python make.py --saved      # saved.json alone
 
-A fixture is a folder with a `config.json`: a new one needs nothing else, `make.py NAME` makes the rest. The file is left as it is, since the layouts that published
-checkpoints have are part of what is tested. Each folder then holds the weights, in the type that it names, and `golden.safetensors` with
+A fixture is a folder with a `config.json`: a new one needs nothing else, `make.py NAME` makes
+the rest. The file is left unchanged, since the layouts of published checkpoints are part of the
+test. Each folder then holds the weights, in the type that it names, and `golden.safetensors`
+with
 
 - `tokens` i32[40], the prompt; 40 tokens cross the boundaries of 16-token pages twice and end inside a page;
 - `logits_f64` f64[40, vocab], the reference; `error_f32`, `error_bf16` f64[40], how far off Transformers in those types is at most in each row: what an implementation
@@ -119,7 +122,8 @@ def randomize(model, seed):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
             if name.endswith("balancing_biases"):
-                # Of probabilities that differ little; the last, of what makes nothing, is chosen sometimes.
+                # For probabilities that differ little; the last, an expert that does nothing, is
+                # chosen sometimes.
                 b.copy_(0.02 * torch.randn(b.shape, generator=rng))
                 b[-1] += 0.05
             if name.endswith("rotary_emb.alpha"):
@@ -137,7 +141,7 @@ ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5Encoder
 
 
 def auto_class(folder):
-    """What reads the checkpoint: by its class, or by sentence-transformers' list of modules."""
+    """The reader of a checkpoint: by its class, or by sentence-transformers' list of modules."""
     name = json.loads((folder / "config.json").read_text())["architectures"][0]
     if name in ALONE:
         return getattr(transformers, name)
@@ -158,7 +162,7 @@ def load(folder, dtype):
         for p in model.parameters():
             p.data = p.data.to(dtype)
     if model.config.model_type == "zaya":
-        # Its class sets the last of each of these to what it begins with, when they have been read.
+        # Its class sets the last of each of these to its initial value, when they have been read.
         model.load_state_dict({k: t for k, t in load_file(folder / "model.safetensors").items() if k.endswith("balancing_biases")}, strict=False)
     model = as_asked(model)
     if model.config.model_type == "falcon" and model.config.alibi:
@@ -190,7 +194,7 @@ def logits_of(model, ids):
 def reference(folder, tokens):
     """float64 logits of the prompt, the greedy continuation, the smallest margin on its way, and the inverse frequencies."""
     model, inv_freqs = load(folder, torch.float64)
-    # What says no type (a mask of ones) is float64 too.
+    # Tensors without a type (a mask of ones) are float64 too.
     torch.set_default_dtype(torch.float64)
     with NoFloat32(inv_freqs), Float64Only():
         logits = logits_of(model, tokens)
@@ -235,10 +239,11 @@ def without_spare(folder, experts):
     without(folder, lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts)
 
 
-# What of parts that see and hear would be most of a file, and no text reads.
+# Vision and audio parts would be most of a file, and no text reads them.
 OF_OTHERS = {"granite4_vision": ("_projectors.", "vision_tower."), "mllama": ("vision_model.",), "phi4_multimodal": ("embed_tokens_extend.",)}
 
-# What Transformers' class computes of the configuration, and stores rounded to the type of the weights, where the numbers no longer fit each other.
+# Values that Transformers' class computes from the configuration, and stores rounded to the type of
+# the weights, where the numbers no longer fit each other.
 COMPUTED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
 
 
@@ -291,7 +296,7 @@ def random_dense(folder, seed):
 
 
 def activation(module):
-    """What a linear module's result is activated by."""
+    """The activation of a linear module's result."""
     name = json.loads((module / "config.json").read_text())["activation_function"].split(".")[-1]
     return getattr(torch.nn, name)()
 
@@ -303,7 +308,8 @@ def kept(folder, rows):
 
 
 def projected(folder, dense, rows):
-    """What the linear modules make of single rows; of the mean up to each row, where they are not linear and the mean is wanted."""
+    """The linear modules' results for single rows; for the mean up to each row, where they are not
+    linear and the mean is needed."""
     pooling = [json.loads((path / "config.json").read_text()) for kind, path in modules(folder) if kind == "Pooling"]
     if any(p.get("pooling_mode_mean_tokens") for p in pooling) and not all(isinstance(activation(module), torch.nn.Identity) for module in dense):
         rows = rows.cumsum(0) / torch.arange(1, len(rows) + 1, dtype=rows.dtype)[:, None]
@@ -313,7 +319,7 @@ def projected(folder, dense, rows):
 
 
 def pooled(folder, dense, rows):
-    """What sentence-transformers makes of the rows of a text."""
+    """sentence-transformers' result for the rows of a text."""
     for kind, path in modules(folder) or [("Mean", None)]:
         settings = json.loads((path / "config.json").read_text()) if kind in ("Pooling", "Dense") else {}
         if kind == "Pooling":
@@ -336,7 +342,8 @@ def rows_of(model, ids):
 
 @torch.no_grad()
 def describe(folder, dtype, texts, types=None):
-    """Rows of the longest text (none of a classifier), what is made of each, and inverse frequencies."""
+    """Rows of the longest text (none for a classifier), the result for each, and inverse
+    frequencies."""
     model, inv_freqs = load(folder, dtype)
     dense = {path: {k: v.to(dtype) for k, v in load_file(path / "model.safetensors").items()} for path in dense_modules(folder)}
     scores = auto_class(folder) is transformers.AutoModelForSequenceClassification
@@ -440,7 +447,7 @@ def of_granite(config):
 
 
 def of_llama_with_slopes(config):
-    """Baichuan as Llama, which `as_asked` changes; what it is to be is written beside."""
+    """Baichuan as Llama, changed by `as_asked`, which reads the settings written beside."""
     same = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "model_max_length", "z_loss_weight")}
     twin = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "unit_head": "z_loss_weight" in config, "slopes": "max_position_embeddings" not in config}
     return same | twin | {"max_position_embeddings": config["model_max_length"]}
@@ -485,7 +492,8 @@ class WithSlopes(torch.nn.Module):
 
 
 def as_asked(model):
-    """What `of_llama_with_slopes` and `of_llama_twice` say that the model is to be, and slopes that its class does not have."""
+    """The settings of `of_llama_with_slopes` and `of_llama_twice`, and slopes that the class does
+    not have."""
     max_bias = getattr(getattr(model.config, "attn_config", None), "alibi_bias_max", 8)
     if max_bias != 8:
         # MPT's class reads it and leaves it; the authors' code (llm-foundry) has the slopes it says.
@@ -501,7 +509,8 @@ def as_asked(model):
 
 
 def of_llama_twice(config):
-    """MobileLLM as Llama, of which each layer computes twice, one after the other, if they are shared; see `as_asked`."""
+    """MobileLLM as Llama: each layer computes twice, one after the other, if they are shared; see
+    `as_asked`."""
     own = ("architectures", "model_type", "layer_sharing", "share_embedding")
     same = {k: v for k, v in config.items() if k not in own}
     twin = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "tie_word_embeddings": config["share_embedding"], "twice": config["layer_sharing"]}
@@ -586,7 +595,8 @@ FOREIGN = {
 
 
 def foreign(config):
-    """What a configuration of an architecture that Transformers has no class for is made of, by its class or its type."""
+    """The class that stands in for an architecture that Transformers has no class for, by its
+    class or its type."""
     return FOREIGN.get(config["architectures"][0]) or FOREIGN.get(config["model_type"])
 
 
@@ -607,8 +617,9 @@ def make_foreign(name, folder, config):
 
 
 WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), **dict.fromkeys(gla_reference.MODELS, gla_reference), **dict.fromkeys(bitllama2c_reference.MODELS, bitllama2c_reference)}
-# Prompts of which the one with the most even errors is taken, of references and of fixtures whose states keep what they are off by: where a norm of heads divides by next
-# to nothing, a single token has all the error, and how much of it is chance.
+# Number of prompts, from which the one with the most even errors is taken, for references and for
+# fixtures whose states keep their errors: where a norm of heads divides by next to nothing, a
+# single token has all the error, and how much of it is chance.
 PROMPTS = 20
 UNEVEN = {"olmo_hybrid"}
 
@@ -743,7 +754,8 @@ def saved(folder):
 
 
 def make_saved():
-    """The configurations of all fixtures as Transformers saves them, which adds what its classes make of the fields."""
+    """The configurations of all fixtures as Transformers saves them, with the fields its classes
+    add."""
     all_saved = {name: saved(HERE / name) for name in fixtures()}
     lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in all_saved.items() if fields]
     SAVED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of architectures that Transformers has no class for and mlx-lm has: tiny random checkpoints as they are published, and what mlx-lm computes with them.
+"""Makes the fixtures of architectures that only mlx-lm has a class for: tiny random checkpoints as
+they are published, and mlx-lm's results for them.
 
     python -m venv V && V/bin/pip install mlx-lm==0.32.2 "mlx[cpu]==0.32.4" safetensors numpy && V/bin/python mlx_models.py [NAME...]
     V/bin/python mlx_models.py --check [NAME...]    # makes them elsewhere and compares
 
-What files hold is said in `make.py`; a folder's `config.json` is left as it is. mlx's f64 on a CPU is not f64 everywhere: exponentials, the softmax, convolutions and fused
-operations compute in f32 inside, products by experts have no f64, and models ask for float32. While the reference runs, those operations are NumPy's in f64, and
-float32 means float64 (`Exact`). That nothing narrow is left is checked: a prompt at once, and token by token through mlx-lm's caches, where sums have other
-orders and latent attention another form, must agree to `SAME`.
+`make.py` describes the files; a folder's `config.json` is left as it is. mlx's f64 on a CPU is
+not f64 everywhere: exponentials, the softmax, convolutions and fused operations compute in f32
+inside, products by experts have no f64, and models ask for float32. While the reference runs,
+those operations are NumPy's in f64, and float32 means float64 (`Exact`). That nothing narrow is
+left is checked: a prompt at once, and token by token through mlx-lm's caches, where sums have
+other orders and latent attention another form, must agree to `SAME`.
 """
 
 import importlib
@@ -45,7 +48,8 @@ def rms_norm(x, weight, eps):
 
 
 def attention(q, k, v, *, scale, mask=None, sinks=None):
-    """Scores of all heads; a mask is added, or says what is seen. Only what the models here ask for."""
+    """Scores of all heads; a mask is added, or marks the visible keys. Only the arguments the
+    models here use."""
     assert sinks is None
     repeats = q.shape[1] // k.shape[1]
     k, v = (mx.repeat(x, repeats, 1) for x in (k, v))
@@ -63,7 +67,7 @@ def gather_mm(x, w, rhs_indices, **_):
 
 
 def conv1d(x, w, stride=1, padding=0, dilation=1, groups=1, **_):
-    """One filter per channel, of what is there."""
+    """One filter per channel, over the columns present."""
     assert (stride, padding, dilation, w.shape[0], w.shape[2]) == (1, 0, 1, groups, 1) and x.shape[-1] == groups
     taps, rows = w.shape[1], x.shape[1] - w.shape[1] + 1
     return sum(x[:, i : i + rows] * w[:, i, 0] for i in range(taps))
@@ -130,7 +134,7 @@ def kimi_k3(config):
         if i + 1 in linear["kda_layers"]:
             out |= {f"{attn}.{x}_proj.weight": (width, n) for x in "qkvg"} | {f"{attn}.{x}_conv1d.weight": (width, 1, conv) for x in "qkv"}
             out |= {f"{attn}.f_a_proj.weight": (dim, n), f"{attn}.f_b_proj.weight": (width, dim), f"{attn}.b_proj.weight": (heads, n)}
-            # As many as a head has columns, of which those count that there are heads.
+            # As many as a head has columns; only as many as there are heads count.
             out |= {f"{attn}.A_log": (dim,), f"{attn}.dt_bias": (width,), f"{attn}.o_norm.weight": (dim,), f"{attn}.o_proj.weight": (n, width)}
         else:
             out |= {f"{attn}.q_a_proj.weight": (c["q_lora_rank"], n), f"{attn}.q_a_layernorm.weight": (c["q_lora_rank"],)}
@@ -224,8 +228,9 @@ def error(config, tensors, dtype, tokens, f64):
 
 
 def unevenness(config, tensors, tokens, f64):
-    """How much larger errors of the worst token are than those of the middle one, over several orders of sums. What a token is off by that divides by next to nothing is
-    chance in one order: the prompt that came off best in it would be taken for one that is harmless."""
+    """How much larger the errors of the worst token are than the errors of the middle one, over
+    several orders of sums. The error of a token that divides by next to nothing is chance in
+    one order: the prompt that came off best in it would be taken for a harmless one."""
     squares = 0
     for seed in range(ORDERS):
         with Shuffled(seed):

@@ -1,5 +1,6 @@
-"""NeoBERT (arXiv 2502.19587), as Transformers' EuroBERT with what differs: pairs of neighbours are rotated as complex numbers, queries, keys and values of a head are
-stored together, and classifiers activate by tanh. Transformers has no class for it; the authors' code is not used."""
+"""NeoBERT (arXiv 2502.19587), as Transformers' EuroBERT with its differences: pairs of neighbours
+are rotated as complex numbers, queries, keys and values of a head are stored together, and
+classifiers activate by tanh. Transformers has no class for it; the authors' code is not used."""
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, EuroBertConfig, EuroBertForSequenceClassification, EuroBertModel
@@ -10,7 +11,8 @@ class NeoConfig(EuroBertConfig):
 
 
 def turned(x, cos, sin):
-    """`x` [.., heads·dim], of which each pair of neighbours is a complex number, times `cos + i·sin` [.., dim / 2]."""
+    """`x` [.., heads·dim], each pair of neighbours being a complex number, times `cos + i·sin`
+    [.., dim / 2]."""
     pairs = x.unflatten(-1, (-1, cos.shape[-1], 2))
     re, im = pairs.unbind(-1)
     cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
@@ -18,7 +20,7 @@ def turned(x, cos, sin):
 
 
 class NeoModel(EuroBertModel):
-    """What the class would rotate it finds rotated, and turns it by nothing."""
+    """Vectors reach the class's rotation already rotated, and it turns them by nothing."""
 
     config_class = NeoConfig
 

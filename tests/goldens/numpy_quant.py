@@ -1,4 +1,5 @@
-"""The quantization formats of `runtime/abi/src/layout.rs`, by value: what a packed weight or activation decodes to.
+"""The quantization formats of `runtime/abi/src/layout.rs`, by value: the decoded numbers of a
+packed weight or activation.
 
 A row of `k` elements is cut into groups of `group` (the last may be short). Scales and minima are rounded to f16 first; codes are computed
 in f32 with the rounded ones, halves to even. A scale of 0 gives codes 0.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What Transformers makes of texts with the token for padding in them: rows of encoders that count positions without it.
+"""Transformers' results for texts with the token for padding in them: rows of encoders that count
+positions without it.
 
     python pad_positions.py     # writes ../../frontends/tests/pad_positions.json
 

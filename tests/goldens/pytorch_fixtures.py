@@ -3,11 +3,12 @@
 
     pip install torch==2.9.1 numpy safetensors && python pytorch_fixtures.py
 
-`pytorch/zip.pt` and `pytorch/legacy.pt` hold the same tensors of all kinds, in PyTorch's two formats, and
-`pytorch/values.safetensors` what they are; `wrapped.pt` has them beside other things, `fp8.pt` has types
-that only newer pickles have, `evil.pt` asks for a function. `pytorch/model` is a Llama with random
-weights; `bin`, `llama` and `model*.bin` are the same model sharded as Transformers did, cut in two as
-Meta does, and as llama2.c's `export.py` writes it.
+`pytorch/zip.pt` and `pytorch/legacy.pt` hold the same tensors of all kinds, in PyTorch's two
+formats, and `pytorch/values.safetensors` their values; `wrapped.pt` has them beside other
+things, `fp8.pt` has types that only newer pickles have, `evil.pt` asks for a function.
+`pytorch/model` is a Llama with random weights; `bin`, `llama` and `model*.bin` are the same
+model sharded as Transformers did, cut in two as Meta does, and as llama2.c's `export.py` writes
+it.
 """
 
 import json

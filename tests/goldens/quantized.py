@@ -29,7 +29,7 @@ class Model:
     """A checkpoint after folding and quantization, and the forward pass of one sequence in float64."""
 
     def __init__(self, folder, fmt=None, group=32, fold=False, act=None):
-        # The stored numbers as f32, which is what is folded and quantized.
+        # The stored numbers as f32, which are folded and quantized.
         self.model, self.inv_freqs = make.load(folder, torch.float32)
         if fold:
             self._fold()

@@ -3,11 +3,11 @@
 
     pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 hqq==0.2.8 torchao==0.15.0 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
-`quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
-method stores them with what they stand for beside them (`NAME.expected`, F32). Those of bitsandbytes
-are made and decoded by itself, on a CPU. The others are written out here by the methods' own
-definitions: GPTQ's by `QuantLinear.pack` of AutoGPTQ, AWQ's by `WQLinear_GEMM` of AutoAWQ, FP8's by
-DeepSeek's `weight_dequant`.
+`quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as
+the method stores them with their decoded values beside them (`NAME.expected`, F32).
+bitsandbytes makes and decodes its own, on a CPU. The others are written out here by the
+methods' own definitions: GPTQ's by `QuantLinear.pack` of AutoGPTQ, AWQ's by `WQLinear_GEMM` of
+AutoAWQ, FP8's by DeepSeek's `weight_dequant`.
 """
 
 import json
@@ -109,7 +109,7 @@ def gptq():
 
 
 def gptq_groups():
-    """Of other groups, and with act-order."""
+    """With other groups, and with act-order."""
     base = {"quant_method": "gptq", "bits": 4, "sym": False}
     t = {}
     gptq_matrix(t, "zeros", 16, 192, 64)
@@ -146,7 +146,8 @@ def fp8():
 
 
 def gptq_few():
-    """Of 2 and 3 bits, in both versions, with act-order, and of several widths in one checkpoint."""
+    """With 2 and 3 bits, in both versions, with act-order, and with several widths in one
+    checkpoint."""
     rng = np.random.default_rng(32)
     base = {"quant_method": "gptq", "group_size": 64, "desc_act": True}
     cases = [
@@ -174,7 +175,7 @@ def auto_round():
 
 
 def mxfp4():
-    """Of gpt-oss; decoded by Transformers, which transposes the matrix of each expert."""
+    """As in gpt-oss; decoded by Transformers, which transposes the matrix of each expert."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
     rng = np.random.default_rng(31)
@@ -468,7 +469,7 @@ def compressed_dense():
 
 
 def microscaled(rng, n, k):
-    """Codes and exponents of MXFP4, and what they stand for; FP8 with exponents."""
+    """Codes and exponents of MXFP4, and the decoded values; FP8 with exponents."""
     table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
     codes, scales = rng.integers(0, 16, (n, k)), torch.from_numpy(rng.integers(118, 124, (n, k // 32), dtype=np.uint8))
     wide = torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
@@ -521,7 +522,7 @@ def hqq_others():
         rows = len(meta["scale"]) if axis == 1 and group else 24 if group is None else group
         codes = Quantizer.unpack[meta["packing"]](q, dtype=torch.float64)[:rows]
         tensors[f"{name}.expected"] = ((codes - meta["zero"].double()) * meta["scale"].double()).reshape(24, 64).float()
-        # What it keeps of its own multiplies alike, to the rounding of f16.
+        # The parts it keeps of its own multiply alike, to the rounding of f16.
         assert torch.allclose(layer.dequantize().float(), tensors[f"{name}.expected"], atol=2e-2, rtol=2e-3), name
         if name == "five":
             # As it is with `offload_meta`, which needs a GPU.

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes whole models in the forms of quantized checkpoints, and what Transformers computes with their numbers.
+"""Makes whole models in the forms of quantized checkpoints, and Transformers' results for their
+numbers.
 
     pip install -r requirements.txt compressed-tensors==0.12.2 && python quantized_models.py [NAME...]
 
-`quantized_models/NAME` holds `config.json` with its `quantization_config`, the packed tensors, and `golden.safetensors` as `make.py` describes it, of the
-checkpoint that they decode to: Transformers reads that one, in float64, so what it makes of packed tensors is no part of the reference. Matrices that are
-not packed are bf16.
+`quantized_models/NAME` holds `config.json` with its `quantization_config`, the packed tensors,
+and `golden.safetensors` as `make.py` describes it, for the checkpoint that they decode to:
+Transformers reads that one, in float64, so its own decoding of packed tensors is no part of the
+reference. Matrices that are not packed are bf16.
 """
 
 import json
@@ -108,7 +110,7 @@ def rounded(x, kind, scale, zero):
     if kind == "int8":
         x = x.clamp(-128, 127).round()
     else:
-        # Of e4m3, in any type of x: eighths of the power of two below, from 2⁻⁶ on.
+        # Rounding to e4m3, in any type of x: eighths of the power of two below, from 2⁻⁶ on.
         x = x.clamp(-448, 448)
         unit = torch.ldexp(torch.ones_like(x), torch.frexp(x.abs().clamp(min=2.0**-6))[1] - 4)
         x = (x / unit).round() * unit
@@ -152,7 +154,8 @@ EXPERTS = json.loads((make.HERE / "deepseek_v3/config.json").read_text()) | {
 
 
 def input_of(stem):
-    """How the input of one product is rounded: the latent's by FP8, those of experts to int8, each by numbers of its own."""
+    """How the input of one product is rounded: the latent's by FP8, the experts' to int8, each by
+    numbers of its own."""
     number = zlib.crc32(stem.encode())
     if ".kv_b_proj" in stem:
         return "fp8", float(np.float32(0.005)), 0

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes a folder that llmcc reads of an RWKV checkpoint that rwkv.cpp's converter wrote, as safetensors with its names: `python rwkv_cpp.py IN.safetensors OUT`.
 
-That converter stores the numbers that its kernels use; here they become again what the authors' checkpoints have: logarithms of decays, matrices of low rank as `x @ w`,
-one tensor for each mixture of tokens. Needs nothing but Python.
+That converter stores the numbers that its kernels use; here they are converted back to the
+authors' form: logarithms of decays, matrices of low rank as `x @ w`, one tensor for each
+mixture of tokens. Needs nothing but Python.
 """
 
 import json

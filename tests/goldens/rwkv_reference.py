@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 
 class State:
-    """What a sequence keeps of a layer: its last rows, and a matrix per head, rows for keys, columns for values."""
+    """The state of a layer for a sequence: its last rows, and a matrix per head, rows for keys,
+    columns for values."""
 
     def __init__(self, hidden, head, dtype):
         self.time = torch.zeros(hidden, dtype=dtype)
@@ -35,7 +36,8 @@ def heads_of(x, head):
 
 
 def bonus_step(s, r, k, v, decay, bonus):
-    """What is read of the states before, with the token itself weighted by the bonus; and the states after."""
+    """The result read from the states before, with the token itself weighted by the bonus; and the
+    states after."""
     new = k[:, :, None] * v[:, None, :]
     y = torch.einsum("hk,hkv->hv", r, s.heads + bonus[:, :, None] * new)
     s.heads = decay[:, :, None] * s.heads + new

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes adapters with PEFT that are loaded while a model runs, and what PEFT computes with each, in f64.
+"""Makes adapters with PEFT that are loaded while a model runs, and PEFT's results with each, in
+f64.
 
     pip install torch==2.9.1 transformers==5.23.0 peft==0.21.2 safetensors && python slot_fixtures.py
 
-The bases are those of `adapter_fixtures.py`. Factors are such as bf16 holds once the second is multiplied by its
-scale, so that nothing is lost when they are loaded. `logits.safetensors` has the logits after each of its tokens.
+The bases come from `adapter_fixtures.py`. Factors are such as bf16 holds once the second is
+multiplied by its scale, so that nothing is lost when they are loaded. `logits.safetensors` has
+the logits after each of its tokens.
 """
 
 import json

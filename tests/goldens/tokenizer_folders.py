@@ -2,7 +2,7 @@
 """Folders of tokenizers of every kind, with tokens that stand outside the tokenizer's file, and the ids that
 Transformers' AutoTokenizer (mistral-common for `tekken.json`) gives for random texts.
 
-    tokenizer_folders.py tokenizer_folders.json         what is committed: a folder of some kinds
+    tokenizer_folders.py tokenizer_folders.json         the committed file: a folder of some kinds
     tokenizer_folders.py OUT.json CASES_PER_KIND [SEED]  more of all, for LLMCC_TOKENIZER_FOLDERS=OUT.json
 
 Made with transformers 5.23, tokenizers 0.23, sentencepiece 0.2, mistral-common 1.13. `OUT.json` has the files of

@@ -3,9 +3,9 @@
 
     pip install tokenizers==0.23.2 && python tokenizer_patterns.py
 
-The expressions are those of known models, one for each construct, and random ones. Texts have many scripts,
-marks, digits, newlines. A cut is a list of the lengths of pieces in characters, a matched one as a negative
-number.
+The expressions come from known models, or test one construct each, or are random. Texts have
+many scripts, marks, digits, newlines. A cut is a list of the lengths of pieces in characters, a
+matched one as a negative number.
 """
 
 import json

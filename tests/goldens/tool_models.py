@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes whole models that the methods' own tools have quantized and written, and what Transformers computes with what these tools decode them to.
+"""Makes whole models that the methods' own tools have quantized and written, and Transformers'
+results for the values these tools decode.
 
     pip install -r requirements.txt hqq==0.2.8.post1 accelerate==1.15.0 nvidia-modelopt==0.47.0 && CUDA_VISIBLE_DEVICES= python tool_models.py [NAME...]
 
@@ -113,7 +114,7 @@ def bitnet(tensors, rng, of=is_matrix, **config):
         codes = (w.float() * scale.float()).round().clamp(-1, 1)
         auto = config["linear_class"] == "autobitlinear"
         stored |= {name: pack_weights(codes.to(torch.int8)), f"{stem}.weight_scale": (1 / scale.float() if auto else scale).reshape(1).bfloat16()}
-        # What a product with the identity is; activations of one number are exact in 8 bits.
+        # The result of a product with the identity; activations of one number are exact in 8 bits.
         layer = BitLinear(k, n, bias=False, dtype=torch.float32)
         layer.weight, layer.weight_scale = stored[name], stored[f"{stem}.weight_scale"].float()
         if auto:
@@ -124,7 +125,7 @@ def bitnet(tensors, rng, of=is_matrix, **config):
     return stored
 
 
-# What products multiply their normalized inputs by, where they normalize them.
+# Factors of the normalized inputs of products, where they normalize them.
 GAINS = {}
 # How near inputs are to the middle between two codes, and how near f32 may come.
 NEAREST, SURE = [], 2e-5
@@ -144,7 +145,7 @@ def load_bitnet(folder, dtype):
     model, inv_freqs = plain_load(folder, dtype)
 
     def times(x, w):
-        # Codes, and what divides them: in the type of the input.
+        # Codes, and their divisor: in the type of the input.
         codes, scale = BitLinear.activation_quant(None, x)
         if dtype is torch.float64:
             exact = x * scale
@@ -181,8 +182,9 @@ def load_bitnet(folder, dtype):
 
 
 def modelopt(tensors, rng):
-    """AWQ of 4 bits, calibrated and exported by ModelOpt: norms take what multiplies the inputs behind them, `o_proj` and `down_proj` keep it. Decoded here,
-    two rows of two's complement in a byte, as ModelOpt has no reader of its own."""
+    """AWQ of 4 bits, calibrated and exported by ModelOpt: norms take the factors of the inputs
+    behind them, `o_proj` and `down_proj` keep theirs. Decoded here, two rows of two's
+    complement in a byte, as ModelOpt has no reader of its own."""
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
 

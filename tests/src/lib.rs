@@ -152,7 +152,7 @@ impl Artifact {
 pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
     &[("w8g32", 3.671743), ("w4g32", 4.149953), ("w4g128", 4.358859), ("w4ag32", 4.071343)];
 
-/// What Transformers computed for a fixture.
+/// Transformers' results for a fixture.
 pub struct Golden {
     /// Prompt.
     pub tokens: Vec<i32>,
@@ -167,11 +167,11 @@ pub struct Golden {
     pub greedy: Vec<i32>,
     /// Columns.
     pub columns: usize,
-    /// Texts and what is made of each.
+    /// Texts and the pooled row of each.
     pub pooled: Option<Pooled>,
 }
 
-/// What Transformers and sentence-transformers make of texts.
+/// Pooled rows of texts by Transformers and sentence-transformers.
 pub struct Pooled {
     /// Tokens of each text, or pair of texts.
     pub texts: Vec<Vec<i32>>,

@@ -60,7 +60,7 @@ fn adapters_of_quantized_models() {
         let (tokens, wanted) = reference("all");
         let number = model.adapter_load(&adapter("all")).expect("loaded");
         let far = |adapter: i32| distance(&floats(&logits(&model, adapter, &tokens, tokens.len())), &wanted);
-        // What the matrices are off that the adapter was merged into before they were quantized.
+        // The error of matrices that the adapter was merged into before they were quantized.
         let merged = vec![Adapter { path: adapter("all"), scale: 1.0 }];
         let merged =
             Artifact::compile(&quantized(CompileOptions { adapters: merged, ..options(&golden("adapters/base")) }));
@@ -156,7 +156,7 @@ fn generations_have_adapters() {
     assert!(model.generate(None, &[3], &options(2)).is_err_and(|e| e.to_string().contains("no adapter 2 is loaded")));
 }
 
-/// What cannot be loaded is refused in words, and changes nothing.
+/// Adapters that cannot be loaded are refused with a message, and change nothing.
 #[test]
 fn refusals() {
     let artifact = Artifact::compile(&CompileOptions {

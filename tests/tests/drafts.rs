@@ -1,5 +1,5 @@
-//! Compiled models that leave hidden states, and their draft heads, against Transformers' `MtpModel`: in pieces
-//! and in batches; what they refuse.
+//! Compiled models that leave hidden states, and their draft heads, against Transformers'
+//! `MtpModel`: in pieces and in batches; and their refusals.
 
 use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::options::CompileOptions;
@@ -10,7 +10,7 @@ use llmcc_tests::{Artifact, golden, options};
 const NAMES: [(&str, usize); 5] =
     [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
 
-/// What the reference says.
+/// The reference's results.
 struct Golden {
     name: &'static str,
     file: Checkpoint,
@@ -80,7 +80,7 @@ fn logits_and_hidden_states() {
     }
 }
 
-/// Logits are those of the artifact that leaves nothing else.
+/// Logits equal those of an artifact that leaves nothing else.
 #[test]
 fn hidden_states_change_no_bits() {
     let folder = golden("drafts/mellum");

@@ -193,8 +193,8 @@ fn no_target_panics() {
     }
 }
 
-/// The seed is what the reader takes for an artifact, so that its mutations reach beyond the first
-/// check. `LLMCC_UPDATE_CORPUS=1` keeps it for libFuzzer.
+/// The seed is accepted as an artifact, so that its mutations reach beyond the first check.
+/// `LLMCC_UPDATE_CORPUS=1` keeps it for libFuzzer.
 #[test]
 fn the_artifact_seed_is_an_artifact() {
     let seed = artifact_seed();

@@ -41,7 +41,7 @@ fn portable_code_equals_transformers() {
             let model_of = Artifact::compile(&o);
             let model = model_of.open(1);
             let rows: Vec<usize> = (0..g.tokens.len()).collect();
-            // What writes no text may see a text as a whole only.
+            // A model that writes no text may need a text as a whole.
             let pieces: &[usize] = if g.greedy.is_empty() { &[rows.len()] } else { &[33, 1] };
             let error = g.error(&logits_in_pieces(&model, &g.tokens, pieces), &rows);
             let allowed = 2.0 * g.reference_error(true);
@@ -86,9 +86,9 @@ fn embeddings_equal_transformers() {
     assert!(model.embed(&[vec![1]], None).unwrap_err().to_string().contains("--embed"));
 }
 
-/// Pairs of texts become the tokens that Transformers makes of them, and their scores are those of
-/// these tokens; a text alone has what tokens of the first type have; what is too long is told or
-/// cut.
+/// Pairs of texts become the same tokens as in Transformers, and their scores are the scores of
+/// these tokens; a text alone has the scores of tokens of the first type; pairs that are too long
+/// are reported or cut.
 #[test]
 fn pairs_equal_transformers() {
     for name in goldens() {
@@ -128,8 +128,8 @@ fn pairs_equal_transformers() {
     assert!(model.score_pairs(&[("a", "b")], false).unwrap_err().to_string().contains("ForSequenceClassification"));
 }
 
-/// f16 and bf16 storage of an f32 model, and compressed caches, stay within what bf16 arithmetic
-/// does to the model.
+/// f16 and bf16 storage of an f32 model, and compressed caches, stay within the error of bf16
+/// arithmetic in the model.
 #[test]
 fn reduced_types_stay_within_the_error_of_bf16() {
     for name in ["llama3", "qwen3", "mistral"] {
@@ -156,7 +156,7 @@ fn reduced_types_stay_within_the_error_of_bf16() {
     }
 }
 
-/// The result for a sequence does not depend on what else is in the batch: bit for bit.
+/// The result for a sequence does not depend on the rest of the batch: bit for bit.
 #[test]
 fn batches_do_not_change_results() {
     for (name, format) in [
@@ -244,8 +244,8 @@ fn external_weights_compute_the_same() {
     assert_eq!(a, b);
 }
 
-/// What counts for a budget is what products read, also of a matrix whose last rows are cut off
-/// (`truncate_dim`).
+/// Only the weights that products read count for a budget, also in a matrix whose last rows are cut
+/// off (`truncate_dim`).
 #[test]
 fn budgets_are_about_what_is_read() {
     for budget in [0.02, 0.05, 0.08] {
@@ -268,8 +268,8 @@ fn two_artifacts_in_one_process() {
     }
 }
 
-/// An artifact for several processors has their weights once, and computes what the one for this
-/// processor computes.
+/// An artifact for several processors has their weights once, and computes the same as the one for
+/// this processor.
 #[test]
 fn versions_for_several_processors_share_their_weights() {
     let g = Golden::load("llama3");

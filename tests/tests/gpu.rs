@@ -1,6 +1,6 @@
 //! Whole models for GPUs, without a GPU: the artifact's runtime opens the fake CUDA driver of
 //! `tests/ptx/fake`, which executes the PTX it loads on the emulator, with its checks of memory,
-//! races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
+//! races and async copies on. Logits are compared with Transformers, as for CPU artifacts.
 
 use llmcc_cli::backends::HAS_LLVM;
 use llmcc_cli::loaded::{GenOptions, Model};
@@ -62,7 +62,7 @@ fn compile_unless(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> boo
     Some(Artifact { dir, path })
 }
 
-/// Adapters that are loaded while the model runs are those of PEFT, whatever else is in the step.
+/// Adapters that are loaded while the model runs give PEFT's results, whatever else is in the step.
 #[test]
 fn adapters_at_run_time() {
     if !ready() {
@@ -90,7 +90,8 @@ fn adapters_at_run_time() {
     }
 }
 
-/// Checkpoints of codes compute what their numbers do: stacks of experts, and columns in another order.
+/// Checkpoints of codes compute the same as their numbers: stacks of experts, and columns in
+/// another order.
 #[test]
 fn quantized_checkpoints() {
     if !ready() {
@@ -124,7 +125,7 @@ fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
 /// between, across pages.
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 13, 3, 17]];
 
-/// What writes no text may see a text as a whole only.
+/// A model that writes no text may need a text as a whole.
 fn pieces_of(g: &Golden) -> &'static [&'static [usize]] {
     if g.greedy.is_empty() { &PIECES[..1] } else { PIECES }
 }
@@ -249,8 +250,8 @@ fn half_precision_models(half: usize) {
     let (mut wrong, kinds) = (Vec::new(), Kinds::default());
     for (i, name) in first_goldens().enumerate().skip(half).step_by(HALVES) {
         let g = Golden::load(name);
-        // The emulator takes minutes for models of which it has seen every kernel before, in f32 and in others
-        // of 16 bits.
+        // The emulator takes minutes for a model with every kernel seen before, in f32 and in
+        // others of 16 bits.
         let leave_out = |kernels: &[Kernel]| chooses_experts(kernels) || kinds.all_known(kernels);
         // Both types where everything else is the same; of the many others one each.
         let types = [("bf16", KvDType::Bf16), ("f16", KvDType::F16)];
@@ -273,8 +274,8 @@ fn half_precision_models(half: usize) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Quantized weights are the same numbers on both machines; what differs is the rounding of
-/// activations.
+/// Quantized weights are the same numbers on both machines; only the rounding of activations
+/// differs.
 #[test]
 fn quantized_models_equal_those_of_the_cpu() {
     if !ready() {
@@ -329,7 +330,7 @@ fn quantized_checkpoints_by_tensor_cores() {
 }
 
 /// fp8 activations: the same rounding in all regimes, so that how a prompt is cut changes the order
-/// of sums only; and not far from what f32 activations give.
+/// of sums only; and close to the results of f32 activations.
 #[test]
 fn fp8_activations_do_not_depend_on_the_regime() {
     if !ready() {
@@ -357,7 +358,7 @@ fn fp8_activations_do_not_depend_on_the_regime() {
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}", target.name);
         }
-        // What rounded rows are multiplied to is off by 2.6 %, independent of the others: queries,
+        // Products of rounded rows have an error of 2.6 %, independent of the others: queries,
         // keys, values, attention's output, gate, up and down of two layers, and the logits.
         let square = |x: f32| f64::from(x) * f64::from(x);
         let error: f64 = whole.iter().zip(&want).map(|(a, b)| square(a - b)).sum();
@@ -435,7 +436,7 @@ fn recurrent_generations_go_on_from_snapshots() {
     };
     let (reused, first) = run(&g.tokens);
     assert_eq!((reused, &first[..]), (0, &g.greedy[..6]));
-    // The prompt and the first tokens, then another one: what was evaluated ends at the prompt's end.
+    // The prompt and the first tokens, then another one: evaluated tokens end at the prompt's end.
     let longer = [&g.tokens[..], &first[..3]].concat();
     assert_eq!(run(&longer), (g.tokens.len(), g.greedy[3..9].to_vec()));
 }

@@ -1,7 +1,7 @@
 //! The script that checks kernels on a GPU, without one: `tools/gpu-check` launches kernels through
-//! the fake CUDA driver and computes with NumPy what PyTorch computes where there is a GPU. So what
-//! it does is known to work before it meets one, and its own idea of what kernels mean is compared
-//! with what they do.
+//! the fake CUDA driver and computes with NumPy in place of PyTorch on a GPU. So it is known to
+//! work before it meets a GPU, and its own idea of the meaning of kernels is compared with their
+//! results.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::cmd::lower;
@@ -47,7 +47,7 @@ fn script(python: &OsString, name: &str, folder: &Path, args: &[&str]) -> Comman
     command
 }
 
-/// Whether it found everything right, and what it printed.
+/// Whether it found everything right, and its output.
 fn run(mut command: Command) -> (bool, String) {
     let out = command.output().expect("Python runs");
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
@@ -91,8 +91,7 @@ fn write_shapes(python: &OsString, folder: &Path, backend: &dyn Backend) {
     write(&kernels, &folder.join("speed"), backend);
 }
 
-/// All kernels of models in several formats; and one is found out that is not what it is said to
-/// be.
+/// All kernels of models in several formats; and one with a wrong description is detected.
 #[test]
 fn kernels_of_models() {
     let Some(python) = python() else { return };
@@ -232,7 +231,7 @@ fn faults_and_hangs_cost_one_row_each() {
     assert_eq!(status(&rows), wanted, "{text}");
     assert_eq!(text.matches("speed:").count(), 1, "{text}");
 
-    // What does not fit into the time is named; it is nobody's fault.
+    // Checks that do not fit into the time are named, and are no failure.
     let (right, text, rows) = check(&python, dir.path(), &[&args[..], &["--deadline", "0.5"]].concat(), "");
     assert!(right && text.contains("15 not run"), "{text}");
     assert_eq!(rows["plan"]["not_run"].as_array().map(Vec::len), Some(15));
@@ -241,7 +240,7 @@ fn faults_and_hangs_cost_one_row_each() {
     assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");
 }
 
-/// A dead worker takes nothing from the others; a signature of which two kernels hang is left out.
+/// A dead worker takes nothing from the others; a signature with two hanging kernels is left out.
 #[test]
 fn workers_fail_alone() {
     let Some(python) = numpy() else { return };
@@ -269,8 +268,8 @@ fn write_architecture(python: &OsString, folder: &Path, name: &str) {
     assert!(packed && text.contains("f32: 1 models"), "{text}");
 }
 
-/// All that a call needs is in one file, which runs where it is unpacked; what does not fit is left
-/// out, and said.
+/// Everything that a call needs is in one file, which runs where it is unpacked; parts that do not
+/// fit are left out, with a message.
 #[test]
 fn one_file_is_enough() {
     let Some(python) = python() else { return };
@@ -362,7 +361,8 @@ fn schedules_may_be_given() {
     }
 }
 
-/// A schedule for which there is no room is never another one, and the message says what fits.
+/// A schedule for which there is no room is never replaced by another, and the message names one
+/// that fits.
 #[test]
 fn schedules_that_do_not_fit_are_refused() {
     let large = product("bf16", "bf16", (14336, 4096), (256, 128));
@@ -384,7 +384,7 @@ fn schedules_that_do_not_fit_are_refused() {
     assert_eq!(lower::unfit(&large, target::find("sm90").expect("a target")), None);
 }
 
-/// What is too large to travel is refused.
+/// Files that are too large to travel are refused.
 #[test]
 fn sizes_are_bounded() {
     let Some(python) = numpy() else { return };

@@ -1,7 +1,7 @@
 //! Every kernel of a model for every GPU target, assembled by `ptxas`: registers, no spills, as
 //! many blocks on a multiprocessor as its schedule counts on, tensor-core instructions where they
 //! are promised, no warnings; no register of an asynchronous product written while it reads it. And
-//! what the kernels that matter most issue in their hot loops.
+//! the instructions in the hot loops of the most important kernels.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::session::{self, CompileOptions};
@@ -120,7 +120,7 @@ fn every_kernel_assembles_for_every_target() {
     // The assembler works on one kernel at a time, so targets are taken side by side.
     let found: Vec<(String, Vec<String>)> = thread::scope(|scope| {
         let running: Vec<_> =
-            TARGETS.iter().filter(|t| t.family() == Family::Gpu).map(|target| scope.spawn(|| of(target))).collect();
+            TARGETS.iter().filter(|t| t.family() == Family::Nvidia).map(|target| scope.spawn(|| of(target))).collect();
         running.into_iter().map(|r| r.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
     });
     let all: String = found.iter().map(|(all, _)| all.as_str()).collect();
@@ -181,8 +181,8 @@ fn listing(ptxas: &Ptxas, kernel: &Kernel, target: &TargetSpec) -> Listing {
     count::assemble(ptxas, object.listing(), target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name))
 }
 
-/// A change of what is issued shows here; `cargo run --example sass-count` prints the same of any
-/// kernel.
+/// A change of the instructions shows here; `cargo run --example sass-count` prints the same for
+/// any kernel.
 #[test]
 fn what_hot_loops_issue() {
     let Some(ptxas) = ptxas() else { return };
@@ -219,7 +219,7 @@ fn states_stay_in_registers() {
             .map(|(name, channels, width)| convolution(name, channels, width)),
     );
     let (mut all, mut wrong) = (String::new(), vec![]);
-    for target in TARGETS.iter().filter(|t| t.family() == Family::Gpu) {
+    for target in TARGETS.iter().filter(|t| t.family() == Family::Nvidia) {
         let arch = target.gpu().expect("a GPU");
         let _ = writeln!(all, "{}", target.name);
         for k in &kernels {

@@ -1,5 +1,5 @@
-//! Latent attention: what is cached is the latent and the rotated key and nothing else, and results
-//! do not depend on batches or chunks, as those of other attention.
+//! Latent attention: the cache holds the latent and the rotated key and nothing else, and results
+//! do not depend on batches or chunks, as with other attention.
 
 use llmcc_cli::manifest::Manifest;
 use llmcc_ir::kv::KvDType;
@@ -34,7 +34,7 @@ fn the_cache_holds_latents_and_rotated_keys_alone() {
     }
 }
 
-/// As f32 goes, other caches stay within what bf16 arithmetic does to the model.
+/// With f32 as the reference, other caches stay within the error of bf16 arithmetic in the model.
 #[test]
 fn reduced_caches_stay_within_the_error_of_bf16() {
     for name in ["deepseek_v2_lite", "minicpm3"] {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 const BEGIN: &str = "<!-- printed -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// By architecture: kernels of its first fixture, and those of them that take a generic path, with
-/// the reason.
+/// By architecture: kernels of its first fixture, and the ones that take a generic path, with the
+/// reason.
 fn kernels() -> String {
     let mut out = "| `model_type` | kernels | on generic paths |\n|---|---|---|\n".to_string();
     for a in ARCHS {

@@ -1,5 +1,5 @@
-//! What `docs/adding-target.md` says, tried: a machine that is in no table of targets. And a state and
-//! a family of kernels that are not in what is shipped, through artifact and runtime.
+//! `docs/adding-target.md`, tried: a machine that is in no table of targets. And a state and a
+//! family of kernels that are not shipped, through artifact and runtime.
 
 use llmcc_abi::Span;
 use llmcc_cli::loaded::{EngineOptions, Model};
@@ -44,8 +44,8 @@ fn a_target_is_one_line() {
     }
 }
 
-/// A processor that multiplies f32 rows only: integer weights are multiplied as what they decode to,
-/// as with `--act f32` elsewhere.
+/// A processor that multiplies f32 rows only: integer weights are multiplied decoded, as with
+/// `--act f32` elsewhere.
 #[test]
 fn a_target_may_multiply_f32_alone() {
     let known = target::find("x86-64-v3").expect("a target");
@@ -72,7 +72,7 @@ fn a_target_may_multiply_f32_alone() {
     }
 }
 
-/// Rows of a table, to which each token of a sequence adds half of what the one before it did.
+/// Rows of a table, to which each token of a sequence adds half of the row of the one before it.
 const CLIMB: &str = "plan \"climb\" {
   info vocab=16 hidden=16 max_context=64
   tally 0: tally<u32, most 5>
@@ -108,7 +108,7 @@ const CLIMB: &str = "plan \"climb\" {
 }
 ";
 
-/// Links the plan by hand, as `session` does what it has compiled.
+/// Links the plan by hand, as `session` links compiled ones.
 fn link(text: &str, path: &std::path::Path) {
     let plan = llmcc_ir::text::parse_plan(text).expect("a plan");
     assert_eq!(llmcc_ir::verify::verify_plan(&plan), []);
@@ -167,7 +167,7 @@ fn a_state_and_a_family_are_a_file_and_a_line_each() {
     }
 }
 
-/// What is shipped has no newcomers: their feature is asked for by tests alone.
+/// Shipped code has no newcomers: their feature is asked for by tests alone.
 #[test]
 fn newcomers_are_in_tests_only() {
     let root = llmcc_tests::root();

@@ -1,5 +1,5 @@
-//! Checkpoints that are quantized already: compiled in their own bits, they compute what their
-//! numbers do.
+//! Checkpoints that are quantized already: compiled in their own bits, they compute the same as
+//! their numbers.
 
 use llmcc_cli::manifest::Manifest;
 use llmcc_codegen::cpu::CpuBackend;
@@ -36,7 +36,7 @@ fn a_converted_model_computes_the_same() {
     assert_eq!(logits(&options(&converted)), logits(&options(&original)));
 }
 
-/// The bits of a number in f16; what has no exponent there is 0.
+/// The bits of a number in f16; a number without an exponent there is 0.
 fn half(x: f32) -> u16 {
     let bits = llmcc_ir::quant::round_f16(x).to_bits();
     let of_exponent = (bits >> 23 & 0xff).checked_sub(113).map(|e| (e + 1) << 10 | (bits >> 13 & 0x3ff));
@@ -78,8 +78,8 @@ fn matrices_keep_their_types() {
     assert!(difference(&exact, &rounded) > 1e-4);
 }
 
-/// Codes of every type are what they stand for: with f32 rows only the order of rounding differs,
-/// with int8 rows what these lose.
+/// Codes of every type decode to their numbers: with f32 rows only the order of rounding differs,
+/// with int8 rows the loss of these.
 #[test]
 fn codes_compute_what_they_stand_for() {
     for name in ["mixed", "vectors"] {
@@ -113,7 +113,7 @@ fn experts_of_a_gguf_file_keep_their_codes() {
     assert!(decoded[..64] != decoded[64..128] && difference < 1e-5, "{difference:e}");
 }
 
-/// A trained model writes what it should, from its own file in f32; from 8 and 4 bits as long as
+/// A trained model writes the expected text, from its own file in f32; from 8 and 4 bits as long as
 /// llama.cpp does from the same file.
 #[test]
 fn gguf_files_write_the_expected_text() {
@@ -160,8 +160,8 @@ fn logits_are_those_of_the_peer() {
     assert!(difference < 1e-3, "{difference:e}");
 }
 
-/// Models that a method has quantized, as its files have them, compute what Transformers does with
-/// the numbers that they stand for, and write the same.
+/// Models that a method has quantized, as its files have them, compute the same as Transformers
+/// with the decoded numbers, and write the same.
 #[test]
 fn packed_models_compute_what_transformers_does() {
     let formats_of: [(&str, &[&str]); 13] = [
@@ -193,8 +193,8 @@ fn packed_models_compute_what_transformers_does() {
     }
 }
 
-/// The same of models some of whose matrices no format has, or whose columns are multiplied: decoded, and
-/// kept in f32.
+/// The same for models with matrices that no format has, or whose columns are multiplied: decoded,
+/// and kept in f32.
 #[test]
 fn decoded_models_compute_what_transformers_does() {
     for name in ["hqq_columns", "modelopt_awq", "fixed_experts"] {
@@ -228,8 +228,8 @@ fn gguf_files_of_codes_compute_what_transformers_does() {
     }
 }
 
-/// Inputs that a checkpoint rounds, by fixed scales or those of tokens, are rounded so, and integers not once
-/// more. (The head of `bitnet` is no such product.)
+/// Inputs that a checkpoint rounds, by fixed scales or by tokens' scales, are rounded so, and
+/// integers not once more. (The head of `bitnet` is no such product.)
 #[test]
 fn scales_of_a_checkpoint_are_the_only_ones() {
     for (name, all) in [("fixed", true), ("bitnet", false)] {

@@ -8,7 +8,7 @@ use llmcc_tests::{Artifact, logits_in_pieces, options, root, shared};
 use std::path::Path;
 use std::process::Command;
 
-/// What was fed: `"in`, a token per byte.
+/// The input: `"in`, a token per byte.
 const TOKENS: [i32; 3] = [34, 105, 110];
 
 /// Models, and how far f32 arithmetic in another order may be away: the stored logits are of f32 as
@@ -48,7 +48,7 @@ fn published_files_give_the_stored_logits() {
     }
 }
 
-/// Codes of a file are what they stand for, and stay codes.
+/// Codes of a file decode to their numbers, and stay codes.
 #[test]
 fn quantized_files_compute_what_they_stand_for() {
     for (name, _) in MODELS {

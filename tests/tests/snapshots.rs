@@ -21,7 +21,7 @@ fn stages_of_a_two_layer_llama_in_w4() {
     insta::assert_snapshot!("w4_kernels", emit(Stage::Kernels, &l));
     insta::assert_snapshot!("w4_plan", emit(Stage::Plan, &l));
     let clif = emit(Stage::Clif, &l);
-    // Whole listings would change with every compiler release; the shape of each kernel is what
+    // Whole listings would change with every compiler release; only the shape of each kernel
     // matters.
     insta::assert_snapshot!("w4_clif_summary", summary(&clif));
     assert!(emit(Stage::Asm, &l).contains("vmulps"), "AVX is used on x86-64-v3");

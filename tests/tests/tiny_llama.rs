@@ -1,6 +1,6 @@
 //! The example checkpoint: the same text, perplexities and chat prompt as its goldens
-//! (`tests/goldens/make_tiny_llama.py`). The fixtures the project ships cover with it what the
-//! shared data covers with stories260K.
+//! (`tests/goldens/make_tiny_llama.py`). The project's own fixtures cover with it the same as the
+//! shared data with stories260K.
 
 use llmcc_cli::cmd::eval::{PplOptions, perplexity};
 use llmcc_cli::loaded::GenOptions;

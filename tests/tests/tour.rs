@@ -1,6 +1,6 @@
-//! `docs/tour.md` shows what the compiler prints: every listing there, made again.
+//! `docs/tour.md` shows the compiler's output: every listing there, made again.
 //!
-//! A listing follows a comment that says what it is: `<!-- TARGET STAGE "TEXT" N -->`, the `N`
+//! A listing follows a comment that names its source: `<!-- TARGET STAGE "TEXT" N -->`, the `N`
 //! lines of that stage from the first that contains `TEXT`. `LLMCC_WRITE_TOUR=1` writes them.
 
 use llmcc_cli::args::Stage;
@@ -27,7 +27,7 @@ fn listing(comment: &str) -> Option<Listing<'_>> {
 }
 
 impl Listing<'_> {
-    /// What the compiler prints there.
+    /// The compiler's output there.
     fn text(&self, model: &Lowered) -> String {
         let whole = match self.stage {
             "graph" => emit(Stage::Graph, model),
@@ -49,7 +49,7 @@ impl Listing<'_> {
     }
 }
 
-/// What the page's command compiles.
+/// The model compiled by the page's command.
 fn lowered(target: &str) -> Lowered {
     let mut o = options(&golden("mistral"));
     o.targets = vec![session::find_target(target).unwrap_or_else(|e| panic!("{e}"))];

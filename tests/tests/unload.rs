@@ -1,8 +1,8 @@
 //! Open, close, `dlclose`: nothing stays, however many artifacts come and go, and whatever threads
 //! used them.
 //!
-//! One test alone in its process, so that nobody else moves what is measured. `LLMCC_UNLOAD=1000`
-//! in the environment sets the number of artifacts.
+//! One test alone in its process, so that nobody else changes the measured values.
+//! `LLMCC_UNLOAD=1000` in the environment sets the number of artifacts.
 
 use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
 use llmcc_passes::ActPolicy;
@@ -34,7 +34,7 @@ struct Mallinfo {
     keepcost: usize,
 }
 
-/// What the process has.
+/// Resources of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
     mappings: usize,
@@ -136,7 +136,7 @@ fn visit(path: &Path, i: usize, helper: &(mpsc::Sender<&'static Shared>, mpsc::R
 #[test]
 fn nothing_stays_of_artifacts_that_were_closed() {
     let Some(artifact) = std::env::var_os("LLMCC_UNLOAD_ARTIFACT") else {
-        // In a process of its own, without what compiling leaves in the heap.
+        // In a process of its own, without the compiler's leftovers in the heap.
         let artifact =
             Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8));
         let me = std::env::current_exe().expect("this program");
@@ -185,7 +185,7 @@ fn visit_all(artifact: &Path) {
     println!("{count} artifacts: {before:?}\n  -> {after:?}");
     assert_eq!((after.descriptors, after.threads, after.key), (before.descriptors, before.threads, before.key));
     assert!(after.mappings <= before.mappings + 8, "{before:?} -> {after:?}");
-    // The C library counts what its threads keep for reuse, up to some 200 KB each, as allocated.
+    // The C library counts blocks its threads keep for reuse, up to some 200 KB each, as allocated.
     assert!(after.heap <= before.heap + (256 << 10), "{before:?} -> {after:?}");
     assert!(after.resident <= before.resident + (4 << 20), "{before:?} -> {after:?}");
     drop(channels);

@@ -31,7 +31,7 @@ fn logits_are_those_of_a_cache_that_keeps_everything() {
         let pieces = logits_in_pieces(&open(&artifact.path, threads), &tokens, pieces);
         assert!(whole.iter().zip(&pieces).all(|(a, b)| a.to_bits() == b.to_bits()));
     }
-    // What is kept: all of one layer, of the five others a window and some pages.
+    // Kept tokens: all of one layer, of the five others a window and some pages.
     let model = open(&artifact.path, 1);
     let seq = model.seq_new().expect("a sequence");
     for piece in tokens.chunks(20) {
@@ -42,8 +42,8 @@ fn logits_are_those_of_a_cache_that_keeps_everything() {
     assert_eq!(pages(bytes_used(&model)), 500usize.div_ceil(16) + 5 * 5);
 }
 
-/// The shape of Gemma 3 at 32 k tokens: what a sequence takes, and what it would take without
-/// windows, can be seen before anything runs.
+/// The shape of Gemma 3 at 32 k tokens: the memory of a sequence, with and without windows, can be
+/// seen before anything runs.
 #[test]
 fn inspect_shows_what_windows_save() {
     let folder = windowed(12, 6, 512, 32768);
@@ -95,13 +95,13 @@ fn layers_that_share_caches_have_no_pages() {
     for piece in tokens.chunks(20) {
         model.step(piece, &vec![seq; piece.len()], &[]).expect("a step");
     }
-    // Keys and values of a head of 16 elements. Of a window of 11 and a piece, at most 4 pages.
+    // Keys and values of a head of 16 elements. A window of 11 and a piece take at most 4 pages.
     let pages = bytes_used(&model) as usize / (2 * 16 * 4 * 16);
     assert!((13 + 2..=13 + 2 * 4).contains(&pages), "{pages}");
 }
 
-/// Of rows that several tokens have in common there are as many fewer, and the bits are the same in any
-/// pieces, whether these end with a row or between two.
+/// Rows that several tokens have in common are as many times fewer, and the bits are the same in
+/// any pieces, whether these end with a row or between two.
 #[test]
 fn rows_of_several_tokens_take_less() {
     let artifact = Artifact::compile(&options(&golden("deepseek_v4")));

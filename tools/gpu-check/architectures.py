@@ -66,7 +66,7 @@ def texts_of(stored):
 
 
 def check(folder, name, form):
-    """One model: its largest errors, what is allowed, and whether pieces change bits."""
+    """One model: its largest errors, the allowed ones, and whether pieces change bits."""
     from models import open_on
 
     stored = np.load(folder / f"{name}.npz")
@@ -111,7 +111,7 @@ def reference(fixture):
 
 
 def prepare(fixture, out, forms, llmcc):
-    """Compiles a fixture in each form; what failed, by form."""
+    """Compiles a fixture in each form; the failures, by form."""
     np.savez_compressed(out / f"{fixture.name}.npz", **reference(fixture))
     failed = {}
     for form in forms:

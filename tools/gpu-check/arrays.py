@@ -1,7 +1,9 @@
-"""What the evaluator of kernels needs of an array library, of PyTorch (on the GPU) and of NumPy (where there is none, with the driver's stand-in).
+"""The functions that the evaluator of kernels needs of an array library, for PyTorch (on the GPU)
+and for NumPy (where there is none, with the driver's stand-in).
 
-Both have the same operators and the same names for most functions; here is what differs. `encode` and `decode` convert to the bytes that kernels read: uint8 arrays
-whose last dimension is as many times longer as an element has bytes.
+Both have the same operators and the same names for most functions; the differences are here.
+`encode` and `decode` convert to the bytes that kernels read: uint8 arrays whose last dimension
+is as many times longer as an element has bytes.
 """
 
 import math
@@ -10,7 +12,7 @@ import numpy as np
 
 # Bytes after an operand that a kernel must leave alone.
 GUARD = 256
-# What has the same name and means the same.
+# Functions with the same name and meaning.
 SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax", "floor", "log2", "exp2", "log1p", "round")
 
 

@@ -1,4 +1,4 @@
-"""Does what the plan says, in this process."""
+"""Runs the plan, in this process."""
 
 import gc
 import json
@@ -39,7 +39,8 @@ class Bench:
         return self.described[folder][name]
 
     def run(self, item, emit):
-        """The row of an item; `emit(id, row)` for further ones. What happens is part of the row: `ok`, `wrong`, `skipped`, or the `error`."""
+        """The row of an item; `emit(id, row)` for further ones. The outcome is part of the row:
+        `ok`, `wrong`, `skipped`, or the `error`."""
         row = self.attempt(item, emit)
         if row.pop("retry", False) and self.spare and item["kind"] in ("kernel", "speed", "variant") and self.usable():
             torch, self.xp = self.xp, self.spare
@@ -59,7 +60,7 @@ class Bench:
             # Where the context is lost, freeing fails as well.
             while isinstance(error, cuda.CudaError) and error.__context__ and not error.__suppress_context__:
                 error = error.__context__
-            # What PyTorch cannot do says nothing of us.
+            # A failure of PyTorch says nothing about us.
             status = "skipped" if item["kind"] in report.PEERS else "error"
             # Neither the driver nor a comparison complained.
             retry = not isinstance(error, (cuda.CudaError, AssertionError, kernels.Different))

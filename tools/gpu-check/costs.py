@@ -1,8 +1,8 @@
-"""The GPU cost model of `ir/src/gpu/cost.rs` (products) and `passes/src/cost/attention.rs`, as functions of its constants: what `fit.py` fits. That both say the same is
-tested.
+"""The GPU cost model of `ir/src/gpu/cost.rs` (products) and `passes/src/cost/attention.rs`, as
+functions of its constants, which `fit.py` fits. That both say the same is tested.
 
-Constants, by name: `memory`, `l2` (bytes per second), `f16`, `fp8` (operations per second at the peak), `launch` (seconds), and those of `ir/src/gpu/rates.rs`,
-where each has its unit.
+Constants, by name: `memory`, `l2` (bytes per second), `f16`, `fp8` (operations per second at
+the peak), `launch` (seconds), and the rates of `ir/src/gpu/rates.rs`, where each has its unit.
 """
 
 import math
@@ -15,7 +15,7 @@ SCHEDULERS, WARP, TILE_K, BLOCK = 4, 32, 64, 16
 
 
 def constants(machine):
-    """Those of a target, from `kernels.json`."""
+    """Constants of a target, from `kernels.json`."""
     return {name: machine[name] for name in ("memory", "launch")} | machine["rates"]
 
 

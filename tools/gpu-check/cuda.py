@@ -101,7 +101,8 @@ class Cuda:
         return function
 
     def occupancy(self, function, threads, shared):
-        """Blocks on a multiprocessor, registers and bytes of local memory of a thread: what the driver says."""
+        """Blocks on a multiprocessor, registers and bytes of local memory of a thread, from the
+        driver."""
         blocks = c_int()
         self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, c_int(threads), c_size_t(shared))
         values = []
@@ -121,7 +122,7 @@ class Cuda:
     # ---- graphs and times ----
 
     def graph(self, work):
-        """What `work` launches, as one graph."""
+        """The launches of `work`, as one graph."""
         self.call("cuStreamBeginCapture_v2", self.stream, c_int(CAPTURE_THREAD_LOCAL))
         graph = c_void_p()
         try:
@@ -149,7 +150,8 @@ class Cuda:
                 return
 
     def seconds(self, work, repeat):
-        """Seconds of what `work` puts on the stream, by events: median, least and most."""
+        """Seconds of the launches that `work` puts on the stream, by events: median, least and
+        most."""
         pairs = [[self.made("cuEventCreate", c_uint(0)) for _ in range(2)] for _ in range(repeat)]
         for first, last in pairs:
             self.call("cuEventRecord", first, self.stream)

@@ -1,4 +1,5 @@
-"""What kernels mean, in NumPy or PyTorch: twice, exactly (f64) and as PyTorch would compute it (f32, with 16-bit operands and results where the kernel has them).
+"""The meaning of kernels, in NumPy or PyTorch: twice, exactly (f64) and as PyTorch would compute
+it (f32, with 16-bit operands and results where the kernel has them).
 
 Follows the documentation of `ir/src/kernel/mod.rs`. A kernel is described by `llmcc lower` in `kernels.json`.
 """
@@ -16,7 +17,7 @@ HALVES = ("f16", "bf16")
 class Evaluator(Sequences):
     """A kernel with its operands (`values`: numbers of rows, matrices and vectors; `(shape, pool)` of a state) and a step."""
 
-    # Of a product of experts.
+    # The slot in a product of experts.
     slot = None
 
     def __init__(self, xp, kernel, step, values, exact):
@@ -52,7 +53,8 @@ class Evaluator(Sequences):
         return self.xp.decode(self.xp.encode(x, elem), elem, self.dtype)
 
     def fp8(self, x):
-        """Rows of e4m3 numbers of which the largest is 448: three bits of mantissa, exponents from -6 on."""
+        """Rows of e4m3 numbers, the largest being 448: three bits of mantissa, exponents from -6
+        on."""
         xp = self.xp
         scale = xp.amax(abs(x), -1)[..., None] / 448 + 1e-30
         x = x / scale
@@ -114,7 +116,7 @@ class Evaluator(Sequences):
         group = body["heads"] // cache.heads
         q = self.rounded(self.value(body["q"]), half).reshape((self.m, cache.heads, group, -1))
         if cache.latent:
-            # A key is what is stored as such, followed by the value.
+            # A key is its stored part, followed by the value.
             q = xp.join([self.rounded(self.value(body["own"]), half).reshape((self.m, cache.heads, group, -1)), q], 3)
             keys = xp.join([keys, values], 3)
         out = xp.full((self.m, cache.heads, group, cache.value_d), 0, self.dtype)

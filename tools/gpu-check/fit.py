@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Fits the constants of the GPU cost model to what was measured, and shows how far off it is with the old and with the new ones.
+"""Fits the constants of the GPU cost model to measurements, and shows its error with the old and
+with the new ones.
 
     python3 tools/gpu-check/fit.py FOLDER results.jsonl
 
-FOLDER is the one that `gpu_check.py` had. The constants are those of `ir/src/gpu/rates.rs` (with the share of the memory's bandwidth), `l2_bandwidth` and `launch` of
-`ir/src/target.rs`, and attention's of `passes/src/cost/attention.rs`. Counts and what the vendor says stay: clock, instructions, peaks, shared memory. Least squares of the
-logarithm of predicted over measured, in which rows that are far off (a kernel with a problem of its own) count less, and in which schedules of one shape count by how they
-differ, the fast ones most: which is the fastest is what the model is asked. Needs NumPy.
+FOLDER is the one that `gpu_check.py` had. The constants are in `ir/src/gpu/rates.rs` (with the
+share of the memory's bandwidth), `l2_bandwidth` and `launch` in `ir/src/target.rs`, and
+attention's in `passes/src/cost/attention.rs`. Counts and the vendor's figures stay: clock,
+instructions, peaks, shared memory. Least squares of the logarithm of predicted over measured,
+in which rows that are far off (a kernel with a problem of its own) count less, and in which
+schedules of one shape count by how they differ, the fast ones most: the model is asked for the
+fastest. Needs NumPy.
 """
 
 import argparse

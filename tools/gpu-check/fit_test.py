@@ -27,7 +27,8 @@ def main():
                 compared += 1
     assert compared > 20, f"only {compared} predictions"
 
-    # Not those of strips: streamed products have one or two for each warp, too few sizes to tell them from the rest of a turn.
+    # Except the costs of strips: streamed products have one or two for each warp, too few sizes to
+    # tell them from the rest of a turn.
     changed = {"memory_share": 0.8, "l2": 1.3, "launch": 1.5, "tensor": 0.7, "start": 1.3, "copy_latency": 1.4, "part": 0.6, "attention_softmax": 2.0}
     true = old | {name: old[name] * factor for name, factor in changed.items()}
 
@@ -50,7 +51,7 @@ def main():
         for p in others:
             ratio = costs.seconds(p.terms, new, sms) / p.seconds
             assert abs(ratio - 1) < allowed, f"{p.name}: {ratio} of the truth"
-    # What nothing depends on stays.
+    # Constants that nothing depends on stay.
     attention = [p for p in seen if p.terms[0]["attention"]]
     new, unknown = fit.fit(attention, old, sms)
     assert "l2" in unknown and new["l2"] == old["l2"], (unknown, new)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Checks and measures llmcc's kernels and models on a GPU, in one command that survives whatever they do.
+"""Checks and measures llmcc's kernels and models on a GPU, in one command that survives their faults.
 
     python3 tools/gpu-check/gpu_check.py FOLDER --results results [--seconds 480] [--resume]
     python3 tools/gpu-check/gpu_check.py report results/results.jsonl
 
-FOLDER was made by `prepare.py` where the compiler is; `one-call.sh` packs it with all that is needed here. Here, an NVIDIA driver, Python and NumPy are needed, PyTorch only for the speeds to compare with; neither the
-CUDA toolkit nor LLVM.
+FOLDER was made by `prepare.py` where the compiler is; `one-call.sh` packs it with everything needed here: an NVIDIA driver, Python and NumPy, and PyTorch only for the speeds to compare with; neither the
+CUDA toolkit nor LLVM is.
 
-Everything runs in worker processes. One that loses the GPU's context (a wild store in a kernel ends every later call of its process) ends, and a new one goes on with
-the next item; one that takes too long is killed, with its children. Each row is in the file before the next item starts. What is done, in which order: `plan.py`.
+Everything runs in worker processes. One that loses the GPU's context (a wild store in a kernel
+ends every later call of its process) ends, and a new one goes on with the next item; one that
+takes too long is killed, with its children. Each row is in the file before the next item
+starts. `plan.py` lists the work, in order.
 
-1. Kernels, each alone, in steps of one token, of several, of ragged sequences, against what they mean in f64; the error may be twice that of f32 arithmetic with 16-bit
+1. Kernels, each alone, in steps of one token, of several, of ragged sequences, against their meaning in f64; the error may be twice that of f32 arithmetic with 16-bit
    operands and results. Each runs eight times from the same operands and must store the same bits.
 2. Speed of kernels, each alone, at the shapes of `shapes.py`, after a tenth of a second of warming up, over copies of their operands, so that nothing comes from the
    second-level cache; beside PyTorch's (cuBLAS, its 4-bit product, its attention). The same for other schedules of some shapes (`variants.py`).
@@ -151,7 +153,7 @@ def main():
     if args.list:
         print("\n".join(i.id for i in items))
         return
-    # With a stand-in for the driver what counts is that everything runs.
+    # With a stand-in for the driver it only matters that everything runs.
     emulated = "LLMCC_CUDA_LIBRARY" in os.environ
     options = {
         "emulated": emulated,

@@ -1,4 +1,5 @@
-"""Checks single kernels: launches them through the driver and compares what they store with their meaning."""
+"""Checks single kernels: launches them through the driver and compares their results with their
+meaning."""
 
 import gzip
 from pathlib import Path
@@ -116,7 +117,7 @@ class Run:
         self.cuda.launch(self.function, self.grid, k["threads"], k["shared"], [*(addresses or self.addresses), *self.rest])
 
     def results(self):
-        """What the operands hold now; complains of what was written beyond their end."""
+        """The operands' contents now; complains of writes beyond their end."""
         out = []
         for address, data, p in zip(self.addresses, self.initial, self.kernel["params"]):
             xp = self.xp
@@ -147,7 +148,8 @@ class Run:
                     raise Different(f"run {run + 1} stored {count} other bytes in operand {i} than the first: a race")
 
     def check(self, repeats):
-        """Largest error of what is stored, and what is allowed, relative to the root mean square of the row; the same bits in so many runs."""
+        """Largest error of the results, and the allowed one, relative to the root mean square of
+        the row; the same bits in so many runs."""
         self.launch()
         self.cuda.wait()
         now = self.results()
@@ -187,7 +189,7 @@ class Run:
         return (heads + 0.5 * scale).reshape(values.shape)
 
     def found(self, store, now):
-        """What the kernel stored."""
+        """The kernel's results."""
         xp, p = self.xp, self.kernel["params"][store[1]]
         if store[0] == "rows":
             segment = next(s for s in self.segments() if s["store"] == store)
@@ -204,7 +206,7 @@ class Run:
         """Where the kernel stores, and how many columns."""
         body = self.kernel["body"]
         if "segments" in body:
-            # Of experts, the columns of all slots.
+            # With experts, the columns of all slots.
             return [{**s, "n": s["n"] * body.get("top", 1)} for s in body["segments"]]
         out, k = body["out"], body["k"] if body["family"] == "top_k" else None
         runs = [(0, self.kernel["params"][out]["cols"])] if k is None else [(0, k), (k, k), (2 * k, 1)]
@@ -221,7 +223,7 @@ class Run:
             elif p["kind"] == "rows":
                 m, size = self.step.rows(p["rows"]), 4 if p["elem"] == "f32" else 2
                 columns = np.zeros(row_bytes(p["cols"], p["elem"]), bool)
-                # What pads a row, and the scale of one in fp8, belong to no column.
+                # The padding of a row, and the scale of one in fp8, belong to no column.
                 columns[0 if p["elem"] == "fp8" else p["cols"] * size :] = True
                 for s in mine:
                     n = next(x["n"] for x in self.segments() if x["store"] == s)
@@ -231,7 +233,7 @@ class Run:
                 states = self.values[i][0]
                 others = xp.array(np.setdiff1d(np.arange(self.step.pages), self.step.firsts()), xp.int64)
                 now_, then = (x.reshape((-1, states.bytes)) for x in (data, before))
-                # Other slots, and what pads those of the step.
+                # Other slots, and the padding of the step's slots.
                 same = bool((now_[others] == then[others]).all()) and bool((now_[:, 4 * states.numbers :] == then[:, 4 * states.numbers :]).all())
             else:
                 same = self.cache_untouched(data, before, [s[0] for s in mine], self.values[i][0])
@@ -283,7 +285,8 @@ def split(n, longest):
 
 
 def check(xp, cuda, folder, kernel, small, repeats):
-    """A row for `kernel`: the step with the largest error. Raises where something is wrong with what it does besides numbers."""
+    """A row for `kernel`: the step with the largest error. Raises where its behaviour is wrong
+    besides numbers."""
     worst, seen = (0.0, 1.0), {}
     for step in steps(xp, kernel, small):
         run = Run(xp, cuda, folder, kernel, step)

@@ -1,4 +1,4 @@
-"""What the machine is and what it can do at most."""
+"""The machine and its limits."""
 
 import ctypes
 import os
@@ -71,7 +71,7 @@ def known(**values):
 
 
 def header(management, target):
-    """The first row of a report: what is known without touching the GPU."""
+    """The first row of a report: facts known without touching the GPU."""
     return {
         "id": "header",
         "target": target,

@@ -18,7 +18,7 @@ CONTEXT, EARLY = 512, 4
 BATCHES = (8, 32, 128)
 # Tokens of the cache, for the largest batch.
 CACHE = BATCHES[-1] * (CONTEXT + 512)
-# Of prompts of the small models with the driver's stand-in: no longer than this.
+# Longest prompt of the small models with the driver's stand-in.
 SHORT = 17
 
 
@@ -35,10 +35,11 @@ def unpack(archive, to):
 
 
 def unpacked(folder, artifact, shared, own):
-    """The path of an artifact in a worker's folder `own`, with the files beside it. The first time, all are unpacked into `shared`: what a worker writes lies in its
-    own folder, and goes with it."""
+    """The path of an artifact in a worker's folder `own`, with the files beside it. The first
+    time, all are unpacked into `shared`: a worker writes only to its own folder, which goes
+    with it."""
     if not (shared / artifact).exists():
-        # An artifact comes after what lies beside it: where it is, that is, too.
+        # An artifact comes after the files beside it: where it is, they are, too.
         unpack(folder / ARCHIVE, shared)
     for file in shared.glob(f"{artifact}*"):
         link = own / file.name
@@ -169,7 +170,8 @@ def prefill_rate(model, length, repeat):
 
 
 def measure_large(path, steps, emit):
-    """Rows for a model with random weights: each as soon as it is known. The last have what each of its kernels takes."""
+    """Rows for a model with random weights: each as soon as it is known. The last have the times
+    of each kernel."""
     manifest = json.loads(Path(f"{path}.json").read_text())
     data = Path(f"{path}.weights")
     try:
@@ -200,7 +202,8 @@ def batch_kernels(model, batch, steps=8, context=CONTEXT):
 
 
 def kernels(model):
-    """What each kernel of decoding and of a prompt takes inside of the model, and bytes and operations from the manifest."""
+    """Times of each kernel of decoding and of a prompt inside of the model, and bytes and
+    operations from the manifest."""
     predicted = {(k["regime"], k["kernel"]): k for k in model.manifest["versions"][0]["predicted"]["kernels"]}
     # Each part alone, so that the size of its steps is known.
     with model.session() as s:

@@ -20,7 +20,7 @@ with models.open_on(Path(sys.argv[1]), "gpu", profile=True) as model:
     rows = models.batch_kernels(model, COUNT, STEPS, 8)
     calls = {row["calls"] for row in rows}
     assert rows and all(row["us"] > 0 and row["step"] == f"{COUNT} sequences" for row in rows), rows
-    # Kernels of the model once a step, those of its layers as often as there are layers.
+    # Kernels of the model run once a step, kernels of its layers as often as there are layers.
     assert min(calls) == STEPS and all(c % STEPS == 0 for c in calls), calls
     fetched = model.stats()["fetched_bytes"]
     assert fetched and fetched % CANDIDATES == 0, f"{fetched} bytes: not only candidates"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Packs what a machine with a GPU needs to check and measure llmcc in one call, says its size, and prints the command to run there.
+# Packs everything that a machine with a GPU needs to check and measure llmcc in one call, says its
+# size, and prints the command to run there.
 #
 #   tools/gpu-check/one-call.sh [--seconds 480] [--mib 64] [--results FOLDER] [--at /dev/shm] [--folder build/gpu-check]
 #                               [--architectures build/gpu-architectures] [--out build/gpu-call.tar]

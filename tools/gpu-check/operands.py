@@ -7,7 +7,8 @@ import numpy as np
 BLOCK, TILE_K, PAGE = 16, 64, 16
 # Codes of quantized weights: how many, which of them is zero, and their standard deviation when all are equally likely.
 CODES = {"w8": (256, 128, 73.9), "w4": (16, 8, 4.61), "w4a": (16, 0, 4.61)}
-# The numbers that e4m3 codes stand for: sign, four bits of exponent, three of mantissa. Of the two codes that are no numbers the neighbour's.
+# The numbers that e4m3 codes stand for: sign, four bits of exponent, three of mantissa. The two
+# codes that are no numbers get their neighbour's.
 E4M3 = np.array([(1 - 2 * (c >> 7)) * ((1 + (c & 7) / 8) * 2.0 ** ((c >> 3 & 15) - 7) if c >> 3 & 15 else (c & 7) / 8 * 2.0**-6) for c in range(256)])
 
 
@@ -70,7 +71,8 @@ def padded(xp, x, rows, columns, value):
 
 
 def matrix(xp, form, group, n, k):
-    """A random packed matrix, and its values in f32 or what they are made of; their standard deviation is about 1/√k."""
+    """A random packed matrix, and its values in f32 or their parts; their standard deviation is
+    about 1/√k."""
     rows, columns = up(n, BLOCK), up(k, TILE_K)
     blocks = rows // BLOCK
     if form in ("f32", "f16", "bf16"):
@@ -137,7 +139,7 @@ def row_bytes(columns, elem):
 
 
 def random_rows(xp, m, columns, elem):
-    """Rows as they are stored, and their values; what pads them is no number."""
+    """Rows as they are stored, and their values; padding is NaN."""
     if elem == "fp8":
         codes = xp.integers(0, 127, (m, columns)) + 128 * xp.integers(0, 2, (m, columns))
         stored = xp.full((m, up(columns, TILE_K)), 0, codes.dtype)
@@ -171,8 +173,9 @@ def fp8_places(xp, columns):
 
 @dataclass
 class Cache:
-    """Pages of keys and values: `[pages, heads, D, 16]` and `[pages, heads, 16, V]`, and for int8 scales `[pages, heads, 16]`. Of a latent cache `D` is what is
-    stored of a key beside the value."""
+    """Pages of keys and values: `[pages, heads, D, 16]` and `[pages, heads, 16, V]`, and for int8
+    scales `[pages, heads, 16]`. In a latent cache `D` is the stored part of a key beside the
+    value."""
 
     elem: str
     heads: int
@@ -235,7 +238,7 @@ class Cache:
 class Step:
     """Tokens of several sequences. `parts`: for each sequence the number of tokens before the step, and in it."""
 
-    # What logits are multiplied by before they are powers of two: log2(e) over a temperature.
+    # Factor of logits before they become powers of two: log2(e) over a temperature.
     scale = float(np.float32(np.log2(np.e) / 0.8))
 
     def __init__(self, xp, parts, vocabulary=32, wanted=None, shuffle=False):
@@ -254,7 +257,7 @@ class Step:
         self.out_rows = np.arange(0, len(seqs), 2)[::-1] if wanted is None else np.array(wanted)
         self.lengths = [past + n for past, n in parts]
         stride = max(up(n, PAGE) for n in self.lengths) // PAGE
-        # Pages scattered over a pool of which every other one is not used.
+        # Pages scattered over a pool; every other one is not used.
         self.pages = 2 * stride * len(parts)
         self.table = (self.pages - 1 - 2 * rng.permutation(stride * len(parts))).reshape(len(parts), stride)
         seen = np.zeros((self.pages, PAGE), bool)
@@ -275,14 +278,16 @@ class Step:
         return self.table[self.seqs, self.positions // PAGE], self.positions % PAGE
 
     def arrays(self):
-        """What the step context points to, in its order."""
+        """Arrays of the step context, in its order."""
         return [np.ascontiguousarray(x, np.int32) for x in (self.tokens, self.positions, self.seqs, self.out_rows, self.table)]
 
     def counts(self):
-        """What follows their addresses in the step context: numbers, and then the addresses of `wanted_arrays`."""
+        """Fields after their addresses in the step context: numbers, and then the addresses of
+        `wanted_arrays`."""
         return [self.table.shape[1], len(self.tokens), len(self.out_rows), len(self.table)]
 
     def wanted_arrays(self):
-        """How many candidates of each row of logits are wanted (all that there may be), and what logits are multiplied by."""
+        """The number of requested candidates of each row of logits (all), and the factors of
+        logits."""
         rows = len(self.out_rows)
         return [np.full(rows, 1 << 20, np.int32), np.full(rows, self.scale, np.float32).view(np.int32)]

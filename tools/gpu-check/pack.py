@@ -76,7 +76,7 @@ def tar(staged, out):
 
 
 def write(staged, folder, out, most):
-    """The file, with as much as may travel, the most important first; what was left out."""
+    """The file, with as much as may travel, the most important first; returns the parts left out."""
     check, scratch = staged / CHECK, staged.parent
     code(folder, check)
     if tar(staged, out) <= most:

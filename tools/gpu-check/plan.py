@@ -36,7 +36,8 @@ CHECKED = 6
 
 @dataclass
 class Item:
-    """`id` names its row in the report; `what`: the folder of its kernel, and what else its kind needs. Kernels of one `signature` are made by the same code."""
+    """`id` names its row in the report; `what`: the folder of its kernel, and the other parameters
+    of its kind. Kernels of one `signature` are made by the same code."""
 
     id: str
     kind: str
@@ -81,7 +82,8 @@ def signature(kernel):
 
 
 def checks(folder):
-    """Kernels to compare with their meaning: one of each signature, and the others; what is most likely to be wrong first."""
+    """Kernels to compare with their meaning: one of each signature, and the others; the most
+    likely faults first."""
     firsts, others, seen = [], [], set()
     for kernel in sorted(described(folder / "kernels").values(), key=risk):
         item = Item(f"kernel:{kernel['name']}", "kernel", {"folder": "kernels", "kernel": kernel["name"]}, signature(kernel))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what `gpu_check.py` needs, where the compiler is: no GPU needed here.
+"""Makes the input of `gpu_check.py`, where the compiler is: no GPU needed here.
 
     python tools/gpu-check/prepare.py build/gpu-check --target sm90
 
@@ -50,12 +50,13 @@ SMALL_FORMATS = {
 CASES = {"d64": ["bf16", "w8", "w4", "fp8"], "d128": ["f16", "w4", "w4a"]}
 LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
-# Bytes of what travels: the folder and the files of the repository, but for the fixtures, from which kernels are made here.
+# Largest size of the folder and the files of the repository, without the fixtures, from which
+# kernels are made here.
 MOST = 64 << 20
 AT_HOME = Path("tests/goldens")
 # Lengths of prompts that meet page borders and all regimes (up to 8, 16, 32, 64, 128 and 256 tokens, more).
 PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
-# Of longer prompts, every so manieth row is kept, and the last ones.
+# Rows kept of longer prompts: every so manieth, and the last ones.
 WHOLE, EVERY, LAST = 17, 8, 12
 # Fixtures that have kernels no Llama has: recurrences, experts, latent attention.
 FAMILIES = "recurrence|causal_conv|wkv|route|expert_matmul|attention"
@@ -98,7 +99,7 @@ class Kernels:
         self.texts = {}
 
     def add(self, model, folder, target, *options, families=""):
-        """Those of a model; with `families`, a regular expression, of these alone."""
+        """Kernels of a model; with `families`, a regular expression, only matching ones."""
         file = folder.parent / "kernels.lir"
         run(llmcc(), "compile", folder, "--target", target, *options, "--emit=kernels", "-o", file)
         for text in re.split(r"^(?=kernel )", file.read_text(), flags=re.M)[1:]:
@@ -143,7 +144,7 @@ def travels(out):
 
 
 def check_size(out, most):
-    """Refuses what is too large to travel."""
+    """Refuses a folder that is too large to travel."""
     folder, tree = travels(out)
     text = f"{out}: {folder / 1e6:.1f} MB, with the repository {(folder + tree) / 1e6:.1f} MB"
     if folder + tree > most:
@@ -160,7 +161,8 @@ def kept(length):
 
 
 class Reference:
-    """What a checkpoint's models should compute, and the error of a library that computes in 16 bits."""
+    """The expected results of a checkpoint's models, and the error of a library that computes in
+    16 bits."""
 
     def __init__(self, folder):
         config, weights = json.loads((folder / "config.json").read_text()), tensors(folder)
@@ -219,7 +221,8 @@ def small(out, target, scratch, kernels, cases):
 
 
 def archive(out, artifacts):
-    """Packs artifacts with what lies beside them (weights; the manifest, which is inside, too, but of those without weights names them)."""
+    """Packs artifacts with the files beside them (weights; the manifest, which is inside, too, but
+    artifacts without weights need it for their names)."""
     with tarfile.open(out / ARCHIVE, "w:xz", preset=9) as packed:
         for name in artifacts:
             for file in sorted(out.glob(f"{name}*"), reverse=True):

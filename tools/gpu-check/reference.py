@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 
-# All artifacts of a prepared folder. They hold the same runtime, of which one archive has little more than one copy.
+# All artifacts of a prepared folder. They hold the same runtime; one archive has little more than
+# one copy of it.
 ARCHIVE = "artifacts.tar.xz"
 # A rounding error that is none: sums in another order.
 FLOOR = 1e-3
@@ -48,7 +49,7 @@ def tensors(folder):
 
 
 class Llama:
-    """`rounded`: what storing a result does to it."""
+    """`rounded`: the rounding of a stored result."""
 
     def __init__(self, config, weights, rounded):
         self.config, self.rounded = config, rounded
@@ -70,7 +71,7 @@ class Llama:
         return self.rounded(self.rounded(x * cos) + self.rounded(turned * sin))
 
     def attention(self, q, k, v):
-        """Of all tokens `[tokens, heads, D]` to those before them."""
+        """Attention of all tokens `[tokens, heads, D]` to the tokens before them."""
         t, heads, d = q.shape
         k, v = (np.repeat(x, heads // x.shape[1], 1) for x in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(d)

@@ -75,7 +75,7 @@ def share(part, whole):
 
 
 def occupancy(row):
-    """Blocks on a multiprocessor: what the driver says, and what the schedule counts on."""
+    """Blocks on a multiprocessor: from the driver, and in the schedule."""
     if "resident" not in row:
         return ""
     wanted = row.get("wanted_resident")

@@ -3,7 +3,7 @@
 import json
 import os
 
-# What another call with `--resume` does again.
+# Status that another call with `--resume` does again.
 UNFINISHED = "cut"
 # Code of kernels that travels packed, and where it is unpacked.
 CODE_ARCHIVE, CODE = "code.tar.xz", "code"

@@ -1,4 +1,5 @@
-"""What kernels mean that take the tokens of a sequence in order, or choose experts: the rest of `evaluate.Evaluator`, and the operands that only they have.
+"""The meaning of kernels that take the tokens of a sequence in order, or choose experts: the rest
+of `evaluate.Evaluator`, and the operands that only they have.
 
 Follows `ir/src/eval/recurrent.rs` and `ir/src/graph/op/route.rs`.
 """
@@ -38,7 +39,8 @@ class States:
 
 
 def changes(xp, kernel):
-    """What is done to the random numbers of operands, so that states do not grow without bounds and routes name experts: a function by operand."""
+    """Changes to the random numbers of operands, so that states do not grow without bounds and
+    routes name experts: a function by operand."""
     body, below_one = kernel["body"], lambda x: 1 / (1 + abs(x))
     if body["family"] == "recurrence":
         rows = kernel["params"][body["state"]]["rows"]
@@ -76,7 +78,7 @@ class Sequences:
         return x[:, start : None if n is None else start + n]
 
     def states(self, param):
-        """The state's shape, the sequences of the step, and what they have: a copy."""
+        """The state's shape, the sequences of the step, and their contents: a copy."""
         states, pool = self.operands[param]
         return states, states.read(self.xp, pool, self.step.firsts(), self.dtype) + 0
 

@@ -1,4 +1,5 @@
-"""Kernels whose speed is measured alone: their text, the step they run in, and what they should reach. `prepare.py` lowers them, `speed.py` runs them.
+"""Kernels whose speed is measured alone: their text, the step they run in, and the expected speed.
+`prepare.py` lowers them, `speed.py` runs them.
 
     python tools/gpu-check/shapes.py FOLDER --small
 
@@ -144,7 +145,7 @@ def route(name, what, all_, top, groups, kept, rows):
 
 
 def of_sequences(small):
-    """What keeps states, chooses experts, or reads a latent cache."""
+    """Kernels that keep states, choose experts, or read a latent cache."""
     if small:
         yield recurrence("s.delta", "gated delta rule, 9 tokens, 4 heads of 16×16", "delta", 4, 2, 16, 16, [[3, 9]])
         yield recurrence("s.erase", "RWKV-7, 9 tokens, 2 heads of 16×16", "erase", 2, 2, 16, 16, [[3, 9]])
@@ -245,7 +246,7 @@ def describe(folder, mine):
 
 
 def write(folder, small=False):
-    """Writes the kernels' text, and what is to be done with them; returns the file of the text."""
+    """Writes the kernels' text, and the plan for them; returns the file of the text."""
     folder.mkdir(parents=True, exist_ok=True)
     mine = list(shapes(small))
     describe(folder, mine)

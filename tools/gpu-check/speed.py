@@ -41,7 +41,7 @@ def cost(kernel, step):
 
 
 def share(run):
-    """Of matrices, what a kernel reads: those of the experts that are chosen."""
+    """The share of matrices that a kernel reads: the chosen experts."""
     body = run.kernel["body"]
     if body["family"] != "expert_matmul" or body["routes"] is None:
         return 1.0
@@ -65,7 +65,8 @@ class Timed:
             self.sets.append([mine.get(i, a) for i, a in enumerate(run.addresses)])
 
     def seconds(self, repeat, warm, launches):
-        """Of a launch, of at least so many in a graph: median, least and most; after so many seconds of warming up."""
+        """Seconds of a launch, from at least so many in a graph: median, least and most; after so
+        many seconds of warming up."""
         launches = max(launches, len(self.sets))
         cuda = self.run.cuda
         graph = cuda.graph(lambda: [self.run.launch(self.sets[i % len(self.sets)]) for i in range(launches)])
@@ -171,7 +172,7 @@ def best_peer(torch, kernel, step, rotate, repeat, warm):
 
 
 def whole(xp, parts):
-    """A step of which every row is wanted."""
+    """A step with every row requested."""
     return Step(xp, [tuple(p) for p in parts], wanted=range(sum(new for _, new in parts)))
 
 

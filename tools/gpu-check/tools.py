@@ -26,7 +26,8 @@ FIGURES = {"us": r"Duration\s+us\s+([\d.,]+)", "dram": r"DRAM Throughput\s+%\s+(
 
 
 def run(shared, folder, results, items):
-    """Does those of `items` for which there is time, one after the other; the whole text of each goes into a file of `results`."""
+    """Runs the `items` for which there is time, one after the other; the whole text of each goes
+    into a file of `results`."""
     for item in items:
         program = KINDS[item.kind]
         row = {"id": item.id, "kind": item.kind}
@@ -51,7 +52,7 @@ def one(program, folder, results, item, end):
         try:
             text, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            # With what it has started.
+            # With the processes it has started.
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             late = began + limit >= end

@@ -19,7 +19,7 @@ def shapes(small):
     if small:
         yield product("v.w4", "w4 product, 1 token, 64×256", "w4g128", 64, 256, 1, 8, 16), ["resident=2,warps=4,stages=2,input=whole", "resident=1,stages=3"]
         return
-    # Down, gate and up, and the head of Llama-3-8B; those of Llama-3.2-1B.
+    # Down, gate and up, and the head of Llama-3-8B; then Llama-3.2-1B's.
     for form, label, n, k in (
         ("w4g128", "w4", 4096, 14336),
         ("w4g128", "w4", 14336, 4096),

@@ -1,7 +1,7 @@
 """A process that does items of the plan until one of them takes the GPU's context with it. Started by `gpu_check.py`, which kills it when one takes too long.
 
-Items come as lines of JSON on the standard input; rows go as lines to the file descriptor that the second argument names, since libraries print what they like to the
-standard output.
+Items come as lines of JSON on the standard input; rows go as lines to the file descriptor that
+the second argument names, since libraries print to the standard output.
 """
 
 import json

@@ -57,7 +57,7 @@ class Worker:
         return json.loads(line)
 
     def said(self):
-        """The end of what it printed."""
+        """The end of its output."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - TAIL))
         return self.log.read().decode(errors="replace").strip()
@@ -80,7 +80,8 @@ class Worker:
 
 
 class Shared:
-    """State that all lanes of a call share: its end, its rows, what was not run, and which signatures hang."""
+    """State that all lanes of a call share: its end, its rows, the items not run, and the
+    signatures that hang."""
 
     def __init__(self, rows, end, limit=None):
         self.rows, self.end, self.limit = rows, end, limit
@@ -109,7 +110,7 @@ class Lane:
         self.started = 0
 
     def run(self, items):
-        """Does those of `items` for which there is time; several lanes may share them."""
+        """Runs the `items` for which there is time; several lanes may share them."""
         for item in items:
             if self.shared.rows.done(item.id):
                 continue
@@ -173,7 +174,7 @@ class Lane:
         self.shared.add({**row, "seconds": round(time.monotonic() - began, 3)})
 
     def end(self):
-        """Ends the worker, if there is one: how it ended, and what it said."""
+        """Ends the worker, if there is one: how it ended, and its output."""
         if not self.worker:
             return None, ""
         status, said = self.worker.end(), self.worker.said()

@@ -26,7 +26,7 @@ class Report:
 
 
 class Script:
-    """Does what the name of an item says; leaves a file in its folder."""
+    """Acts on the name of an item; leaves a file in its folder."""
 
     def __init__(self, folder, options, scratch):
         self.scratch, self.item = scratch, None

@@ -9,7 +9,7 @@ A module has `FORMATS` (name: bits per weight, roughly), `CONVERTER` (which envi
 - `Engine(path, case, context, **settings)`: opens it, where `case` has `threads`, `sequences`, `kv` as in `cases.Case`:
   - `prompt(prompts)`: forgets everything, then computes `sequences` prompts of equal length, logits after the last token of each;
   - `steps(n)`: n tokens for each sequence, each the most probable one after the last;
-  - `logits()`: those of the first sequence, f32, or None if the engine does not give them out;
+  - `logits()`: logits of the first sequence, f32, or None if the engine does not give them out;
 - `describe()`: version and build, for the report.
 
 Nothing but the standard library is imported outside functions: the modules are also read by a Python without the engines.

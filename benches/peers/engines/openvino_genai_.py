@@ -105,7 +105,8 @@ class Paged:
             raise RuntimeError(f"{n} steps did not give {n} tokens")
 
     def _drain(self) -> int:
-        """Tokens generated for the first sequence since the last call; takes those of all."""
+        """Tokens generated for the first sequence since the last call; takes all sequences'
+        tokens."""
         got = [sum(len(output.generated_ids) for output in self._read(handle)) for handle in self.handles]
         return got[0]
 

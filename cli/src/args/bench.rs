@@ -1,6 +1,6 @@
 //! Arguments of `llmcc bench`.
 
-use super::EngineArgs;
+use super::engine::EngineArgs;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Arguments of `llmcc run`.
 
-use super::EngineArgs;
+use super::engine::EngineArgs;
 use super::values::{parse_penalty, parse_scale, parse_share};
 use clap::{ArgGroup, Args as ClapArgs};
 use std::path::PathBuf;
@@ -67,7 +67,8 @@ pub struct RunArgs {
     pub stats: bool,
 }
 
-/// How the next token is chosen. What is not given is as the checkpoint's generation_config.json says.
+/// How the next token is chosen. Options that are not given come from the checkpoint's
+/// generation_config.json.
 #[derive(Debug, Default, ClapArgs)]
 pub struct SamplingArgs {
     /// Tokens to generate at most [default: the model's, else 256; with --chat no limit]

@@ -2,10 +2,9 @@
 
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
-use llmcc_ir::gpu::schedule::InputPlace;
+use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::state::AdapterSpec;
-use llmcc_ir::target::Wish;
 use std::path::Path;
 
 /// Reads `FOLDER` or `FOLDER=SCALE`.
@@ -29,7 +28,7 @@ pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
 /// Reads `resident=2,warps=8,stages=4,input=whole`.
 ///
 /// # Errors
-/// What it does not know.
+/// An unknown key or value.
 pub fn parse_wish(text: &str) -> Result<Wish, String> {
     let mut wish = Wish::NONE;
     for part in text.split(',') {
@@ -66,7 +65,8 @@ pub(super) fn parse_root(text: &str) -> Result<String, String> {
     }
 }
 
-/// What people call formats, in small letters and without `_`, `-` and spaces, and what they are called here.
+/// Common names of formats, in small letters and without `_`, `-` and spaces, with their names
+/// here.
 const ALIASES: &[(&str, &str)] = &[
     ("q80", "w8g32"),
     ("q40", "w4g32"),

@@ -1,7 +1,9 @@
-//! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
+//! `llmcc bench`: how fast an artifact is on this machine, and how close to the bound of its
+//! memory.
 
 mod depth;
 mod kernels;
+mod prompt;
 mod stream;
 
 use crate::Error;
@@ -11,9 +13,11 @@ use crate::manifest::{Manifest, Version};
 use crate::predicted::Predicted;
 use crate::progress;
 use crate::report::{bytes, count};
+use depth::peak_rss;
 use kernels::{Measured, Shape};
 use llmcc_codegen::artifact::isa;
 use llmcc_ir::target::Family;
+use prompt::{prompt, token};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Instant;
@@ -51,8 +55,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let deep = |n: &usize| depth::decode(&model, args, *n).inspect(|_| bar.inc(1));
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
-    let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
-    // This process cannot stream a GPU's memory; the target's line says what the kind has.
+    let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
+    // This process cannot stream a GPU's memory; the target's line gives the kind's bandwidth.
     let roofline =
         if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
     let each = |b: &usize| {
@@ -112,8 +116,7 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the manifest says of the version that runs here, and how many bytes of states of fixed size a
-/// sequence has.
+/// The manifest's version that runs here, and the bytes of a sequence's states of fixed size.
 fn version_for(model: &Model) -> Result<(Version, f64), Error> {
     let manifest = Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
         path: model.path().to_owned(),
@@ -170,10 +173,6 @@ fn decode_shape(batch: usize, steps: usize) -> Shape {
     Shape { tokens: batch, rows: batch, context: 1.0 + steps as f64 / 2.0 }
 }
 
-fn token(i: usize, vocab: usize) -> i32 {
-    ((i * 7919 + 13) % vocab) as i32
-}
-
 fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let vocab = model.info().vocab;
     let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
@@ -183,19 +182,6 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let seconds = start.elapsed().as_secs_f64();
     model.seq_free(seq)?;
     Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds, memory: 0.0 })
-}
-
-/// The passes of a prompt, the last of which gives a row of logits.
-fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> {
-    let (n, chunk) = (ids.len(), model.info().max_batch_tokens);
-    let mut at = 0;
-    while at < n {
-        let m = chunk.min(n - at);
-        let rows = [m as u32 - 1];
-        model.trial(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
-        at += m;
-    }
-    Ok(())
 }
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
@@ -239,8 +225,8 @@ impl Roofline {
         }
     }
 
-    /// Runs a measurement between two of the memory: what a virtual machine gets of it changes by
-    /// half within minutes, and the share of it with the moment.
+    /// Runs a measurement between two measurements of the memory: the bandwidth a virtual machine
+    /// gets changes by half within minutes, and the share of it with the moment.
     fn beside(&self, f: &dyn Fn() -> Result<Rate, Error>) -> Result<Rate, Error> {
         let before = self.now();
         let rate = f()?;
@@ -248,7 +234,7 @@ impl Roofline {
     }
 }
 
-/// What computed.
+/// The machine that computed.
 struct Machine {
     /// `CPU`, or the GPU's name.
     device: String,
@@ -263,11 +249,11 @@ struct Results<'a> {
     load: f64,
     prefill: Vec<Rate>,
     decode: Vec<Rate>,
-    /// Of one sequence after so many tokens, and what the process held then at most.
+    /// Rates of one sequence after so many tokens, and the most memory the process held then.
     depth: Vec<depth::Deep>,
     machine: Machine,
     rss: f64,
-    /// Bytes of weights a step reads: all but tables of which it looks up rows.
+    /// Bytes of weights a step reads: all but tables with only some rows looked up.
     step_bytes: f64,
     /// Bytes of states of fixed size that a sequence has: a step reads and writes them.
     state_bytes: f64,
@@ -364,7 +350,8 @@ impl Results<'_> {
     }
 }
 
-/// What a step is beside one that only reads its weights from memory of so many bytes per second.
+/// A step's time relative to one that only reads its weights from memory at so many bytes per
+/// second.
 fn of_roofline(share: f64, memory: f64) -> String {
     if !share.is_finite() {
         // Nothing was measured.
@@ -374,16 +361,6 @@ fn of_roofline(share: f64, memory: f64) -> String {
         true => format!("{share:.1} times as fast as memory ({:.1} GB/s): weights come from caches", memory / 1e9),
         false => format!("{:.0} % of the roofline ({:.1} GB/s)", share * 100.0, memory / 1e9),
     }
-}
-
-/// Peak resident bytes of this process.
-fn peak_rss() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
 }
 
 #[cfg(test)]

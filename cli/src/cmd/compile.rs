@@ -80,7 +80,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an output that is a file of the input, and has signals remove what is unfinished.
+/// Refuses an output that is a file of the input, and has signals remove unfinished files.
 fn prepare_output(args: &CompileArgs, options: &CompileOptions, out: &Path) -> Result<(), Error> {
     let adapters = options.adapters.iter().map(|a| &a.path);
     for files in adapters.chain([&options.checkpoint]) {
@@ -113,7 +113,8 @@ fn check_checkpoint(path: &Path) -> Result<(), Error> {
     }))
 }
 
-/// Says what of the checkpoint counts otherwise than it says, or was left aside and is not in a closing report.
+/// Warns of parts of the checkpoint that were ignored or read differently, unless a closing report
+/// has them.
 fn warn(args: &CompileArgs, warnings: &[String]) {
     for warning in warnings.iter().filter(|_| !args.quiet) {
         eprintln!("warning: {}", report::message(warning));
@@ -211,7 +212,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     }
     let integers = args.stored_as.is_some_and(|f| f.encoding().integer_group().is_some());
     let quantized = args.w4 || args.w4a || args.w8 || integers || args.error_budget.is_some();
-    // Those of the checkpoint may be quantized already, which is seen when it is read.
+    // The checkpoint's own weights may be quantized already, which is seen when it is read.
     if act == ActType::Int8 && !quantized && format_option(args).is_some() {
         return Err(int8_of_floats());
     }
@@ -252,7 +253,7 @@ pub fn emit(stage: Stage, l: &Lowered) -> String {
                 let _ = writeln!(out, "; {}\n{text}", k.name);
             }
         }
-        // These need more than what is at hand: see `emit_gpu`.
+        // These stages need more than the plan: see `emit_gpu`.
         Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => {}
     }
     out
@@ -273,7 +274,7 @@ fn emit_gpu(stage: Stage, v: &Version, backends: &Backends) -> Result<String, Er
 /// The text of each kernel at a stage that has one, with its name.
 fn parts<'v>(stage: Stage, v: &'v Version, backends: &Backends) -> Result<Vec<(&'v str, String)>, Error> {
     let target = v.target;
-    if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Gpu {
+    if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("{} is not a GPU: its stages are clif and asm", target.name)));
     }
     let text = |(k, o): (&'v Kernel, &Object)| {

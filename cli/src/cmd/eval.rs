@@ -14,7 +14,7 @@ pub struct PplOptions {
     pub separator: Option<String>,
     /// Documents to use at most.
     pub documents: Option<usize>,
-    /// Tokens per window; `None`: the longest context, or what the cache holds.
+    /// Tokens per window; `None`: the longest context, or the size of the cache.
     pub window: Option<usize>,
     /// Tokens from a window's beginning to that of the next; `None`: half a window, or with
     /// [`PplOptions::window`] windows that do not overlap.
@@ -79,7 +79,7 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
 }
 
 impl Perplexity {
-    /// In words, with what was left out.
+    /// In words, with the omitted parts.
     fn text(&self) -> String {
         let (tokens, documents) = (count(self.tokens, "token"), count(self.documents, "document"));
         let mut s =
@@ -213,8 +213,8 @@ fn afresh(ids: &[i32], bos: Option<i32>, window: usize) -> Vec<Window> {
     windows.map(|ids| Window { ids, first: 1 }).collect()
 }
 
-/// `ids` in windows of `window` tokens that begin `stride` tokens apart, of which each predicts what those before have
-/// not.
+/// `ids` in windows of `window` tokens that begin `stride` tokens apart; each predicts the tokens
+/// that windows before it have not.
 fn overlapping(ids: &[i32], window: usize, stride: usize) -> Vec<Window> {
     let (mut windows, mut done) = (vec![], 0);
     for begin in (0..ids.len()).step_by(stride) {

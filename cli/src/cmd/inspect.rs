@@ -18,7 +18,7 @@ use std::fmt::Write;
 /// Tokens that a prompt is cut into where nothing else is said.
 const CHUNK: usize = 512;
 
-/// Prints the manifest, in words or as JSON; of a checkpoint, what it holds.
+/// Prints the manifest, in words or as JSON; for a checkpoint, its contents.
 ///
 /// # Errors
 /// Neither an artifact nor a checkpoint.
@@ -35,7 +35,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
     })
 }
 
-/// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the
+/// The manifest as it stands in the artifact, including members this llmcc does not know, and the
 /// root.
 fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
     let text = locate::manifest(&args.artifact)?;
@@ -60,7 +60,7 @@ fn version(v: &Version) -> String {
     )
 }
 
-/// What a sequence keeps of the layers of each lifetime; nothing where no layer has a window.
+/// The memory a sequence keeps for the layers of each lifetime; empty where no layer has a window.
 fn lifetimes(m: &Manifest) -> String {
     let groups = &m.memory.kv_groups;
     if groups.iter().all(|g| g.window.is_none() && g.every.is_none()) {
@@ -166,7 +166,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     s
 }
 
-/// What the model says of its texts: defaults of generations, prompts, names of classes.
+/// The model's settings for texts: defaults of generations, prompts, names of classes.
 fn texts(m: &Manifest) -> String {
     let mut s = String::new();
     let shown = |v: &Value| {
@@ -190,7 +190,7 @@ fn texts(m: &Manifest) -> String {
     plain(&s)
 }
 
-/// How exact an artifact is, and by what that can be checked.
+/// How exact an artifact is, and the means to check that.
 fn exactness(m: &Manifest) -> String {
     let c = &m.certificate;
     let mut s = String::new();

@@ -1,7 +1,7 @@
 //! `llmcc lower`: single kernels, given as text, to code with a description of how to launch them.
 //!
-//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what
-//! `compile --emit=kernels` prints, or written by hand.
+//! `tools/gpu-check` runs kernels from this output, without an artifact. The text of a kernel comes
+//! from `compile --emit=kernels`, or is written by hand.
 
 use crate::Error;
 use crate::args::LowerArgs;
@@ -12,10 +12,11 @@ use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu;
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase};
+use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
-use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
+use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use std::path::Path;
 pub fn run(args: &LowerArgs) -> Result<(), Error> {
     let found = options::find_target(&args.target)?;
     let target = &with_wish(found, args.schedule.unwrap_or_default());
-    if target.family() != Family::Gpu {
+    if target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
     }
     if !HAS_LLVM {
@@ -58,25 +59,21 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
 /// A target whose products have another schedule than the one chosen.
 #[must_use]
 pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
-    let arch = match target.arch {
-        Arch::Gpu(gpu) => Arch::Gpu(GpuArch { wish, ..gpu }),
-        cpu => cpu,
-    };
-    TargetSpec { arch, ..*target }
+    TargetSpec { wish, ..*target }
 }
 
-/// Why a kernel has no schedule that the target's wish asks for, and what it can have; `None` if it
-/// has one, or nothing is wished.
+/// Why a kernel has no schedule that satisfies the target's wish, and the schedules it can have;
+/// `None` if it has one, or there is no wish.
 #[must_use]
 pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
-    let wished = target.gpu().is_some_and(|gpu| gpu.wish != Wish::NONE);
+    let wished = target.wish != Wish::NONE;
     if !wished || schedule::matmul(kernel, target).is_some() {
         return None;
     }
     if !matches!(kernel.body, Body::Matmul(_)) {
         return Some("is no product, which alone have schedules".into());
     }
-    // Stages by what is the same otherwise.
+    // Stages by the rest of the schedule.
     let mut fits: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for s in schedule::fitting(kernel, target) {
         let place = match s.input {
@@ -312,7 +309,7 @@ fn segment(s: &Segment) -> Value {
     json!({ "n": s.n, "weights": s.weights, "expr": expr(&s.expr), "store": store })
 }
 
-/// An expression as a list: what it is, its numbers, what it is made of.
+/// An expression as a list: its name, its numbers, its parts.
 fn expr(e: &Expr) -> Value {
     match e {
         Expr::Acc(lane) => json!(["acc", lane]),

@@ -7,8 +7,11 @@ pub mod inspect;
 pub mod lower;
 pub mod models;
 pub mod run;
+mod stdout;
 pub mod targets;
 pub mod verify;
+
+pub use stdout::print;
 
 use crate::Error;
 use crate::args::{Command, EvalCommand};
@@ -42,18 +45,4 @@ fn llvm_worker() -> Result<(), Error> {
 #[cfg(not(feature = "gpu"))]
 fn llvm_worker() -> Result<(), Error> {
     Err(Error::Usage("this llmcc was built without LLVM".into()))
-}
-
-/// Writes to standard output; a reader that went away is not an error of ours.
-///
-/// # Errors
-/// [`Error::ClosedPipe`], [`Error::Io`].
-pub fn print(text: &str) -> Result<(), Error> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(Error::ClosedPipe),
-        Err(e) => Err(Error::io("write to", "standard output", e)),
-    }
 }

@@ -7,8 +7,8 @@ use llmcc_frontends::arch::{ARCHS, Arch, reference};
 use llmcc_frontends::checkpoint::gguf;
 use std::fmt::Write;
 
-/// Lists the architectures: `model_type` and class in config.json, names in GGUF files, and what they
-/// were checked against.
+/// Lists the architectures: `model_type` and class in config.json, names in GGUF files, and the
+/// references they were checked against.
 ///
 /// # Errors
 /// Output closed; a filter that nothing passes.

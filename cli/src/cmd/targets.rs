@@ -15,7 +15,7 @@ pub fn run() -> Result<(), Error> {
     for t in all() {
         let mark = match t.family() {
             _ if t.name == native => "  (native)",
-            Family::Gpu if !HAS_LLVM => "  (not in this build: `make GPU=1`)",
+            Family::Nvidia if !HAS_LLVM => "  (not in this build: `make GPU=1`)",
             _ => "",
         };
         let _ = writeln!(out, "{:<14} {}{mark}", t.name, t.about);

@@ -1,4 +1,4 @@
-//! `llmcc verify`: is the artifact what the compiler wrote, and does it compute here?
+//! `llmcc verify`: are the artifact's bytes unchanged, and does it compute correctly here?
 
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
@@ -13,11 +13,11 @@ use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
 use std::fmt::Write;
 
-/// Checks the hashes of all bytes, then computes with each version that this machine runs; says
-/// which it does not.
+/// Checks the hashes of all bytes, then computes with each version that this machine runs; lists
+/// the ones it does not.
 ///
 /// # Errors
-/// [`Error::Failed`] saying what differs.
+/// [`Error::Failed`] naming the difference.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let stamp = Stamp::of(&args.artifact);
     check(args).map_err(|e| stamp.explain(e))
@@ -119,7 +119,7 @@ fn sizes(sealed: &Sealed) -> String {
     lines
 }
 
-/// Says which bytes are not what the compiler wrote.
+/// Says which bytes have changed.
 fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
     const MOST: usize = 20;
     // If it is sound: it names the weights.
@@ -157,7 +157,7 @@ fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
     }
 }
 
-/// What the version for a device computes.
+/// The results of the version for a device.
 fn answer(args: &VerifyArgs, seed: u64, device: &str) -> Result<Answer, Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     golden::compute_in_child(&program, &args.artifact, seed, device, args.threads, true)
@@ -176,13 +176,13 @@ impl Checked<'_> {
     /// The version and where it ran.
     fn place(&self) -> String {
         match self.version.spec().map(TargetSpec::family) {
-            Some(Family::Gpu) => format!("{} on {}", self.version.target, self.ran.device),
+            Some(Family::Nvidia) => format!("{} on {}", self.version.target, self.ran.device),
             _ => self.version.target.clone(),
         }
     }
 
-    /// Compares with what was computed at compile time: bit for bit if by this version or one that
-    /// rounds as it does.
+    /// Compares with the results at compile time: bit for bit if this version computed them or one
+    /// that rounds the same way.
     fn golden(&self, kept: &Result<&Golden, String>, seed: u64) -> Result<String, Error> {
         let kept = match kept {
             Ok(kept) => kept,
@@ -233,7 +233,7 @@ impl Checked<'_> {
     fn computation(&self) -> Result<String, Error> {
         let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
         let n = batching.tokens;
-        if self.version.spec().is_some_and(|t| t.family() == Family::Gpu) {
+        if self.version.spec().is_some_and(|t| t.family() == Family::Nvidia) {
             return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
         }
         let Some(own) = batching.own else {
@@ -261,8 +261,8 @@ impl Checked<'_> {
         Err(Error::Failed(format!("{}: {}: {what}", self.args.artifact.display(), self.place())))
     }
 
-    /// What is said of logits of `n` tokens in one step and one by one that are `apart`: a line
-    /// without its end.
+    /// Describes a difference `apart` between logits of `n` tokens in one step and one by one: a
+    /// line without its end.
     fn batches(&self, n: usize, apart: Distance, allowed: f64, order: &str) -> Result<String, Error> {
         if !apart.finite {
             return self.failed(&format!("logits of {n} tokens are not all finite{order}"));
@@ -286,8 +286,8 @@ impl Checked<'_> {
     }
 }
 
-/// Largest distance of logits that may come of another rounding of the same model; those of
-/// unrelated models are some √2 apart.
+/// Largest distance of logits that another rounding of the same model explains; logits of unrelated
+/// models are some √2 apart.
 const ANOTHER_ROUNDING: f64 = 0.5;
 
 fn percent(x: f64) -> String {
@@ -316,8 +316,8 @@ mod tests {
         vec![Computed { tokens: 2, sha256: bits(logit), rows: vec![bits(1.0) + &bits(logit)] }]
     }
 
-    /// What is said of a version that computes `logit` beside 1, by golden vectors with 2 from the
-    /// version for `by`.
+    /// Describes a version that computes `logit` beside 1, where the golden vectors have 2, from
+    /// the version for `by`.
     fn said(of: &str, activations: &str, by: &str, logit: f32, apart: Option<f64>) -> Result<(String, String), String> {
         let batching = apart.map(|relative| Batching { tokens: 24, apart: distance(relative), own: None });
         said_of(of, activations, by, logit, batching)

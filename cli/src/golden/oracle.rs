@@ -1,6 +1,6 @@
 //! The second opinion: the same steps by the plain f64 evaluator.
 
-use super::{Computed, Step, entries};
+use super::steps::{Computed, Step, entries, sequences};
 use crate::Error;
 use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
@@ -61,14 +61,14 @@ fn of_numbers(e: Encoding) -> f64 {
     }
 }
 
-/// The bound for what a kernel stores and what it multiplies.
+/// The bound for the types a kernel stores and multiplies.
 fn rounding(kernel: &Kernel) -> f64 {
     let of_rows = |e: RowElem| of_numbers(e.encoding());
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
         _ => None,
     };
-    // A checkpoint's own rounding, wherever what it makes is stored.
+    // A checkpoint's own rounding, wherever its result is stored.
     let mut rounds = false;
     let coarse = |e: &Expr| matches!(e, Expr::Unary(op, _) if !op.is_continuous());
     kernel.body.segments().iter().for_each(|s| s.expr.visit(&mut |e| rounds |= coarse(e)));
@@ -131,7 +131,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
     Ok(first)
 }
 
-/// What the evaluator says of the steps.
+/// The evaluator's results for the steps.
 pub struct Evaluated {
     /// Whether all of the evaluator's logits are finite.
     pub finite: bool,
@@ -161,11 +161,11 @@ pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Comput
     Ok(Evaluated { finite, difference: worst, logits })
 }
 
-/// How far the evaluator's own logits move when weights in f32, and what kernels store in f32, change by some units
-/// in the last place, as roundings of f32 arithmetic change what is computed from them: far where a model's
-/// arithmetic is badly conditioned, such as attention whose scores are so large that rounding decides which of two
-/// tokens gets all of it, or where a value between two codes decides which of two experts a token has. Stops at
-/// `enough`.
+/// How far the evaluator's own logits move when weights in f32, and values kernels store in f32,
+/// change by some units in the last place, as roundings of f32 arithmetic change them: far where a
+/// model's arithmetic is badly conditioned, such as attention whose scores are so large that
+/// rounding decides which of two tokens gets all of it, or where a value between two codes decides
+/// which of two experts a token has. Stops at `enough`.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -283,7 +283,7 @@ fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
 
 /// The steps with each token's position.
 fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
-    let mut lengths = vec![0i32; super::sequences(steps)];
+    let mut lengths = vec![0i32; sequences(steps)];
     let mut position = |seq: usize| {
         lengths[seq] += 1;
         lengths[seq] - 1

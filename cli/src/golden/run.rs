@@ -1,7 +1,7 @@
 //! Running an artifact's golden steps in a child process: generated code cannot take this one down,
 //! and each kind of machine gets its turn.
 
-use super::{Computed, Distance, compute, engine_options};
+use super::steps::{Computed, Distance, compute, engine_options};
 use crate::Error;
 use crate::loaded::{EngineOptions, Model};
 use llmcc_codegen::artifact::isa;
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What a version of the model computed.
+/// The results of a version of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
     /// The version: its instruction-set level (`llmcc_abi::isa`).
@@ -29,7 +29,7 @@ pub struct Ran {
     pub max_context: usize,
     /// Golden steps.
     pub steps: Vec<Computed>,
-    /// Whether logits depend on what is computed together. Not for `compile`.
+    /// Whether logits depend on the other tokens of a step. Not for `compile`.
     pub batching: Option<Batching>,
 }
 
@@ -44,13 +44,13 @@ pub struct Batching {
     pub own: Option<OwnOrder>,
 }
 
-/// What a processor computes when it need not give the bits of all others (without
+/// A processor's result when it need not give the bits of all others (without
 /// `LLMCC_OPEN_PORTABLE`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnOrder {
     /// How far the logits of one step and of single tokens are apart.
     pub apart: Distance,
-    /// How far those of the step are from those in portable order.
+    /// How far the step's logits are from portable order.
     pub from_portable: Distance,
 }
 
@@ -64,10 +64,10 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What was computed.
+    /// The results.
     ///
     /// # Errors
-    /// [`Error::Failed`] with the reason why nothing was.
+    /// [`Error::Failed`] with the reason why there are none.
     pub fn ran(self) -> Result<Ran, Error> {
         match self {
             Answer::Ran(ran) => Ok(ran),
@@ -101,8 +101,8 @@ impl Answer {
 }
 
 impl Batching {
-    /// Of the artifact at `path`, which is open as `portable`. A processor's version is opened
-    /// again, to sum in its own order.
+    /// Compares with the artifact at `path`, which is open as `portable`. A processor's version is
+    /// opened again, to sum in its own order.
     fn of(portable: Model, path: &Path, threads: u32) -> Result<Batching, Error> {
         let processor = portable.info().isa < llmcc_abi::isa::SM;
         let ours = TwoWays::compute(&portable)?;
@@ -124,9 +124,9 @@ impl Batching {
 /// Output of the same tokens, `[tokens, columns]`.
 struct TwoWays {
     tokens: usize,
-    /// Of one step.
+    /// Logits of one step.
     together: Vec<f32>,
-    /// Of a step for each.
+    /// Logits of a step for each token.
     singly: Vec<f32>,
 }
 
@@ -163,13 +163,14 @@ impl TwoWays {
     }
 }
 
-/// What `LLMCC_DEVICE` must be for the version for a target to run on a machine that runs several.
+/// The value of `LLMCC_DEVICE` that selects the version for a target on a machine that runs
+/// several.
 pub fn device_of(target: &TargetSpec) -> &'static str {
     match target.family() {
         Family::Cpu => {
             llmcc_abi::isa::CPU_NAMES.iter().find(|(level, _)| *level == isa(target)).map_or("cpu", |(_, name)| *name)
         }
-        Family::Gpu => "gpu",
+        Family::Nvidia => "gpu",
     }
 }
 
@@ -207,10 +208,10 @@ fn in_this_process(path: &Path, seed: u64, device: &str, threads: u32, batching:
 
 /// Runs the golden steps of the artifact at `path` in a child process, on the device that
 /// `LLMCC_DEVICE` calls so: `program` is this command line. `batching`: also whether results depend
-/// on what is computed together. Where the system has no further process, in this one.
+/// on the other tokens of a step. Where the system has no further process, in this one.
 ///
 /// # Errors
-/// [`Error::Failed`] with what the child said or how it ended.
+/// [`Error::Failed`] with the child's message or its end.
 pub fn compute_in_child(
     program: &Path,
     path: &Path,

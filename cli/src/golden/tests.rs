@@ -1,3 +1,4 @@
+use super::steps::sequences;
 use super::*;
 
 fn computed(tokens: usize, logits: &[f32], vocab: usize) -> Computed {
@@ -86,7 +87,7 @@ fn distances_are_relative_and_see_what_is_not_finite() {
     assert!(same.same_bits && same.finite && same.relative == 0.0);
     let off = Distance::of(&[3.0, 4.0], &[3.0, 3.5]);
     assert!(!off.same_bits && (off.relative - 0.1).abs() < 1e-9, "{off:?}");
-    // JSON has no infinity: it must come back as what it was.
+    // JSON has no infinity: it must come back unchanged.
     for bad in [f32::NAN, f32::INFINITY] {
         let lost = Distance::of(&[3.0, 4.0], &[3.0, bad]);
         assert!(!lost.finite);

@@ -8,7 +8,7 @@ impl Model {
     /// Loads the adapter in a folder; the number that stands for it.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn adapter_load(&self, folder: &Path) -> Result<i32, Error> {
         let path =
             folder.to_str().ok_or_else(|| Error::Usage(format!("{}: the path is not UTF-8", folder.display())))?;
@@ -23,7 +23,7 @@ impl Model {
     /// Unloads an adapter.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn adapter_unload(&self, adapter: i32) -> Result<(), Error> {
         // SAFETY: any number may be passed.
         self.check(unsafe { (self.api.llmcc_adapter_unload)(self.model, adapter) })
@@ -32,7 +32,7 @@ impl Model {
     /// Gives a sequence without tokens an adapter; 0: none.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn seq_set_adapter(&self, seq: i32, adapter: i32) -> Result<(), Error> {
         // SAFETY: any numbers may be passed.
         self.check(unsafe { (self.api.llmcc_seq_set_adapter)(self.model, seq, adapter) })

@@ -1,10 +1,13 @@
 //! Generations of an open model.
 
-use super::{HAS_DEFAULTS, Model, ffi};
+use super::{Model, ffi};
 use crate::Error;
 use llmcc_abi::capi::*;
 use std::ffi::{CString, c_char};
 use std::ptr;
+
+/// Minor version of the API since which models have defaults of generations.
+const HAS_DEFAULTS: u32 = 4;
 
 /// How to generate.
 #[derive(Clone, Debug)]
@@ -68,11 +71,33 @@ impl GenOptions {
 }
 
 impl Model {
+    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,
+    /// `draw` numbers the choices of one seed.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
+        let (sampling, mut token) = (options.sampling(), -1);
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe {
+            (self.api.llmcc_sample)(
+                logits.as_ptr(),
+                logits.len(),
+                &sampling,
+                history.as_ptr(),
+                history.len(),
+                draw,
+                &mut token,
+            )
+        })?;
+        Ok(token)
+    }
+
     /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is
     /// reused), else in one of its own.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn generate(&self, seq: Option<i32>, prompt: &[i32], options: &GenOptions) -> Result<Generation<'_>, Error> {
         let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
         let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
@@ -134,7 +159,7 @@ impl Generation<'_> {
     /// The next piece by the row of logits after the last one, of a step in another sequence; there must be one.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn choose(&mut self, logits: &[f32]) -> Result<Piece, Error> {
         let (row, n) = (logits.as_ptr(), logits.len());
         // SAFETY: the generation is alive, the row has its length, the piece is valid.
@@ -166,7 +191,7 @@ impl Generation<'_> {
     /// Counts and times so far.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
         let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..llmcc_gen_stats_t::default() };
         // SAFETY: as in `next`.

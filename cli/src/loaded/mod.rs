@@ -22,8 +22,6 @@ use std::ptr;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
-/// Minor version of the API since which models have defaults of generations.
-const HAS_DEFAULTS: u32 = 4;
 /// Major ABI version of the header this file follows.
 const ABI_MAJOR: u32 = 1;
 
@@ -51,7 +49,7 @@ pub struct Info {
     pub hidden: usize,
     /// Columns of the output.
     pub columns: usize,
-    /// What it is (`LLMCC_OUTPUT_*`).
+    /// Its kind (`LLMCC_OUTPUT_*`).
     pub output: u32,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
@@ -124,8 +122,8 @@ impl Model {
             true => path.to_owned(),
             false => std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?,
         };
-        // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing
-        // but what Rust's runtime does.
+        // SAFETY: the file is an artifact made by this compiler; its initialisers do no more than
+        // Rust's runtime.
         let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(why_not_loaded(&full, &e)))?;
         // SAFETY: as above; the version is checked before anything else is called.
         let api = unsafe { Api::load(&library) }
@@ -178,7 +176,7 @@ impl Model {
     /// Name of the machine that computes: `CPU`, or the GPU's.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn device(&self) -> Result<String, Error> {
         let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
         Ok(stats["device"].as_str().unwrap_or("?").to_owned())
@@ -208,7 +206,7 @@ impl Model {
     /// Memory in use and, if asked for when opening, time per kernel; JSON.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn stats(&self) -> Result<String, Error> {
         self.text(|out, capacity, needed| {
             // SAFETY: `out` has room for `capacity` bytes.
@@ -220,7 +218,7 @@ impl Model {
     /// `None`: as the model says.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn embed(&self, rows: &[Vec<i32>], normalize: Option<bool>) -> Result<Vec<f32>, Error> {
         self.embed_typed(rows, &[], normalize)
     }
@@ -228,7 +226,7 @@ impl Model {
     /// The same of tokens with types, as many as there are tokens, or none: all 0.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn embed_typed(
         &self,
         rows: &[Vec<i32>],
@@ -253,29 +251,7 @@ impl Model {
         Ok(out)
     }
 
-    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,
-    /// `draw` numbers the choices of one seed.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
-        let (sampling, mut token) = (options.sampling(), -1);
-        // SAFETY: arrays have the lengths stated.
-        self.check(unsafe {
-            (self.api.llmcc_sample)(
-                logits.as_ptr(),
-                logits.len(),
-                &sampling,
-                history.as_ptr(),
-                history.len(),
-                draw,
-                &mut token,
-            )
-        })?;
-        Ok(token)
-    }
-
-    /// Tokens of a text; `special` adds what the model expects around a plain prompt.
+    /// Tokens of a text; `special` adds the special tokens around a plain prompt.
     ///
     /// # Errors
     /// No tokenizer in the artifact.

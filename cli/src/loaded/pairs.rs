@@ -10,7 +10,7 @@ impl Model {
     /// `truncate`: pairs that are too long are cut, the longer text first.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>, Error> {
         let mut out = vec![0f32; pairs.len() * self.info.columns];
         let given: Vec<llmcc_pair> = pairs.iter().map(pair).collect();

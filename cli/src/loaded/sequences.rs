@@ -7,7 +7,7 @@ impl Model {
     /// A new sequence.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn seq_new(&self) -> Result<i32, Error> {
         let mut seq = -1;
         // SAFETY: `seq` is valid.
@@ -18,7 +18,7 @@ impl Model {
     /// Ends a sequence.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn seq_free(&self, seq: i32) -> Result<(), Error> {
         // SAFETY: any number may be passed.
         self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
@@ -27,7 +27,7 @@ impl Model {
     /// A second sequence with the same tokens.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn seq_fork(&self, seq: i32) -> Result<i32, Error> {
         let mut copy = -1;
         // SAFETY: any number may be passed, `copy` is valid.

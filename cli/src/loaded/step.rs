@@ -10,25 +10,25 @@ impl Model {
     /// Appends `tokens[i]` to `seqs[i]`; returns f32 rows `[out_rows.len(), columns]`.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
         Ok(self.step_given((tokens, &[]), seqs, out_rows)?.0)
     }
 
-    /// The same where it only counts that something is computed: a draft head gets [`stand_ins`].
+    /// The same where the values do not matter: a draft head gets [`stand_ins`].
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn trial(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
         let hidden = stand_ins(tokens, if self.info.needs_hidden { self.info.hidden } else { 0 });
         Ok(self.step_given((tokens, &hidden), seqs, out_rows)?.0)
     }
 
-    /// The same with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads take them (empty:
-    /// none), and with those that the step leaves, of an artifact that does.
+    /// The same with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads take
+    /// them (empty: none), and with the states that the step leaves, if the artifact does.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn step_given(
         &self,
         (tokens, hidden): (&[i32], &[f32]),

@@ -32,17 +32,17 @@ pub struct Facts<'a> {
     pub code_bytes: usize,
     /// Where each version's weights are.
     pub shared: &'a SharedWeights,
-    /// What packing the weights of the preferred version measured.
+    /// Measurements from packing the weights of the preferred version.
     pub packed: &'a PackReport,
     /// Source files.
     pub files: Vec<SourceFile>,
-    /// What the artifact computed here.
+    /// The artifact's results on this machine.
     pub golden: Outcome,
 }
 
 impl Manifest {
-    /// What there is to say of a compiled model. Of several versions, what is not said of each is
-    /// said of the preferred one.
+    /// The facts about a compiled model. With several versions, facts not kept per version are the
+    /// preferred one's.
     pub fn new(f: &Facts<'_>) -> Manifest {
         let version = f.lowered.preferred();
         let plan = &version.compiled.plan;
@@ -147,7 +147,7 @@ fn tensors(f: &Facts<'_>, plan: &Plan) -> Vec<Tensor> {
     plan.weights.iter().zip(offsets).enumerate().map(tensor).collect()
 }
 
-/// What one version of the model is.
+/// Description of one version of the model.
 fn describe(l: &Lowered, v: &lowered::Version) -> Version {
     let plan = &v.compiled.plan;
     Version {
@@ -274,8 +274,8 @@ pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
     by
 }
 
-/// Bytes of weights that a step of one token reads: all but tables that are only looked up, and of
-/// experts those of the chosen ones.
+/// Bytes of weights that a step of one token reads: all but tables that are only looked up; of
+/// experts, only the chosen ones.
 pub fn read_per_step(plan: &Plan) -> usize {
     let bytes = |(w, share): (&PackedWeight, f64)| (w.storage.bytes() as f64 * share).round() as usize;
     plan.weights.iter().zip(plan.shares()).map(bytes).sum()

@@ -11,12 +11,12 @@ pub struct Guesser<'a> {
 }
 
 impl<'a> Guesser<'a> {
-    /// Those of models that take hidden states.
+    /// The heads among models that take hidden states.
     pub fn new(models: &'a [Model]) -> Result<Guesser<'a>, Error> {
         Ok(Guesser { sequences: models.iter().map(Sequence::new).collect::<Result<_, _>>()? })
     }
 
-    /// `n` tokens after `tokens`, of which `target` has seen all but the last.
+    /// `n` tokens after `tokens`; `target` has seen all but the last.
     pub fn guess(&mut self, target: &mut Judge<'a>, tokens: &[i32], n: usize) -> Result<Vec<i32>, Error> {
         let known = target.sequence().len();
         let Some(mut guesses) = self.catch_up(target, tokens)?.map(|token| vec![token]) else { return Ok(vec![]) };
@@ -25,7 +25,7 @@ impl<'a> Guesser<'a> {
             let before = copies.last().unwrap_or(&self.sequences[0]);
             let (copy, given) = match self.sequences.get(guesses.len()) {
                 Some(head) => (Some(head.fork()?), before.hidden(head.len()..known)),
-                // Past the last head, which goes on with what it left itself.
+                // Past the last head, which goes on with its own hidden states.
                 None => {
                     let copy = if copies.is_empty() { Some(before.fork()?) } else { None };
                     (copy, before.hidden(before.len() - 1..before.len()))
@@ -38,14 +38,14 @@ impl<'a> Guesser<'a> {
             let logits = copy.append(&own[own.len() - given.len() / copy.width()..], &given)?;
             guesses.push(likely(copy, &logits)?);
         }
-        // The next round begins behind what is known now, less one for each head.
+        // The next round begins behind the known tokens, less one for each head.
         let needed = known.saturating_sub(self.sequences.len() + 1);
         target.sequence().forget_before(needed);
         self.sequences.iter_mut().for_each(|s| s.forget_before(needed));
         Ok(guesses)
     }
 
-    /// Lets the heads see what is known; the token that the first expects then.
+    /// Lets the heads see the known tokens; the token that the first expects then.
     fn catch_up(&mut self, target: &mut Judge<'a>, tokens: &[i32]) -> Result<Option<i32>, Error> {
         let (known, mut first) = (target.sequence().len(), None);
         for k in 0..self.sequences.len() {

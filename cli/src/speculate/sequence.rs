@@ -31,7 +31,7 @@ impl Drop for Owned<'_> {
 pub struct Sequence<'a> {
     own: Owned<'a>,
     length: usize,
-    /// Of the last tokens, `[tokens, hidden]`.
+    /// Hidden states of the last tokens, `[tokens, hidden]`.
     hidden: Vec<f32>,
 }
 
@@ -62,8 +62,8 @@ impl<'a> Sequence<'a> {
         self.step((tokens, given), &vec![self.own.seq; n], n.saturating_sub(1)..n, 0..n)
     }
 
-    /// A step of this sequence and maybe another, of which the tokens `new` are new to this one; the logits after
-    /// the tokens `rows`.
+    /// A step of this sequence and maybe another: the tokens `new` are new to this one; the logits
+    /// after the tokens `rows`.
     fn step(
         &mut self,
         given: (&[i32], &[f32]),
@@ -89,7 +89,7 @@ impl<'a> Sequence<'a> {
         self.length - self.hidden.len() / self.width().max(1)
     }
 
-    /// The hidden states of tokens of which none has been forgotten.
+    /// The hidden states of tokens, all still kept.
     pub fn hidden(&self, tokens: Range<usize>) -> &[f32] {
         let (first, width) = (self.first(), self.width());
         &self.hidden[(tokens.start - first) * width..(tokens.end - first) * width]
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
         Ok(Judge { sequence, before: None, again: vec![], judged: 0 })
     }
 
-    /// The sequence, with what has been kept.
+    /// The sequence, with its kept states.
     pub fn sequence(&mut self) -> &mut Sequence<'a> {
         &mut self.sequence
     }
@@ -136,11 +136,12 @@ impl<'a> Judge<'a> {
         self.sequence.step((&all, &[]), &seqs, n.saturating_sub(1)..n, again.len()..n)
     }
 
-    /// Appends tokens of which some are guesses; the logits after each. Then [`Judge::keep`] says which are right.
+    /// Appends tokens, some of them guesses; the logits after each. Then [`Judge::keep`] says which
+    /// are right.
     pub fn look(&mut self, tokens: &[i32]) -> Result<Vec<f32>, Error> {
         let before = self.sequence.own.fork()?;
         let again = std::mem::take(&mut self.again);
-        // The copy sees those again, too, so that they are never more than those of one step.
+        // The copy sees those tokens again, too, so that they are never more than one step's.
         let n = again.len() + tokens.len();
         let seqs = [vec![self.sequence.own.seq; n], vec![before.seq; again.len()]].concat();
         let all = [&again, tokens, &again].concat();
@@ -158,7 +159,8 @@ impl<'a> Judge<'a> {
             return;
         }
         if sequence.model().seq_truncate(sequence.own.seq, kept).is_err() {
-            // A recurrent state, or a window that has moved on: what was before the step is at hand.
+            // A recurrent state, or a window that has moved on: the state before the step is at
+            // hand.
             sequence.own = before;
             self.again = tokens.to_vec();
         }

@@ -51,13 +51,13 @@ impl Folder {
     pub fn llmcc_with(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> Output {
         self.command(args).envs(environment.iter().copied()).output().expect("llmcc runs")
     }
-    /// What a command prints that must succeed.
+    /// The output of a command that must succeed.
     pub fn says(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> String {
         let done = self.llmcc_with(environment, args);
         assert!(done.status.success(), "{args:?}: {}", text(&done.stderr));
         text(&done.stdout)
     }
-    /// Compiles a fixture, or the example model; returns what the report says.
+    /// Compiles a fixture, or the example model; returns the report.
     pub fn compile(&self, name: &str, out: &str, more: &[&str]) -> String {
         let done = self.llmcc(&[&["compile", &fixture(name).to_string_lossy(), "-o", out], more].concat());
         let said = text(&done.stderr);

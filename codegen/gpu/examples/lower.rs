@@ -1,5 +1,5 @@
-//! Shows what becomes of kernels:
-//! `cargo run -p llmcc-gpu --features llvm --example lower -- KERNELS.lir [--target sm90] [--stage mlir|lowered|llvm|ptx]`.
+//! Prints a stage of kernels' lowering: `cargo run -p llmcc-gpu --features llvm --example lower --
+//! KERNELS.lir [--target sm90] [--stage mlir|lowered|llvm|ptx]`.
 //!
 //! `KERNELS.lir` holds one kernel or several (as `llmcc compile --emit=kernels` prints them); with
 //! the extension `.mlir`, one module to lower.

@@ -9,7 +9,7 @@ use crate::piece::{col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_ir::kernel::{AbsMaxScale, RowElem};
 
-/// Warps of a block, each of which has runs of its own.
+/// Warps of a block; each has runs of its own.
 const WARPS: usize = 4;
 
 /// Emits the kernel.
@@ -20,7 +20,7 @@ pub fn emit(cx: &Cx<'_>, k: &AbsMaxScale) -> Source {
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (tid, row, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"), b.sreg("ctaid.y"));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+        let (warp, lane) = b.warp_and_lane(tid);
         let first = b.mulc(block, WARPS as i64);
         let run = b.add(first, warp);
         let there = b.cmpc(Cmp::Slt, run, runs as i64);
@@ -28,7 +28,7 @@ pub fn emit(cx: &Cx<'_>, k: &AbsMaxScale) -> Source {
             b.if_(there, |b| {
                 let from = row_at(b, args.operand(k.x), cols, RowElem::F32, row);
                 let start = b.mulc(run, width as i64);
-                let (least, end, step) = (b.f32(k.scale.least.get()), b.i32(width as i64), b.i32(WARP.into()));
+                let (least, end, step) = (b.f32(k.scale.least.get()), b.i32(width as i64), b.i32(WARP as i64));
                 let least = b.bitcast(least, I32);
                 let most = b.for_((lane, end, step), &[least], |b, i, most| {
                     let col = b.add(start, i);
@@ -52,15 +52,5 @@ pub fn emit(cx: &Cx<'_>, k: &AbsMaxScale) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(runs.div_ceil(WARPS)), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(runs.div_ceil(WARPS)), blocks(1)])
 }

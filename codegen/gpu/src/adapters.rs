@@ -15,7 +15,7 @@ use llmcc_ir::ty::DType;
 
 /// Warps of a block.
 const WARPS: usize = 8;
-const THREADS: u32 = (WARPS * WARP as usize) as u32;
+const THREADS: u32 = (WARPS * WARP) as u32;
 /// Threads that share out the columns for one row of the matrix.
 const TEAM: usize = THREADS as usize / BLOCK;
 
@@ -31,15 +31,8 @@ pub fn emit(cx: &Cx<'_>, k: &AdapterMatmul) -> Source {
         when_below(b, row, m, |b| product.columns(b, args, row));
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: (4 * BLOCK * WARPS) as u32,
-        grid: [per_rows(1), blocks(spec.n / BLOCK), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), THREADS, [per_rows(1), blocks(spec.n / BLOCK), blocks(1)])
     }
 }
 
@@ -51,7 +44,7 @@ struct AdapterProduct<'k> {
 }
 
 impl AdapterProduct<'_> {
-    /// Columns of a token's result: those of the block.
+    /// The block's columns of a token's result.
     fn columns(&self, b: &mut Builder, args: Args<'_>, row: V) {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.y"));
         let seq = args.seq(b, row);
@@ -138,7 +131,7 @@ impl AdapterProduct<'_> {
 /// The sum of all threads' shares of row `tid`, for the first 16 threads.
 fn of_all(b: &mut Builder, tid: V, sum: V) -> V {
     let sum = b.reduce(sum, &[BLOCK as i64], |b, x, y| b.fadd(x, y));
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+    let (warp, lane) = b.warp_and_lane(tid);
     let shared = b.shared();
     let row = b.andc(lane, BLOCK as i64 - 1);
     let own = col_at(b, shared, Elem::F32, row);

@@ -1,5 +1,6 @@
 //! NVIDIA's `ptxas` and disassemblers, where they are installed.
 
+use llmcc_ir::gpu::WARP;
 use llmcc_ir::target::GpuArch;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ pub struct Ptxas {
     program: PathBuf,
 }
 
-/// What `ptxas` makes of a kernel.
+/// The result of `ptxas` for a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
     /// Machine code.
@@ -19,7 +20,7 @@ pub struct Assembled {
     pub registers: u32,
     /// Bytes of stack, spill stores and spill loads.
     pub spills: [u32; 3],
-    /// Its warnings, and what it says about performance (`C7510` and the like).
+    /// Its warnings, and its notes on performance (`C7510` and the like).
     pub warnings: Vec<String>,
 }
 
@@ -32,7 +33,7 @@ impl Ptxas {
     /// Assembles one kernel for `processor` (`sm_90a`).
     ///
     /// # Errors
-    /// What `ptxas` says, or why it cannot be run.
+    /// Errors of `ptxas`, or why it cannot be run.
     pub fn assemble(&self, ptx: &str, processor: &str) -> Result<Assembled, String> {
         let fail = |e: std::io::Error| format!("cannot run {}: {e}", self.program.display());
         let dir = tempfile::tempdir().map_err(fail)?;
@@ -60,7 +61,8 @@ impl Assembled {
     /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once.
     /// Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
     pub fn resident(&self, gpu: &GpuArch, threads: u32, shared: u32) -> u32 {
-        let registers = self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(32).max(32);
+        let registers =
+            self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(WARP as u32).max(WARP as u32);
         let room = (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024));
         room.min(gpu.threads_per_sm / threads.max(1)).min(gpu.blocks_per_sm)
     }

@@ -27,7 +27,7 @@ impl GpuBackend {
         GpuBackend { llvm, ptxas, idle: Mutex::default(), warnings: Mutex::default() }
     }
 
-    /// What `ptxas` had to say of the kernels so far.
+    /// Warnings of `ptxas` about the kernels so far.
     pub fn warnings(&self) -> Vec<String> {
         lock(&self.warnings).clone()
     }

@@ -1,9 +1,8 @@
 //! Convolutions over time: a warp takes 32 pieces of adjacent channels.
 //!
-//! Tokens that have as many predecessors in the step as they see need no state, so they are shared
-//! out like those of any other kernel, a few per warp. What touches the state of a sequence is done
-//! by one warp, in this order: the results of its first tokens, then the new state. So no warp
-//! waits for another.
+//! Tokens with as many predecessors in the step as they see need no state, so they are shared out
+//! as in any other kernel, a few per warp. One warp does all work on the state of a sequence, in
+//! this order: the results of its first tokens, then the new state. So no warp waits for another.
 //!
 //! A result is a product and multiply-adds from the oldest input on, as on CPUs, bit for bit.
 
@@ -24,7 +23,7 @@ pub const MOST: usize = 16;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
     let plan = Depthwise::new(cx, k);
-    let (mlir, program) = cx.function((WARPS as i32 * WARP) as u32, 1, |b, args| {
+    let (mlir, program) = cx.function((WARPS * WARP) as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
         let (count, rows) = (b.sreg("nctaid.y"), b.sreg("ctaid.y"));
@@ -44,17 +43,12 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
             vec![]
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: (WARPS as i32 * WARP) as u32,
-        shared: 0,
-        grid: [blocks((plan.channels / plan.step).div_ceil(WARP as usize)), per_rows(WARPS), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(
+        cx.entry(),
+        (mlir, program),
+        (WARPS * WARP) as u32,
+        [blocks((plan.channels / plan.step).div_ceil(WARP)), per_rows(WARPS), blocks(1)],
+    )
 }
 
 struct Depthwise<'k> {
@@ -68,7 +62,7 @@ struct Depthwise<'k> {
     step: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Channels<'a> {
     args: Args<'a>,
     m: V,
@@ -95,8 +89,8 @@ impl<'k> Depthwise<'k> {
 
     fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Channels<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
-        let first = b.mulc(block, i64::from(WARP));
+        let (warp, lane) = b.warp_and_lane(tid);
+        let first = b.mulc(block, WARP as i64);
         let number = b.add(first, lane);
         let channel = b.mulc(number, self.step as i64);
         let inside = b.cmpc(Cmp::Slt, channel, self.channels as i64);
@@ -148,7 +142,7 @@ impl<'k> Depthwise<'k> {
         });
     }
 
-    /// What has to do with the state of a sequence.
+    /// The work on the state of a sequence.
     fn sequence(&self, b: &mut Builder, t: &Channels<'_>, seq: V) {
         let (tokens, n) = (Depthwise::tokens(t, seq), self.kept());
         let (first, last) = (tokens.first(b, n), tokens.last(b, t.m, n));

@@ -9,9 +9,9 @@ use crate::tokens::{Tokens, each_sequence, sequence_grid};
 use llmcc_ir::kernel::{ParamId, RowElem};
 
 /// Warps of a block.
-const WARPS: i32 = 2;
+const WARPS: usize = 2;
 
-/// What a thread knows of itself.
+/// A thread's place.
 pub struct Channel<'a> {
     pub args: Args<'a>,
     m: V,
@@ -25,11 +25,11 @@ pub struct Channel<'a> {
 
 /// Emits a kernel of so many channels.
 pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Channel<'_>)) -> Source {
-    let threads = (WARPS * WARP) as usize;
+    let threads = WARPS * WARP;
     let (mlir, program) = cx.function(threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let lane = b.andc(tid, i64::from(WARP) - 1);
+        let lane = b.lane_of(tid);
         let first = b.mulc(block, threads as i64);
         let channel = b.add(first, tid);
         let inside = b.cmpc(Cmp::Slt, channel, channels as i64);
@@ -37,22 +37,12 @@ pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Chann
         let channel = b.min(channel, last);
         body(b, &Channel { args, m, lane, inside, channel, channels });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: threads as u32,
-        shared: 0,
-        grid: sequence_grid(channels.div_ceil(threads)),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads as u32, sequence_grid(channels.div_ceil(threads)))
 }
 
 impl Channel<'_> {
-    /// For each sequence runs `token` for its tokens in order, with the numbers of the channel in the rows of a
-    /// state of `bytes`, which `loaded` makes of what is stored there, and stores what is kept in the end.
+    /// For each sequence runs `token` for its tokens in order, with the channel's numbers in the
+    /// rows of a state of `bytes` (decoded by `loaded`), and stores the numbers kept in the end.
     pub fn each(
         &self,
         b: &mut Builder,
@@ -84,7 +74,8 @@ impl Channel<'_> {
         });
     }
 
-    /// Where the channel's number is in a row of f32 rows of `cols` columns, of which it is `start` further on.
+    /// Address of the channel's number in a row of f32 rows of `cols` columns, `start` columns
+    /// further on.
     pub fn at(&self, b: &mut Builder, rows: ParamId, (cols, start): (usize, usize), row: V) -> V {
         let line = row_at(b, self.args.operand(rows), cols, RowElem::F32, row);
         let line = b.atc(line, (start * 4) as i64);

@@ -1,5 +1,5 @@
-//! What codes and scales stand for, number by number, from their [`Encoding`] alone: the generic
-//! path of products, and embedding tables.
+//! Decoding of codes and scales, number by number, from their [`Encoding`] alone: the generic path
+//! of products, and embedding tables.
 
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, Ty, V};
 use llmcc_ir::quant::{Code, Encoding, ScaleKind};
@@ -27,8 +27,7 @@ pub fn number(b: &mut Builder, encoding: &Encoding, code: V) -> V {
     }
 }
 
-/// Halves of what is left of the table are chosen by one bit of the code after the other, the
-/// highest last.
+/// Each bit of the code, the highest last, chooses half of the remaining table.
 fn look_up(b: &mut Builder, code: V, bits: u32, values: &[u32]) -> V {
     let mut left: Vec<V> = values.iter().map(|v| b.f32(f32::from_bits(*v))).collect();
     for bit in 0..bits {

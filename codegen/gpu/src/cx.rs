@@ -1,4 +1,4 @@
-//! What every emitter needs to know of the kernel at hand, and the step's data as its code sees
+//! The facts every emitter needs about the kernel at hand, and the step's data as its code sees
 //! them.
 
 use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
@@ -13,7 +13,7 @@ use std::mem::offset_of;
 pub struct Cx<'k> {
     /// The kernel.
     pub kernel: Checked<'k>,
-    /// What it is made for.
+    /// The target.
     pub target: &'k TargetSpec,
     /// Its architecture.
     pub gpu: &'k GpuArch,
@@ -26,7 +26,7 @@ pub struct Args<'a> {
 }
 
 impl Cx<'_> {
-    /// The symbol of the entry: the kernel's name with what PTX does not allow replaced.
+    /// The symbol of the entry: the kernel's name with characters replaced that PTX does not allow.
     pub fn entry(&self) -> String {
         let fit = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         format!("k_{}", self.kernel.name.chars().map(fit).collect::<String>())
@@ -97,7 +97,7 @@ impl Args<'_> {
         self.all[p]
     }
 
-    /// Runs `body` with arguments of which the step is read anew: see [`Builder::anew`].
+    /// Runs `body` with arguments that read the step anew: see [`Builder::anew`].
     pub fn anew<R>(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Args<'_>) -> R) -> R {
         let mut all = self.all.to_vec();
         let step = all.len() - 2;

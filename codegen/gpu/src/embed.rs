@@ -4,7 +4,7 @@
 //! places) in one lane's part of a tile, see [`llmcc_abi::layout`].
 
 use crate::cx::{Args, Cx, share_out, when_below};
-use crate::mlir::{Builder, Cmp, Elem, F32, I16, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I16, I32, I64, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
@@ -19,7 +19,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
     let Embed { table, index, scale, add, out } = *k;
     let ((cols, to), format) = (cx.rows(out), cx.kernel.matrix(table).format);
     let storage = piece::storage(to);
-    let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
+    let threads = (cols / 4).next_multiple_of(WARP).clamp(WARP, 256) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
@@ -41,20 +41,10 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
 }
 
-/// Values and those of columns `4·quad..` of an f32 row, as far as they exist.
+/// Values plus columns `4·quad..` of an f32 row, as far as they exist.
 fn added(b: &mut Builder, line: V, cols: usize, quad: V, values: Vec<V>) -> Vec<V> {
     let first = b.shlc(quad, 2);
     if cols.is_multiple_of(4) {

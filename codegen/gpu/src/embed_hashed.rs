@@ -3,7 +3,7 @@
 
 use crate::cx::{Args, Cx, share_out, when_below};
 use crate::embed::{self, Entry};
-use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, V, WARP};
 use crate::piece::row_at;
 use crate::{Source, blocks, per_rows};
 use llmcc_ir::kernel::{EmbedHashed, RowElem};
@@ -12,7 +12,7 @@ use llmcc_ir::kernel::{EmbedHashed, RowElem};
 pub fn emit(cx: &Cx<'_>, k: &EmbedHashed) -> Source {
     let table = cx.kernel.matrix(k.table);
     let (cols, count) = (table.k, k.sizes.len());
-    let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
+    let threads = (cols / 4).next_multiple_of(WARP).clamp(WARP, 256) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (row, number) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
@@ -29,17 +29,7 @@ pub fn emit(cx: &Cx<'_>, k: &EmbedHashed) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(count), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(count), blocks(1)])
 }
 
 /// The row of the table that hash `number` of a token chooses.
@@ -57,7 +47,7 @@ fn found(b: &mut Builder, cx: &Cx<'_>, args: Args<'_>, k: &EmbedHashed, (row, nu
         of_first.push(all);
         joined = Some(all);
     }
-    // What is known of each hash, from the last one on: where another begins, its own.
+    // State of each hash, from the last one on: where another begins, its own.
     let last = k.sizes.len() - 1;
     let of = |b: &mut Builder, i: usize| {
         (of_first[hashes.ids(i) - 1], b.i64(k.sizes[i] as i64), b.i32(hashes.first(i) as i64))

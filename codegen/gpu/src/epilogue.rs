@@ -1,4 +1,4 @@
-//! From a tile of accumulators to what is stored: the same for pointwise kernels and all products.
+//! From a tile of accumulators to stored results: the same for pointwise kernels and all products.
 //!
 //! The threads of a block share out the elements of a tile, in pieces of up to four columns,
 //! neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries
@@ -33,7 +33,7 @@ pub struct Tile<'a> {
     pub spare: V,
     /// Threads of the block.
     pub threads: u32,
-    /// What the rows are in products of experts.
+    /// Meaning of the rows in products of experts.
     pub slots: Option<Slots<'a>>,
 }
 
@@ -171,15 +171,15 @@ fn reduce_runs(
     finish: impl Fn(&mut Builder, V) -> V,
 ) {
     let tid = b.sreg("tid.x");
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+    let (warp, lane) = b.warp_and_lane(tid);
     let runs = b.divc(tile.cols, width as i64);
     let all = b.mul(runs, tile.rows);
-    b.for_range(warp, all, i64::from(tile.threads) / i64::from(WARP), |b, i| {
+    b.for_range(warp, all, i64::from(tile.threads) / WARP as i64, |b, i| {
         let row = b.div(i, runs);
         let skip = b.mul(row, runs);
         let run = b.sub(i, skip);
         let first = b.mulc(run, width as i64);
-        let (zero, n, stride) = (b.f32(0.0), b.i32(width as i64), b.i32(i64::from(WARP)));
+        let (zero, n, stride) = (b.f32(0.0), b.i32(width as i64), b.i32(WARP as i64));
         let sum = b.for_((lane, n, stride), &[zero], |b, j, acc| {
             let col = b.add(first, j);
             let p = values.at(b, row, col);

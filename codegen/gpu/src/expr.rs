@@ -23,9 +23,9 @@ pub struct SharedTile {
     pub base: V,
     /// Elements from one row to the next.
     pub stride: usize,
-    /// What the values of a column are still to be multiplied by.
+    /// The pending factor of a column's values.
     pub scale: Option<RowScales>,
-    /// What the values of a row are still to be multiplied by.
+    /// The pending factor of a row's values.
     pub row_scale: Option<InputScales>,
 }
 
@@ -58,7 +58,7 @@ pub struct RowScales {
 }
 
 impl RowScales {
-    /// Those of rows `row..row + n`, all in one block.
+    /// Scales of rows `row..row + n`, all in one block.
     fn load(&self, b: &mut Builder, row: V, n: usize) -> Vec<V> {
         let (block, within) = (b.shrc(row, BLOCK.trailing_zeros().into()), b.andc(row, BLOCK as i64 - 1));
         let block = b.zext(block, I64);
@@ -91,7 +91,7 @@ pub struct Normalized {
     pub width: usize,
 }
 
-/// Where a tile lies in its segment and what has been computed for it.
+/// The place of a tile in its segment, and the values computed for it.
 pub struct Env<'a> {
     /// The kernel.
     pub cx: &'a Cx<'a>,
@@ -109,7 +109,7 @@ pub struct Env<'a> {
     pub acc: &'a [SharedTile],
     /// Normalized subexpressions, in the order in which [`normalized`] lists them.
     pub normalized: Vec<(Expr, Normalized)>,
-    /// What the rows are in products of experts.
+    /// Meaning of the rows in products of experts.
     pub slots: Option<Slots<'a>>,
 }
 
@@ -334,8 +334,8 @@ fn erf(b: &mut Builder, x: V) -> V {
     b.select(negative, turned, value)
 }
 
-/// `log(1 + e^x) = max(x, 0) + 2·artanh(s)`, `s = z/(2 + z)`, `z = e^(−|x|)`: a series in a number up to
-/// 1/3, of whose terms the first is `2s = z − s·z`, so that what `s` is off by counts a third.
+/// `log(1 + e^x) = max(x, 0) + 2·artanh(s)`, `s = z/(2 + z)`, `z = e^(−|x|)`: a series in a number
+/// up to 1/3. Its first term is `2s = z − s·z`, so an error of `s` counts a third.
 fn softplus(b: &mut Builder, x: V) -> V {
     let (zero, two) = (b.f32(0.0), b.f32(2.0));
     let negative = b.fneg(x);

@@ -2,8 +2,8 @@
 //!
 //! An emitter per kernel family writes MLIR ([`mlir::Builder`]) in plain Rust, without LLVM. With
 //! the cargo feature `llvm`, [`llvm`] lowers that text to PTX (MLIR's passes, LLVM's NVPTX
-//! backend). Text in between is what allows snapshots without LLVM, and LLVM in a process of its
-//! own: a fatal error inside LLVM ends the process it is in.
+//! backend). The text in between allows snapshots without LLVM, and LLVM in a process of its own: a
+//! fatal error inside LLVM ends the process it is in.
 //!
 //! # What a kernel sees
 //!
@@ -14,8 +14,8 @@
 //!
 //! # Adding a kernel
 //!
-//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
-//! code for is refused in `supported.rs`, before: emitters do not fail.
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. Unsupported
+//! kernels are refused in `supported.rs`, before: emitters do not fail.
 
 mod absmax;
 mod adapters;
@@ -46,6 +46,8 @@ mod route;
 mod rownorm;
 mod sample;
 mod sinkhorn;
+mod source;
+mod stage;
 mod supported;
 mod token_ids;
 mod tokens;
@@ -53,44 +55,22 @@ mod window_means;
 mod wkv;
 pub mod worker;
 
+pub use source::{COUNTER_BYTES, Source, blocks, per_rows};
+
 use cx::Cx;
-use llmcc_abi::GpuDim;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::program::Program;
 use llmcc_ir::gpu::verify::verify_once;
 use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::match_family;
 use llmcc_ir::target::TargetSpec;
 
-/// A kernel as MLIR, and how to launch it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Source {
-    /// Symbol of the entry.
-    pub entry: String,
-    /// The MLIR module.
-    pub mlir: String,
-    /// Its skeleton.
-    pub program: Program,
-    /// Threads per block.
-    pub threads: u32,
-    /// Bytes of dynamic shared memory per block.
-    pub shared: u32,
-    /// Blocks in x, y, z.
-    pub grid: [GpuDim; 3],
-    /// Bytes of workspace.
-    pub scratch: u64,
-    /// Further bytes of workspace per row.
-    pub scratch_per_m: u64,
-    /// Set when the kernel takes a slow generic path: the reason.
-    pub generic: Option<&'static str>,
-}
-
-/// Writes a verified kernel as MLIR. What it does to shared memory and barriers is recorded
-/// meanwhile and, in builds with debug assertions, verified for a step of many rows.
+/// Writes a verified kernel as MLIR. Its use of shared memory and barriers is recorded meanwhile
+/// and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do; [`CodegenError::Internal`] for
-/// a kernel that the verifier refuses, and for a skeleton that is not in order: a bug of an emitter.
+/// [`CodegenError::Unsupported`] for kernels this backend does not support;
+/// [`CodegenError::Internal`] for a kernel that the verifier refuses, and for a skeleton that is
+/// not in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
     let source = written(&supported::check(kernel, target)?)?;
     // Compilers that are tested look at every kernel they make.
@@ -131,18 +111,4 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
     } in tests {
         Body::Climb(_) => unreachable!("`supported` refuses it"),
     }})
-}
-
-/// First bytes of a kernel's workspace, where [`Source::scratch`] is not 0: counters of blocks,
-/// zero between launches. What follows holds anything.
-pub const COUNTER_BYTES: usize = 16 << 10;
-
-/// `n` blocks, whatever the number of rows.
-pub const fn blocks(n: usize) -> GpuDim {
-    GpuDim { fixed: n as u32, per_m: 0 }
-}
-
-/// One block for every `rows` rows.
-pub const fn per_rows(rows: usize) -> GpuDim {
-    GpuDim { fixed: 1, per_m: rows as u32 }
 }

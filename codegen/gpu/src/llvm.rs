@@ -4,7 +4,7 @@
 //! A fatal error inside LLVM ends the process it happens in; [`crate::worker`] therefore runs this
 //! in child processes.
 
-pub use crate::worker::Stage;
+pub use crate::stage::Stage;
 use inkwell::OptimizationLevel;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context as LlvmContext;
@@ -31,7 +31,7 @@ const PIPELINE: &str = "builtin.module(gpu.module(\
 /// An MLIR context, to be used for many kernels.
 pub struct Compiler {
     context: melior::Context,
-    /// What MLIR complained of.
+    /// Diagnostics of MLIR.
     diagnostics: Rc<RefCell<Vec<String>>>,
 }
 
@@ -72,7 +72,7 @@ impl Compiler {
     /// LLVM's `features` (`+ptx80`).
     ///
     /// # Errors
-    /// What MLIR or LLVM says.
+    /// Errors of MLIR or LLVM.
     pub fn lower(&self, mlir: &str, chip: &str, features: &str, stage: Stage) -> Result<String, String> {
         self.diagnostics.borrow_mut().clear();
         let mut module = Module::parse(&self.context, mlir).ok_or_else(|| self.failed("MLIR does not parse"))?;
@@ -122,7 +122,7 @@ impl Compiler {
 /// [`Compiler::lower`] with a context of its own.
 ///
 /// # Errors
-/// What MLIR or LLVM says.
+/// Errors of MLIR or LLVM.
 pub fn lower(mlir: &str, chip: &str, features: &str, stage: Stage) -> Result<String, String> {
     Compiler::new().lower(mlir, chip, features, stage)
 }

@@ -3,8 +3,8 @@
 //! LLVM writes a module for each kernel: its own `.version`, `.target` and `.address_size`, the
 //! dynamic shared memory, and whatever constants or functions the entry needs. One module has each
 //! directive once, dynamic shared memory once (at the largest alignment that any kernel asks for),
-//! and every other name once: entries keep theirs, what belongs to a kernel alone takes the name of
-//! its entry in front.
+//! and every other name once: entries keep theirs, and a kernel's private names get the name of its
+//! entry as a prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 /// stand in comments.
 ///
 /// # Errors
-/// Texts for different processors, or what is no PTX module.
+/// Texts for different processors, or a text that is no PTX module.
 pub fn join(kernels: &[(&str, &str)]) -> Result<String, String> {
     let mut all = Joined::default();
     for (name, text) in kernels {
@@ -22,13 +22,13 @@ pub fn join(kernels: &[(&str, &str)]) -> Result<String, String> {
     Ok(all.text())
 }
 
-/// What a module consists of.
+/// Parts of a module.
 #[derive(Default)]
 struct Joined {
     /// The largest of the kernels'.
     version: (u32, u32),
     target: String,
-    /// Declarations of dynamic shared memory by name: the alignment, and what follows it.
+    /// Declarations of dynamic shared memory by name: the alignment, and the rest.
     shared: BTreeMap<String, (u32, String)>,
     taken: BTreeSet<String>,
     /// Everything else, with the names of the kernels.
@@ -59,7 +59,7 @@ impl Joined {
         Ok(())
     }
 
-    /// New names of what the module of a kernel defines.
+    /// New names for the definitions in the module of a kernel.
     fn names(&mut self, statements: &[&str]) -> Result<BTreeMap<String, String>, String> {
         let is_entry = |s: &&&str| s.contains(".entry ");
         let entry = statements.iter().find(is_entry).and_then(|s| defined(s)).ok_or("it has no entry")?;
@@ -103,8 +103,8 @@ fn version(number: &str) -> Result<(u32, u32), String> {
     parts.ok_or_else(|| format!("`{number}` is no version"))
 }
 
-/// The name that a statement of a module defines; `None` for directives and for what is declared
-/// elsewhere.
+/// The name that a statement of a module defines; `None` for directives and for external
+/// declarations.
 fn defined(statement: &str) -> Option<&str> {
     if ["version", "target", "address_size", "extern"]
         .iter()

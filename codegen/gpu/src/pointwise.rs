@@ -8,7 +8,7 @@ use llmcc_ir::kernel::Pointwise;
 
 const THREADS: u32 = 256;
 
-/// Bytes of shared memory: normalized rows, and those of which codes are made, lie there.
+/// Bytes of shared memory: normalized rows, and rows to be rounded to codes.
 pub fn shared_bytes(cx: &Cx<'_>, body: &Pointwise) -> usize {
     body.segments.iter().map(|s| epilogue::shared_bytes(cx, s, 1, s.n)).max().unwrap_or(0)
 }
@@ -40,14 +40,7 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Source {
         });
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: shared_bytes(cx, body) as u32,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), THREADS, [per_rows(1), blocks(1), blocks(1)])
     }
 }

@@ -1,15 +1,15 @@
 //! Linear recurrences: some columns of a head's matrix per warp, in registers for as long as a
 //! sequence has tokens in the step.
 //!
-//! The rows of a column are spread over some lanes, each of which has several pieces of adjacent
-//! rows, and several columns. Sums over rows go per lane, in as many chains as a piece has rows,
-//! then over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
+//! The rows of a column are spread over some lanes; each lane has several pieces of adjacent rows,
+//! and several columns. Sums over rows go per lane, in as many chains as a piece has rows, then
+//! over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
 //! whatever else is in the batch and however it was cut into steps. Queries, keys and values of the
 //! next token are on their way while one is computed, and the lanes join the result of the one
-//! before; what the warps of a block read in common comes from the first-level cache.
+//! before; common reads of a block's warps come from the first-level cache.
 //!
-//! The tokens of a sequence follow one another: what a long prompt takes is its tokens times the
-//! time of one, some hundred cycles.
+//! The tokens of a sequence follow one another: a long prompt takes the time of one token, some
+//! hundred cycles, times their number.
 
 mod inputs;
 
@@ -38,24 +38,14 @@ pub const MOST: usize = 1024;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
     let plan = Division::new(cx, k);
-    let threads = (plan.warps as i32 * WARP) as u32;
+    let threads = (plan.warps * WARP) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
         each_sequence(b, args, |b, seq| plan.sequence(b, &t, seq));
     });
     let of_sequence = plan.state.heads * plan.blocks();
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: sequence_grid(of_sequence),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, sequence_grid(of_sequence))
 }
 
 /// How the work is divided.
@@ -79,7 +69,7 @@ struct Division<'k> {
     warps: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Owner<'a> {
     args: Args<'a>,
     m: V,
@@ -106,7 +96,7 @@ impl<'k> Division<'k> {
         let piece = piece::widest(4, [rows, q.unit(), key.unit(), k.q_start, k.k_start]);
         let pieces = rows / piece;
         let few = pieces.next_power_of_two().min(LANES);
-        let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP as usize);
+        let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP);
         let decays = decay.cols.unwrap_or_else(|| cx.kernel.vector(k.decay));
         let per_row = decays != heads;
         let mut plan = Division { k, state, q, key, v, decay, with, write, per_row, piece, lanes, width: 1, warps: 1 };
@@ -114,10 +104,8 @@ impl<'k> Division<'k> {
         // The rates of a scan are as many as the numbers of the state.
         let held = if k.update == Update::Scan { HELD / 2 } else { HELD };
         let sms = cx.gpu.sms as usize;
-        // Fewer columns of a lane where there are few lanes: then what matters is when they end.
-        while plan.width > 1
-            && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
-        {
+        // Fewer columns of a lane where there are few lanes: then the time of the last one matters.
+        while plan.width > 1 && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP) {
             plan.width /= 2;
         }
         plan.warps = cols.div_ceil(plan.of_warp()).min(WARPS);
@@ -136,7 +124,7 @@ impl<'k> Division<'k> {
 
     /// Columns of a warp.
     fn of_warp(&self) -> usize {
-        WARP as usize / self.lanes * self.width
+        WARP / self.lanes * self.width
     }
 
     /// Blocks of a head.
@@ -146,7 +134,7 @@ impl<'k> Division<'k> {
 
     fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Owner<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let lane = b.andc(tid, i64::from(WARP) - 1);
+        let lane = b.lane_of(tid);
         let shift = i64::from(self.lanes.trailing_zeros());
         let (team, part) = (b.shrc(tid, shift), b.andc(tid, self.lanes as i64 - 1));
         let (head, within) = (b.divc(block, self.blocks() as i64), b.remc(block, self.blocks() as i64));
@@ -250,7 +238,7 @@ impl<'k> Division<'k> {
             let (mask, token, before) = (carried[0], carried[1], carried[2]);
             let (parts, rest) = carried[3..].split_at(self.width);
             let (now, numbers) = rest.split_at(rest.len() - self.held());
-            // Lanes join their parts of the last result beside what this token needs.
+            // Lanes join their parts of the last result beside this token's loads.
             let result = self.joined(b, parts);
             // The lowest bit is this token's. After the last one it is read again, for nothing.
             let less = b.addc(mask, -1);
@@ -323,8 +311,8 @@ impl<'k> Division<'k> {
         TokenInputs { q, k, v, decay, with, write }
     }
 
-    /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
-    /// to the lane's rows. Where it has none zeros, or anything.
+    /// The lane's rows out of as many columns as the state has rows, from column `number` times
+    /// that count on. A lane without rows gets zeros, or anything.
     fn rows(&self, b: &mut Builder, t: &Owner<'_>, line: V, number: V, zeros: bool) -> Vec<V> {
         let start = b.mulc(number, self.state.rows as i64);
         let line = col_at(b, line, Elem::F32, start);
@@ -335,7 +323,7 @@ impl<'k> Division<'k> {
             let number = if exists.is_some() { b.min(number, last) } else { number };
             let row = b.mulc(number, self.piece as i64);
             let p = col_at(b, line, Elem::F32, row);
-            // Pieces of decays are where those of keys are.
+            // Pieces of decays lie where pieces of keys do.
             let values = piece::load(b, p, Elem::F32, self.piece);
             let zero = b.f32(0.0);
             let value = |x: V| exists.filter(|_| zeros).map_or(x, |e| b.select(e, x, zero));
@@ -397,7 +385,7 @@ impl<'k> Division<'k> {
         numbers.iter().enumerate().map(sum).collect()
     }
 
-    /// Of each of the lane's columns the sum over the lane's rows of products with `x`.
+    /// For each of the lane's columns, the sum over its rows of products with `x`.
     fn parts(&self, b: &mut Builder, x: &[V], numbers: &[V]) -> Vec<V> {
         let column = |b: &mut Builder, j: usize| {
             let mut chains: Vec<Option<V>> = vec![None; self.piece];
@@ -417,8 +405,7 @@ impl<'k> Division<'k> {
         (0..self.width).map(|j| column(b, j)).collect()
     }
 
-    /// Of each of the lane's columns the sum of the parts of all lanes that share it, in each of
-    /// them.
+    /// Sums each column over the lanes that share it; all get the total.
     fn joined(&self, b: &mut Builder, parts: &[V]) -> Vec<V> {
         let masks: Vec<i64> = [16, 8, 4, 2, 1].into_iter().filter(|m| *m < self.lanes as i64).collect();
         parts.iter().map(|part| b.reduce(*part, &masks, |b, x, y| b.fadd(x, y))).collect()

@@ -30,8 +30,8 @@ impl Ring {
     }
 }
 
-/// Initializes the `mbarrier`s of rings, of which each event, by its name, awaits so many arrivals
-/// in every stage: by one thread, and all threads of the block wait for it.
+/// Initializes the `mbarrier`s of rings; each named event awaits so many arrivals in every stage:
+/// by one thread, and all threads of the block wait for it.
 pub fn initialize(b: &mut Builder, rings: &[(Ring, &[(&str, i64)])]) {
     for (ring, events) in rings {
         for (event, (name, arrivals)) in events.iter().enumerate() {
@@ -78,12 +78,12 @@ impl Turn {
         Turn { stage: b.i32(0), parity: b.i32(0) }
     }
 
-    /// From what a loop carries, see [`Turn::values`].
+    /// From a loop's carried values, see [`Turn::values`].
     pub fn of(values: &[V]) -> Turn {
         Turn { stage: values[0], parity: values[1] }
     }
 
-    /// What a loop carries.
+    /// A loop's carried values.
     pub fn values(self) -> [V; 2] {
         [self.stage, self.parity]
     }

@@ -5,7 +5,7 @@
 //! small GPUs do not matter.
 
 use crate::cx::{Cx, share_out, when_below};
-use crate::mlir::{Builder, Cmp, Elem, F32, F64, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, F64, I32, I64, V, WARP};
 use crate::piece::{col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_ir::kernel::RopeTable;
@@ -15,7 +15,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
     let RopeTable { inv_freq, scale, border, out } = *k;
     let (cols, elem) = cx.rows(out);
     let half = cols / 2;
-    let threads = half.next_multiple_of(32).min(256) as u32;
+    let threads = half.next_multiple_of(WARP).min(256) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
@@ -42,17 +42,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
 }
 
 /// Address of the frequencies of a position.

@@ -11,7 +11,7 @@ use crate::{Source, blocks, per_rows};
 use llmcc_ir::graph::{Router, Score, UnaryOp};
 use llmcc_ir::kernel::{Route, RowElem};
 
-/// A number above those of all experts.
+/// An index above all experts'.
 const NONE: i64 = 1 << 20;
 const WARP_MASKS: [i64; 5] = [16, 8, 4, 2, 1];
 
@@ -34,20 +34,10 @@ pub fn emit(cx: &Cx<'_>, k: &Route) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: WARP as u32,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), WARP as u32, [per_rows(1), blocks(1), blocks(1)])
 }
 
-/// What a lane knows of the experts of a token.
+/// A lane's knowledge of the experts of a token.
 struct Token {
     lane: V,
     experts: usize,
@@ -70,7 +60,7 @@ impl Token {
         let lane = b.sreg("tid.x");
         let line = row_at(b, args.operand(k.x), experts, RowElem::F32, row);
         let mut t = Token { lane, experts, logits: vec![], biases: vec![], open: vec![] };
-        for i in 0..experts.div_ceil(WARP as usize) {
+        for i in 0..experts.div_ceil(WARP) {
             let e = t.number(b, i);
             let there = b.cmpc(Cmp::Slt, e, experts as i64);
             let last = b.i32(experts as i64 - 1);
@@ -86,7 +76,7 @@ impl Token {
 
     /// Number of the lane's expert `i`.
     fn number(&self, b: &mut Builder, i: usize) -> V {
-        b.addc(self.lane, (i * WARP as usize) as i64)
+        b.addc(self.lane, (i * WARP) as i64)
     }
 
     /// Stores the numbers of the chosen experts; gives their weights, in every lane.
@@ -136,7 +126,7 @@ impl Token {
         }
     }
 
-    /// Of some experts `e^(z − largest)`, and its sum; 0 for the others.
+    /// `e^(z − largest)` of some experts, and its sum; 0 for the others.
     fn exponentials(&self, b: &mut Builder, of: &[V]) -> (V, Vec<V>) {
         let (least, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let mut most = least;
@@ -157,7 +147,7 @@ impl Token {
         (sum, exps)
     }
 
-    /// What experts are compared by: what is no number is the smallest.
+    /// Keys by which experts are compared: NaN is the smallest.
     fn keys(&self, b: &mut Builder, r: &Router, scores: &[V]) -> Vec<V> {
         let zero = b.f32(0.0);
         // A softmax keeps the order of its logits, but numbers that differ may round to one.
@@ -292,7 +282,7 @@ impl Token {
     }
 }
 
-/// −∞ for what is no number.
+/// −∞ for NaN.
 fn number_or_least(b: &mut Builder, x: V) -> V {
     let least = b.f32(f32::NEG_INFINITY);
     let nan = b.op(I1, format!("arith.cmpf uno, {x}, {x} : f32"));

@@ -38,15 +38,8 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Source {
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: shape.threads as u32,
         shared: if shape.warps() > 1 { 4 * (shape.stages() * shape.warps()) as u32 } else { 0 },
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), shape.threads as u32, [per_rows(1), blocks(1), blocks(1)])
     }
 }
 
@@ -79,7 +72,7 @@ impl<'k> Shape<'k> {
         let (gain, bias) = (vector(gain), vector(bias));
         let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
         let step = piece::widest(4, [cols, width].into_iter().chain(lengths));
-        let warp = WARP as usize;
+        let warp = WARP;
         let (threads, team) = if width == cols {
             let all = (cols / step).next_power_of_two().clamp(warp, MAX_THREADS);
             (all, all)
@@ -93,7 +86,7 @@ impl<'k> Shape<'k> {
 
     /// Warps that share a sum.
     fn warps(&self) -> usize {
-        self.team / WARP as usize
+        self.team / WARP
     }
 
     /// Words of shared memory that a warp may need.
@@ -119,15 +112,15 @@ fn rows(s: &Shape<'_>, b: &mut Builder, args: Args<'_>, row: V) {
         let first = b.i32(0);
         return Run { s, x, y, gain, bias, residual, first, lane: tid }.emit(b);
     }
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
-    let (runs, warps) = (b.i32((s.cols / s.width) as i64), (s.threads / WARP as usize) as i64);
+    let (warp, lane) = b.warp_and_lane(tid);
+    let (runs, warps) = (b.i32((s.cols / s.width) as i64), (s.threads / WARP) as i64);
     b.for_range(warp, runs, warps, |b, i| {
         let first = b.mulc(i, s.width as i64);
         Run { s, x, y, gain, bias, residual, first, lane }.emit(b);
     });
 }
 
-/// The mean that is subtracted, if any, and what the rest is multiplied by.
+/// The mean that is subtracted, if any, and the factor of the rest.
 type Factor = Option<(Option<V>, V)>;
 
 /// One run of columns and the team that works on it.
@@ -295,7 +288,7 @@ impl Run<'_> {
         b.rsqrt(mean)
     }
 
-    /// What becomes of the values of a piece that may not exist.
+    /// Scaled values of a piece that may not exist.
     fn scaled(&self, b: &mut Builder, i: V, partial: bool, values: &[V], factor: Factor) -> Vec<V> {
         let alike = self.gain.is_none() && self.bias.is_none() && self.residual.is_none();
         if !partial || (alike && factor.is_none_or(|(mean, _)| mean.is_none())) {
@@ -341,8 +334,7 @@ impl Run<'_> {
         piece::store(b, &values, p, storage);
     }
 
-    /// The team's largest magnitude, in every thread:
-    /// `(what values are multiplied with, what codes are to be)`.
+    /// The team's largest magnitude, in every thread: `(factor of values, factor of codes)`.
     fn scale(&self, b: &mut Builder, most: V) -> (V, V) {
         let warps = self.s.warps();
         let mut most = b.reduce(most, &[16, 8, 4, 2, 1], |b, x, y| b.fmax(x, y));
@@ -418,7 +410,7 @@ impl Run<'_> {
     }
 }
 
-/// The largest of a magnitude and those of some values.
+/// The largest of a magnitude and some values' magnitudes.
 fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
     values.iter().fold(most, |most, x| {
         let x = b.op(F32, format!("math.absf {x} : f32"));
@@ -430,7 +422,7 @@ fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
 /// `4·warps` bytes of shared memory from word `from` on.
 fn across_warps(b: &mut Builder, sum: V, warps: usize, from: usize, join: impl Fn(&mut Builder, V, V) -> V) -> V {
     let tid = b.sreg("tid.x");
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+    let (warp, lane) = b.warp_and_lane(tid);
     let shared = b.shared();
     let shared = b.atc(shared, 4 * from as i64);
     let first = b.cmpc(Cmp::Eq, lane, 0);

@@ -16,7 +16,7 @@ use llmcc_ir::kernel::{RowElem, Sinkhorn};
 pub fn emit(cx: &Cx<'_>, k: &Sinkhorn) -> Source {
     let side = k.balance.side;
     let lanes = side.next_power_of_two();
-    let together = WARP as usize / lanes;
+    let together = WARP / lanes;
     let (mlir, program) = cx.function(WARP as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (lane, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
@@ -55,20 +55,10 @@ pub fn emit(cx: &Cx<'_>, k: &Sinkhorn) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: WARP as u32,
-        shared: 0,
-        grid: [per_rows(together), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), WARP as u32, [per_rows(together), blocks(1), blocks(1)])
 }
 
-/// What lanes of a matrix differ in, from the highest bit on.
+/// The distances between lanes of a matrix, from the highest bit on.
 fn masks(lanes: usize) -> Vec<i64> {
     (0..lanes.trailing_zeros()).rev().map(|bit| 1 << bit).collect()
 }

@@ -1,5 +1,5 @@
-//! What of the kernel level GPUs have: everything that the backend refuses is refused here, before
-//! code is made.
+//! The kernels GPUs support: everything that the backend refuses is refused here, before code is
+//! made.
 
 use crate::cx::Cx;
 use crate::{attention, causal_conv, experts, matmul, pointwise, recurrence, sample};
@@ -19,11 +19,11 @@ pub fn arch<'t>(kernel: &Kernel, target: &'t TargetSpec) -> Result<&'t GpuArch, 
     target.gpu().ok_or_else(|| CodegenError::unsupported(kernel, what()))
 }
 
-/// A kernel that GPUs have; of products, [`product`] says so.
+/// A kernel that GPUs support; products are checked by [`product`].
 ///
 /// # Errors
-/// Names the operand, or what there is too much of, and what to do; or all errors of a kernel that
-/// the verifier refuses.
+/// Names the operand, or the excess, and the remedy; or all errors of a kernel that the verifier
+/// refuses.
 pub fn check<'k>(kernel: &'k Kernel, target: &'k TargetSpec) -> Result<Cx<'k>, CodegenError> {
     let gpu = arch(kernel, target)?;
     let cx = Cx { kernel: kernel.check().map_err(|errors| CodegenError::unverified(kernel, &errors))?, target, gpu };
@@ -31,7 +31,7 @@ pub fn check<'k>(kernel: &'k Kernel, target: &'k TargetSpec) -> Result<Cx<'k>, C
     Ok(cx)
 }
 
-/// A product with its schedule, which decides what there is room for.
+/// A product with its schedule, which decides the limits.
 ///
 /// # Errors
 /// There is none for such rows or tiles, or its blocks have no room.
@@ -65,7 +65,7 @@ fn operands(kernel: Checked<'_>, target: &TargetSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// What a family's kernels have no threads, registers or memory for.
+/// A family's kernels exceed the threads, registers or memory.
 fn family(cx: &Cx<'_>) -> Result<(), String> {
     let unless = |fine: bool, what: String| if fine { Ok(()) } else { Err(what) };
     let body = &cx.kernel.body;

@@ -25,15 +25,5 @@ pub fn emit(cx: &Cx<'_>, k: &TokenIds) -> Source {
             b.store(id, p);
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS as u32,
-        shared: 0,
-        grid: [per_rows(THREADS), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), THREADS as u32, [per_rows(THREADS), blocks(1), blocks(1)])
 }

@@ -68,8 +68,8 @@ impl Tokens<'_> {
         b.ballot(mine)
     }
 
-    /// Runs `body` for each 32 tokens of which some are of the sequence, in order, with values
-    /// carried: it gets the number of the first of the 32, and the bits of the sequence's.
+    /// Runs `body` for each 32 tokens with some of the sequence, in order, with values carried: it
+    /// gets the index of the first of the 32, and the bits of the sequence's tokens.
     pub fn chunks(&self, b: &mut Builder, init: &[V], body: impl FnOnce(&mut Builder, V, V, &[V]) -> Vec<V>) -> Vec<V> {
         let (zero, step) = (b.i32(0), b.i32(CHUNK));
         let types: Vec<_> = init.iter().map(|v| v.ty).collect();
@@ -80,9 +80,9 @@ impl Tokens<'_> {
         })
     }
 
-    /// Runs `token` for each token of the sequence in order, with `n` numbers that are kept from one to
-    /// the next: those of the first come from `load`. Returns whether there was a token, and what is kept
-    /// after the last.
+    /// Runs `token` for each token of the sequence in order, with `n` numbers that are kept from
+    /// one to the next; `load` gives the first ones. Returns whether there was a token, and the
+    /// numbers kept after the last.
     pub fn fold(
         &self,
         b: &mut Builder,
@@ -171,4 +171,24 @@ fn take(b: &mut Builder, end: End, mask: V, first: V, found: &[V]) -> Vec<V> {
         mask = b.select(takes, rest, mask);
     }
     out
+}
+
+/// Whether a token of a step of `m` is alone of its sequence: those of a sequence are side by side.
+/// (Where they are not, each is taken to be alone.) `usual`: what is tried when the kernel's skeleton
+/// is verified.
+pub fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
+    let seq = args.seq(b, token);
+    b.assume(seq, &[0]);
+    let (zero, last, one) = (b.i32(0), b.addc(m, -1), b.i32(1));
+    let before = b.addc(token, -1);
+    let after = b.add(token, one);
+    let others = [b.smax(before, zero), b.min(after, last)].map(|other| {
+        let of_other = args.seq(b, other);
+        b.assume(of_other, &[i64::from(usual)]);
+        let (is_other, same) = (b.cmp(Cmp::Ne, other, token), b.cmp(Cmp::Eq, of_other, seq));
+        b.and(is_other, same)
+    });
+    let some = b.or(others[0], others[1]);
+    let (yes, no) = (b.yes(), b.no());
+    b.select(some, no, yes)
 }

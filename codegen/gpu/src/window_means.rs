@@ -28,12 +28,12 @@ struct Means<'k> {
 }
 
 impl Means<'_> {
-    /// Stores the mean of a token; what is kept after it.
+    /// Stores the mean of a token; returns the numbers kept after it.
     fn token(&self, b: &mut Builder, t: &Channel<'_>, token: V, kept: &[V]) -> Vec<V> {
         let position = t.args.position(b, token);
         let place = b.remc(position, self.k.width as i64);
         let begins = b.cmpc(Cmp::Eq, place, 0);
-        // A window begins with what has been kept for it.
+        // A window begins with the numbers kept for it.
         let (zero, none) = (b.f32(0.0), b.f32(-1e38));
         let nothing = [zero, zero, none];
         let (now, next) = kept.split_at(3);

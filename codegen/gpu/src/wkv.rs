@@ -35,7 +35,7 @@ struct Decaying<'k> {
 }
 
 impl Decaying<'_> {
-    /// Stores the mean of a token; what is kept after it.
+    /// Stores the mean of a token; returns the numbers kept after it.
     fn token(&self, b: &mut Builder, t: &Channel<'_>, token: V, kept: &[V]) -> Vec<V> {
         let [sum, weights, most] = [kept[0], kept[1], kept[2]];
         let k = t.at(b, self.k.k, (self.cols[0], self.k.k_start), token);
@@ -53,7 +53,7 @@ impl Decaying<'_> {
     }
 }
 
-/// A state of three rows as it was stored: where there are no weights, what they are over counts for nothing.
+/// A state of three rows as it was stored: without weights, the values weighted count for nothing.
 pub fn loaded(b: &mut Builder, kept: &[V]) -> Vec<V> {
     let [sum, weights, most] = [kept[0], kept[1], kept[2]];
     let zero = b.f32(0.0);

@@ -1,37 +1,14 @@
 //! LLVM in processes of its own: one child per worker, fed with modules through pipes.
 //!
-//! A request is three texts (what is wanted, chip and features, MLIR), an answer a byte (0: done,
-//! 1: refused) and a text; texts are preceded by their length, four bytes, low byte first.
+//! A request is three texts (the stage, chip and features, MLIR), an answer a byte (0: done, 1:
+//! refused) and a text; texts are preceded by their length, four bytes, low byte first.
+
+pub use crate::stage::Stage;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
-
-/// What is to be made of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// MLIR in the `llvm` dialect.
-    Lowered,
-    /// Optimized LLVM IR.
-    LlvmIr,
-    /// PTX.
-    Ptx,
-}
-
-impl Stage {
-    const NAMES: [(Stage, &'static str); 3] =
-        [(Stage::Lowered, "lowered"), (Stage::LlvmIr, "llvm"), (Stage::Ptx, "ptx")];
-
-    fn name(self) -> &'static str {
-        Stage::NAMES.iter().find(|(s, _)| *s == self).map_or("", |(_, n)| n)
-    }
-
-    #[cfg(feature = "llvm")]
-    fn parse(name: &str) -> Option<Stage> {
-        Stage::NAMES.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
-    }
-}
 
 /// Where LLVM runs.
 #[derive(Clone, Debug)]
@@ -76,10 +53,10 @@ struct Process {
 /// Why a module was not lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
-    /// MLIR or LLVM says what is wrong with it.
+    /// MLIR or LLVM refused it, with this message.
     #[error("{0}")]
     Refused(String),
-    /// LLVM ended its process: how, and what it said.
+    /// LLVM ended its process: how, and with which output.
     #[error("LLVM's process ended ({0})")]
     Died(String),
 }
@@ -146,7 +123,7 @@ fn start(llvm: &Llvm) -> io::Result<Process> {
     let mut stderr = child.stderr.take().ok_or_else(missing)?;
     let listen = move || {
         let mut bytes = vec![];
-        // What could be read is enough for a message.
+        // A part of the output is enough for a message.
         let _ = stderr.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).trim().to_string()
     };
@@ -167,7 +144,7 @@ impl Process {
         Ok(if refused[0] == 0 { Ok(text) } else { Err(text) })
     }
 
-    /// How the process ended, and what it printed.
+    /// How the process ended, and its output.
     fn last_words(mut self, e: &io::Error) -> String {
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
@@ -194,7 +171,7 @@ fn get(from: &mut impl Read) -> io::Result<String> {
     Ok(text)
 }
 
-/// The child's side: lowers what comes in until the input ends.
+/// The child's side: lowers each request until the input ends.
 ///
 /// # Errors
 /// The pipes broke.

@@ -47,7 +47,7 @@ struct Shape {
     out: RowElem,
     softcap: Option<f32>,
     sinks: bool,
-    /// What a bias goes by.
+    /// Index of a bias.
     bias: Option<ScoreBias>,
     /// How far distances go that have keys and queries.
     relative: Option<usize>,
@@ -94,7 +94,7 @@ impl Shape {
         if self.latent { self.dv() } else { self.d }
     }
 
-    /// Whether there are queries of what is stored as keys beside those of the values.
+    /// Whether the part stored as keys has queries beside the values' queries.
     fn has_own(&self) -> bool {
         self.latent && self.d > 0
     }
@@ -145,7 +145,7 @@ impl Shape {
         target::find(self.target).unwrap()
     }
 
-    /// Unit roundoff of what tensor cores multiply; without them, what adding up may lose.
+    /// Unit roundoff of the operands of tensor cores; without them, the error of summing.
     fn roundoff(&self, generic: bool) -> f64 {
         match self.dtype {
             _ if generic => self.spec().key_dim as f64 * f64::from(f32::EPSILON),
@@ -268,8 +268,8 @@ impl Step {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
             for (b, v) in bound.iter_mut().zip(v) {
-                // The second term: probabilities below the smallest normal f16. Of int8 values they
-                // are relative to the largest of other scales.
+                // The second term: probabilities below the smallest normal f16. With int8 values
+                // they are relative to the largest of other scales.
                 let tiny = if shape.dtype == KvDType::Int8 { 2f64.powi(-21) } else { 2f64.powi(-24) };
                 *b += v.abs() * (weight * (relative + u_out * 1.1) + tiny / sum);
             }

@@ -191,7 +191,7 @@ fn pointwise() {
     }
 }
 
-/// Whatever a kernel says of itself changes what it computes, or is refused.
+/// Every field of a kernel changes the results, or is refused.
 #[test]
 fn every_field_of_a_kernel_matters() {
     use llmcc_test_support::edits;

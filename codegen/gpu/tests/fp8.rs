@@ -176,7 +176,7 @@ fn products_of_prompts() {
 }
 
 /// The tensor cores of sm90 keep about 14 bits of a sum: every 128 columns it starts afresh, and
-/// what there was is waited for and added in f32. The emulator, which adds exactly, would not
+/// the sum so far is waited for and added in f32. The emulator, which adds exactly, would not
 /// notice if it were not.
 #[test]
 fn sums_of_128_columns_are_added_in_f32() {
@@ -214,10 +214,10 @@ fn sums_of_128_columns_are_added_in_f32() {
     }
 }
 
-/// On tensor cores that cut terms at 13 bits below the largest of a step, what is lost of a sum is
-/// at most that of 33 terms in each of the four steps of 128 columns, however many columns there
-/// are. In one chain through all of them, the sum would outgrow the products until most of their
-/// bits were lost: 3 % of it here.
+/// On tensor cores that cut terms at 13 bits below the largest of a step, the loss of a sum is at
+/// most 33 terms' in each of the four steps of 128 columns, however many columns there are. In one
+/// chain through all of them, the sum would outgrow the products until most of their bits were
+/// lost: 3 % of it here.
 #[test]
 fn short_sums_lose_little() {
     let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
@@ -303,8 +303,8 @@ fn llama_shapes_assemble() {
                 let sass = disassemble(&done.cubin).unwrap();
                 let wanted = match (name, tile_m) {
                     ("sm90", 128..) => "QGMMA",
-                    // The assembler widens e4m3 to f16 for sm100's `mma.sync`; that processor's own
-                    // products of e4m3 are those of `tcgen05`.
+                    // The assembler widens e4m3 to f16 for sm100's `mma.sync`; that processor
+                    // multiplies e4m3 itself only with `tcgen05`.
                     ("sm90" | "sm100", _) => "HMMA",
                     _ => "QMMA",
                 };

@@ -8,10 +8,11 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::gpu::schedule::{self, Input, InputPlace, Variant};
+use llmcc_ir::gpu::schedule::{self, Input, Variant};
+use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{Arch, TargetSpec, find};
+use llmcc_ir::target::{TargetSpec, find};
 use product::{Product, check, check_on, small};
 use support::Emulated;
 
@@ -160,15 +161,11 @@ fn rows_beyond_the_step_share_what_they_repeat() {
 
 /// A target whose streamed products have their input in one place.
 fn placed(place: InputPlace) -> TargetSpec {
-    let mut target = *find("sm90").unwrap();
-    if let Arch::Gpu(gpu) = &mut target.arch {
-        gpu.wish.place = Some(place);
-    }
-    target
+    TargetSpec { wish: Wish { place: Some(place), ..Wish::NONE }, ..*find("sm90").unwrap() }
 }
 
-/// Input of which some rows fit in shared memory beside the weights: as many as do, and one more,
-/// which all are read from where they are.
+/// Inputs around the number of rows that fit in shared memory beside the weights: as many as do,
+/// and one more, which are all read in place.
 #[test]
 fn input_that_fits_for_some_rows() {
     for (k, format, elem) in
@@ -191,7 +188,7 @@ fn input_that_fits_for_some_rows() {
     }
 }
 
-/// Of few rows, warps with the same strips share out the columns of the input; where they cannot,
+/// With few rows, warps with the same strips share out the columns of the input; where they cannot,
 /// its rows.
 #[test]
 fn strips_that_are_decoded_once() {

@@ -120,7 +120,7 @@ fn compare(case: &Case, seed: u64) {
     if let (llmcc_ir::target::Arch::Gpu(gpu), true) = (&mut target.arch, seed.is_multiple_of(3)) {
         // So few multiprocessors that tiles are cut.
         gpu.sms = 1 + seed as u32 % 3;
-        gpu.wish.cut = Some(true);
+        target.wish.cut = Some(true);
     }
     let got = case.run(&compiler, &target);
     for (i, (want, got)) in want.iter().zip(&got).enumerate() {

@@ -118,7 +118,7 @@ fn convolutions() {
     }
 }
 
-/// Steps longer than what a warp looks at together, of one sequence and of many.
+/// Steps longer than a warp's window of tokens, of one sequence and of many.
 #[test]
 fn long_steps() {
     let compiler = Compiler::new();
@@ -153,7 +153,7 @@ fn one_each(seed: u64, sequences: usize) -> Gen {
     g
 }
 
-/// Tokens of a sequence with those of another one between them.
+/// Tokens of a sequence with another sequence's tokens between them.
 fn far_apart(seed: u64) -> Gen {
     let mut g = Gen::new(seed, 1, 1);
     let seqs: Vec<usize> = (0..120).map(|i| usize::from(![0, 50, 51, 119].contains(&i))).collect();
@@ -195,7 +195,7 @@ fn g_cut(seed: u64, m: usize) -> usize {
     (seed as usize * 7 + 3) % m
 }
 
-/// What has too many rows, or sees too far, is refused.
+/// States with too many rows, or with too long windows, are refused.
 #[test]
 fn states_beyond_registers_are_refused() {
     let mut g = Gen::new(0, 3, 40);
@@ -209,7 +209,7 @@ fn states_beyond_registers_are_refused() {
     }
 }
 
-/// Whatever a kernel says of itself changes what it computes, or is refused.
+/// Every field of a kernel changes the results, or is refused.
 #[test]
 fn every_field_of_a_kernel_matters() {
     let (compiler, target) = (Compiler::new(), target(1));

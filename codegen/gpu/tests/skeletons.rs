@@ -1,5 +1,5 @@
-//! The skeletons of kernels of all forms: what is recorded while they are emitted is in order, and
-//! nothing in it can be left out.
+//! The skeletons of kernels of all forms: the recording is in order, and nothing in it can be left
+//! out.
 
 #[path = "skeletons/left_out.rs"]
 mod left_out;
@@ -16,7 +16,7 @@ use llmcc_ir::kernel::{
 };
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{Arch, TargetSpec, find};
+use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::Rng;
 
@@ -100,7 +100,8 @@ fn skeletons_are_in_order() {
     );
 }
 
-/// So are those of attention, in all its forms, of row norms and of the most probable tokens.
+/// So are the skeletons of attention, in all its forms, of row norms and of the most probable
+/// tokens.
 #[test]
 fn skeletons_of_other_kernels_are_in_order() {
     for dtype in [KvDType::F16, KvDType::Bf16, KvDType::Int8, KvDType::F32] {
@@ -213,10 +214,9 @@ fn check_missed(program: &Program, known: &[&str]) {
 }
 
 /// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is
-/// left out. There are two output tiles of each block. What is not needed: in the last units of a
-/// tile the groups of products, which are waited for all together before the block meets; the
-/// barrier at the end of an epilogue, before that of the block; and what makes room for a third
-/// tile.
+/// left out. There are two output tiles of each block. Not needed: in the last units of a tile the
+/// groups of products, which are waited for all together before the block meets; the barrier at the
+/// end of an epilogue, before the block's; and the operations that make room for a third tile.
 #[test]
 fn nothing_can_be_left_out_of_the_pipeline() {
     const TAIL: [&str; 3] = [" WgmmaCommit", " WgmmaWait(1)", " WgmmaWait(1)"];
@@ -235,7 +235,7 @@ fn nothing_can_be_left_out_of_the_pipeline_of_fp8() {
 
 /// So in attention. Nothing is copied in bulk there, so that the asynchronous proxy need not know
 /// of the barriers; and the turns of the two groups serve their speed only. Beside the prompts,
-/// chunks are in the workspace before they are counted, of which skeletons know nothing.
+/// chunks are in the workspace before they are counted; skeletons do not cover the workspace.
 #[test]
 fn nothing_can_be_left_out_of_attention() {
     check_missed(
@@ -249,12 +249,10 @@ fn nothing_can_be_left_out_of_attention() {
 fn nothing_can_be_left_out_of_rings() {
     let kernel = |tile_m| product("w4g32", RowElem::F16, tile_m, (2 * 128 * 132, 1024));
     check_missed(&source(&kernel(8), "sm90").program, &[]);
-    // Partial sums are in the workspace before they are counted, of which skeletons know nothing;
-    // and the next output tile begins with a barrier of its own.
+    // Partial sums are in the workspace before they are counted; skeletons do not cover the
+    // workspace; and the next output tile begins with a barrier of its own.
     let mut cut = *find("sm80").unwrap();
-    if let Arch::Gpu(gpu) = &mut cut.arch {
-        gpu.wish.cut = Some(true);
-    }
+    cut.wish.cut = Some(true);
     check_missed(&source_on(&kernel(32), &cut).program, &[" Barrier(Block)", " Barrier(Block)"]);
     check_missed(&source(&kernel(32), "sm80").program, &[" Barrier(Block)"]);
 }

@@ -1,4 +1,4 @@
-//! What GPUs lack is refused in words, before code is made; what they have, they make.
+//! Unsupported kernels are refused with a message before code is made; supported ones compile.
 
 use llmcc_codegen::CodegenError;
 use llmcc_ir::target::{TargetSpec, find};
@@ -7,7 +7,7 @@ fn target(name: &str) -> &'static TargetSpec {
     find(name).expect("a target")
 }
 
-/// What the backend says of a kernel that the verifier accepts; empty: it is made.
+/// The backend's error for a kernel that the verifier accepts; empty: it compiles.
 fn said(text: &str, target: &TargetSpec) -> String {
     let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{text}{e:?}"));
     assert!(kernel.check().is_ok(), "{text}{:?}", kernel.check().err());
@@ -183,7 +183,7 @@ fn what_the_verifier_refuses_is_an_internal_error() {
     assert!(matches!(&error, CodegenError::Internal { what, .. } if what.contains("64 columns, not 65")), "{error}");
 }
 
-/// A family of no table of what is shipped.
+/// A family of no shipped table.
 #[test]
 fn a_newcomer_is_refused_in_words() {
     let text = "kernel @k rows T {\n  param %x: rows f32[T, 4]\n  param %n: tally<u32, most 7>\n  \

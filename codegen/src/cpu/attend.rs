@@ -8,17 +8,17 @@
 //! Results do not depend on the cuts: the microkernel treats every token alike.
 //!
 //! In steps of few tokens a thread's range may begin or end within a (token, KV head): it has some
-//! of the sixteen parts of that context. Threads leave what the blocks gave in the slot of the
-//! first boundary between threads that lies inside, and the one that finishes the last block merges
-//! them and rounds the result. Nobody waits.
+//! of the sixteen parts of that context. A thread leaves its blocks' results in the slot of the
+//! first boundary between threads that lies inside, and the thread that finishes the last block
+//! merges them and rounds the result. Nobody waits.
 
 use super::attention::{Item, tokens};
 use super::emit::{Emit, I32, I64};
 use super::frame::Frame;
+use super::microkernel::Microkernel;
 use super::{Lowering, quant, wide};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
 use llmcc_abi::{
     ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, StepCtx, Uk, attend_shared,
@@ -36,12 +36,12 @@ struct Plan {
     with: bool,
     /// The f32 vector of sinks.
     sinks: Option<ParamId>,
-    /// The f32 vector that is added to scores, and what it goes by.
+    /// The f32 vector that is added to scores, and its index.
     bias: Option<ParamId>,
     biased: Option<ScoreBias>,
     /// The f32 vectors of keys and queries of distances, and how far these go.
     relative: Option<([ParamId; 2], usize)>,
-    /// Of a latent cache: queries of what is stored as keys.
+    /// In a latent cache: queries of the part stored as keys.
     own: Option<ParamId>,
     causal: bool,
     chunked: bool,
@@ -166,7 +166,7 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
-        // What of it is used elsewhere is named here, too, so that nothing is overlooked.
+        // All fields are named here, used or not, so that a new one is not overlooked.
         let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, relative, .. } = *k;
         let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
         let spec = low.kernel.kv(kv);
@@ -258,12 +258,12 @@ impl Plan {
         }
     }
 
-    /// Columns of the queries of what one KV head stores as keys.
+    /// Columns of the queries of the part that one KV head stores as keys.
     fn own_width(&self) -> usize {
         self.heads * self.spec.own_dim()
     }
 
-    /// Stores what only [`Uk::AttendWith`] takes.
+    /// Stores the arguments that only [`Uk::AttendWith`] takes.
     fn store_more(&self, low: &Lowering, e: &mut Emit, call: Value, (at, q, results): (&Item, Value, Value)) {
         if let Some(sinks) = self.sinks {
             let sinks = e.index(low.args.operand(sinks), at.head, self.heads * 4);
@@ -292,7 +292,7 @@ impl Plan {
             e.store(q, call, more(offset_of!(AttendMore, own)));
         }
         if self.sums_of.is_some() {
-            // Results are those of this KV head; sums are behind those of all.
+            // Results belong to this KV head; sums lie behind all heads' results.
             let before = e.times(at.head, self.width * 4);
             let row = e.sub(results, before);
             let sums = e.offset(row, self.spec.kv_heads * self.width * 4);
@@ -349,16 +349,11 @@ impl Plan {
         for (offset, value) in values {
             e.store(value, call, offset);
         }
-        let mut signature = Signature::new(CallConv::SystemV);
-        signature.params.push(AbiParam::new(I64));
-        signature.returns.push(AbiParam::new(I64));
-        let signature = e.b.import_signature(signature);
         if self.with {
             self.store_more(low, e, call, (at, q, results));
         }
         let which = if self.with { Uk::AttendWith } else { Uk::Attend };
-        let function = super::rope::microkernel(low, e, which);
-        let called = e.b.ins().call_indirect(signature, function, &[call]);
+        let called = Microkernel::new(low, e, which, &[I64], &[I64]).call(e, &[call]);
         let complete = e.b.inst_results(called)[0];
         if let Some(group) = self.out_elem.group() {
             e.when(complete, |e| self.quantize(low, e, out, work, results, group));

@@ -42,8 +42,8 @@ struct Plan {
     probabilities: usize,
     /// Scratch: per query head the maximum and the sum so far.
     state: usize,
-    /// Queries of what is stored as keys, of a latent cache; scratch for both parts of the queries,
-    /// `[heads_per_kv][key_dim]`.
+    /// In a latent cache: queries of the part stored as keys; scratch for both parts of the
+    /// queries, `[heads_per_kv][key_dim]`.
     own: Option<ParamId>,
     query: usize,
     /// Scratch: weighted sums `[heads_per_kv][value_dim]`.
@@ -63,8 +63,8 @@ struct Tile {
     valid: [Value; VECTORS],
 }
 
-/// Tokens that are next to each other in the numbering of items, where `heads` query heads share a KV
-/// head: as many rows as the microkernel takes at once, of which many share what it widens.
+/// Consecutive tokens of an item, where `heads` query heads share a KV head: as many rows as the
+/// microkernel takes at once, so that many rows share widened pages.
 pub(super) const fn tokens(heads: usize) -> usize {
     let most = ATTEND_ROWS / heads;
     if most < LEAST { LEAST } else { most / LEAST * LEAST }
@@ -73,12 +73,12 @@ pub(super) const fn tokens(heads: usize) -> usize {
 /// See [`tokens`].
 const LEAST: usize = 16;
 
-/// What a work item stands for.
+/// The tokens and the head of a work item.
 ///
 /// Items of a KV head follow each other, so that a thread's range of items keeps to few heads.
-/// Within a head, blocks of [`tokens`] come in the order first, last, second, last but
-/// one...: later tokens of a prompt see more of it, and this way every range holds about equal
-/// shares. What is left after whole blocks comes last.
+/// Within a head, blocks of [`tokens`] come in the order first, last, second, last but one...:
+/// later tokens of a prompt see more of it, and this way every range holds about equal shares. The
+/// rest after whole blocks comes last.
 pub(super) struct Item {
     /// KV head.
     pub head: Value,

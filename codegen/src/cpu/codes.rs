@@ -1,4 +1,4 @@
-//! What codes and scales stand for, as 128-bit vector code, from their [`Encoding`] alone.
+//! Decoding of codes and scales as 128-bit vector code, from their [`Encoding`] alone.
 
 use super::emit::{Emit, F32X4, I8X16, I32};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -6,8 +6,8 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, ScaleKind, planes};
 use llmcc_abi::layout::{BLOCK, Block, K_PAD};
 
-/// Where the factors of the group that starts at column `start` are, those of its super-group, and
-/// its codes: an address to which `start` columns of codes are to be added.
+/// Addresses for the group that starts at column `start`: its factors, its super-group's factors,
+/// and its codes, to which `start` columns of codes are to be added.
 pub(super) struct GroupAt {
     pub factors: Value,
     pub above: Value,
@@ -21,7 +21,7 @@ pub(super) fn group_at(e: &mut Emit, block: &Block, group: usize, w: Value, star
     let above = e.index(w, record, block.record);
     let factors = e.index(above, number, block.step);
     let factors = e.offset(factors, block.scales);
-    // Before the codes of a group lie those of all before it, and the factors of the records up to
+    // All earlier codes lie before the codes of a group, and so do the factors of the records up to
     // its own.
     let codes = e.index(w, record, block.codes);
     GroupAt { factors, above, codes: e.offset(codes, block.codes) }
@@ -34,7 +34,7 @@ pub(super) struct Factors {
     pub min: Option<Value>,
 }
 
-/// Those of four rows, from row `row` of the group's block on.
+/// Factors of four rows, from row `row` of the group's block on.
 pub(super) fn factors(e: &mut Emit, encoding: &Encoding, block: &Block, at: &GroupAt, row: usize) -> Factors {
     load_factors(e, encoding, block, at, row, four)
 }
@@ -49,7 +49,7 @@ impl GroupAt {
     }
 }
 
-/// Those of one row, in all lanes.
+/// Factors of one row, in all lanes.
 pub(super) fn factors_of_row(e: &mut Emit, encoding: &Encoding, block: &Block, at: &GroupAt) -> Factors {
     load_factors(e, encoding, block, at, 0, one)
 }
@@ -163,8 +163,8 @@ pub(super) fn bytes(e: &mut Emit, word: Value) -> Value {
     e.b.ins().uwiden_low(v)
 }
 
-/// The numbers that four codes stand for, without their scales; codes are i32 with nothing above
-/// their bits, those of 8-bit floats whatever is above.
+/// The numbers of four codes, without their scales; codes are i32, zero above their bits (8-bit
+/// floats ignore the bits above).
 pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     match encoding.code {
         Code::Float(_) => e.e4m3_to_f32(codes),
@@ -182,8 +182,8 @@ pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value 
     }
 }
 
-/// The values that codes are the numbers of: halves of what is left of the table are chosen by one
-/// bit after the other, the highest last.
+/// The values of codes, by a table: each bit, the highest last, chooses half of the remaining
+/// table.
 fn look_up(e: &mut Emit, codes: Value, bits: u32, values: &[u32]) -> Value {
     let mut left: Vec<Value> = values.iter().map(|v| e.ints(*v)).collect();
     for bit in 0..bits {
@@ -258,15 +258,15 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, planes: &[Plane], 
         .map(|p| {
             let words = e.load(super::emit::I32X4, p.chunk, v * 16);
             let words = e.b.ins().ushr(words, p.shift);
-            // What is above an 8-bit float does no harm.
+            // The bits above an 8-bit float do no harm.
             if matches!(encoding.code, Code::Float(_)) { words } else { masked(e, words, p.bits, 1) }
         })
         .collect();
     joined(e, planes, &parts)
 }
 
-/// Codes of columns `k..k + 8` of a row, as i32; `codes`: those of the row in the first chunk, `k`
-/// a multiple of 8.
+/// Codes of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk, `k` a
+/// multiple of 8.
 pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> [Value; 2] {
     match encoding.bits() {
         8 => {

@@ -18,7 +18,7 @@ impl<'f> Emit<'f> {
         self.fmul(x, scale)
     }
 
-    /// Four e4m3 numbers that are not NaN, in the lowest bytes of i32 (what is above is ignored),
+    /// Four e4m3 numbers that are not NaN, in the lowest bytes of i32 (the bits above are ignored),
     /// to f32: as [`Emit::finite_f16_to_f32`].
     pub fn e4m3_to_f32(&mut self, codes: Value) -> Value {
         let top = self.b.ins().ishl_imm_u(codes, 24);

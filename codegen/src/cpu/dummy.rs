@@ -1,5 +1,5 @@
-//! What a new family of kernels costs a backend: this file, its `mod`, and a line in `build`. Not in
-//! what is shipped.
+//! The cost of a new family of kernels in a backend: this file, its `mod`, and a line in `build`.
+//! Not part of shipped code.
 
 use super::Lowering;
 use super::emit::{Emit, F32, I32};

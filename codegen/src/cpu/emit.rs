@@ -300,7 +300,7 @@ impl<'f> Emit<'f> {
         let [a, b, c] = operands.map(|x| self.b.ins().fvpromote_low(x));
         let product = self.fmul(a, b);
         let sum = self.fadd(product, c);
-        // What rounding took away, exactly (Knuth's TwoSum).
+        // The rounding error, exactly (Knuth's TwoSum).
         let of_c = self.fsub(sum, product);
         let of_product = self.fsub(sum, of_c);
         let (rest, rest_of_c) = (self.fsub(product, of_product), self.fsub(c, of_c));

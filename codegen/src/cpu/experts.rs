@@ -6,9 +6,9 @@
 //! as any rows are multiplied, and stores each in its token's slot. An expert without rows is not
 //! read.
 //!
-//! Items are shares of the work, not certain tiles: which experts have rows is known when the kernel
-//! runs only. All tiles of one expert stand before those of the next, so that a thread reads whole
-//! stretches of memory, and each tile counts for what reading it takes and for its rows.
+//! Items are shares of the work, not certain tiles: which experts have rows is known when the
+//! kernel runs only. All tiles of one expert stand before the next expert's, so that a thread reads
+//! whole stretches of memory, and the weight of a tile is the cost of reading it plus its rows.
 //!
 //! Without routes, each slot having the expert of its number, the pairs are in that order as they
 //! are: token after token of one slot after the other.
@@ -17,10 +17,11 @@
 
 use super::Lowering;
 use super::emit::{Emit, F32, F32X4, I32, I64};
-use super::expr::{Program, Slot, Span};
+use super::expr::Program;
 use super::frame::Frame;
 use super::matmul::{Lane, accumulators, panel_args};
 use super::panel::Panel;
+use super::span::{Slot, Span};
 use super::store::Dest;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
@@ -54,8 +55,8 @@ struct Pairs {
     list: usize,
 }
 
-/// What reading a tile of weights takes, in rows multiplied with it: of 4 bits at the speed of
-/// memory, about this much.
+/// Cost of reading a tile of weights, in rows multiplied with it: about this much for 4 bits at the
+/// speed of memory.
 const READING: usize = 8;
 
 struct Plan<'k> {
@@ -254,7 +255,7 @@ fn copy(e: &mut Emit, from: Value, to: Value, bytes: usize) {
     }
 }
 
-/// What is computed of an expert, and the pairs of a pass.
+/// The part of an expert to compute, and the pairs of a pass.
 struct Tile {
     expert: Value,
     col: Value,

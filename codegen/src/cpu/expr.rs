@@ -2,58 +2,25 @@
 //! can, else four columns at a time.
 //!
 //! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a
-//! [`Program`]: a list of stages, each of which evaluates its argument into memory and transforms it
-//! in place, and a root expression that reads what they made. Everything that evaluates expressions
-//! (epilogues, pointwise kernels, row norms, prologues) goes through here, so equal expressions give
-//! equal bits.
+//! [`Program`]: a list of stages, each of which evaluates its argument into memory and transforms
+//! it in place, and a root expression that reads their results. Everything that evaluates
+//! expressions (epilogues, pointwise kernels, row norms, prologues) goes through here, so equal
+//! expressions give equal bits.
 //!
-//! What a stage makes of accumulators lies in their place, if nothing else reads them. Then a stage
-//! can be done for all rows of a tile before the next one begins ([`Program::by_stages`]): calls
-//! that do not wait for one another, of a function of some hundred cycles, overlap.
+//! A stage's result for accumulators replaces them, if nothing else reads them. Then a stage can be
+//! done for all rows of a tile before the next one begins ([`Program::by_stages`]): calls that do
+//! not wait for one another, of a function of some hundred cycles, overlap.
 
 use super::Lowering;
 use super::emit::{Emit, F32, I64};
 use super::frame::Frame;
 use super::ready::Ready;
 use super::runs::{normalize, rotate};
+use super::span::Span;
 use super::wide;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Norm, ParamId};
-
-/// The columns of a row for which an expression is evaluated.
-pub(super) struct Span<'a> {
-    /// Row of matrix operands.
-    pub row: Value,
-    /// First column within the segment, a multiple of 4.
-    pub col: Value,
-    /// Number of columns.
-    pub width: Value,
-    /// The segment's columns; only its last span is not a multiple of 4 wide, if any.
-    pub n: usize,
-    /// This row of each lane's accumulators.
-    pub acc: &'a [Value],
-    /// The slot, in products of experts: rows have the segment's columns once for each.
-    pub slot: Option<Slot>,
-}
-
-/// A slot of a row.
-pub(super) struct Slot {
-    /// First column in rows.
-    pub start: Value,
-    /// Its expert.
-    pub expert: Value,
-}
-
-impl Span<'_> {
-    /// First column in rows.
-    pub fn column(&self, e: &mut Emit) -> Value {
-        match &self.slot {
-            Some(slot) => e.add(slot.start, self.col),
-            None => self.col,
-        }
-    }
-}
 
 /// Where columns of a row are in scratch.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +40,7 @@ impl MadeAt {
     }
 }
 
-/// An expression over what is in memory.
+/// An expression over values in memory.
 enum Node {
     At(MadeAt),
     Rows {
@@ -101,14 +68,14 @@ enum Node {
     Binary(BinaryOp, Box<Node>, Box<Node>),
 }
 
-/// What is made at `place` before the expression is evaluated.
+/// A transformation at `place` before the expression is evaluated.
 pub(super) struct Stage {
     place: MadeAt,
     make: Make,
 }
 
 enum Make {
-    /// The expression alone: what reads it can be a microkernel then.
+    /// The expression alone: its reader can be a microkernel then.
     Value(Node),
     /// A transformation of whole runs, in place.
     Runs(Node, Run),
@@ -291,7 +258,7 @@ impl Split<'_, '_, '_> {
         self.stage(x, Make::Value)
     }
 
-    /// What is made of `x`, in a place that `x` reads if that may be overwritten.
+    /// A stage on `x`, in the place that `x` reads if that may be overwritten.
     fn stage(&mut self, x: Node, make: impl FnOnce(Node) -> Make) -> Node {
         let whole = self.whole;
         let again = |place: &MadeAt| matches!(place, MadeAt::Acc(lane) if reads(whole, *lane) > 1);
@@ -300,7 +267,7 @@ impl Split<'_, '_, '_> {
         Node::At(place)
     }
 
-    /// What is made of nothing else, in a row buffer.
+    /// A stage without an argument, in a row buffer.
     fn made(&mut self, make: Make) -> Node {
         let place = self.buffer();
         self.stages.push(Stage { place, make });

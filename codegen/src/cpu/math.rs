@@ -1,6 +1,6 @@
 //! Elementary functions on four f32.
 //!
-//! Their constants are those of [`llmcc_abi::math`]: the microkernel `Map` computes the same bits,
+//! Their constants come from [`llmcc_abi::math`]: the microkernel `Map` computes the same bits,
 //! more lanes at a time. The error bounds are those the tests of this module check against f64 on
 //! the whole range, in units of the last place (ulp) of the result.
 
@@ -124,9 +124,9 @@ impl<'f> Emit<'f> {
         self.choose(is_small, small, large)
     }
 
-    /// `ln(1 + eˣ) = max(x, 0) + ln(1 + z)`, `z = e^(−|x|)`, within 3 ulp; and
-    /// `ln(1 + z) = 2·artanh(s)`, `s = z/(2 + z)`, a series in a number up to 1/3, of whose terms
-    /// the first is `2s = z − s·z`: so what `s` is off by counts a third.
+    /// `ln(1 + eˣ) = max(x, 0) + ln(1 + z)`, `z = e^(−|x|)`, within 3 ulp; and `ln(1 + z) =
+    /// 2·artanh(s)`, `s = z/(2 + z)`, a series in a number up to 1/3. Its first term is `2s = z −
+    /// s·z`, so an error of `s` counts a third.
     pub fn softplus(&mut self, x: Value) -> Value {
         let magnitude = self.b.ins().fabs(x);
         let negative = self.b.ins().fneg(magnitude);

@@ -6,14 +6,14 @@
 
 use super::Lowering;
 use super::emit::{Emit, I64};
-use super::expr::{Program, Span};
+use super::expr::Program;
 use super::frame::Frame;
+use super::microkernel::Microkernel;
 use super::panel::{self, Panel};
-use super::rope::microkernel;
 use super::rownorm::RowWork;
+use super::span::Span;
 use super::store::{Dest, Target};
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::ir::{InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value};
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{INT8_PANELS, PanelArgs, Uk};
@@ -219,9 +219,9 @@ enum Reads {
     Int8,
 }
 
-/// The microkernels of products with rows of floats, for weights of these descriptions (those of
-/// groups: of 32, 64 or 128 columns); those with int8 rows are [`INT8_PANELS`]. Everything else
-/// takes the generic path: [`panel::emit`].
+/// The microkernels of products with rows of floats, by the description of the weights (with
+/// groups: of 32, 64 or 128 columns); products with int8 rows are in [`INT8_PANELS`]. Everything
+/// else takes the generic path: [`panel::emit`].
 const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::F32, Reads::F32, Uk::PanelF32),
     (Encoding::F16, Reads::F32, Uk::PanelF16),
@@ -275,11 +275,7 @@ fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel, uk: Uk) {
     for (offset, value) in values {
         e.store(value, args, offset);
     }
-    let mut signature = Signature::new(CallConv::SystemV);
-    signature.params.push(AbiParam::new(I64));
-    let signature = e.b.import_signature(signature);
-    let function = microkernel(low, e, uk);
-    e.b.ins().call_indirect(signature, function, &[args]);
+    Microkernel::new(low, e, uk, &[I64], &[]).call(e, &[args]);
 }
 
 /// The prologue: rows in scratch, made by each thread for itself.

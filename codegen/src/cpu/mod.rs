@@ -1,10 +1,10 @@
 //! The CPU backend: Cranelift emits every kernel.
 //!
 //! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are
-//! 128-bit vector code made here. What is most of the work is called, from a table of microkernels
-//! of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner
-//! product of a matmul tile, attention, rounding to int8, and expressions that are a function of
-//! one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for
+//! 128-bit vector code made here. Most of the work is calls to a table of microkernels of the
+//! runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a
+//! matmul tile, attention, rounding to int8, and expressions that are a function of one operand
+//! joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for
 //! ([`CpuBackend::portable`]), and for weights that no microkernel reads, all of that is made here
 //! as well, with the same bits but for attention.
 //!
@@ -40,8 +40,10 @@ mod expr;
 mod frame;
 mod given_rows;
 mod loops;
+mod lowering;
 mod math;
 mod matmul;
+mod microkernel;
 mod panel;
 mod pointwise;
 mod quant;
@@ -52,6 +54,7 @@ mod route;
 mod rownorm;
 mod runs;
 mod sinkhorn;
+mod span;
 mod store;
 mod supported;
 mod token_ids;
@@ -63,16 +66,17 @@ llmcc_ir::dummies! { mod dummy; }
 mod tests;
 
 use crate::{Backend, Code, CodegenError, NativeCode, Object};
-use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, Value};
-use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::ir::{Function, InstBuilder, UserFuncName};
+use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
-use llmcc_ir::kernel::{Body, Checked, Kernel, ParamId, RowElem};
+use llmcc_ir::kernel::{Body, Checked, Kernel};
 use llmcc_ir::match_family;
 use llmcc_ir::target::{CpuIsa, TargetSpec};
+use lowering::{Args, Lowering};
 
 /// Cranelift code for CPUs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,8 +107,8 @@ impl Backend for CpuBackend {
     }
 }
 
-/// The generic path that a kernel takes, if it does. Only products have one: functions of elementwise
-/// work are microkernels wherever it stands, and what is left of it waits for memory.
+/// The generic path that a kernel takes, if it does. Only products have one: functions of
+/// elementwise work are microkernels everywhere, and the rest of it waits for memory.
 fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
     kernel.body.product()?;
     match (portable, lacks_microkernel(kernel)) {
@@ -116,15 +120,9 @@ fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
 
 /// Whether a product multiplies a matrix for which there is no microkernel.
 fn lacks_microkernel(kernel: Checked<'_>) -> bool {
-    let Some(rows) = multiplied(kernel) else { return false };
+    let Some(rows) = supported::multiplied(kernel) else { return false };
     let mut weights = kernel.body.segments().iter().flat_map(|s| &s.weights);
     weights.any(|w| matmul::panel_kernel(kernel.matrix(*w).format, rows).is_none())
-}
-
-/// Storage of the rows that a product multiplies; `None` of what is no product.
-fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
-    let product = kernel.body.product()?;
-    Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
 }
 
 /// Cranelift's description of an instruction-set level.
@@ -156,49 +154,6 @@ fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
     builder.finish(settings::Flags::new(flags)).map_err(|e| e.to_string())
 }
 
-/// A kernel being lowered: what every family needs to know.
-struct Lowering<'k> {
-    kernel: Checked<'k>,
-    args: Args,
-    /// Inner products are made here, not called.
-    portable: bool,
-}
-
-/// The arguments of the kernel function.
-struct Args {
-    operands: Vec<Value>,
-    ctx: Value,
-    m: Value,
-    lo: Value,
-    hi: Value,
-    scratch: Value,
-}
-
-impl Args {
-    /// Operand `p`.
-    fn operand(&self, p: ParamId) -> Value {
-        self.operands[p]
-    }
-
-    /// A pointer or number of the step context.
-    fn step(&self, e: &mut Emit, offset: usize) -> Value {
-        e.load(I64, self.ctx, offset)
-    }
-}
-
-impl Lowering<'_> {
-    /// Columns and storage of a matrix of rows.
-    fn rows(&self, p: ParamId) -> (usize, RowElem) {
-        let rows = self.kernel.rows(p);
-        (rows.cols, rows.elem)
-    }
-
-    /// Columns of a matrix of rows.
-    fn cols(&self, p: ParamId) -> usize {
-        self.kernel.rows(p).cols
-    }
-}
-
 /// A function and the scratch it needs.
 struct Built {
     func: Function,
@@ -208,8 +163,7 @@ struct Built {
 }
 
 fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable: bool) -> Built {
-    let mut signature = Signature::new(CallConv::SystemV);
-    signature.params.extend([AbiParam::new(I64); 6]);
+    let signature = microkernel::signature(&[I64; 6], &[]);
     let mut func = Function::with_name_signature(UserFuncName::testcase(kernel.name.as_bytes()), signature);
     let mut context = FunctionBuilderContext::new();
     let mut e = Emit { b: FunctionBuilder::new(&mut func, &mut context), has_fma };

@@ -1,4 +1,4 @@
-//! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for
+//! Inner products of a matmul tile as 128-bit vector code: the same as the microkernels, for
 //! targets without them.
 //!
 //! Like theirs, every output is a sum of chains of fused multiply-adds over [`CHAIN`] columns each in
@@ -278,8 +278,8 @@ fn least(encoding: &Encoding) -> i32 {
     (0..1 << encoding.bits()).map(|u| encoding.integer(u as u8)).min().unwrap_or(0)
 }
 
-/// The integers of a table that bytes are the numbers of, less the least: halves of what is left of
-/// the table are chosen by one bit after the other, the highest last.
+/// The integers of table codes, less the least: each bit, the highest last, chooses half of the
+/// remaining table.
 fn look_up(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     let least = least(encoding);
     let byte = |e: &mut Emit, x: u32| {
@@ -298,7 +298,7 @@ fn look_up(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     left[0]
 }
 
-/// What codes are too large by while they are multiplied.
+/// Offset of the multiplied codes above their integers.
 fn excess(encoding: &Encoding) -> i32 {
     match encoding.code {
         Code::Signed { bits } => 1 << (bits - 1),

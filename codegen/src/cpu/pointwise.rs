@@ -2,8 +2,8 @@
 
 use super::Lowering;
 use super::emit::Emit;
-use super::expr::Span;
 use super::frame::Frame;
+use super::span::Span;
 use super::store::{Dest, Target};
 use llmcc_ir::kernel::Pointwise;
 

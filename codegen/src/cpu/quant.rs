@@ -138,8 +138,8 @@ pub(super) fn quantize(
     });
 }
 
-/// Rounds `width` f32 at `x` to integers: codes at `out`, scales and sums in the row at `factors`. The
-/// code of what is no number is 0, and the scale of its group NaN.
+/// Rounds `width` f32 at `x` to integers: codes at `out`, scales and sums in the row at `factors`.
+/// The code of NaN is 0, and the scale of its group NaN.
 fn integers(e: &mut Emit, x: Value, width: Value, (out, factors): (Value, Value), layout: &Q8Row, group: usize) {
     let zero = e.int(0);
     let padded = e.offset(width, K_PAD - 1);

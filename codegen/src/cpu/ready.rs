@@ -1,7 +1,7 @@
 //! Expressions whose operands have addresses: four columns at a time, or a call of `Map`.
 
 use super::emit::{Emit, F32, LANES};
-use super::expr::Span;
+use super::span::Span;
 use super::wide::{self, Map};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};

@@ -1,18 +1,15 @@
 //! Convolutions over time and recurrences.
 //!
 //! A work item is some columns of a state, for all tokens of the step one after the other: each
-//! finds the slot of its sequence, so that however the tokens of sequences are mixed and cut into
-//! steps, those of a sequence make the same chain of operations.
+//! finds the slot of its sequence, so that a sequence's tokens make the same chain of operations,
+//! however tokens of sequences are mixed and cut into steps.
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
-use super::rope::microkernel;
+use super::microkernel::Microkernel;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{
-    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlot, StackSlotData, StackSlotKind, Value,
-};
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value};
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowMeans, Wkv};
@@ -98,7 +95,7 @@ fn each_block(low: &Lowering, e: &mut Emit, channels: usize, mut block: impl FnM
     }
 }
 
-/// `width` channels from those of item `item` on.
+/// `width` channels from the first channel of item `item` on.
 fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, width): (Value, usize)) {
     let channels = low.kernel.fixed(k.state).cols;
     let (row, vectors) = (channels * 4, vectors(width));
@@ -195,7 +192,7 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
             for (byte, lanes) in vectors(width) {
                 let mut kept: Vec<Value> =
                     (0..3 * series).map(|i| e.load_lanes(state, i * row + byte, lanes)).collect();
-                // A window begins with what has been kept for it.
+                // A window begins with the columns kept for it.
                 let next: Vec<Value> = kept.drain(3..).collect();
                 for (i, x) in kept.iter_mut().enumerate() {
                     let first = next.get(i).copied().unwrap_or(none);
@@ -234,7 +231,7 @@ struct Mean {
 
 impl Mean {
     fn new(e: &mut Emit, [sum, weights, most]: [Value; 3], value: Value) -> Mean {
-        // Where there are no weights, what they are over counts for nothing.
+        // Without weights, the values weighted count for nothing.
         let (zero, none) = (e.floats(0.0), e.floats(-1e38));
         let some = e.lanes_where(FloatCC::GreaterThan, weights, zero);
         Mean { sum, weights, most: e.choose(some, most, none), value }
@@ -287,7 +284,7 @@ fn columns(low: &Lowering, p: ParamId) -> usize {
     }
 }
 
-/// What all tokens have in common.
+/// Values common to all tokens.
 struct Plan<'a> {
     k: &'a Recurrence,
     rows: usize,
@@ -306,7 +303,7 @@ struct At {
     of_head: Value,
 }
 
-/// Addresses of what a token reads and writes for a block of a head's columns.
+/// Addresses that a token reads and writes for a block of a head's columns.
 struct Token {
     state: Value,
     q: Value,
@@ -335,11 +332,7 @@ impl Token {
         for (offset, value) in addresses {
             e.store(value, args, offset);
         }
-        let mut signature = Signature::new(CallConv::SystemV);
-        signature.params.push(AbiParam::new(I64));
-        let signature = e.b.import_signature(signature);
-        let function = microkernel(low, e, Uk::Recur);
-        e.b.ins().call_indirect(signature, function, &[args]);
+        Microkernel::new(low, e, Uk::Recur, &[I64], &[]).call(e, &[args]);
     }
 }
 
@@ -363,7 +356,7 @@ impl Plan<'_> {
         slot
     }
 
-    /// What a token reads and writes; `state` is that of its sequence.
+    /// The addresses of a token's operands; `state` is its sequence's.
     fn addresses(&self, low: &Lowering, e: &mut Emit, token: Value, state: Value, at: &At) -> Token {
         let (k, matrix) = (self.k, self.rows * self.cols * 4);
         let row = |e: &mut Emit, p: ParamId, start: usize| {
@@ -415,7 +408,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Operation for operation what the microkernel does.
+    /// The same operations as in the microkernel.
     fn token(&self, e: &mut Emit, t: &Token) {
         let update = self.k.update;
         let one_decay = update != Update::Scan && !self.per_row;
@@ -455,7 +448,7 @@ impl Plan<'_> {
         store(e, &y, t.out, &self.vectors);
     }
 
-    /// What goes into the state, and what is erased, negative.
+    /// The additions to the state, and the erased part, negated.
     fn before(&self, e: &mut Emit, t: &Token, decay: Option<Value>) -> (Vec<Value>, Vec<Value>) {
         let v = load(e, t.v, &self.vectors);
         let zeros: Vec<Value> = v.iter().map(|_| e.floats(0.0)).collect();

@@ -2,10 +2,10 @@
 
 use super::Lowering;
 use super::emit::{Emit, F32, I64};
+use super::microkernel::Microkernel;
+use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
-use cranelift_codegen::isa::CallConv;
-use llmcc_abi::{StepCtx, Uk, UkTable};
+use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::RopeTable;
 use std::mem::offset_of;
 
@@ -18,14 +18,11 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
     e.when(mine, |e| {
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
         let (n, scale) = (e.int(half as i64), e.float(scale.get()));
-        let mut signature = Signature::new(CallConv::SystemV);
-        signature.params.extend([I64, I64, I64, I64, F32, I64].map(AbiParam::new));
-        let signature = e.b.import_signature(signature);
-        let function = microkernel(low, e, Uk::RopeTable);
+        let microkernel = Microkernel::new(low, e, Uk::RopeTable, &[I64, I64, I64, I64, F32, I64], &[]);
         let (sets, to) = (low.args.operand(inv_freq), low.args.operand(out));
         let Some(border) = border else {
             let args = [positions, low.args.m, sets, n, scale, to];
-            e.b.ins().call_indirect(signature, function, &args);
+            microkernel.call(e, &args);
             return;
         };
         // Token by token: each has the frequencies of its position.
@@ -38,13 +35,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
             let second = e.offset(sets, half * 4);
             let set = e.b.ins().select(after, second, sets);
             let row = e.index(to, token, half * 8);
-            e.b.ins().call_indirect(signature, function, &[at, one, set, n, scale, row]);
+            microkernel.call(e, &[at, one, set, n, scale, row]);
         });
     });
-}
-
-/// Address of a microkernel.
-pub(super) fn microkernel(low: &Lowering, e: &mut Emit, uk: Uk) -> Value {
-    let table = low.args.step(e, offset_of!(StepCtx, uk));
-    e.load(I64, table, offset_of!(UkTable, f) + uk as usize * size_of::<usize>())
 }

@@ -2,9 +2,8 @@
 
 use super::Lowering;
 use super::emit::{Emit, I32, I64};
-use super::rope::microkernel;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlotData, StackSlotKind};
-use cranelift_codegen::isa::CallConv;
+use super::microkernel::Microkernel;
+use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind};
 use llmcc_abi::Uk;
 use llmcc_abi::route::RouteArgs;
 use llmcc_ir::kernel::Route;
@@ -35,15 +34,12 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Route) {
         e.store(number, args, offset);
     }
     e.store(low.args.operand(k.bias), args, offset_of!(RouteArgs, bias));
-    let mut signature = Signature::new(CallConv::SystemV);
-    signature.params.push(AbiParam::new(I64));
-    let signature = e.b.import_signature(signature);
-    let function = microkernel(low, e, Uk::Route);
+    let microkernel = Microkernel::new(low, e, Uk::Route, &[I64], &[]);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let x = e.index(low.args.operand(k.x), row, experts * 4);
         let out = e.index(low.args.operand(k.out), row, 2 * r.top * 4);
         e.store(x, args, offset_of!(RouteArgs, x));
         e.store(out, args, offset_of!(RouteArgs, out));
-        e.b.ins().call_indirect(signature, function, &[args]);
+        microkernel.call(e, &[args]);
     });
 }

@@ -2,8 +2,8 @@
 
 use super::Lowering;
 use super::emit::Emit;
-use super::expr::Span;
 use super::frame::Frame;
+use super::span::Span;
 use super::store::{Dest, Target};
 use llmcc_abi::StepCtx;
 use llmcc_ir::graph::BinaryOp;
@@ -32,7 +32,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm
     });
 }
 
-/// What row-norm kernels and prologues compute of a row, as an expression.
+/// The work of row-norm kernels and prologues on a row, as an expression.
 #[derive(Clone, Copy)]
 pub(super) struct RowWork {
     pub x: ParamId,

@@ -15,7 +15,7 @@ pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
         each(e, run, width, |e, v| e.fsub(v, mean));
     }
     let sum = sum(e, run, width, |e, v| e.fmul(v, v));
-    // All columns have what the factor is off by: in f64 it is rounded once, not four times.
+    // All columns get the error of the factor: in f64 it is rounded once, not four times.
     let sum = e.b.ins().fpromote(F64, sum);
     let [columns, eps, one] = [width as f64, eps.get().into(), 1.0].map(|x| e.b.ins().f64const(x));
     let mean = e.fdiv(sum, columns);
@@ -35,7 +35,8 @@ fn sum(e: &mut Emit, run: Value, width: usize, of: impl Fn(&mut Emit, Value) -> 
     e.sum_lanes(sums)
 }
 
-/// What `join` makes of `of` over a run, from `start` on: of each lane one, of four vectors in a fixed order.
+/// Reduces `of` by `join` over a run, from `start` on: one result per lane, four vectors in a fixed
+/// order.
 pub(super) fn joined(
     e: &mut Emit,
     run: Value,

@@ -26,11 +26,11 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Sinkhorn) {
     });
 }
 
-/// What there is of a matrix: vectors row by row. What the last vector of a row has beyond its columns
-/// is never read.
+/// A matrix in memory: vectors row by row. The lanes of a row's last vector beyond its columns are
+/// never read.
 struct Square {
     side: usize,
-    /// Of a row.
+    /// Vectors of a row.
     vectors: usize,
     eps: f32,
 }
@@ -59,7 +59,7 @@ impl Square {
         }
     }
 
-    /// What `join` makes of the columns, from top to bottom: a vector of each row's.
+    /// Reduces the columns by `join`, from top to bottom: one vector for each of a row's.
     fn down(&self, x: &[Value], mut join: impl FnMut(Value, Value) -> Value) -> Vec<Value> {
         let mut rows = x.chunks(self.vectors);
         let first = rows.next().unwrap_or_default().to_vec();

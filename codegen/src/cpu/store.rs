@@ -2,9 +2,10 @@
 
 use super::Lowering;
 use super::emit::{Emit, LANES};
-use super::expr::{Program, Span};
+use super::expr::Program;
 use super::frame::Frame;
 use super::quant;
+use super::span::Span;
 use super::wide::{self, Halves};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -95,8 +96,8 @@ impl Dest {
         self.put(low, e, program, span, target);
     }
 
-    /// Evaluates `program` for the rows `0..count` of a tile and stores them. `row` calls what it is
-    /// given with the span of a row and its number in the matrix at `base`.
+    /// Evaluates `program` for the rows `0..count` of a tile and stores them. `row` calls its
+    /// argument with the span of a row and its index in the matrix at `base`.
     pub fn tile(
         &self,
         low: &Lowering,
@@ -270,7 +271,7 @@ impl Slot<'_> {
 
     /// f16 and bf16, by a microkernel. `x`: the span's columns in f32.
     fn store_halves(&self, low: &Lowering, e: &mut Emit, x: Value, span: &Span, kind: HalfKind) {
-        // Of keys each element is a run, of values those of a head.
+        // For keys each element is a run, for values each head.
         let (run, jump) = if self.key { (1, PAGE_TOKENS) } else { (self.dim(), self.dim() * PAGE_TOKENS) };
         let (_, first) = e.div_mod(span.col, run);
         let begin = e.sub(span.col, first);

@@ -1,13 +1,12 @@
-//! What of the kernel level CPUs have: everything that the backend refuses is refused here, before
-//! code is made.
+//! The kernels CPUs support: everything that the backend refuses is refused here, before code is
+//! made.
 
-use super::multiplied;
 use crate::CodegenError;
 use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
 use llmcc_ir::quant::{Float, Format, Packing};
 use llmcc_ir::target::{RowKind, TargetSpec};
 
-/// Refuses what CPUs lack. `portable`: without microkernels.
+/// Refuses kernels that CPUs do not support. `portable`: without microkernels.
 ///
 /// # Errors
 /// Names the operand.
@@ -84,4 +83,10 @@ fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
         "{rows} rows are not multiplied by its weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels"
     );
     Err(CodegenError::unsupported(&kernel, what))
+}
+
+/// Storage of the rows that a product multiplies; `None` of what is no product.
+pub(super) fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
+    let product = kernel.body.product()?;
+    Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
 }

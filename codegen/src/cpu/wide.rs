@@ -9,9 +9,8 @@
 
 use super::Lowering;
 use super::emit::{Emit, I32, I64};
-use super::rope::microkernel;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value};
-use cranelift_codegen::isa::CallConv;
+use super::microkernel::Microkernel;
+use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::{HalfKind, Uk};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
@@ -72,11 +71,7 @@ pub(super) fn round(low: &Lowering, e: &mut Emit, x: Value, width: Value, to: &H
 }
 
 fn call(low: &Lowering, e: &mut Emit, uk: Uk, types: &[Type], args: &[Value]) {
-    let mut signature = Signature::new(CallConv::SystemV);
-    signature.params.extend(types.iter().copied().map(AbiParam::new));
-    let signature = e.b.import_signature(signature);
-    let function = microkernel(low, e, uk);
-    e.b.ins().call_indirect(signature, function, args);
+    Microkernel::new(low, e, uk, types, &[]).call(e, args);
 }
 
 /// The function of the microkernel that is `op`, if it has it.

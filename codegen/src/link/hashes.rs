@@ -1,4 +1,4 @@
-//! Hashing what is written: see [`llmcc_abi::tree`].
+//! Hashing while writing: see [`llmcc_abi::tree`].
 
 use llmcc_abi::tree::{self, BLOCK, Hash, Leaf, PartDesc, part, part_hash};
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ impl Stream {
 /// Kind, first byte and length of a part that will be hashed.
 pub(super) type Range = (u32, u64, u64);
 
-/// Puts ranges in order and names what lies between them, up to `end`, padding.
+/// Puts ranges in order and names the gaps between them, up to `end`, padding.
 pub(super) fn fill_gaps(mut ranges: Vec<Range>, end: u64) -> Vec<Range> {
     ranges.retain(|(_, _, len)| *len > 0);
     ranges.sort_by_key(|(_, off, _)| *off);

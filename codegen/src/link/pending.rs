@@ -23,14 +23,14 @@ pub struct Pending {
     place: Place,
     unfinished: Unfinished,
     file: File,
-    /// What has not been written yet: the bytes up to `pos`, never across a multiple of [`PIECE`].
+    /// The bytes up to `pos` that have not been written yet, never across a multiple of [`PIECE`].
     buffer: Vec<u8>,
     pos: u64,
     done: bool,
 }
 
 impl Pending {
-    /// Starts `path` in its folder. A link is followed: what it leads to is replaced, not the link.
+    /// Starts `path` in its folder. A link is followed: its target is replaced, not the link.
     ///
     /// # Errors
     /// [`LinkError::Io`] when `path` is no place for a file (a folder, a device, a pipe) or the
@@ -110,7 +110,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Continues at `pos`, forgetting what lies behind it.
+    /// Continues at `pos`, forgetting the bytes behind it.
     ///
     /// # Errors
     /// [`LinkError::Io`].
@@ -121,7 +121,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Overwrites bytes at `at`, all of which have been appended before.
+    /// Overwrites bytes at `at` that have been appended before.
     ///
     /// # Errors
     /// [`LinkError::Io`].
@@ -130,7 +130,7 @@ impl Pending {
         self.file.write_all_at(bytes, at).map_err(|e| self.fail(e))
     }
 
-    /// Writes out what is buffered.
+    /// Writes out the buffer.
     ///
     /// # Errors
     /// [`LinkError::Io`].

@@ -87,7 +87,7 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("its links lead in a circle"))
 }
 
-/// What a file that is not regular is, in words.
+/// The kind of a file that is not regular, in words.
 pub(crate) fn kind(t: fs::FileType) -> &'static str {
     match t {
         t if t.is_dir() => "a directory",
@@ -224,7 +224,7 @@ fn discard(tmp: &Path) {
     REGISTRY.remove(tmp);
 }
 
-/// Most temporary names at a time: those of an artifact, its weights and a few texts.
+/// Most temporary names at a time: an artifact, its weights and a few texts.
 const NAMES: usize = 16;
 
 /// The temporary names of this process, for handlers of signals, which may take no locks and free
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 50);
     }
 
-    /// What a signal that cannot be handled leaves: nothing, where files need no name.
+    /// A signal that cannot be handled leaves nothing, where files need no name.
     #[test]
     fn files_without_a_name_take_theirs_at_the_end() {
         let dir = tempfile::tempdir().unwrap();

@@ -51,19 +51,19 @@ fn lifted(config: &Value) -> Module {
     lift(&ckpt, &Options::default()).unwrap()
 }
 
-/// Asserts that a checkpoint means what Transformers computes for a fixture: the f64 evaluation of
-/// its graph is closer to Transformers' f64 logits than Transformers' own f32 is.
+/// Asserts that a checkpoint's meaning is Transformers' for a fixture: the f64 evaluation of its
+/// graph is closer to Transformers' f64 logits than Transformers' own f32 is.
 fn assert_logits_of(name: &str, ckpt: &Checkpoint) {
     assert_eq!(logits_error(name, ckpt), None);
 }
 
-/// What is wrong about them.
+/// The error of the logits, if they differ.
 fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let module = lift(ckpt, &exact(name)).unwrap();
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
     let data = |t: &str| expected.tensor(t).unwrap().data;
     let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-    // Of a classifier there is what becomes of whole texts only, or of pairs of texts.
+    // A classifier has results for whole texts only, or for pairs of texts.
     let kind = ["logits", "rows"].into_iter().find(|kind| expected.info(&format!("{kind}_f64")).is_some());
     let kind = kind.unwrap_or("pooled");
     let doubles = |t: &str| -> Vec<f64> { data(t).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };
@@ -204,7 +204,7 @@ fn the_reference_is_the_pinned_one() {
 fn modules_are_valid() {
     for name in goldens() {
         let module = lift(&Checkpoint::open(&golden(name)).unwrap(), &EXACT).unwrap();
-        // What scores get by distance is put in order for each layer: some kilobytes.
+        // The bias of scores by distance is put in order for each layer: some kilobytes.
         let buckets = ["mpnet", "t5", "mt5", "umt5", "switch", "deberta"].iter().any(|family| name.starts_with(family));
         let by_distance = |d: &Diagnostic| d.code == "unshared-weight" && buckets;
         let found: Vec<Diagnostic> = verify_module(&module).into_iter().filter(|d| !by_distance(d)).collect();
@@ -227,8 +227,8 @@ fn modules_print_as_before() {
     }
 }
 
-/// Transformers writes more fields than published files have, and leaves some out: what its classes
-/// make of the others.
+/// Transformers writes more fields than published files have, and leaves some out, as its classes
+/// derive them.
 #[test]
 fn saved_configurations_mean_the_same() {
     let saved: serde_json::Map<String, Value> =

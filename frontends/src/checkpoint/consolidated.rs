@@ -1,5 +1,5 @@
-//! Checkpoints as Meta and Mistral write them: `params.json` beside `consolidated.00.pth`, of which
-//! there are several where a model was cut for several GPUs.
+//! Checkpoints as Meta and Mistral write them: `params.json` beside `consolidated.00.pth`, or
+//! several such files where a model was cut for several GPUs.
 //!
 //! Rows of queries and keys are in the order for rotating neighbours. See
 //! <https://github.com/meta-llama/llama-models> and, for the ways to cut,
@@ -26,7 +26,7 @@ pub(super) enum Cut {
     /// Every slice has all of it.
     Not,
     Along(Join),
-    /// Rows, heads of which are rotated as neighbours.
+    /// Rows of heads that are rotated as neighbours.
     Heads,
     /// Rows, or columns in older models.
     Table,
@@ -161,7 +161,7 @@ fn follows(name: &str, view: &View) -> bool {
     mask || ["rope.freqs", "freqs_cos", "freqs_sin", "freqs_cis"].iter().any(|end| name.ends_with(end))
 }
 
-/// What Transformers calls a tensor, and how it is cut; its own name if it has none there.
+/// Transformers' name of a tensor, and how it is cut; its own name if it has none there.
 pub(super) fn transformers(tensor: &str) -> (String, Cut) {
     let (stem, ending) = tensor.rsplit_once('.').unwrap_or((tensor, ""));
     let (mut pattern, mut numbers) = (vec![], vec![]);
@@ -194,7 +194,7 @@ fn joined(name: &str, views: Vec<View>, cut: Cut, head_dim: usize) -> Result<Ent
     let mut views = views;
     let Some(first) = views.first().cloned() else { return Err((format!("tensor `{name}` is missing"), OTHER)) };
     let Some(join) = join.filter(|_| views.len() > 1 || order != Order::Stored) else { return Ok(first.entry()) };
-    // Of a vector, which has no columns to cut.
+    // A vector has no columns to cut.
     if first.info.shape.len() != 2 || views.len() == 1 {
         views.truncate(1);
     }
@@ -280,8 +280,8 @@ fn known(members: &Map<String, Value>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What [`PARAMS`] leaves to the program that reads it: the longest context and the factor of rotary
-/// frequencies, as in Meta's releases.
+/// Values that [`PARAMS`] leaves to the reading program: the longest context and the factor of
+/// rotary frequencies, as in Meta's releases.
 fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String>, Wrong> {
     let mut notes = vec![];
     let (theta, eps) = (params["rope_theta"].as_f64().unwrap_or(1e4), params["norm_eps"].as_f64().unwrap_or(1e-5));
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Members that nobody reads may change what the model computes.
+    /// Members that nobody reads may change the model's results.
     #[test]
     fn members_that_are_not_read_are_refused() {
         for (changes, expected) in [

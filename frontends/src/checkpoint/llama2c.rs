@@ -40,7 +40,7 @@ struct Sizes {
     group: usize,
 }
 
-/// What stands in a file, in order: name, dimensions, and whether there is one for each layer.
+/// The contents of a file, in order: name, dimensions, and whether there is one for each layer.
 type Part = (&'static str, Vec<usize>, bool);
 
 impl Sizes {
@@ -105,7 +105,7 @@ impl Sizes {
         parts
     }
 
-    /// What `params.json` would say.
+    /// The equivalent of `params.json`.
     fn params(&self) -> Value {
         json!({
             "dim": self.dim, "hidden_dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads,
@@ -191,7 +191,7 @@ impl Layout for Grouped {
 
 /// A model of a file.
 struct Described {
-    /// What `params.json` would say.
+    /// The equivalent of `params.json`.
     params: Value,
     /// Tensors of floats, by Llama's own names.
     views: BTreeMap<String, View>,
@@ -290,7 +290,7 @@ mod tests {
 
     const HEAD: usize = 8;
 
-    /// A file of version 2 as `version2_export` writes it, and what each matrix stands for.
+    /// A file of version 2 as `version2_export` writes it, and each matrix's decoded values.
     fn version2(group: usize, tied: bool) -> (Vec<u8>, Vec<(String, Vec<f32>)>) {
         let (dim, hidden, layers, heads, kv_heads, vocab) = (64, 96, 2, 8, 4, 40);
         let mut file = MAGIC.to_vec();
@@ -365,7 +365,7 @@ mod tests {
         let with = |at: usize, n: i32| [&file[..at], &n.to_le_bytes(), &file[at + 4..]].concat();
         assert!(message(with(4, 3)).contains("of version 3, which is not read"));
         assert!(message(file[..file.len() - 1].to_vec()).contains("but the file has"));
-        // What no size is, or makes no whole groups, or more bytes than there can be.
+        // Invalid sizes, sizes that make no whole groups, or more bytes than there can be.
         for at in (8..32).step_by(4).chain([37]) {
             for n in [0, -1, 7, i32::MAX, 1 << 23] {
                 assert_ne!(message(with(at, n)), "nothing", "{n} at {at}");

@@ -21,9 +21,9 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const PYTORCH: &str = "pytorch_model.bin";
 const CONFIG: &str = "config.json";
-/// Of Meta's and Mistral's own files the first.
+/// The first of Meta's and Mistral's own files.
 const CONSOLIDATED: [&str; 2] = ["consolidated.00.pth", "consolidated.safetensors"];
-/// Files that hold tensors, by preference: what Transformers reads first.
+/// Files that hold tensors, in the order in which Transformers prefers them.
 const FILES: &[&str] = &[
     SINGLE,
     INDEX,
@@ -33,7 +33,7 @@ const FILES: &[&str] = &[
     CONSOLIDATED[1],
     "original/consolidated.00.pth",
 ];
-/// What trainers leave beside a model, in PyTorch's format too.
+/// Trainers' files beside a model, some in PyTorch's format too.
 const OF_TRAINERS: &[&str] = &["training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"];
 const CONVERT: &str = "convert it to safetensors (for example with Transformers' `save_pretrained`)";
 
@@ -108,7 +108,7 @@ fn assembled(
     Checkpoint { dir, config_path, config, sources, shards, index, metadata: None, modules: None, notes }
 }
 
-/// Says of a file what is wrong in it.
+/// An error with the file's path.
 fn wrong(path: &Path) -> impl Fn(Wrong) -> FrontendError {
     let path = path.to_path_buf();
     move |(what, help)| FrontendError::NotACheckpoint { path: path.clone(), what, help: help.into() }
@@ -150,7 +150,7 @@ fn of_llama2c(path: &Path, file: &[u8]) -> Option<Result<Described, Wrong>> {
     llama2c::describe(file, 0)
 }
 
-/// The files that a model was cut into, of which one is given.
+/// All files that a model was cut into, given one.
 fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
     let number = |name: &str| {
         let digits = name.strip_prefix("consolidated.")?.strip_suffix(".pth")?;
@@ -169,8 +169,8 @@ fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
     Ok(numbers.into_iter().map(|i| dir.join(format!("consolidated.{i:02}.pth"))).collect())
 }
 
-/// Adds the tensors of what sentence-transformers' list of modules has beside the model: their names
-/// begin with the folder of their module.
+/// Adds the tensors of modules in sentence-transformers' list beside the model: their names begin
+/// with the folder of their module.
 pub(super) fn open_modules(
     dir: &Path,
     shards: &mut Vec<Shard>,
@@ -200,7 +200,7 @@ fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendErro
 fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     for name in FILES {
         let path = dir.join(name);
-        // Whatever it is: if it is no file, opening it says what it is.
+        // Any kind of path: if it is no file, opening it names its kind.
         if path.symlink_metadata().is_ok() {
             return Ok(path);
         }
@@ -208,13 +208,13 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     let entries = std::fs::read_dir(dir).map_err(|source| io(dir, "list", source))?;
     let names: BTreeSet<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     let ending = |end: &[&str]| names.iter().find(|n| end.iter().any(|e| n.ends_with(e)));
-    // Not the part that sees images, nor what was measured to quantize by, which lie beside models.
+    // Not the image part, nor the importance matrix, which lie beside models.
     let beside = |n: &str| ["mmproj", "imatrix"].iter().any(|word| n.to_lowercase().contains(word));
     let gguf = |n: &&String| n.ends_with(".gguf");
     let models = || names.iter().filter(gguf).filter(|n| !beside(n));
     let ggufs: Vec<&String> =
         if models().next().is_some() { models().collect() } else { names.iter().filter(gguf).collect() };
-    // Of a model in several parts the first.
+    // The first part of a model in several parts.
     let later = |n: &String| n.contains("-of-") && !n.contains("-00001-of-");
     let models: Vec<&String> = ggufs.iter().copied().filter(|n| !later(n)).collect();
     if let [only] = models[..] {

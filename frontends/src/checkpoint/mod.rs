@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use stored::{Entry, Rows, read_f32};
 pub use stored::{GAIN, InputRounding, InputScale};
 
-/// A checkpoint in Hugging Face layout, opened for reading; what other files hold looks as if it
-/// were in that layout.
+/// A checkpoint in Hugging Face layout, opened for reading; other files appear as if they were in
+/// that layout.
 ///
 /// Tensor data are mapped, not read: opening costs the headers only, and a checkpoint may exceed
 /// the memory of the machine. The files must not be changed while open (a truncated mapping ends
@@ -47,9 +47,9 @@ pub struct Checkpoint {
     shards: Vec<Shard>,
     /// By name.
     index: BTreeMap<String, Entry>,
-    /// Of a GGUF file, which has no other files beside it.
+    /// Metadata of a GGUF file, which has no other files beside it.
     metadata: Option<gguf::Metadata>,
-    /// Folder of an adapter that says what becomes of the last layer's rows, in place of its base.
+    /// Folder of an adapter whose modules replace the base's for the last layer's rows.
     modules: Option<PathBuf>,
     notes: Vec<String>,
 }
@@ -95,7 +95,7 @@ impl TensorView<'_> {
 pub struct Adapter {
     /// Its folder.
     pub path: PathBuf,
-    /// Multiplies what it adds; 1 as trained.
+    /// Factor of its product; 1 as trained.
     pub scale: f32,
 }
 
@@ -109,7 +109,8 @@ pub(crate) fn fuzz_llama2c(file: &[u8]) -> Option<Value> {
     in_file(file, llama2c::describe(file, 0))
 }
 
-/// The configuration of what a file says of a model, if anything; its tensors lie in the file.
+/// The configuration from a file's own description of a model, if it has one; its tensors lie in
+/// the file.
 fn in_file(file: &[u8], described: Option<Result<consolidated::Described, quantized::Wrong>>) -> Option<Value> {
     let model = described?.ok()?;
     let ranges = model.index.values().flat_map(Entry::parts);
@@ -174,7 +175,7 @@ impl Checkpoint {
         &self.config_path
     }
 
-    /// What to say of a configuration that is not understood; of a GGUF file without tensors, what it is.
+    /// The error for an unsupported configuration; for a GGUF file without tensors, its kind.
     pub(crate) fn wrong_config(&self, source: ConfigError) -> FrontendError {
         let path = self.config_path.clone();
         if self.metadata.is_some() && self.index.is_empty() {
@@ -216,7 +217,7 @@ impl Checkpoint {
         self.index.get(name).map(|e| &e.info)
     }
 
-    /// What the user should know of how it is read.
+    /// Notes for the user about how it is read.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -2,8 +2,8 @@
 //! integer, a version, sizes, then of each tensor its dimensions with the columns first, its name and its
 //! elements, or the blocks that GGUF has too; all little-endian.
 //!
-//! The converter stores what its kernels multiply by; here that becomes what the authors' checkpoints have
-//! (`tests/goldens/rwkv_cpp.py` does the same).
+//! The converter stores the numbers its kernels use; here they are converted back to the authors'
+//! form (`tests/goldens/rwkv_cpp.py` does the same).
 
 use super::consolidated::Described;
 use super::gguf::blocks::{self, BlockType};
@@ -12,9 +12,9 @@ use super::rwkv_forms::{self, Form, StoredTensor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What to do about a file that no version of rwkv.cpp writes.
+/// The remedy for a file that no version of rwkv.cpp writes.
 const AGAIN: &str = "the file is truncated or corrupt: download it again";
-/// What to do about one that is not read.
+/// The remedy for an unsupported one.
 const OTHER: &str = "convert the model again with a current rwkv.cpp (`convert_pytorch_to_ggml.py`), or take the \
                      authors' checkpoint";
 /// Bytes before the tensors.
@@ -24,10 +24,10 @@ const MOST: usize = 4096;
 const MOST_TENSORS: usize = 1 << 17;
 /// Bytes of a name.
 const LONGEST_NAME: usize = 1 << 10;
-/// The version since which blocks are those of GGUF; that before it had the same floats.
+/// The first version whose blocks are GGUF's; the version before has the same floats.
 const NEWER: u32 = 101;
 
-/// Types by their numbers; `Err`: what is not read.
+/// Types by their numbers; `Err`: unsupported.
 const TYPES: [Result<&str, &str>; 17] = [
     Ok("F32"),
     Ok("F16"),
@@ -50,7 +50,7 @@ const TYPES: [Result<&str, &str>; 17] = [
 
 type Tensors = BTreeMap<String, StoredTensor>;
 
-/// What stands before the tensors.
+/// The header before the tensors.
 struct Header {
     vocab: usize,
     hidden: usize,
@@ -97,7 +97,7 @@ fn read(file: &[u8], version: u32) -> Result<(Header, Tensors), Wrong> {
     Ok((header, tensors))
 }
 
-/// The type of a number, or what it is called.
+/// The type of a number, or its name.
 fn ty(number: usize, version: u32) -> Result<&'static BlockType, String> {
     let Some(name) = TYPES.get(number) else { return Err(format!("{number}, which is not known")) };
     let name = name.map_err(|name| format!("{name}, which is not read"))?;
@@ -147,7 +147,7 @@ enum Revision {
     Seven,
 }
 
-/// The version by what only it has.
+/// The version, by tensors that only it has.
 fn version(tensors: &Tensors) -> Result<Revision, Wrong> {
     let has = |name: &str| tensors.contains_key(&format!("blocks.0.att.{name}"));
     match () {
@@ -196,7 +196,7 @@ fn model(header: &Header, tensors: Tensors, shard: usize) -> Result<Described, W
     Ok(Described { config, index, notes: rwkv_forms::note(&widened).into_iter().collect() })
 }
 
-/// What `config.json` would say: sizes, most of them those of tensors.
+/// The equivalent of `config.json`: sizes, most of them from tensors.
 fn config(header: &Header, version: Revision, tensors: &Tensors) -> Result<Value, Wrong> {
     let Header { vocab, hidden, layers } = *header;
     let shape = |name: &str, rank: usize| {
@@ -228,14 +228,15 @@ fn config(header: &Header, version: Revision, tensors: &Tensors) -> Result<Value
     });
     let mut config: Map<String, Value> = common.as_object().cloned().unwrap_or_default();
     if vocab != BYTES {
-        // Of RWKV's vocabularies token 0 stands around texts.
+        // In RWKV's vocabularies token 0 stands around texts.
         config.extend(["bos_token_id", "eos_token_id"].map(|name| (name.into(), 0.into())));
     }
     config.extend(heads_and_ranks(version, layers, &shape)?.into_iter().map(|(name, value)| (name.into(), value)));
     Ok(config.into())
 }
 
-/// Fields that versions have of their own, and what norms add. `shape`: of a tensor of so many dimensions.
+/// Fields that versions have of their own, and the norms' addend. `shape`: the shape of a tensor of
+/// so many dimensions.
 fn heads_and_ranks<'a>(
     version: Revision,
     layers: usize,

@@ -1,6 +1,5 @@
-//! Tensors of RWKV in the forms in which other programs keep them, brought into those of the authors'
-//! checkpoints: matrices of low rank as they are multiplied from the right, vectors as `[1, 1, n]`,
-//! logarithms of decays.
+//! Tensors of RWKV in other programs' forms, converted to the authors': matrices of low rank as
+//! they are multiplied from the right, vectors as `[1, 1, n]`, logarithms of decays.
 
 use super::gguf::blocks::{self, BlockType};
 use super::safetensors::TensorInfo;
@@ -20,7 +19,7 @@ pub(super) struct StoredTensor {
     pub bytes: Range<usize>,
 }
 
-/// What a converter did to a tensor.
+/// A converter's change to a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Same,
@@ -32,7 +31,7 @@ pub(super) enum Form {
     OfHeads,
     /// The same of rows for the whole model.
     RowOfHeads,
-    /// A number for each channel, of which the authors have the logarithm, as `−eˣ`.
+    /// A number for each channel, as `−eˣ` of the authors' logarithm.
     Rate,
     /// The same as `e^(−eˣ)`.
     Decay,
@@ -102,14 +101,14 @@ pub(super) fn is_widened(tensor: &StoredTensor, form: Form) -> bool {
     form == Form::Turned && tensor.ty.read.is_some()
 }
 
-/// What the user should know of these tensors.
+/// A note for the user about these tensors.
 pub(super) fn note(widened: &[String]) -> Option<String> {
     let name = widened.first()?;
     let others = like_it(widened.len() - 1);
     Some(format!("`{name}` is stored transposed, in blocks of what are columns here: it is read as f32{others}"))
 }
 
-/// A matrix of blocks along what are columns of the model.
+/// A matrix of blocks along the model's columns.
 fn decoded(tensor: &StoredTensor, turned: Vec<usize>, shard: usize) -> Entry {
     let StoredTensor { ty, shape, bytes } = tensor;
     let columns = shape.last().copied().unwrap_or(1);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct InputRounding {
     /// The nearest number of those that there are.
     pub number: UnaryOp,
-    /// What it is divided by first.
+    /// The divisor before it.
     pub scale: InputScale,
     /// A whole number; 0 of floats, and of scales that tokens have.
     pub zero: f32,
@@ -25,15 +25,15 @@ pub struct InputRounding {
     pub norm: Option<f32>,
 }
 
-/// What a gain of the input of `STEM.weight` is called, behind `STEM.`.
+/// Name of the gain of the input of `STEM.weight`, behind `STEM.`.
 pub const GAIN: &str = "rms_norm.weight";
 
-/// What the input of a product is divided by before it is rounded.
+/// The divisor of a product's input before it is rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InputScale {
     /// A positive number that was fixed when the checkpoint was quantized.
     Fixed(f32),
-    /// Of each token the largest magnitude, which is at least `least`, over `most`.
+    /// For each token the largest magnitude, at least `least`, over `most`.
     OfToken {
         /// The largest number that there is.
         most: f32,
@@ -124,8 +124,8 @@ pub(super) enum Order {
     /// In each head the two that are rotated together are neighbours; the model has them half a
     /// head apart.
     Neighbours { head_dim: usize },
-    /// Of the first rows of each head those that are rotated together are half of these rows apart; the
-    /// model has them as neighbours.
+    /// Among the first rows of each head, the two rows rotated together lie half of these rows
+    /// apart; the model has them as neighbours.
     Halves { head_dim: usize, rotated: usize },
 }
 
@@ -153,26 +153,26 @@ pub(super) struct Blocks {
     pub shard: usize,
     pub bytes: Range<usize>,
     pub ty: &'static BlockType,
-    /// Of a row; 1 of a vector.
+    /// Columns of a row; 1 for a vector.
     pub columns: usize,
     pub order: Order,
     pub kept: Kept,
 }
 
-/// What of a number of the model a file keeps.
+/// A file's form of a number of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// Itself.
     Same,
-    /// One more: what a norm multiplies by.
+    /// One more: a norm's factor.
     OneMore,
-    /// `−eˣ`: the rate itself, of which the model has the logarithm.
+    /// `−eˣ`: the rate itself, of the model's logarithm.
     Rate,
     /// `eˣ`: the same without the sign.
     Slope,
     /// Itself, halved so many times.
     Halved(u8),
-    /// `e^(−eˣ)`: what is left after a step, of which the model has the logarithm of the rate.
+    /// `e^(−eˣ)`: the share left after a step, of the model's logarithm of the rate.
     Decay,
 }
 

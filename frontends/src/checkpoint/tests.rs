@@ -277,7 +277,7 @@ fn folders_that_are_no_checkpoints() {
     let [ten, nine] = [10, 9].map(|n| [0, 1].map(|at| part_saying(at, 2, &[("split.tensors.count", n)])));
     let [llama, qwen] = [1, 2].map(|n| [0, 1].map(|at| part_saying(at, 2, &[("llama.block_count", n)])));
     const INDEX: &str = "model.safetensors.index.json";
-    #[allow(clippy::type_complexity)] // a table: files, what is wrong, message
+    #[allow(clippy::type_complexity)] // a table: files, fault, message
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
         (vec![], "none", "DIR/none: cannot open: No such file or directory (os error 2)".into()),
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
@@ -396,7 +396,7 @@ fn folders_of_pytorch_files() {
     let archive = format!("byte 4 of the file: the archive has no end; {cut}");
     let ends = format!("byte 2 of the file: the pickle ends at byte 2, within an instruction; {cut}");
     let two = "DIR: holds 2 files that may be the model: `a.pt`, `b.bin`; name the one that is meant";
-    #[allow(clippy::type_complexity)] // a table: files, what is opened, message
+    #[allow(clippy::type_complexity)] // a table: files, path to open, message
     let cases: [(&[(&str, &[u8])], &str, String); 5] = [
         (&[("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR/pytorch_model.bin: {archive}")),
         (&[("model.safetensors", b"PK\x03\x04")], "model.safetensors", format!("DIR/model.safetensors: {archive}")),

@@ -1,20 +1,16 @@
 //! Fields that many architectures have in common, and their readers.
 //!
-//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models
-//! with attention, `intermediate_size` of those with an MLP of one width. An architecture whose
+//! A reader asks for nothing but its block's needs: `num_attention_heads` is demanded of models
+//! with attention, `intermediate_size` of models with an MLP of one width. An architecture whose
 //! files use other names reads them itself and needs none of this.
 
 use super::error::ConfigError;
 use super::fields::{Accepts, Field, Fields, Given};
-use super::known::Neutral;
+use crate::config::dictionary::fields;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value;
 
 const MAX_WIDTH: usize = 1 << 20;
-const MAX_VOCAB: usize = 1 << 24;
-const MAX_LAYERS: usize = 4096;
-const MAX_HEADS: usize = 1 << 14;
-const MAX_HEAD_DIM: usize = 1 << 14;
 const MAX_CONTEXT: usize = 1 << 28;
 
 /// A width of matrices.
@@ -22,115 +18,75 @@ pub const WIDTH: Accepts = Accepts::Size(MAX_WIDTH);
 /// A number of tokens.
 pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
 
-/// What is needed of any model: see [`Facts`].
-pub const MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
-    Field::new("hidden_size", WIDTH),
-    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
-    Field::new("max_position_embeddings", TOKENS),
-    Field::new("tie_word_embeddings", Accepts::Flag).or(&["tie_embedding"]),
-    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
-];
+/// Fields of all models: see [`Facts`].
+pub const MODEL: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers, max_position_embeddings,
+    tie_word_embeddings | tie_embedding, bos_token_id, eos_token_id,
+};
 
-/// What is needed of any model, as GPT-2 called it.
-pub const GPT_MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
-    Field::new("hidden_size", WIDTH).or(&["n_embd"]),
-    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)).or(&["n_layer"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]).unless(Neutral::Any),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)).or(&["n_head"]),
-    Field::new("intermediate_size", WIDTH).or(&["n_inner"]),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
-];
+/// The sizes of any model with attention, as GPT-2 called them.
+pub const GPT_MODEL: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size | n_embd, num_hidden_layers | n_layer,
+    max_position_embeddings | n_positions, tie_word_embeddings, bos_token_id, eos_token_id,
+    num_attention_heads | n_head,
+};
 
-/// Those without the MLP.
-pub const GPT_SIZES: &[Field] = GPT_MODEL.split_at(10).0;
+/// An MLP, as GPT-2 called its fields.
+pub const GPT_MLP: &[Field] = fields! { intermediate_size | n_inner, hidden_act | activation_function };
 
 /// Attention of several heads, of as many for keys and values as for queries.
-pub const HEADS: &[Field] = &[Field::new("num_attention_heads", Accepts::Size(MAX_HEADS))];
+pub const HEADS: &[Field] = fields! { num_attention_heads };
 
 /// Attention of several heads, among which the width of the model is divided.
-pub const DIVIDED: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
-];
+pub const DIVIDED: &[Field] = fields! { num_attention_heads, num_key_value_heads };
 
 /// An MLP, and LayerNorm before the blocks.
-pub const LAYER_NORM_MLP: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-];
+pub const LAYER_NORM_MLP: &[Field] = fields! { intermediate_size, hidden_act, layer_norm_eps };
 
 /// Attention of several heads.
-pub const ATTENTION: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("head_dim", Accepts::Size(MAX_HEAD_DIM)),
-];
+pub const ATTENTION: &[Field] = fields! { num_attention_heads, num_key_value_heads, head_dim };
 
 /// Rotary positions.
-pub const ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-];
+pub const ROTARY: &[Field] = fields! { rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings };
 
 /// An MLP, and RMSNorm before the blocks.
-pub const MLP: &[Field] =
-    &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
+pub const MLP: &[Field] = fields! { intermediate_size, hidden_act, rms_norm_eps };
 
 /// Rotary positions of a part of each head.
-pub const PARTIAL_ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
-];
+pub const PARTIAL_ROTARY: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings, partial_rotary_factor,
+};
 
-/// Rotary positions of two kinds of layers: what an object for a kind leaves out is not taken from beside it.
-pub const ROTARY_OF_KINDS: &[Field] = ROTARY.split_at(3).0;
+/// Rotary positions of two kinds of layers: members that an object for a kind omits are not taken
+/// from beside it.
+pub const ROTARY_OF_KINDS: &[Field] = fields! { rope_theta, rope_scaling, rope_parameters };
 
 /// The same, of a part of each head.
-pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = &[ROTARY[0], ROTARY[1], ROTARY[2], PARTIAL_ROTARY[4]];
+pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, partial_rotary_factor,
+};
 
-/// What RMSNorm adds to the mean square.
+/// RMSNorm's addend to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
 
-/// Attention that sees later tokens too where this is false: of embedders whose files are otherwise those
-/// of a model for text.
-pub const CAUSAL: &[Field] = &[Field::new("is_causal", Accepts::Flag).unless(Neutral::On)];
+/// Attention that sees later tokens too where this is false: in embedders whose files otherwise
+/// describe a model for text.
+pub const CAUSAL: &[Field] = fields! { is_causal };
 
 /// Attention with biases, if they are asked for.
-pub const ATTENTION_BIAS: &[Field] = &[Field::new("attention_bias", Accepts::Flag)];
+pub const ATTENTION_BIAS: &[Field] = fields! { attention_bias };
 
 /// An MLP with biases, if they are asked for.
-pub const MLP_BIAS: &[Field] = &[Field::new("mlp_bias", Accepts::Flag)];
+pub const MLP_BIAS: &[Field] = fields! { mlp_bias };
 
 /// Kinds of attention by their names in Transformers.
-const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
+pub(super) const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
 
 /// One window for all layers.
-pub const WINDOW: &[Field] =
-    &[Field::new("sliding_window", TOKENS), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
+pub const WINDOW: &[Field] = fields! { sliding_window, layer_types };
 
 /// Windows that are switched on, in some layers.
-pub const OPTIONAL_WINDOWS: &[Field] = &[
-    Field::new("use_sliding_window", Accepts::Flag),
-    Field::new("sliding_window", TOKENS),
-    Field::new("max_window_layers", Accepts::Count),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
+pub const OPTIONAL_WINDOWS: &[Field] = fields! { use_sliding_window, sliding_window, max_window_layers, layer_types };
 
 /// Activations of the MLP by their names in Transformers.
 pub const ACTIVATIONS: &[&str] = &[
@@ -147,7 +103,7 @@ pub const ACTIVATIONS: &[&str] = &[
     "relu2",
 ];
 
-/// What is needed to know of any model, whatever its shape.
+/// Facts common to all models, whatever their shape.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Name of the model, from `_name_or_path`, if any.
@@ -169,8 +125,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration
-    /// class fills in for absent ones.
+    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are the configuration
+    /// class's defaults.
     ///
     /// # Errors
     /// When a size is missing, or a token id is none.
@@ -194,7 +150,7 @@ impl Facts {
     }
 }
 
-/// How many layers there are by what is said of each, for files that do not count them.
+/// The number of layers by the lists with an entry per layer, for files that do not count them.
 fn listed_layers(f: &Fields) -> Option<usize> {
     let types = f.get("layer_types").value().and_then(|v| v.as_array()).map(Vec::len);
     types.or_else(|| f.text("hybrid_override_pattern").map(|letters| letters.chars().count())).filter(|n| *n > 0)
@@ -208,15 +164,15 @@ fn base_name(path: &str) -> String {
 /// Heads of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Of queries.
+    /// Number of heads of queries.
     pub queries: usize,
-    /// Of keys and values; divides `queries`.
+    /// Number of heads of keys and values; divides `queries`.
     pub kv: usize,
     /// Elements of a head.
     pub dim: usize,
 }
 
-/// What a configuration class fills in for absent numbers of [`Heads`].
+/// A configuration class's defaults for numbers of [`Heads`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultHeads {
     /// `None` = it must be given.
@@ -278,13 +234,13 @@ pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
     }
 }
 
-/// What norms add to the mean square.
+/// The norms' addend to the mean square.
 ///
 /// # Errors
 /// When it is none.
 pub(crate) fn eps(f: &Fields, field: &str, default: f64) -> Result<f32, ConfigError> {
     let eps = f.number(field).unwrap_or(default);
-    // As f32: this is what the norm adds, and a value may vanish or overflow in the conversion.
+    // As f32: the norm adds this value, and it may vanish or overflow in the conversion.
     if (0.0..1.0).contains(&(eps as f32)) {
         Ok(eps as f32)
     } else {
@@ -304,7 +260,7 @@ pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError
     }
 }
 
-/// What no element is larger than, up or down, if there is such a limit.
+/// The largest magnitude of an element, if there is such a limit.
 ///
 /// # Errors
 /// When it is no number above 0 that f32 has.
@@ -316,7 +272,8 @@ pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError>
     }
 }
 
-/// Refuses a size that is not what follows from others, which `from` names. It may be left out, or stand as `auto`.
+/// Refuses a size that differs from the one that follows from others, which `from` names. It may be
+/// left out, or stand as `auto`.
 ///
 /// # Errors
 /// It says something else.
@@ -329,8 +286,8 @@ pub(crate) fn follows(f: &Fields, field: &str, size: usize, from: &str) -> Resul
     }
 }
 
-/// Refuses a list of kinds of layers that is not what follows from other fields: `is` says whether a name is the kind
-/// of a layer.
+/// Refuses a list of kinds of layers that contradicts other fields: `is` says whether a name is the
+/// kind of a layer.
 ///
 /// # Errors
 /// It says something else.
@@ -370,7 +327,7 @@ pub enum WindowRule {
 /// The attention window of each layer.
 ///
 /// # Errors
-/// When `layer_types` says what the rule does not allow.
+/// When `layer_types` breaks the rule.
 pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
     let given = f.size("sliding_window");
     let window = match rule {
@@ -423,7 +380,7 @@ pub(crate) fn sliding_layers(f: &Fields, layers: usize) -> Result<Option<Vec<boo
     Ok(Some(types.iter().map(|v| v.as_str() == Some("sliding_attention")).collect()))
 }
 
-/// A list of numbers, one for each layer (what follows is for layers that are not there), as
+/// A list of numbers, one for each layer (further ones are for layers that do not exist), as
 /// whether they are not 0.
 ///
 /// # Errors
@@ -446,9 +403,8 @@ pub(crate) fn layer_numbers(f: &Fields, field: &str) -> Result<Option<Vec<usize>
     list.map(Some).ok_or_else(|| f.invalid_value(field, given, "a list of numbers of layers".into()))
 }
 
-/// Which layers rotate positions, where some do not: what [`rotating_layers`] reads.
-pub(crate) const UNROTATED: &[Field] =
-    &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];
+/// Which layers rotate positions, where some do not: the fields of [`rotating_layers`].
+pub(crate) const UNROTATED: &[Field] = fields! { no_rope_layers, no_rope_layer_interval };
 
 /// The layers that rotate: those that [`UNROTATED`] lists, despite its name, as 1, or all but every so
 /// many.
@@ -461,7 +417,7 @@ pub(crate) fn rotating_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Co
     Ok((0..layers).map(|i| listed.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i])).collect())
 }
 
-/// GPTQ, AWQ, FP8 and the like change what the tensors mean.
+/// GPTQ, AWQ, FP8 and the like change the meaning of the tensors.
 ///
 /// # Errors
 /// When the checkpoint says that it is one of those.

@@ -1,12 +1,12 @@
-//! What can be wrong in a `config.json`, and the words that messages are made of.
+//! Faults of a `config.json`, and the words of their messages.
 
-/// What is wrong in a `config.json`.
+/// A fault of a `config.json`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not an object.
     #[error("it holds {found}, not an object with the fields of a model; use the model's own config.json")]
     NotAnObject {
-        /// What it is.
+        /// The value found.
         found: &'static str,
     },
     /// The architecture is not in the table.
@@ -27,7 +27,7 @@ pub enum ConfigError {
     Beyond {
         /// As written.
         found: String,
-        /// What about it is not compiled, and what is.
+        /// The unsupported part, and the supported alternative.
         why: &'static str,
     },
     /// A field that must be present is not.
@@ -43,7 +43,7 @@ pub enum ConfigError {
         field: String,
         /// As written.
         found: String,
-        /// What would be right.
+        /// The expected value.
         expected: String,
     },
     /// A field asks for something that is not implemented.
@@ -53,10 +53,10 @@ pub enum ConfigError {
         field: String,
         /// As written.
         found: String,
-        /// What is supported, or what to do.
+        /// The supported alternative, or the remedy.
         help: String,
     },
-    /// Fields that change what a model computes, and that the architecture does not read.
+    /// Fields that change a model's results, and that the architecture does not read.
     #[error(
         "{}, which changes what a model computes, but {class} does not read {}: if the model was trained with {}, it is of another architecture, which is not supported; \
          if {} left over from elsewhere, remove {} from config.json",

@@ -1,8 +1,8 @@
 //! Typed access to the fields of `config.json`, for those that are declared.
 //!
-//! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as
-//! absent, so nothing is read that is not declared; what is in the file and not declared is judged
-//! by [`super::known`].
+//! An architecture declares its fields as tables of [`Field`]. An undeclared field reads as absent,
+//! so nothing is read that is not declared; fields of the file that are not declared are judged by
+//! [`super::known`].
 
 use super::error::{ConfigError, list, show};
 use super::known::{self, Neutral, Unread};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// A field that is read, and what may stand there besides `null`.
+/// A field that is read, and the values allowed besides `null`.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Its name.
@@ -47,7 +47,7 @@ pub enum Accepts {
     Tokens,
     /// An object, whose fields have a table of their own.
     Object,
-    /// Anything: only what it is about matters.
+    /// Anything: only its subject matters.
     Any,
 }
 
@@ -55,6 +55,11 @@ impl Field {
     /// A field with a name.
     pub const fn new(name: &'static str, accepts: Accepts) -> Field {
         Field { name, accepts, also: &[], neutral: Neutral::Off }
+    }
+
+    /// The same with other values.
+    pub const fn accepting(self, accepts: Accepts) -> Field {
+        Field { accepts, ..self }
     }
 
     /// The same under other names as well.
@@ -74,7 +79,7 @@ impl Field {
     }
 }
 
-/// What tells which architecture a file is for.
+/// Fields that identify the architecture of a file.
 pub const IDENTITY: &[Field] = &[Field::new("model_type", Accepts::Text), Field::new("architectures", Accepts::Any)];
 
 /// A field that may be absent or `null`, which Transformers treats differently.
@@ -117,15 +122,15 @@ pub struct Fields<'a> {
     pub(crate) at: &'static str,
     tables: &'a [&'static [Field]],
     unread: &'a RefCell<Unread>,
-    /// They are those of a part of a larger model.
+    /// The fields belong to a part of a larger model.
     part: bool,
     /// Sizes that files of larger models leave out.
     absent: &'static [(&'static str, usize)],
 }
 
 impl<'a> Fields<'a> {
-    /// Checks the values of all declared fields that are there. What readers find unread in objects
-    /// inside goes to `unread`.
+    /// Checks the values of all declared fields that are there. Members that readers leave unread
+    /// in objects inside go to `unread`.
     pub(crate) fn new(
         map: &'a Map<String, Value>,
         at: &'static str,
@@ -137,13 +142,13 @@ impl<'a> Fields<'a> {
         Ok(f)
     }
 
-    /// The same as those of a part of a larger model, if they are.
+    /// The same as fields of a part of a larger model, if they are.
     pub(crate) fn of_part(self, part: bool) -> Fields<'a> {
         Fields { part, ..self }
     }
 
-    /// With what the class makes of absent sizes: files of larger models leave out what is so, those of
-    /// a model by itself do not.
+    /// With the class's defaults for absent sizes: files of larger models omit defaults, files of a
+    /// model by itself do not.
     pub(crate) fn by_default(self, absent: &'static [(&'static str, usize)]) -> Fields<'a> {
         Fields { absent, ..self }
     }
@@ -154,7 +159,7 @@ impl<'a> Fields<'a> {
         Fields { map: &NOTHING, ..*self }
     }
 
-    /// What a part of a larger model has where its file does not say.
+    /// A size that a part of a larger model has by default.
     fn absent_size(&self, field: &str) -> Option<usize> {
         self.absent.iter().find(|(name, _)| self.part && *name == field).map(|(_, n)| *n)
     }
@@ -204,7 +209,7 @@ impl<'a> Fields<'a> {
         Ok(own)
     }
 
-    /// Keeps what an object inside this one has and nobody reads.
+    /// Keeps the unread members of an object inside this one.
     pub(crate) fn leave(&self, rest: Unread) {
         let mut unread = self.unread.borrow_mut();
         unread.changes.extend(rest.changes);
@@ -221,8 +226,7 @@ impl<'a> Fields<'a> {
         self.tables.iter().copied().flatten().any(|f| f.is(name))
     }
 
-    /// What is said in the object about a declared field, with the name it says it by; `null` only
-    /// if nothing else.
+    /// The object's value of a declared field, with the name found; `null` only if nothing else.
     fn given(&self, field: &Field) -> Option<(&'static str, &'a Value)> {
         let all = || {
             std::iter::once(field.name)
@@ -274,7 +278,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What the file calls a field, of which it may have another name than the first.
+    /// The file's name of a field, which may be another than the first.
     fn called<'n>(&self, field: &'n str) -> &'n str
     where
         'a: 'n,
@@ -383,9 +387,9 @@ impl<'a> Fields<'a> {
         self.get(field).value()?.as_object()
     }
 
-    /// A field of [`Accepts::Tokens`]: the ids below `vocab`. Others are of no token, so no text has
-    /// them: classes for which nothing is given write those of their largest model, and some files -1.
-    /// They are left aside and reported.
+    /// A field of [`Accepts::Tokens`]: the ids below `vocab`. Others belong to no token, so no text
+    /// has them: classes without a value write their largest model's ids, and some files -1. They
+    /// are ignored and reported.
     pub(crate) fn token_ids(&self, field: &str, vocab: usize) -> Result<Vec<u32>, ConfigError> {
         let Some(v) = self.get(field).value() else { return Ok(vec![]) };
         let list = v.as_array().map_or(std::slice::from_ref(v), Vec::as_slice);

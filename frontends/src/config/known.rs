@@ -1,10 +1,10 @@
 //! Fields of `config.json` that an architecture does not read.
 //!
 //! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`],
-//! `ROPE`), which ends in an error unless its value changes nothing; known to say nothing about
-//! the function that a model computes (`METADATA`), which is passed over; anything else is
-//! reported. The names are those of the configuration classes of Transformers 5 and of the older
-//! ones that published checkpoints were written by.
+//! `ROPE`), which ends in an error unless its value is neutral; known to have no effect on the
+//! function that a model computes (`METADATA`), which is ignored; anything else is reported. The
+//! names come from the configuration classes of Transformers 5 and from the older ones that wrote
+//! published checkpoints.
 
 use super::error::show;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 pub enum Neutral {
     /// False, zero, empty: the thing is switched off.
     Off,
-    /// True: the field says what is done anyway.
+    /// True: the field states the actual behaviour.
     On,
     /// One: a factor.
     One,
@@ -26,7 +26,7 @@ pub enum Neutral {
     All(&'static str),
     /// As this other field, which is read.
     Same(&'static str),
-    /// The elements of a head: as `head_dim`, or what it follows from.
+    /// The elements of a head: as `head_dim`, or as it follows from other fields.
     HeadDim,
     /// The scale that attention has anyway: 1/√`head_dim`.
     AttentionScale,
@@ -100,6 +100,17 @@ fn same(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().is_some() && a.as_f64() == b.as_f64()
 }
 
+/// Fields whose values a class decides by itself, as pairs of a name and the values that agree with the class:
+/// `fixed! { On => use_qk_norm qk_norm; Words(&["silu"]) => hidden_act; }`.
+macro_rules! fixed {
+    ($($rule:expr => $($name:ident)+;)+) => {{
+        #[allow(unused_imports, reason = "a list may need only some of the rules")]
+        use $crate::config::known::Neutral::*;
+        &[$($((stringify!($name), $rule)),+),+]
+    }};
+}
+pub(crate) use fixed;
+
 /// Numbers of experts by all their names.
 const EXPERTS: &str =
     "num_experts num_local_experts n_routed_experts num_routed_experts moe_num_experts num_moe_experts n_experts";
@@ -110,7 +121,7 @@ fn no_experts(config: &Map<String, Value>) -> bool {
     given.peek().is_some() && given.all(off)
 }
 
-/// Fields that change what a model computes in some architecture, with the values that do not.
+/// Fields that change a model's results in some architecture, with their neutral values.
 pub const MATHEMATICS: &[(Neutral, &str)] = &[
     (Neutral::Off, EXPERTS),
     // Values cut or bent.
@@ -299,7 +310,7 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv \
      slow_but_exact embedding_fraction init_device";
 
-/// What reading an object leaves to be said.
+/// The unread members of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
     /// Fields that are not read and change the mathematics: `name` is value.
@@ -310,9 +321,9 @@ pub struct Unread {
     pub original_context: Option<usize>,
 }
 
-/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that
-/// the architecture's class decides by itself, `elsewhere` what the fields that other architectures
-/// read must be for one that does not.
+/// The unread fields of `config.json`: fields for which `reads` is false. `fixed` has the fields
+/// that the architecture's class decides by itself, `elsewhere` the neutral values of fields that
+/// other architectures read.
 pub(crate) fn unread(
     config: &Map<String, Value>,
     reads: impl Fn(&str) -> bool,
@@ -343,7 +354,7 @@ pub(crate) fn unread_inside(
     judge(map, at, reads, |name| own(name).or_else(|| of_mathematics(name)), METADATA)
 }
 
-/// The rules of the fields of a list, of which the first counts.
+/// The rules of the fields of a list; the first one counts.
 fn rules(lists: &'static [(Neutral, &'static str)]) -> HashMap<&'static str, Neutral> {
     let each = lists.iter().rev().flat_map(|(rule, names)| names.split_whitespace().map(|name| (name, *rule)));
     each.collect()

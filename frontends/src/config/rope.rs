@@ -1,68 +1,41 @@
 //! `rope_parameters` (Transformers 5), or `rope_scaling` with `rope_theta` beside it.
 
-use super::common::TOKENS;
 use super::error::{ConfigError, list, show};
-use super::fields::{Accepts, Field, Fields, Given};
+use super::fields::{Field, Fields, Given};
+use crate::config::dictionary::fields;
 use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// What all scalings of the rotary frequencies read.
-pub(super) const ROPE: &[Field] = &[
-    Field::new("rope_type", Accepts::Text),
-    Field::new("type", Accepts::Text),
-    Field::new("rope_theta", Accepts::Number),
-];
+/// Fields of all scalings of the rotary frequencies.
+pub(super) const ROPE: &[Field] = fields! { rope_type, type, rope_theta };
 
 /// Where DeepSeek-V4 has the second of its embeddings, which has a base of its own.
 pub(super) const COMPRESS: &str = "rope_parameters.compress.";
 
-/// What is read besides, of architectures that rotate a part of each head.
-const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];
+/// Further fields of architectures that rotate a part of each head.
+const PARTIAL: &[Field] = fields! { partial_rotary_factor };
 
-/// What is read besides, of architectures whose queries grow with the position.
-const TUNED: &[Field] = &[Field::new(BETA, Accepts::Number), Field::new(ORIGINAL, TOKENS)];
+/// Further fields of architectures whose queries grow with the position.
+const TUNED: &[Field] = fields! { llama_4_scaling_beta, original_max_position_embeddings };
 const BETA: &str = "llama_4_scaling_beta";
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// What each scaling of the rotary frequencies reads, besides [`ROPE`].
+/// Fields of each scaling of the rotary frequencies, besides [`ROPE`].
 const SCALINGS: &[(&str, &[Field])] = &[
     ("default", &[]),
-    ("linear", &[Field::new("factor", Accepts::Number)]),
+    ("linear", fields! { factor }),
     // Changes frequencies beyond `max_position_embeddings` only, which no sequence goes.
-    ("dynamic", &[Field::new("factor", Accepts::Number)]),
-    (
-        "llama3",
-        &[
-            Field::new("factor", Accepts::Number),
-            Field::new("low_freq_factor", Accepts::Number),
-            Field::new("high_freq_factor", Accepts::Number),
-            Field::new("original_max_position_embeddings", TOKENS),
-        ],
-    ),
+    ("dynamic", fields! { factor }),
+    ("llama3", fields! { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }),
     (
         "yarn",
-        &[
-            Field::new("factor", Accepts::Number),
-            Field::new("attention_factor", Accepts::Number),
-            Field::new("beta_fast", Accepts::Number),
-            Field::new("beta_slow", Accepts::Number),
-            Field::new("mscale", Accepts::Number),
-            Field::new("mscale_all_dim", Accepts::Number),
-            Field::new("truncate", Accepts::Flag),
-            Field::new("original_max_position_embeddings", TOKENS),
-        ],
+        fields! {
+            factor, attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim, truncate,
+            original_max_position_embeddings,
+        },
     ),
-    (
-        "longrope",
-        &[
-            Field::new("short_factor", Accepts::Numbers),
-            Field::new("long_factor", Accepts::Numbers),
-            Field::new("factor", Accepts::Number),
-            Field::new("attention_factor", Accepts::Number),
-            Field::new("original_max_position_embeddings", TOKENS),
-        ],
-    ),
+    ("longrope", fields! { short_factor, long_factor, factor, attention_factor, original_max_position_embeddings }),
 ];
 
 /// Reads the rotary embedding of heads of `head_dim` elements; `theta` is the base where none is
@@ -119,8 +92,8 @@ pub(crate) fn tuning(f: &Fields) -> Result<(f64, usize), ConfigError> {
     }
 }
 
-/// What latent attention multiplies scores by, beside the root of its heads, where frequencies are
-/// scaled: the square of the magnitude that `mscale_all_dim` stands for.
+/// Latent attention's factor of scores, beside the root of its heads, where frequencies are scaled:
+/// the square of the magnitude given by `mscale_all_dim`.
 pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
     let (at, map) = object(f)?;
     let number = |name: &str| map.get(name).and_then(Value::as_f64).unwrap_or(0.0);
@@ -210,7 +183,7 @@ pub(crate) fn read_described(
 /// The base of the frequencies, `default` where none is given.
 ///
 /// # Errors
-/// When it is none, or the object and what stands beside it disagree.
+/// When it is none, or the object and the fields beside it disagree.
 pub(super) fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigError> {
     for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
@@ -285,7 +258,7 @@ pub(super) fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
     }
 }
 
-/// What a scaling is called today.
+/// Today's name of a scaling.
 fn today(kind: &str) -> &str {
     match kind {
         // The first files of Phi-3.

@@ -1,23 +1,16 @@
 //! Rotary embeddings whose base a factor multiplies, whatever the length.
 
 use super::error::ConfigError;
-use super::fields::{Accepts, Field, Fields};
+use super::fields::{Field, Fields};
 use super::rope::{ROPE, base, kind, object, part_of_head, read_object};
+use crate::config::dictionary::fields;
 use crate::rope::{RopeConfig, RopeScaling};
 
-/// What a larger base is read from. The others are in files of this scaling, but nothing is made of
-/// them.
-const ALPHA: &[Field] = &[
-    Field::new("alpha", Accepts::Number),
-    Field::new("factor", Accepts::Number),
-    Field::new("beta_fast", Accepts::Number),
-    Field::new("beta_slow", Accepts::Number),
-    Field::new("mscale", Accepts::Number),
-    Field::new("mscale_all_dim", Accepts::Number),
-];
+/// Fields of a larger base. The others are in files of this scaling, but have no effect.
+const ALPHA: &[Field] = fields! { alpha, factor, beta_fast, beta_slow, mscale, mscale_all_dim };
 
-/// What a base and frequencies that are scaled by a fixed factor are read from.
-const NTK: &[Field] = &[Field::new("factor", Accepts::Number), Field::new("mixed_b", Accepts::Number)];
+/// Fields of a base and of frequencies that are scaled by a fixed factor.
+const NTK: &[Field] = fields! { factor, mixed_b };
 
 /// A kind of scaling by a factor.
 struct ByFactor<'a> {
@@ -64,8 +57,8 @@ pub(crate) fn read_ntk(
 }
 
 impl ByFactor<'_> {
-    /// `scaled` says what multiplies the base, and how frequencies are scaled beside that, by the factor and the
-    /// elements that are rotated. What is of no such kind is read as any other.
+    /// `scaled` gives the factor of the base, and the further scaling of frequencies, by the factor
+    /// and the rotated elements. Other kinds are read as usual.
     fn read(
         &self,
         f: &Fields,

@@ -1,12 +1,13 @@
 //! Rotary embeddings of models whose layers are of two kinds, each with a table of its own.
 //!
-//! Classes differ in what they make of `rope_theta` and `rope_scaling` beside `rope_parameters`: see
-//! `convert_rope_params_to_dict` of their configurations in Transformers. What contradicts the fields that a class
-//! reads is refused.
+//! Classes differ in their use of `rope_theta` and `rope_scaling` beside `rope_parameters`: see
+//! `convert_rope_params_to_dict` of their configurations in Transformers. Values that contradict
+//! the fields that a class reads are refused.
 
 use super::error::{ConfigError, show};
-use super::fields::{Accepts, Field, Fields};
+use super::fields::{Field, Fields};
 use super::rope::{COMPRESS, ROPE, base, kind, object, part_of_head, plain, read_described, read_object};
+use crate::config::dictionary::fields;
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 
@@ -19,8 +20,8 @@ const SCALING: &str = "rope_scaling";
 const BASE: &str = "rope_theta";
 const PART: &str = "partial_rotary_factor";
 
-/// What a rotation of the first pairs of whole heads is read from.
-const PROPORTIONAL: &[Field] = &[Field::new(PART, Accepts::Number), Field::new("factor", Accepts::Number)];
+/// Fields of a rotation of the first pairs of whole heads.
+const PROPORTIONAL: &[Field] = fields! { partial_rotary_factor, factor };
 
 /// How a class reads two rotary embeddings: of layers that see everything, and of layers with a window.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +34,11 @@ pub(crate) struct TwoRopes {
     pub part: f64,
     /// Whether `rope_parameters` may say it.
     pub partial: bool,
-    /// What it reads beside `rope_parameters`.
+    /// Fields read beside `rope_parameters`.
     pub beside: Beside,
 }
 
-/// What a class reads beside the objects in `rope_parameters`.
+/// A class's use of fields beside the objects in `rope_parameters`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     /// The bases in these fields, and `rope_scaling`, which changes the first embedding; with `both`, the other too.
@@ -49,7 +50,7 @@ pub(crate) enum Beside {
 }
 
 impl TwoRopes {
-    /// Of a class that reads nothing but the objects in `rope_parameters`.
+    /// For a class that reads nothing but the objects in `rope_parameters`.
     pub const fn new(theta: [f64; 2]) -> TwoRopes {
         TwoRopes { theta, parts: [1.0; 2], part: 1.0, partial: false, beside: Beside::Nothing }
     }
@@ -110,14 +111,14 @@ fn nested(f: &Fields) -> Result<bool, ConfigError> {
             return Err(f.invalid_value(PARAMETERS, v, format!("an object or null in `{kind}`")));
         }
     }
-    // Nothing reads what stands beside them. Published files have a base and a kind there.
+    // Nothing reads the fields beside them. Published files have a base and a kind there.
     let beside = |name: &str| !KINDS.contains(&name) && ![BASE, "rope_type", "type"].contains(&name);
     let rest = all.iter().filter(|(name, _)| beside(name)).map(|(name, v)| (name.clone(), v.clone())).collect();
     f.inside_rope(&rest, "rope_parameters.", &[])?;
     Ok(true)
 }
 
-/// What is said of the embedding of a kind of layers, and where.
+/// The fields of the embedding of a kind of layers, and their place.
 fn described(
     f: &Fields,
     nested: bool,
@@ -172,7 +173,7 @@ fn scaling<'a>(f: &Fields<'a>) -> Result<Option<&'a Map<String, Value>>, ConfigE
     Ok(Some(map))
 }
 
-/// Refuses what stands beside the objects and contradicts what the class reads.
+/// Refuses fields beside the objects that contradict the class's values.
 fn agree(
     f: &Fields,
     ropes: &[RopeConfig],
@@ -207,7 +208,8 @@ fn agree(
     if nested { Ok(()) } else { flat(f, ropes) }
 }
 
-/// Refuses `rope_parameters` without an object for a kind of layers, unless it repeats what is read elsewhere.
+/// Refuses `rope_parameters` without an object for a kind of layers, unless it repeats values that
+/// are read elsewhere.
 fn flat(f: &Fields, ropes: &[RopeConfig]) -> Result<(), ConfigError> {
     let Some(map) = f.object(PARAMETERS) else { return Ok(()) };
     let all = |is: &dyn Fn(&RopeConfig) -> bool| ropes.iter().all(is);

@@ -5,7 +5,7 @@ use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value;
 
-/// A linear map, and what its result is activated by. (Being linear, it may as well come before the
+/// A linear map, and the activation of its result. (Being linear, it may as well come before the
 /// mean.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dense {
@@ -23,10 +23,10 @@ pub struct Dense {
 
 /// The list of modules.
 pub(crate) const LIST: &str = "modules.json";
-/// What concerns the model as a whole.
+/// Settings of the model as a whole.
 pub(crate) const SETTINGS: &str = "config_sentence_transformers.json";
 
-/// What to do about modules that are not compiled.
+/// The remedy for unsupported modules.
 pub(super) const HELP: &str = "only embedders of a transformer, one pooling (cls, lasttoken, mean, max, \
                                mean_sqrt_len_tokens, weightedmean), linear layers, and normalization are compiled";
 
@@ -43,7 +43,7 @@ pub(super) fn beside(folder: &str) -> bool {
     !folder.contains(['/', '\\']) && !folder.starts_with('.')
 }
 
-/// A file that asks for what is not compiled.
+/// The error for a file that asks for an unsupported feature.
 pub(super) fn bad(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
     FrontendError::Output { path: ckpt.beside(file), what, help: HELP }
 }

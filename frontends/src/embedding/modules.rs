@@ -1,4 +1,4 @@
-//! Modules of sentence-transformers, one by one: which they are, and what their settings say.
+//! Modules of sentence-transformers, one by one: their kinds, and their settings.
 
 use super::files::{Dense, LIST, MOST, bad, beside, prompt, transformer};
 use crate::checkpoint::Checkpoint;
@@ -7,7 +7,7 @@ use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 use serde_json::Value;
 
-/// What a module is, whatever the version has it called; empty: none of sentence-transformers' own.
+/// The kind of a module, whatever name its version has; empty: none of sentence-transformers' own.
 pub(super) fn kind_of(module: &Value) -> &str {
     let kind = module["type"].as_str().unwrap_or_default();
     kind.strip_prefix("sentence_transformers.").and_then(|kind| kind.rsplit('.').next()).unwrap_or_default()
@@ -93,7 +93,7 @@ pub(super) fn pooling(ckpt: &Checkpoint, folder: &str) -> Result<Pool, FrontendE
             let known = MODES.iter().find(|(old, new, _)| [old, new].contains(&&one)).map(|(.., pool)| *pool);
             known.ok_or_else(|| bad(ckpt, &file, format!("pooling is `{one}`")))
         }
-        // What the module's own defaults are.
+        // The module's own default.
         [] => Ok(Pool::Mean),
         _ => Err(bad(ckpt, &file, format!("several ways of pooling are asked for: {}", on.join(", ")))),
     }

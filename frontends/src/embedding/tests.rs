@@ -21,7 +21,7 @@ const NAMES: [[&str; 4]; 2] = [
     ],
 ];
 
-/// What is found in a folder with these files, which take the place of those of a plain embedder.
+/// The embedding found in a folder with these files, which replace a plain embedder's.
 fn of(names: [&str; 4], files: &[(&str, Value)]) -> Result<Embedding, String> {
     let folder = Folder::new();
     write_checkpoint(&folder.0, &config("llama"), &[]).unwrap();
@@ -85,7 +85,7 @@ fn ways_of_pooling() {
     }
     assert!(pool(json!({ "pooling_mode": 3 })).unwrap_err().contains("`pooling_mode` is 3"));
     assert!(pool(json!({ "pooling_mode": "median" })).unwrap_err().contains("pooling is `median`"));
-    // What comes before the pooling here came after it there.
+    // Modules before the pooling here came after it there.
     assert!(pool(json!({ "pooling_mode": "max" })).unwrap_err().contains("`2_Dense` comes after a pooling"));
     for mode in ["mean_sqrt_len_tokens", "weightedmean"] {
         let error = refused("1_Pooling/config.json", json!({ "pooling_mode": mode }));

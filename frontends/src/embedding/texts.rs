@@ -1,4 +1,4 @@
-//! What sentence-transformers does with a text before a model has its tokens.
+//! sentence-transformers' changes to a text before a model has its tokens.
 
 use super::files::{LIST, SETTINGS, prompt, transformer, wrong};
 use super::modules::leaves_prompts_out;
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 /// Texts of an embedder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
-    /// What is put before each.
+    /// The prefix of each text.
     pub prompt: String,
-    /// What is put before one by request, by names.
+    /// Prefixes by request, by name.
     pub prompts: BTreeMap<String, String>,
     /// The name of `prompt` among them.
     pub default: Option<String>,
@@ -34,8 +34,8 @@ impl Texts {
     }
 }
 
-/// What the files beside an embedder's checkpoint say; `settings` are its tokenizer's, `limit` is the
-/// model's longest context. And what the user should know.
+/// The settings in the files beside an embedder's checkpoint; `settings` are its tokenizer's,
+/// `limit` is the model's longest context. With notes for the user.
 ///
 /// # Errors
 /// A file is malformed.

@@ -12,7 +12,7 @@ const USUAL_WINDOW: f64 = 64.0;
 /// Settings that nothing here does, with the value that does nothing.
 const NOT_USED: [(&str, f64); 2] = [("xtc_probability", 0.0), ("mirostat", 0.0)];
 
-/// What the metadata say.
+/// The defaults in the metadata.
 pub(super) fn found(metadata: &Metadata) -> Found {
     let number = |name: &str| metadata.get(&format!("general.sampling.{name}")).and_then(Value::number);
     let finite = |name: &str| number(name).filter(|x| x.is_finite());
@@ -69,7 +69,7 @@ mod tests {
         expected["repetition_penalty"] = window["repetition_penalty"].clone();
         expected["repetition_window"] = window["repetition_window"].clone();
         assert_eq!(of(&all), (expected, 0));
-        // Greedy; what has no effect; the usual temperature; all tokens looked back at.
+        // Greedy; settings without an effect; the usual temperature; all tokens looked back at.
         assert_eq!(of(&[("temp", 0.0), ("top_k", -1.0), ("top_p", 1.0)]), (json!({}), 0));
         assert_eq!(of(&[("top_k", 5.0)]), (json!({ "temperature": 0.8, "top_k": 5 }), 0));
         let all = of(&[("penalty_repeat", 1.5), ("penalty_last_n", -1.0)]);

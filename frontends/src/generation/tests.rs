@@ -2,7 +2,8 @@ use super::*;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config, with};
 
-/// What a file, or with `None` members of `config.json`, says of a model with 16 tokens, the last of which ends texts.
+/// The defaults from a file, or with `None` from members of `config.json`, for a model with 16
+/// tokens, the last of which ends texts.
 fn read(file: Option<&str>, members: Value) -> Result<Found, String> {
     let folder = Folder::new();
     write_checkpoint(&folder.0, &with(config("llama"), members), &[]).unwrap();

@@ -80,7 +80,8 @@ fn runs_are_short() {
     assert!(runs(&[]).is_empty());
 }
 
-/// What distances have is made by them when compiling: DeBERTa's queries and keys would need other weights.
+/// Matrices that make distances' rows at compile time: DeBERTa's queries and keys would need other
+/// weights.
 #[test]
 fn matrices_that_make_weights_have_no_room() {
     let (_, table, left) = table("deberta_v2");

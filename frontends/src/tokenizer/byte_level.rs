@@ -16,7 +16,7 @@ pub(super) struct ByteLevel<'a> {
     pub cut: &'a Cut,
     /// A text begins with a space whether it has one or not; with GPT-2's pattern only.
     pub prefix_space: bool,
-    /// What is put around a text: ids by token.
+    /// The tokens around a text: ids by token.
     pub around: Option<[(String, u64); 2]>,
 }
 
@@ -50,7 +50,7 @@ impl ByteLevel<'_> {
     }
 }
 
-/// A post-processor that puts a token before and one after a text. Of two texts the second ends so
+/// A post-processor that puts a token before and one after a text. The second of two texts ends so
 /// too; it is of another type (BERT), or begins with the last token of the first once more
 /// (RoBERTa, `twice`), or both (MPNet).
 pub(super) fn around(tokens: [(String, u64); 2], twice: bool, second: u32) -> Value {

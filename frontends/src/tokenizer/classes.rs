@@ -1,5 +1,5 @@
-//! Classes of tokenizers that Transformers has: which special tokens they have where a folder names
-//! none, and what they do to those it names.
+//! Classes of tokenizers in Transformers: their special tokens where a folder names none, and their
+//! changes to named ones.
 
 use super::token::{Flags, Token};
 use serde_json::Value;
@@ -7,16 +7,16 @@ use serde_json::Value;
 /// A role of a special token, and its text.
 type Special = (&'static str, &'static str);
 
-/// What a class does to tokens that stand beside a vocabulary.
+/// A class's changes to tokens that stand beside a vocabulary.
 #[derive(Debug)]
 pub(super) struct Class {
     /// Its names, without the ending of the fast ones.
     pub names: &'static [&'static str],
-    /// Special tokens where nothing is said, in the order of [`ROLES`]; then those of other roles.
+    /// Default special tokens, in the order of [`ROLES`]; then tokens of other roles.
     pub specials: &'static [Special],
     /// Further special tokens where none are named.
     pub extra: &'static [&'static str],
-    /// The token for what is masked takes the spaces before it.
+    /// The mask token takes the spaces before it.
     pub spaced: bool,
     /// All special tokens are added once more at the end.
     pub again: Again,

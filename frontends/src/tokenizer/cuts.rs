@@ -5,7 +5,7 @@
 pub(super) struct Cut {
     /// Its names in `tokenizer.ggml.pre` of GGUF files.
     pub names: &'static [&'static str],
-    /// Each cuts out what it matches of what the ones before have left.
+    /// Each cuts its matches out of the rest the ones before have left.
     pub patterns: &'static [&'static str],
     /// Characters are composed first (NFC).
     pub composed: bool,
@@ -67,7 +67,7 @@ const ASIAN_WORDS: &str = concat!(
     r"\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+",
 );
 /// EXAONE with experts, words with the spaces between them. The files' own pattern has
-/// `(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+` for what matches the same here.
+/// `(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+`, which matches the same here.
 const PHRASES: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}(?:\p{L}|\p{M}| \p{L})*",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
@@ -120,11 +120,11 @@ pub(super) const QWEN2: Cut = Cut {
     ..PLAIN
 };
 
-/// Names of vocabularies that are merged as Gemma's are: without cutting words, over characters with
-/// `\u{2581}` for spaces, and bytes for what is no token.
+/// Names of vocabularies that are merged as Gemma's are: without cutting words, over characters
+/// with `\u{2581}` for spaces, and bytes where there is no token.
 pub(super) const WHOLE_TEXTS: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe", LINES];
 
-/// Of these lines begin with a space, and each space begins a word.
+/// Vocabularies whose lines begin with a space, and where each space begins a word.
 pub(super) const LINES: &str = "mmbert";
 
 /// All that are known.
@@ -250,7 +250,7 @@ pub(super) const CUTS: &[Cut] = &[
         patterns: &[r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", ASIAN_WORDS, DEEPSEEK3_WORDS],
         ..PLAIN
     },
-    // What llama.cpp does where a file says nothing better.
+    // llama.cpp's default.
     Cut {
         names: &["default"],
         patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]"],

@@ -1,7 +1,7 @@
 //! Vocabularies of checkpoints without a `tokenizer.json`: SentencePiece models, `vocab.json` with
-//! `merges.txt`, `vocab.txt`, files of tiktoken and of Mistral. Which tokenizer they belong to says
-//! `tokenizer_class` in `tokenizer_config.json`, or the kind of model; what it does is what Transformers
-//! makes of such a folder.
+//! `merges.txt`, `vocab.txt`, files of tiktoken and of Mistral. `tokenizer_class` in
+//! `tokenizer_config.json`, or the kind of model, tells the tokenizer; the result is the same as
+//! Transformers' for such a folder.
 
 use super::byte_level::ByteLevel;
 use super::classes::{self, BERTS, Class};
@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 /// GPT-NeoX composes characters first.
 const GPT_NEOX: Cut = Cut { composed: true, ..GPT2 };
 
-/// Classes of tokenizers over bytes, and what they put around texts.
+/// Classes of tokenizers over bytes, and their tokens around texts.
 const BYTE_LEVEL: &[(&[&str], &Cut, Option<&Around>)] = &[
     (&["GPT2Tokenizer", "CodeGenTokenizer"], &GPT2, None),
     (&["GPTNeoXTokenizer"], &GPT_NEOX, None),
@@ -30,9 +30,9 @@ const BYTE_LEVEL: &[(&[&str], &Cut, Option<&Around>)] = &[
 /// The other class of WordPiece beside BERT's.
 const MPNET: &str = "MPNetTokenizer";
 
-/// What is known beside a vocabulary.
+/// The settings beside a vocabulary.
 pub(super) struct Settings<'a> {
-    /// What names tokens.
+    /// The files that name tokens.
     pub files: Files<'a>,
     /// The name of the class.
     pub name: Option<&'a str>,
@@ -45,16 +45,16 @@ pub(super) struct Settings<'a> {
 /// A `tokenizer.json` of another kind of file, still without the tokens that other files name.
 pub(super) struct Made {
     pub json: Value,
-    /// What the other files name.
+    /// Tokens that the other files name.
     pub named: Named,
     pub class: &'static Class,
-    /// What is put around texts, unless the JSON says it.
+    /// The tokens around texts, unless the JSON gives them.
     pub around: Option<&'static Around>,
     /// Texts begin with BOS unless the settings say no.
     pub begins: bool,
 }
 
-/// What is wrong: with the vocabulary, or with a file beside it.
+/// The fault: of the vocabulary, or of a file beside it.
 pub(super) enum Bad {
     Here(String),
     Beside(Wrong),
@@ -84,7 +84,7 @@ impl<'a> Settings<'a> {
         Named::read(&self.files, &[], self.class, None)
     }
 
-    /// A `tokenizer.json` and what the files beside it name.
+    /// A `tokenizer.json` with the tokens that the files beside it name.
     pub fn made(&self, json: Value) -> Result<Made, Bad> {
         Ok(Made { json, named: self.named()?, class: self.class, around: None, begins: false })
     }
@@ -93,7 +93,7 @@ impl<'a> Settings<'a> {
 /// A SentencePiece model.
 ///
 /// # Errors
-/// What is malformed, or not known.
+/// The malformed or unknown part.
 pub(super) fn pieces(file: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let config = s.files.config;
     // These are settings of Llama's class alone.
@@ -113,7 +113,7 @@ pub(super) fn pieces(file: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
 /// `vocab.json` and `merges.txt`.
 ///
 /// # Errors
-/// What is malformed, or not known.
+/// The malformed or unknown part.
 pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let vocab: Map<String, Value> = serde_json::from_slice(vocab).map_err(|e| format!("no vocabulary: {e}"))?;
     let class = s.name.unwrap_or("GPT2Tokenizer");
@@ -140,7 +140,7 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
 /// `vocab.txt`: a token per line.
 ///
 /// # Errors
-/// What is malformed, or not known.
+/// The malformed or unknown part.
 pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let text = std::str::from_utf8(vocab).map_err(|_| "no UTF-8".to_string())?;
     let class = s.name.unwrap_or("BertTokenizer");
@@ -174,7 +174,7 @@ pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     Ok(Made { json, named, class: of, around: None, begins: false })
 }
 
-/// Tokens that Kimi's files have behind those of their vocabulary.
+/// Number of tokens that Kimi's files have behind their vocabulary's.
 const KIMI_RESERVED: usize = 256;
 
 /// Whether a file is one of tiktoken: then its `tokenizer.json`. Texts are cut as by cl100k_base, with
@@ -182,7 +182,7 @@ const KIMI_RESERVED: usize = 256;
 /// are reserved.
 ///
 /// # Errors
-/// What is malformed.
+/// The malformed part.
 pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Made, Bad>> {
     let tokens = tiktoken::ranks(file)?;
     let kimi = s.model.starts_with("kimi") || s.name == Some("TikTokenTokenizer");
@@ -210,7 +210,7 @@ pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Made, Bad
 /// `tekken.json` of Mistral.
 ///
 /// # Errors
-/// What is malformed.
+/// The malformed part.
 pub(super) fn tekken(file: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let json = tekken::to_tokenizer_json(file)?;
     let mut named = s.named()?;

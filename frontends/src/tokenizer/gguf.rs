@@ -1,5 +1,4 @@
-//! The vocabulary of a GGUF file as a `tokenizer.json`, and what its metadata says beside it as
-//! Transformers' settings.
+//! The vocabulary of a GGUF file as a `tokenizer.json`, and its metadata as Transformers' settings.
 
 mod vocabulary;
 
@@ -16,7 +15,7 @@ use vocabulary::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabular
 /// The `tokenizer.json` of a vocabulary; `None` if the file has none.
 ///
 /// # Errors
-/// Says what is malformed or not supported.
+/// A message naming the malformed or unsupported part.
 pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::Value>, String> {
     let Some(v) = Vocabulary::read(metadata)? else { return Ok(None) };
     let mut made = match v.kind {
@@ -132,7 +131,7 @@ fn word_piece(v: &Vocabulary) -> Result<serde_json::Value, String> {
         None => format!("##{text}"),
     };
     let all = || v.tokens.iter().map(AsRef::as_ref).zip(v.types.iter().copied());
-    // What the file says, the token of the usual name, the usual id. (The key is misspelt in files.)
+    // The file's value, the token of the usual name, the usual id. (The key is misspelt in files.)
     let role = |names: &[&str], usual: &'static str| {
         let said = names.iter().find_map(|name| v.said(name)).and_then(|id| v.tokens.get(id)).map(AsRef::as_ref);
         let named = || v.tokens.iter().any(|t| t == usual).then_some(usual);
@@ -178,7 +177,7 @@ fn pairs(metadata: &Metadata) -> Result<Vec<serde_json::Value>, String> {
     pairs.ok_or_else(|| format!("`{}` has an element that is no pair of texts", key("merges")))
 }
 
-/// Words that no pairs make, of which a few may be there.
+/// The most words that no pairs make.
 const FEW: usize = 8;
 
 /// Whether the list of pairs is whole: if more than a quarter of the words are made by none, it was cut off.
@@ -214,10 +213,11 @@ fn vocab(v: &Vocabulary) -> Result<Map<String, serde_json::Value>, String> {
     }
 }
 
-/// What `tokenizer.ggml.pre` says of words between spaces.
+/// Value of `tokenizer.ggml.pre` for words between spaces.
 const WORDS: &str = "whitespace";
 
-/// BPE over the characters of words, which are what is between spaces (Jina's embedder for Chinese).
+/// BPE over the characters of words, which are the texts between spaces (Jina's embedder for
+/// Chinese).
 fn words(v: &Vocabulary) -> Result<serde_json::Value, String> {
     // As llama.cpp: letters are made small unless the file or the name of the cut says otherwise.
     let lowercase = flag(v.metadata, "normalizer.lowercase").unwrap_or(v.pre() != WORDS);
@@ -278,8 +278,8 @@ fn whole_texts(v: &Vocabulary) -> Result<serde_json::Value, String> {
     }))
 }
 
-/// What `tokenizer_config.json` would say. A vocabulary that is malformed says nothing here:
-/// [`tokenizer_json`] tells what is wrong.
+/// The equivalent of `tokenizer_config.json`. A malformed vocabulary gives none here:
+/// [`tokenizer_json`] reports the fault.
 pub(super) fn settings(metadata: &Metadata) -> serde_json::Value {
     let mut out = Map::new();
     if let Ok(Some(v)) = Vocabulary::read(metadata) {
@@ -297,7 +297,7 @@ pub(super) fn settings(metadata: &Metadata) -> serde_json::Value {
     out.into()
 }
 
-/// What the user should know of a vocabulary.
+/// Notes for the user about a vocabulary.
 pub(super) fn warnings(metadata: &Metadata) -> Vec<String> {
     let Ok(Some(v)) = Vocabulary::read(metadata) else { return vec![] };
     let has = |name: &str| metadata.contains_key(&key(name));
@@ -332,8 +332,8 @@ fn templates(metadata: &Metadata) -> Option<serde_json::Value> {
     }
 }
 
-/// What `generation_config.json` would say: the tokens that end a text, those that are never taken, and how the next
-/// one is.
+/// The equivalent of `generation_config.json`: the tokens that end a text, tokens that are never
+/// taken, and how the next one is.
 pub(super) fn generation(metadata: &Metadata) -> serde_json::Value {
     let mut out = Map::new();
     if let Ok(Some(v)) = Vocabulary::read(metadata) {

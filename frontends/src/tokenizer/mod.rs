@@ -1,4 +1,4 @@
-//! What text generation needs from a checkpoint, collected for the artifact.
+//! The parts of a checkpoint that text generation needs, collected for the artifact.
 
 mod byte_level;
 mod classes;
@@ -49,7 +49,7 @@ pub struct TextAssets {
     /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
     ///   else null;
     /// - `untyped`: true where pairs of texts are given without types of tokens;
-    /// - `prompt`: of an embedder what is put before a text, where there is something;
+    /// - `prompt`: an embedder's prefix of texts, if it has one;
     /// - `most_tokens`: of an embedder how many tokens are left of a text, these included that the
     ///   tokenizer adds;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
@@ -64,8 +64,8 @@ pub struct TextAssets {
     pub default_prompt: Option<String>,
     /// Names of the classes of a classifier, in order; empty: it names none.
     pub classes: Vec<String>,
-    /// What the user should know: settings that do not count, conversations that the chat template
-    /// cannot render.
+    /// Notes for the user: settings without an effect, conversations that the chat template cannot
+    /// render.
     pub warnings: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl TextAssets {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
             _ => {
-                // What `config.json` says is no token of a text.
+                // The value of `config.json` may be no token of a text.
                 let first = id(&bos).or(program.as_ref().map(|p| p.first)).or(bos_id.filter(|_| roles.is_none()));
                 let add_bos = first.is_some() && begins(&settings, source.as_ref(), program.is_some());
                 (add_bos, id(&eos).filter(|_| settings["add_eos_token"] == true))
@@ -159,7 +159,7 @@ impl TextAssets {
     }
 }
 
-/// The names in `id2label`, if they are those of classes 0, 1, 2...
+/// The names in `id2label`, if they belong to classes 0, 1, 2...
 fn classes(config: &Value) -> Vec<String> {
     let Some(labels) = config["id2label"].as_object() else { return vec![] };
     let name = |i: usize| Some(labels.get(&i.to_string())?.as_str()?.to_owned());
@@ -179,8 +179,8 @@ fn contradiction(config: &Value, classes: &[String]) -> Option<String> {
     ))
 }
 
-/// What `tokenizer_config.json`, `special_tokens_map.json` and `generation_config.json` say, or the
-/// metadata of a GGUF file.
+/// The contents of `tokenizer_config.json`, `special_tokens_map.json` and `generation_config.json`,
+/// or the metadata of a GGUF file.
 fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     if let Some(metadata) = ckpt.metadata() {
         return Ok([gguf::settings(metadata), Value::Null, gguf::generation(metadata)]);
@@ -217,7 +217,7 @@ fn in_lower_case(source: &mut Source) -> Result<(), FrontendError> {
     Ok(())
 }
 
-/// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As
+/// Whether a plain prompt begins with BOS, and the tokens at its end beyond the tokenizer's own. As
 /// in Transformers 5, the post-processor of `tokenizer.json` decides, and `add_bos_token` and
 /// `add_eos_token` do not count.
 fn post_processor_wins(
@@ -240,8 +240,8 @@ fn post_processor_wins(
     (writes_bos, None)
 }
 
-/// Renders what users write with every chat template. What a template refuses itself, with
-/// `raise_exception`, is its right.
+/// Renders typical conversations with every chat template. A template may refuse one itself, with
+/// `raise_exception`.
 ///
 /// # Errors
 /// It does not parse, or fails for a plain message.
@@ -281,10 +281,10 @@ fn template_path(ckpt: &Checkpoint, settings: &Value) -> PathBuf {
     })
 }
 
-/// The `tokenizer.json` of a vocabulary of RWKV: tokens, of which the longest is taken.
+/// The `tokenizer.json` of a vocabulary of RWKV, which takes the longest token.
 ///
 /// # Errors
-/// Says what is malformed, and where.
+/// A message naming the malformed part, and its place.
 pub fn from_rwkv(vocabulary: &[u8]) -> Result<Value, String> {
     world::to_tokenizer_json(vocabulary)
 }
@@ -292,7 +292,7 @@ pub fn from_rwkv(vocabulary: &[u8]) -> Result<Value, String> {
 /// The `tokenizer.json` that behaves like a SentencePiece `tokenizer.model`.
 ///
 /// # Errors
-/// Says what is malformed or unsupported.
+/// A message naming the malformed or unsupported part.
 pub fn from_sentencepiece(model: &[u8]) -> Result<Value, String> {
     sentencepiece::to_tokenizer_json(model)
 }
@@ -339,7 +339,7 @@ fn load(
     Ok(tokenizer)
 }
 
-/// Says what a vocabulary over bytes has no tokens for.
+/// Describes the bytes that a vocabulary over bytes has no tokens for.
 fn lacking(bytes: &[u8]) -> String {
     const NAMED: usize = 8;
     let named: Vec<String> = bytes.iter().take(NAMED).map(|b| format!("{b:#04x}")).collect();
@@ -351,7 +351,7 @@ fn lacking(bytes: &[u8]) -> String {
     )
 }
 
-/// Ids, and those of others that are not among them.
+/// Ids, with others that are not among them.
 fn with_others(mut ids: Vec<u32>, others: impl Iterator<Item = u32>) -> Vec<u32> {
     for more in others {
         if !ids.contains(&more) {
@@ -361,12 +361,12 @@ fn with_others(mut ids: Vec<u32>, others: impl Iterator<Item = u32>) -> Vec<u32>
     ids
 }
 
-/// What the settings and, failing these, `special_tokens_map.json` say.
+/// The token in the settings or, failing these, in `special_tokens_map.json`.
 fn special_token(settings: &Value, map: &Value, name: &str) -> Option<String> {
     token_text(settings.get(name)).or_else(|| token_text(map.get(name)))
 }
 
-/// Fuzz target: one JSON as each of the files with settings, then what the runtime reads of it.
+/// Fuzz target: one JSON as each of the files with settings, then the runtime's reading of it.
 pub(crate) fn fuzz_settings(json: &Value) {
     let text_config = json!({
         "bos_token": special_token(json, json, "bos_token"),

@@ -38,17 +38,17 @@ pub(super) const ADDED: &str = "added_tokens.json";
 /// Ids behind a vocabulary that has no place for tokens that are added.
 const MOST_BEHIND: usize = 1 << 16;
 
-/// Where something is wrong, and what.
+/// The place of a fault, and the fault.
 pub(super) type Wrong = (&'static str, String);
 
-/// What files name.
+/// Tokens that files name.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Special tokens by role: those of [`ROLES`] first.
+    /// Special tokens by role: first the roles of [`ROLES`].
     pub roles: Vec<(String, Token)>,
     /// Others that are special.
     extra: Vec<Token>,
-    /// Those of them that the settings list.
+    /// Tokens that the settings list.
     listed: Vec<Token>,
     /// With the ids that files give them.
     numbered: BTreeMap<u64, Token>,
@@ -102,7 +102,7 @@ impl Said {
 }
 
 impl Named {
-    /// Reads what the files say; `own` are the numbered tokens of a `tokenizer.json`, `pieces` those of
+    /// Reads the files; `own` are the numbered tokens of a `tokenizer.json`, `pieces` the pieces of
     /// a SentencePiece model that are cut out of texts.
     ///
     /// # Errors
@@ -337,11 +337,11 @@ pub(super) fn own_tokens(list: &[Value]) -> Result<Vec<(u64, Token)>, String> {
     list.iter().map(one).collect()
 }
 
-/// What became of the tokens that files name.
+/// The tokens that files name, as added.
 pub(super) struct Added {
     /// `added_tokens` of the `tokenizer.json`; `None`: those that it has.
     pub list: Option<Vec<Value>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub warnings: Vec<String>,
     /// Ids of all tokens that are cut out of texts.
     pub ids: BTreeMap<String, u64>,
@@ -407,7 +407,7 @@ impl<'a> Table<'a> {
         let id = known.unwrap_or(self.next);
         self.next += u64::from(known.is_none());
         self.ids.insert(text.into(), id);
-        // What is special stays so.
+        // A special token stays special.
         let special = flags.special || self.tokens.get(&id).is_some_and(|(t, f)| t == text && f.special);
         let normalized = Some(flags.normalized.unwrap_or(!special));
         self.tokens.insert(id, (text.into(), Flags { normalized, special, ..flags }));

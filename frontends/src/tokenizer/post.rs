@@ -1,9 +1,9 @@
-//! What classes of tokenizers put around a text, and around two.
+//! Tokens that classes of tokenizers put around a text, and around two.
 
 use super::outside::Named;
 use serde_json::{Map, Value, json};
 
-/// A part of what a model sees, and its type.
+/// A part of a model's input, and its type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// The first text.

@@ -14,7 +14,8 @@ pub(super) struct Ends {
     pub last: Vec<u32>,
 }
 
-/// What the program of a checkpoint does; `None` where settings say it, and for other checkpoints.
+/// The tokens that a checkpoint's own program adds; `None` where settings give them, and for other
+/// checkpoints.
 pub(super) fn ends(ckpt: &Checkpoint, settings: &Value, tokenizer: Option<&Tokenizer>) -> Option<Ends> {
     let path = ckpt.config_path();
     let is_one = path.ends_with("params.json") || path.extension().is_some_and(|e| e == "bin");

@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// What the conversion reads of `ModelProto`; defaults as in `sentencepiece_model.proto`.
+/// The parts of `ModelProto` that the conversion reads; defaults as in `sentencepiece_model.proto`.
 pub(super) struct Model {
     pub pieces: Vec<Piece>,
     /// `TrainerSpec.model_type`: 1 unigram, 2 BPE.
@@ -49,7 +49,7 @@ pub(super) struct Model {
 
 /// Bytes of a piece: the ways to cut it count.
 const LONGEST_PIECE: usize = 512;
-/// Merges that a vocabulary may have; those of released models have half a million.
+/// Most merges of a vocabulary; released models have half a million.
 const MOST_MERGES: usize = 1 << 23;
 
 /// Stands for a space inside pieces.
@@ -58,12 +58,12 @@ pub(super) const SPACE: &str = "▁";
 /// Converts a serialized `ModelProto`.
 ///
 /// # Errors
-/// Says what is malformed or unsupported.
+/// A message naming the malformed or unsupported part.
 pub(super) fn to_tokenizer_json(bytes: &[u8]) -> Result<Value, String> {
     convert(&Model::read(bytes)?)
 }
 
-/// What is said beside the pieces of a vocabulary that is no `ModelProto`.
+/// The settings beside the pieces of a vocabulary that is no `ModelProto`.
 pub(super) struct Spaces {
     /// A text begins with one whether it has it or not.
     pub prefix: bool,
@@ -75,7 +75,7 @@ pub(super) struct Spaces {
 /// (where characters are mapped first) Unigram.
 ///
 /// # Errors
-/// Says what is malformed.
+/// A message naming the malformed part.
 pub(super) fn from_pieces(
     pieces: Vec<(String, f32, u64)>,
     spaces: &Spaces,
@@ -119,7 +119,7 @@ pub(super) fn rename(m: &mut Model, decoder: &Value) {
 /// The `tokenizer.json` that behaves like the file's own normalizer and algorithm.
 ///
 /// # Errors
-/// What is not supported.
+/// The unsupported part.
 pub(super) fn convert(model: &Model) -> Result<Value, String> {
     model.has_prefixes()?;
     let algorithm = match model.algorithm {

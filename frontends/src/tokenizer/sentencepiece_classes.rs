@@ -1,5 +1,5 @@
-//! What the classes of Transformers 5 make of a SentencePiece model: the vocabulary as they number it,
-//! and their own normalizers in place of the file's.
+//! Transformers 5's classes for SentencePiece models: the vocabulary as they number it, and their
+//! own normalizers in place of the file's.
 
 use super::outside::Named;
 use super::post::{self, Around};
@@ -7,19 +7,19 @@ use super::sentencepiece::{Kind, Model, SPACE, bpe_of, decoder_of, replace};
 use super::token::{Flags, Token};
 use serde_json::{Value, json};
 
-/// A class, and what it makes of a model.
+/// A class, and its conversion of a model.
 pub(super) struct Pieces {
     /// Its name.
     name: &'static str,
     /// The `tokenizer.json` without added tokens.
     make: fn(&Model, &Of<'_>) -> Result<Value, String>,
-    /// What stands around texts.
+    /// The tokens around texts.
     pub around: Option<&'static Around>,
     /// Texts begin with BOS unless the settings say no.
     pub begins: bool,
 }
 
-/// What is known beside a model.
+/// The settings beside a model.
 pub(super) struct Of<'a> {
     /// `tokenizer_config.json`.
     pub config: &'a Value,
@@ -99,7 +99,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     CLASSES.iter().map(|c| c.name)
 }
 
-/// What a class makes of SentencePiece models; `None`: nothing of its own.
+/// A class's conversion of SentencePiece models; `None`: nothing of its own.
 ///
 /// # Errors
 /// The class is known and not read.
@@ -132,7 +132,7 @@ impl Pieces {
     /// The `tokenizer.json` without added tokens.
     ///
     /// # Errors
-    /// What is malformed or not supported.
+    /// The malformed or unsupported part.
     pub fn json(&self, m: &Model, of: &Of<'_>) -> Result<Value, String> {
         (self.make)(m, of)
     }

@@ -1,4 +1,4 @@
-//! The file of a folder that has its tokenizer, and what the files beside it add.
+//! The file of a folder that has its tokenizer, and the additions of the files beside it.
 
 use super::files::{self, Bad, Made, Settings};
 use super::gguf;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub(super) struct Source {
     pub path: PathBuf,
     pub json: Vec<u8>,
-    /// Its post-processor says what is added to a text, not the settings.
+    /// Its post-processor adds the tokens around a text, not the settings.
     pub post_processed: bool,
     /// Texts begin with BOS unless the settings say no.
     pub begins: bool,
@@ -24,9 +24,9 @@ pub(super) struct Source {
     pub named: Option<Named>,
 }
 
-/// What helps where a GGUF file's vocabulary does not.
+/// The remedy where a GGUF file's vocabulary does not suffice.
 const OTHER_FILE: &str = "take the model's safetensors checkpoint";
-/// What to do about a file that is not read.
+/// The remedy for an unsupported file.
 pub(super) const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`; or move the file away, and the model takes token ids";
 const CORRECT: &str = "correct it there, or download the file again";
 
@@ -66,8 +66,8 @@ const OTHERS: [&str; 14] = [
 /// Endings of such names.
 const ENDINGS: [&str; 3] = [".model", ".tiktoken", ".spm"];
 
-/// `tokenizer.json`, or what another file makes of it, by `settings`; with the tokens that other files
-/// name, for a model of `rows` tokens.
+/// `tokenizer.json`, or the conversion of another file, by `settings`; with the tokens that other
+/// files name, for a model of `rows` tokens.
 ///
 /// # Errors
 /// A file is malformed or not supported.
@@ -163,7 +163,7 @@ fn of_json(
 ) -> Result<Source, FrontendError> {
     let path = ckpt.dir().join(name);
     let mut source = Source { path, json, post_processed: true, begins: false, named: None };
-    // What is malformed is said when it is checked.
+    // The fault of a malformed file is reported when it is checked.
     let Ok(file) = serde_json::from_slice::<File>(&source.json) else { return Ok(source) };
     let own =
         outside::own_tokens(&file.added_tokens.unwrap_or_default()).map_err(|what| wrong(ckpt, name, what.into()))?;
@@ -178,8 +178,8 @@ fn of_json(
     Ok(source)
 }
 
-/// What another file made, with the tokens that files beside it name and with what stands around texts;
-/// and whether texts begin with BOS.
+/// The conversion of another file, with the tokens that files beside it name and with the tokens
+/// around texts; and whether texts begin with BOS.
 pub(super) fn with_named(made: Made, rows: usize, warnings: &mut Vec<String>) -> Result<(Value, Named, bool), Bad> {
     let Made { mut json, named, class, around, begins } = made;
     let own = outside::own_tokens(json["added_tokens"].as_array().map_or(&[][..], |list| list))?;
@@ -196,7 +196,7 @@ pub(super) fn with_named(made: Made, rows: usize, warnings: &mut Vec<String>) ->
     Ok((json, named, begins))
 }
 
-/// What a vocabulary of another kind makes, by the name of its file.
+/// The conversion of a vocabulary of another kind, by the name of its file.
 type Found = Option<(String, Result<Made, Bad>)>;
 
 fn from_vocabulary(ckpt: &Checkpoint, settings: &Settings<'_>) -> Result<Found, FrontendError> {

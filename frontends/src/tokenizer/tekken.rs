@@ -71,7 +71,7 @@ struct Special {
 /// The `tokenizer.json` of such a file.
 ///
 /// # Errors
-/// What is malformed.
+/// The malformed part.
 pub(super) fn to_tokenizer_json(file: &[u8]) -> Result<Value, String> {
     let file: File = serde_json::from_slice(file).map_err(|e| format!("no vocabulary of Mistral: {e}"))?;
     let special = specials(&file)?;

@@ -244,8 +244,8 @@ fn sentencepiece_bpe_merges_by_score() {
     assert_eq!(ids_of(&t, "  bc   b "), [7, 6, 7, 9]);
 }
 
-/// `remove_extra_whitespaces` takes spaces from the end after they became `▁`, with those of the
-/// text; SentencePiece 0.2 gave these.
+/// `remove_extra_whitespaces` takes spaces from the end after they became `▁`, with the text's own;
+/// SentencePiece 0.2 gave these.
 #[test]
 fn outer_spaces_go_as_in_sentencepiece() {
     use tokenizers::{NormalizedString, Normalizer};
@@ -394,7 +394,7 @@ fn rwkv_world_vectors() {
     assert!(text.tokenizer_json.is_some() && text.warnings.is_empty());
 }
 
-/// The tokens of "ab" as the runtime makes them, and what the user is told.
+/// The runtime's tokens of "ab", and the notes for the user.
 fn tokens(files: &[(&str, &[u8])]) -> (Vec<i32>, Vec<String>) {
     let (folder, _) = folder(json!({ "vocab_size": 512 }), &[]);
     for (name, bytes) in files {

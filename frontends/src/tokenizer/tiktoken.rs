@@ -45,7 +45,7 @@ pub(super) fn to_tokenizer_json(tokens: &[Vec<u8>], added: Vec<Value>, cut: &Cut
     let text = |bytes: &[u8]| -> String { bytes.iter().map(|b| character(*b)).collect() };
     let mut merges = vec![];
     for (rank, token) in tokens.iter().enumerate().filter(|(_, t)| t.len() > 1) {
-        // What no merge makes is found as a whole only.
+        // A token that no merge makes is found as a whole only.
         if let Some(at) = last_merge(token, rank, &ranks) {
             merges.push(json!([text(&token[..at]), text(&token[at..])]));
         }
@@ -67,7 +67,7 @@ fn last_merge(token: &[u8], rank: usize, ranks: &HashMap<&[u8], usize>) -> Optio
     Some(ends[0])
 }
 
-/// The tokens that follow those of Llama 3's file.
+/// The tokens after the tokens of Llama 3's file.
 pub(super) fn llama3_specials() -> Vec<String> {
     let reserved = |n: usize| format!("<|reserved_special_token_{n}|>");
     let mut out: Vec<String> = ["<|begin_of_text|>", "<|end_of_text|>"].map(String::from).to_vec();

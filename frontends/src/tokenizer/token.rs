@@ -11,7 +11,7 @@ pub(super) struct Flags {
     pub lstrip: bool,
     /// With those behind it.
     pub rstrip: bool,
-    /// In what the normalizer makes of a text; `None`: unless it is special.
+    /// Cut out of the normalizer's result; `None`: unless it is special.
     pub normalized: Option<bool>,
     /// Left out of texts that are made of ids.
     pub special: bool,

@@ -3,11 +3,11 @@
 use super::byte_level::{added_token, around};
 use serde_json::{Map, Value, json};
 
-/// What a text is made of before it is cut.
+/// The settings of a text's normalization and cutting.
 pub(super) struct WordPiece<'a> {
     /// Tokens in order; those within words begin with `##`.
     pub tokens: Vec<String>,
-    /// What stands for unknown words; before and after a text; others that are cut out of texts.
+    /// The unknown token; tokens before and after a text; others that are cut out of texts.
     pub unknown: &'a str,
     pub first: &'a str,
     pub last: &'a str,

@@ -11,7 +11,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct Words {
     ids: HashMap<String, u64>,
-    /// Of a list, in which a text may be twice.
+    /// Length of a list that may have a text twice.
     len: usize,
 }
 
@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for Words {
     }
 }
 
-/// What is needed of a `tokenizer.json`.
+/// The needed parts of a `tokenizer.json`.
 #[derive(serde::Deserialize)]
 pub(super) struct File {
     /// As they are there.

@@ -27,7 +27,7 @@ const LONGEST: usize = 1024;
 /// The `tokenizer.json` of a vocabulary.
 ///
 /// # Errors
-/// What is malformed, and in which line.
+/// The malformed part, and its line.
 pub(super) fn to_tokenizer_json(file: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(file).map_err(|e| format!("byte {} is not UTF-8", e.valid_up_to()))?;
     let mut tokens = vec![];
@@ -97,7 +97,7 @@ fn python_literal(literal: &str) -> Option<Vec<u8>> {
     unescaped(quoted.strip_prefix(quote)?.strip_suffix(quote)?, bytes)
 }
 
-/// What stands between quotes; of `bytes` an escape is one, else a character.
+/// The text between quotes; in `bytes` an escape is a byte, else a character.
 pub(super) fn unescaped(text: &str, bytes: bool) -> Option<Vec<u8>> {
     let (mut out, mut rest) = (vec![], text.chars());
     let put = |out: &mut Vec<u8>, c: char| out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());

@@ -168,7 +168,7 @@ pub(crate) fn module(kv: KvSpec) -> Module {
     }
 }
 
-/// Values of the module's weights: what `format` decodes to for matrices.
+/// Values of the module's weights: decoded from `format` for matrices.
 pub(crate) fn weights(module: &Module, format: Format) -> Vec<Vec<f32>> {
     let value = |(i, w): (usize, &Weight)| {
         if let Some(data) = &w.data {
@@ -246,7 +246,7 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
     Body::Matmul(Matmul { x: 0, prologue: norm, segments, tile_m: 4 })
 }
 
-/// Of queries 0 over the state 1 into rows 2.
+/// Attention of queries 0 over the state 1 into rows 2.
 pub(crate) fn usual_attention() -> Attention {
     Attention::usual([0, 1, 2], HEADS, F32::new(SCALE))
 }

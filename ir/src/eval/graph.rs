@@ -8,11 +8,11 @@ use crate::ty::{DType, TensorType};
 
 /// Evaluates a function in f64. Returns its results; `states` are updated in place.
 ///
-/// Nothing is rounded, except what the definition of an operation rounds (the angle of RoPE) and
-/// what a cache narrower than f32 stores.
+/// Nothing is rounded, except as an operation's definition requires (the angle of RoPE), and on the
+/// way into a cache narrower than f32.
 ///
 /// # Errors
-/// [`EvalError`] when the function is ill-typed, an argument is not what its parameter says, or the
+/// [`EvalError`] when the function is ill-typed, an argument does not match its parameter, or the
 /// batch names tokens, rows or positions that do not exist.
 pub fn eval_func(func: &Func, args: &[Value], states: &mut [State], batch: &Batch) -> Result<Vec<Tensor>, EvalError> {
     batch.check()?;
@@ -50,7 +50,7 @@ pub fn eval_module(
     Ok(eval_step(module, weights, states, batch)?.output)
 }
 
-/// What a step leaves.
+/// The results of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Left {
     /// `[R, columns]`.

@@ -12,7 +12,7 @@ use crate::ty::Dim;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What is bound to a kernel parameter.
+/// The operand bound to a kernel parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperandData<'a> {
     /// For [`ParamKind::Rows`] of f32, f16 or bf16: of 16 bits, the values are such as the
@@ -56,10 +56,10 @@ pub(crate) type RowValues = Vec<Vec<f64>>;
 /// `operands` has one entry per parameter of the kernel; rows that the kernel stores are replaced,
 /// rows it does not store keep their values. Arithmetic is f64; rows are rounded to f32 when stored
 /// (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 or fp8 rows or into
-/// the cache). What is stored is read back exactly.
+/// the cache). Stored values are read back exactly.
 ///
 /// # Errors
-/// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the
+/// [`EvalError`] when the kernel is malformed, an operand does not match its parameter, or the
 /// batch names tokens, rows or positions that do not exist.
 pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>]) -> Result<(), EvalError> {
     batch.check()?;
@@ -80,7 +80,7 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
     Ok(())
 }
 
-/// Each operand is what its parameter says.
+/// Each operand matches its parameter.
 fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) -> Result<(), EvalError> {
     if operands.len() != kernel.params.len() {
         return Err(EvalError::malformed(
@@ -132,8 +132,8 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
     Ok(())
 }
 
-/// A kernel that the verifier accepts, with operands that are what its parameters say: what it
-/// reads of them is there.
+/// A kernel that the verifier accepts, with operands that match its parameters: its reads are in
+/// range.
 pub(crate) struct KernelRun<'a, 'd> {
     pub kernel: Checked<'a>,
     pub batch: &'a Batch,
@@ -222,7 +222,7 @@ impl KernelRun<'_, '_> {
         }
     }
 
-    /// What a row reads back as, once it is stored.
+    /// A row as it reads back once it is stored.
     pub fn stored(&self, x: Vec<f64>, elem: RowElem) -> Vec<f64> {
         match elem {
             RowElem::Q8 { group } => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),

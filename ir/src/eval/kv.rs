@@ -24,9 +24,9 @@ struct Half(Vec<Vec<Option<KvRow>>>);
 /// One token's keys (or values) as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KvRow {
-    /// Of all heads, as many as are stored of each: values, or codes.
+    /// Stored elements of all heads: values, or codes.
     pub(super) data: Vec<f64>,
-    /// Of codes: one per head; else empty.
+    /// Scales of codes, one per head; else empty.
     pub(super) scales: Vec<f32>,
 }
 
@@ -61,7 +61,7 @@ impl KvState {
         self.put(Part::Values, seq, position, KvRow::round(&self.spec, false, x));
     }
 
-    /// What is stored as the key of one KV head at a position.
+    /// The key of one KV head at a position, as stored.
     ///
     /// # Errors
     /// [`EvalError::MissingKv`] if none were stored.
@@ -166,7 +166,7 @@ impl KvState {
         rows[position] = Some(row);
     }
 
-    /// Numbers of one head as stored, and what to multiply them by.
+    /// Numbers of one head as stored, and their factor.
     fn head(&self, part: Part, seq: usize, position: usize, head: usize) -> Result<(&[f64], f64), EvalError> {
         let row = self.get(part, seq, position).ok_or(EvalError::MissingKv { seq, position })?;
         let d = self.spec.stored_dim(part == Part::Keys);
@@ -203,7 +203,7 @@ impl KvRow {
     }
 }
 
-/// What attention makes of queries and keys: see `attention` of the graph level.
+/// The inputs of attention beside queries and keys: see `attention` of the graph level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attend<'a> {
     /// Query heads.
@@ -242,7 +242,7 @@ impl Attend<'_> {
         each.map(|(d, (q, k))| q * of(keys, d) + of(queries, d) * step * k).sum()
     }
 
-    /// What is added to the score of the key at `key` in head `h`.
+    /// Bias of the score of the key at `key` in head `h`.
     fn bias(&self, h: usize, position: usize, key: usize) -> f64 {
         let Some(bias) = self.bias else { return 0.0 };
         let width = bias.len() / self.heads;
@@ -267,22 +267,22 @@ impl Attend<'_> {
     }
 }
 
-/// What the bias of scores goes by, which is told by how many numbers each head has.
+/// Index of a score's bias, told by the count of numbers per head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreBias {
     /// One: `−slope` times the distance.
     Slopes,
     /// `2r + 1`: the number of the distance, which is at most this `r` either way.
     Distances(usize),
-    /// Any even number: that of the key's position, of which the last one is for all beyond it.
+    /// An even count: a number per position of the key; the last one is for all positions beyond.
     Positions(usize),
 }
 
 impl ScoreBias {
-    /// What `len` numbers of so many heads are.
+    /// The meaning of `len` numbers of so many heads.
     ///
     /// # Errors
-    /// Says in words why they are none.
+    /// A message, if they have none.
     pub fn of(len: usize, heads: usize) -> Result<ScoreBias, String> {
         match len.checked_div(heads).filter(|width| *width > 0 && width * heads == len) {
             Some(1) => Ok(ScoreBias::Slopes),
@@ -352,8 +352,8 @@ pub(crate) fn attention(
     Ok(out)
 }
 
-/// Queries of latent attention: of each head its part for what is stored as keys, then its part for
-/// the values.
+/// Queries of latent attention: for each head its part for the stored keys, then its part for the
+/// values.
 pub(crate) fn whole_queries(kv: &KvSpec, heads: usize, own: &[f64], latent: &[f64]) -> Vec<f64> {
     let (of_key, of_value) = (kv.own_dim().max(1), kv.value_dim.max(1));
     let both = own.chunks(of_key).zip(latent.chunks(of_value)).take(heads);

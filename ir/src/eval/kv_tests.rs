@@ -99,7 +99,7 @@ fn latent_attention_is_attention_over_whole_keys() {
     assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-12), "{got:?} {want:?}");
 }
 
-/// What the rules of the graph refuse.
+/// Widths that the rules of the graph refuse.
 #[test]
 fn widths_are_checked() {
     let rows = |n: usize| TensorType::rows(Dim::Tokens, n);

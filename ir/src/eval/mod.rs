@@ -6,7 +6,7 @@
 //!   bf16, or quantized to int8 exactly by the rule of [`llmcc_abi::layout`]; weights are read from
 //!   their packed bytes.
 //! - [`eval_plan`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
-//! - [`eval_weight`]: weight expressions in f32, the definition of what packing stores.
+//! - [`eval_weight`]: weight expressions in f32, the definition of packed values.
 //!
 //! They are written to be obviously right, not fast. Wrong input gives an [`EvalError`], never a
 //! panic: shapes are checked where they are used.
@@ -68,17 +68,16 @@ pub struct Batch {
     pub hidden: Vec<f32>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
-    /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at
-    /// temperature 1.
+    /// `[R]` candidates requested for each row; rows beyond the last request all, at temperature 1.
     pub wanted: Vec<Wanted>,
 }
 
-/// What a step wants of [`TopK`](crate::kernel::TopK) for one row.
+/// A step's request to [`TopK`](crate::kernel::TopK) for one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// 0, 1, or more: all.
     pub candidates: usize,
-    /// What logits are multiplied with before they are powers of two.
+    /// Factor of logits before they become powers of two.
     pub scale: F32,
 }
 
@@ -169,7 +168,7 @@ pub enum EvalError {
     /// The arrays of the step do not fit together, or name a token or row that does not exist.
     #[error("the batch is malformed: {0}")]
     Batch(String),
-    /// What is evaluated breaks a rule of its level; the verifier says more.
+    /// The input breaks a rule of its level; the verifier says more.
     #[error("{place}: {message}; run the verifier on it")]
     Malformed {
         /// Function and node, kernel, or launch.

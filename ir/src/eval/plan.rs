@@ -14,9 +14,9 @@ use std::borrow::Cow;
 /// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`]
 /// on real memory slots. Returns the output, f32 `[R, columns]`.
 ///
-/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; there is one of `states` for each that
-/// the plan has. Slots start as NaN, and a buffer becomes NaN when it is first written: what a wrong
-/// lifetime or a missing launch spoils shows in the output.
+/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; there is one of `states` for each
+/// that the plan has. Slots start as NaN, and a buffer becomes NaN when it is first written: a
+/// wrong lifetime or a missing launch shows in the output.
 ///
 /// # Errors
 /// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
@@ -142,8 +142,7 @@ impl<'a> Run<'a> {
         (bytes <= self.slots.get(b.slot)?.len()).then_some(bytes)
     }
 
-    /// What a parameter of the given kind reads from an operand; `None` if the operand cannot be
-    /// that.
+    /// An operand as a parameter of the given kind; `None` if the operand cannot be that.
     fn bind(&self, kind: &ParamKind, operand: Operand, states: &mut [State]) -> Option<OperandData<'a>> {
         match (kind, operand) {
             (ParamKind::Rows { rows, cols, elem }, Operand::Buffer(b)) => {

@@ -1,4 +1,4 @@
-//! Convolutions over time and recurrences: what they compute, token by token.
+//! Convolutions over time and recurrences, token by token.
 
 use crate::graph::Update;
 use crate::state::FixedState;
@@ -22,20 +22,20 @@ impl Each {
 }
 
 /// Inputs of a recurrence: queries, keys and values; decays, one per head or per row of each, or
-/// steps of each column; and what the update takes beside them.
+/// steps of each column; and the further inputs of the update.
 pub(crate) struct Inputs {
     pub q: Each,
     pub k: Each,
     pub v: Each,
     pub decay: Each,
     pub with: Each,
-    /// Of [`Update::Erase`].
+    /// Keys of [`Update::Erase`].
     pub write: Each,
 }
 
-/// Each row's channels convolved with those of the rows before it in its sequence. `taps`: `[width,
-/// channels]`, the last row being that of the token itself. The state has the last inputs, the
-/// oldest first.
+/// Each row's channels convolved with the rows before it in its sequence. `taps`: `[width,
+/// channels]`; the last row belongs to the token itself. The state has the last inputs, the oldest
+/// first.
 pub(crate) fn convolve(state: &mut FixedState, seqs: &[usize], x: &[Vec<f64>], taps: &[f64]) -> Vec<Vec<f64>> {
     let channels = state.spec.cols;
     let token = |(row, seq): (&Vec<f64>, &usize)| {
@@ -51,8 +51,8 @@ pub(crate) fn convolve(state: &mut FixedState, seqs: &[usize], x: &[Vec<f64>], t
     x.iter().zip(seqs).map(token).collect()
 }
 
-/// A linear recurrence over matrices `S` `[rows, cols]`, one per head, whose queries and keys are
-/// those of its group: token by token what the update says.
+/// A linear recurrence over matrices `S` `[rows, cols]`, one per head, with its group's queries and
+/// keys: the update, token by token.
 pub(crate) fn recur(state: &mut FixedState, seqs: &[usize], x: &Inputs, update: Update) -> Vec<Vec<f64>> {
     let size = state.spec.rows * state.spec.cols;
     let heads = state.spec.heads;
@@ -63,7 +63,7 @@ pub(crate) fn recur(state: &mut FixedState, seqs: &[usize], x: &Inputs, update: 
     seqs.iter().enumerate().map(token).collect()
 }
 
-/// The matrix of a head after a token, and what is read of it.
+/// The matrix of a head after a token, and the token's result.
 fn step(s: &mut [f64], x: &Inputs, update: Update, (t, h, heads): (usize, usize, usize)) -> Vec<f64> {
     let cols = x.v.of(t).len() / heads;
     let rows = s.len() / cols;
@@ -147,7 +147,7 @@ pub(crate) fn means_of_windows(
         let s = state.of(*seq);
         let place = positions[t].max(0) as usize % width.max(1);
         if place == 0 {
-            // What has been kept for this window is what it begins with.
+            // The window begins with the numbers kept for it.
             s.copy_within(3 * channels.., 0);
             let kept = 3 * channels * (series - 1);
             s[kept..].fill(0.0);

@@ -4,7 +4,7 @@ use crate::kernel::RowElem;
 use crate::quant::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
 use llmcc_abi::layout::groups;
 
-/// f32 rows `[rows, cols]`; also those of f16 and bf16, whose values f32 holds exactly.
+/// f32 rows `[rows, cols]`; also f16 and bf16 rows, whose values f32 holds exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
     /// Columns.
@@ -40,7 +40,7 @@ pub struct Fp8Rows {
 }
 
 impl Rows {
-    /// `rows` rows of NaN: reading what was not written shows.
+    /// `rows` rows of NaN: reading unwritten rows shows.
     pub fn poisoned(rows: usize, cols: usize) -> Rows {
         Rows { cols, data: vec![f32::NAN; rows * cols] }
     }

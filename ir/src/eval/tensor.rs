@@ -13,7 +13,7 @@ pub struct Tensor {
     pub data: Vec<f64>,
 }
 
-/// What a parameter is bound to, or a node yields.
+/// The value of a parameter or a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A tensor.

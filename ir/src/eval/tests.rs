@@ -389,8 +389,8 @@ fn softcaps_sinks_and_both_ways_by_hand() {
         kv.store_key(0, p, &[key]);
         kv.store_value(0, p, &[value]);
     }
-    // Token 0 sees positions 0 and 1, token 2 positions 1 and 2: what is stored beyond the largest
-    // position of the step is not there.
+    // Token 0 sees positions 0 and 1, token 2 positions 1 and 2: keys stored beyond the largest
+    // position of the step do not exist.
     let batch =
         Batch { tokens: vec![0, 0], seqs: vec![0, 0], positions: vec![0, 2], out_rows: vec![], ..Batch::default() };
     let score = |key: f64| (4.0 * (key / 4.0).tanh()).exp();

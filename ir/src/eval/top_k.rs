@@ -3,8 +3,8 @@
 use super::Wanted;
 use llmcc_abi::layout::candidate_cols;
 
-/// A row of candidates (see [`TopK`](crate::kernel::TopK)) of the logits `x`; what is not defined
-/// is NaN.
+/// A row of candidates (see [`TopK`](crate::kernel::TopK)) of the logits `x`; undefined entries are
+/// NaN.
 pub(crate) fn top_k(x: &[f64], k: usize, wanted: Wanted) -> Vec<f64> {
     let mut out = vec![f64::NAN; candidate_cols(k)];
     let count = if wanted.candidates > 1 { k } else { wanted.candidates };

@@ -1,4 +1,4 @@
-//! Weight expressions: what packing stores.
+//! Weight expressions: the values that packing stores.
 
 use super::{Batch, EvalError, Tensor, Value};
 use crate::graph::{Op, Operands, ValueType};

@@ -1,5 +1,5 @@
-//! Which attention kernels run on the pipeline between warps, and its tiles: what the emitter
-//! follows.
+//! Which attention kernels run on the pipeline between warps, and its tiles: the emitter follows
+//! this.
 
 use crate::kv::KvSpec;
 use crate::target::GpuArch;

@@ -1,11 +1,11 @@
 //! Seconds of a product by a schedule, from counts.
 //!
-//! A launch is its start, what is staged before the loop, the turns of the loop, the ends of output
+//! A launch is its start, the staging before the loop, the turns of the loop, the ends of output
 //! tiles and, where tiles are cut between blocks, joining them. A turn of the loop is a turn of all
 //! warps of a multiprocessor, and takes about as long as the slowest of:
 //!
 //! - **work**: the instructions of a turn one after the other as they depend on each other, while
-//!   each scheduler issues those of its warps, and shared memory delivers the bytes;
+//!   each scheduler issues its warps' instructions, and shared memory delivers the bytes;
 //! - **tensor cores**: the operations of `wgmma`;
 //! - **latency**: copies are asked for some turns ahead, and arrive so many turns later (Little's
 //!   law: bytes in flight are warps times stages);
@@ -14,21 +14,20 @@
 //! Where two of them are alike, both show: they are joined by a norm (`SHARPNESS`). Counts come
 //! from the schedule; rates from [`super::rates`].
 
+use super::WARP;
 use super::rates::Rates;
-use super::schedule::{Input, factor_runs};
-use super::schedule::{MatmulSchedule, Phase, TILE_K, Variant, has_f32_factors, is_fp8, unit_bytes};
+use super::schedule::{Input, MatmulSchedule, Phase, Variant, unit_bytes};
+use super::weights::{TILE_K, factor_runs, has_f32_factors, is_fp8};
 use crate::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use crate::quant::{BLOCK, Code, Float, Format};
 use crate::target::{GpuArch, RowKind, TargetSpec};
 
-/// Exponent of the norm that joins what takes time side by side. (Fitted.)
+/// Exponent of the norm that joins times of simultaneous work. (Fitted.)
 const SHARPNESS: i32 = 3;
 /// Schedulers of a multiprocessor.
 const SCHEDULERS: f64 = 4.0;
-/// Threads of a warp.
-const WARP: usize = 32;
 /// Instructions of a turn beside the units': addresses, places in rings, waits. Counted in the
-/// machine code of sm90, as those of [`decoding`].
+/// machine code of sm90, as in [`decoding`].
 const TURN: f64 = 45.0;
 /// Instructions of a multiplying warp's turn of `wgmma` beside the units'.
 const TURN_WGMMA: f64 = 39.0;

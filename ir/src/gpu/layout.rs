@@ -1,7 +1,7 @@
-//! How shared memory is laid out: swizzles, and what lanes that access it at once cost.
+//! Layouts of shared memory: swizzles, and the cost of simultaneous accesses of lanes.
 
-/// Passes that one access of a warp to shared memory takes beyond what its size asks for, 1 being
-/// none: byte offset of each lane, `width` bytes (4, 8, 16; fewer count as 4) per lane.
+/// Passes of one access of a warp to shared memory relative to its size, 1 being the minimum: byte
+/// offset of each lane, `width` bytes (4, 8, 16; fewer count as 4) per lane.
 ///
 /// As the hardware does it: lanes are served in groups that move 128 bytes at once (all, halves,
 /// quarters of the warp); in a group, different 4-byte words of one of the 32 banks take a pass

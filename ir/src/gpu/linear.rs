@@ -1,4 +1,4 @@
-//! Layouts as linear maps over bits, by which the tests say what the emitters do.
+//! Layouts as linear maps over bits: the tests describe the emitters with them.
 //!
 //! Where an element of a tile lies (its offset in shared memory, the lane and register that hold
 //! it) is in all layouts of tensor-core kernels a linear function over GF(2) of the bits of its
@@ -15,7 +15,7 @@ use std::fmt;
 /// A named run of bits of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Axis {
-    /// What it counts: `row`, `lane`, `byte`...
+    /// Name of the counted dimension: `row`, `lane`, `byte`...
     name: &'static str,
     /// Bits: the axis has 2^bits values.
     bits: u32,
@@ -26,7 +26,7 @@ const fn axis(name: &'static str, bits: u32) -> Axis {
     Axis { name, bits }
 }
 
-/// A linear map from the bits of some axes to those of others. An index is packed into a number,
+/// A linear map from the bits of some axes to the bits of others. An index is packed into a number,
 /// the first axis in the lowest bits; at most 63 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LinearLayout {
@@ -336,8 +336,8 @@ proptest! {
         prop_assert_eq!(LinearLayout::of(&[axis("x", 6)], &[axis("z", 6)], |x| both.map(x)), Some(both.clone()));
     }
 
-    /// Of a linear map without other words, conflicts are what the ranks of words and banks in a
-    /// group say.
+    /// In a linear map without other words, conflicts follow from the ranks of words and banks in a
+    /// group.
     #[test]
     fn degrees_are_powers_of_ranks(columns in proptest::collection::vec(0..1u64 << 10, 5)) {
         let words: Vec<u64> = columns.iter().map(|c| c * 4).collect();

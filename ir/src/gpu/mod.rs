@@ -1,4 +1,4 @@
-//! What GPU kernels are made of, as data.
+//! Descriptions of GPU kernels, as data.
 
 pub mod attention;
 pub mod cost;
@@ -20,3 +20,7 @@ mod unroll;
 pub mod value;
 pub mod verify;
 mod weights;
+pub mod wish;
+
+/// Threads of a warp, which execute an instruction together: the same on all GPUs of NVIDIA.
+pub const WARP: usize = 32;

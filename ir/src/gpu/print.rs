@@ -35,7 +35,7 @@ impl Program {
         format!("{}[{}]", name(&self.barriers, p.barrier, |b| &b.name), self.index(p.index))
     }
 
-    /// A value's number, or what it is where that is shorter.
+    /// A value's number, or its definition where that is shorter.
     fn value_name(&self, v: ValueId) -> String {
         match self.values.get(v) {
             Some(Value::Const(x)) => x.to_string(),

@@ -1,5 +1,5 @@
-//! The skeleton of a GPU kernel: what it does to shared memory, barriers and accumulators, and in
-//! which order. Arithmetic is left out.
+//! The skeleton of a GPU kernel: its operations on shared memory, barriers and accumulators, in
+//! order. Arithmetic is left out.
 //!
 //! The builder that prints a kernel records a [`Program`] with a [`Recorder`] as it prints, and
 //! [`verify_program`](super::verify::verify_program) executes it: races, missing waits and fences,
@@ -9,7 +9,7 @@
 //!
 //! # Two ways to say when and where
 //!
-//! What is recorded has the integers that the kernel itself computes ([`Program::values`],
+//! Recorded programs have the integers that the kernel itself computes ([`Program::values`],
 //! [`Stmt::Let`], [`Stmt::For`], [`Stmt::Choose`]): every thread that is followed computes its own
 //! stages, parities and trip counts, and nobody has to say them a second time. Programs written by
 //! hand, as in the tests of the rules, count turns of loops instead ([`Index::turn`],
@@ -48,7 +48,7 @@ pub struct Program {
     pub loops: Vec<String>,
     /// Integers that the kernel computes.
     pub values: Vec<Value>,
-    /// What is done.
+    /// Statements.
     pub body: Vec<Stmt>,
     /// Operations on memory that kernels before write, as text, which the wait for those kernels does
     /// not dominate.
@@ -158,7 +158,7 @@ pub struct Slot {
     pub buffer: BufferId,
     /// Which stage, modulo their number.
     pub stage: Index,
-    /// What is accessed there.
+    /// The accessed part.
     pub part: Part,
 }
 
@@ -168,8 +168,7 @@ pub enum Part {
     /// Not said.
     #[default]
     Some,
-    /// So many bytes from the offset on. What a thread wrote there itself, it may read without a
-    /// barrier.
+    /// So many bytes from the offset on. A thread may read its own writes there without a barrier.
     Bytes(u32),
     /// So many bytes from the offset on, which no other thread touches before the next barrier.
     Apart(u32),
@@ -233,14 +232,14 @@ pub enum Op {
     CpCommit,
     /// `cp.async.wait_group`: all but the last so many groups of this thread have landed.
     CpWait(u32),
-    /// `bar.sync` of all threads of the block, or `bar.sync id` of those of the role, as [`Sync`]
+    /// `bar.sync` of all threads of the block, or `bar.sync id` of the role's threads, as [`Sync`]
     /// says.
     Barrier(Sync),
-    /// Loads from a slot into registers; `own`: only what this thread stored itself.
+    /// Loads from a slot into registers; `own`: only this thread's own stores.
     Read {
         /// From.
         slot: Slot,
-        /// Of the lanes.
+        /// Access pattern of the lanes.
         pattern: Option<Pattern>,
         /// Only the thread's own.
         own: bool,
@@ -249,7 +248,7 @@ pub enum Op {
     Write {
         /// To.
         slot: Slot,
-        /// Of the lanes.
+        /// Access pattern of the lanes.
         pattern: Option<Pattern>,
     },
     /// `fence.proxy.async`: orders this thread's earlier accesses to shared memory before
@@ -328,7 +327,7 @@ pub enum Condition {
     Within(Index, LoopId),
     /// The index is at least this.
     AtLeast(Index, i64),
-    /// The index is even: what alternates between two sets of registers.
+    /// The index is even: for alternation between two sets of registers.
     Even(Index),
     /// Some fact that does not change while the kernel runs; equal names are equal facts.
     Fact(String),
@@ -345,7 +344,7 @@ pub enum Stmt {
         id: LoopId,
         /// How often.
         trips: Trips,
-        /// What.
+        /// Statements.
         body: Vec<Stmt>,
     },
     /// A branch.
@@ -367,9 +366,9 @@ pub enum Stmt {
         bounds: [ValueId; 3],
         /// The turn.
         turn: ValueId,
-        /// What it carries.
+        /// Values carried from turn to turn.
         carried: Vec<Carry>,
-        /// What.
+        /// Statements.
         body: Vec<Stmt>,
     },
     /// A branch on a value.
@@ -420,6 +419,6 @@ pub struct Role {
     pub name: String,
     /// Warps.
     pub warps: u32,
-    /// What they do.
+    /// Their statements.
     pub body: Vec<Stmt>,
 }

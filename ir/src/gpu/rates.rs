@@ -3,8 +3,8 @@
 /// Figures of a GPU, beside the vendor's in [`crate::target::GpuArch`] and
 /// [`crate::target::TargetSpec`].
 ///
-/// Those of [`H200`] were fitted to `benches/gpu` by `tools/gpu-check/fit.py`, but for the ones
-/// that say otherwise.
+/// The figures of [`H200`] were fitted to `benches/gpu` by `tools/gpu-check/fit.py`, unless they
+/// say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Cycles per second of a multiprocessor. (Read from the driver while kernels ran.)

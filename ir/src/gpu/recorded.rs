@@ -1,4 +1,4 @@
-//! Programs with the values that a kernel computes: threads do what their numbers say.
+//! Programs with the values that a kernel computes: threads follow their own numbers.
 
 use super::program::{
     Arrivals, Atom, Buffer, Index, Op, Part, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync,
@@ -22,7 +22,7 @@ fn read(slot: Slot) -> Op {
     Op::Read { slot, pattern: None, own: false }
 }
 
-/// What a builder would record, with shorthands.
+/// A builder's recording, with shorthands.
 struct Text(Recorder);
 
 impl Text {
@@ -134,7 +134,7 @@ fn what_a_thread_wrote_itself_it_reads_without_a_barrier() {
     assert_eq!(codes(&words(Part::Bytes, false, false)), [""; 0]);
     assert_eq!(codes(&words(Part::Bytes, true, false)), ["read-before-barrier"]);
     assert_eq!(codes(&words(Part::Bytes, true, true)), [""; 0]);
-    // `ldmatrix` gives a lane what other lanes point to.
+    // `ldmatrix` gives a lane the words other lanes point to.
     assert_eq!(codes(&words(Part::Lanes, false, false)), ["read-before-barrier"]);
 }
 
@@ -160,7 +160,7 @@ fn a_word_that_another_has_replaced_is_not_the_threads_own() {
         t.0.op(read(at(b, own, Part::Bytes(4))));
         t.finish()
     };
-    // Of the threads that are followed one writes the other's word, or none does.
+    // Among the followed threads, one writes the other's word, or none does.
     for by in [1, 7] {
         assert_eq!(codes(&replaced(by, false)), ["read-before-barrier"], "{by} words on");
         assert_eq!(codes(&replaced(by, true)), [""; 0], "{by} words on");

@@ -1,5 +1,4 @@
-//! What records a [`Program`]: the calls nest as the code does that is emitted, or the text that is
-//! written.
+//! A recorder of a [`Program`]: its calls nest like the emitted code or the written text.
 
 use super::program::{
     Arrivals, Barrier, BarrierId, Buffer, BufferId, Condition, LoopId, Op, Program, RegisterId, Role, Stmt, Trips,
@@ -142,25 +141,24 @@ impl Recorder {
         id
     }
 
-    /// What is tried for a value that is not known before the kernel runs. A value that is known
-    /// stays.
+    /// Values to try for a number that is not known before the kernel runs. A known value stays.
     pub fn assume(&mut self, id: ValueId, samples: &[i64]) {
         if let Some(Value::Unknown(all)) = self.program.values.get_mut(id) {
             *all = samples.to_vec();
         }
     }
 
-    /// What has been recorded so far.
+    /// The program recorded so far.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Opens a loop with bounds that the kernel computes; `turn` is what its body sees of them.
+    /// Opens a loop with bounds that the kernel computes; `turn` is the body's view of them.
     pub fn begin_for(&mut self, bounds: [ValueId; 3], turn: ValueId) {
         self.open.push((Frame::For(bounds, turn), vec![]));
     }
 
-    /// Closes it, with what it carries, and operations before it that were known only now.
+    /// Closes it, with its carried values, and operations before it that were known only now.
     pub fn end_for(&mut self, carried: Vec<Carry>, before: impl IntoIterator<Item = Op>) {
         match self.open.pop() {
             Some((Frame::For(bounds, turn), body)) => {
@@ -193,8 +191,7 @@ impl Recorder {
         }
     }
 
-    /// The program; `None` if what was opened and what was closed do not match (a bug of the
-    /// emitter).
+    /// The program; `None` if opened and closed parts do not match (a bug of the emitter).
     pub fn finish(self) -> Option<Program> {
         (!self.unbalanced && self.open.is_empty()).then_some(self.program)
     }

@@ -1,5 +1,5 @@
-//! The part of what was recorded that decides what is accessed when: values that nothing of that
-//! kind depends on are dropped, and branches and loops without anything in them.
+//! The part of a recording that decides accesses and their times: values without an effect on these
+//! are dropped, and so are branches and loops without any.
 
 use super::program::{Counter, Index, Op, Program, Stmt, Sync};
 use super::unroll::indices;
@@ -9,7 +9,7 @@ impl Program {
     /// The program without values that decide nothing.
     pub fn sliced(mut self) -> Program {
         let mut needed = vec![false; self.values.len()];
-        // What a loop carries may be needed by what comes before in the text.
+        // A value carried by a loop may be needed earlier in the text.
         loop {
             let before = needed.clone();
             need(&self, &self.body, &mut needed);

@@ -141,7 +141,7 @@ fn dequantized() -> Program {
     r.finish().unwrap()
 }
 
-/// Changes operation `number`: `f` gets it and says what takes its place.
+/// Replaces operation `number` by the result of `f`.
 fn change(p: &Program, number: usize, f: &dyn Fn(&Op) -> Vec<Op>) -> Program {
     fn visit(body: &[Stmt], next: &mut usize, number: usize, f: &dyn Fn(&Op) -> Vec<Op>) -> Vec<Stmt> {
         let mut out = vec![];
@@ -221,7 +221,7 @@ fn threads_meet_between_writing_and_reading() {
     // A warp's own ring needs its lanes to meet, not the warps.
     expect(&without(&private(3), "barrier warp"), "read-before-barrier", "read ring[k]");
     expect(&instead(&p, "barrier", Op::Barrier(Sync::Warp)), "read-before-barrier", "read ring[k]");
-    // Copying before the barrier overwrites what slow warps still read.
+    // Copying before the barrier overwrites data that slow warps still read.
     let early = change(&p, number(&p, "cp_wait 2"), &|op| vec![Op::CpAsync(at(0, Index::turn(0, 3))), op.clone()]);
     expect(&early, "overwrite-while-read", "cp_async ring[k + 3]");
 }
@@ -251,7 +251,7 @@ fn asynchronous_accesses_are_fenced() {
     // On the reader's side of the barrier it is too late for the other warps' writes.
     let late = change(&fence, number(&fence, "barrier"), &|op| vec![op.clone(), Op::FenceAsync]);
     expect(&late, "missing-proxy-fence", "wgmma m64n64k16 acc frag ring[k]");
-    // The next bulk copy over what the epilogue stored.
+    // The next bulk copy over the epilogue's stores.
     let p = specialised(2);
     let stored = change(&p, number(&p, "register_read acc"), &|op| {
         vec![op.clone(), Op::Write { slot: at(0, Index::total(3, 0)), pattern: None }]
@@ -463,7 +463,7 @@ fn programs_print() {
     insta::assert_snapshot!(specialised(2));
 }
 
-/// A use of what kernels before write, which their wait does not dominate.
+/// A use of memory that kernels before write, not dominated by their wait.
 #[test]
 fn early_uses_are_refused() {
     let p = Program { early: vec!["llvm.load %1".into()], ..pipeline(3) };

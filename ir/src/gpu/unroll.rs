@@ -1,4 +1,4 @@
-//! From a program to what one actor does, step by step, for given trip counts, facts and values.
+//! From a program to the steps of one actor, for given trip counts, facts and values.
 
 use super::program::{
     BufferId, Condition, Counter, Index, LoopId, Op, Part, Phase, Program, Role, Slot, Source, Stmt, Sync, Trips,
@@ -11,7 +11,7 @@ pub(super) const LIMIT: usize = 100_000;
 /// Most values that an actor computes.
 const COMPUTED: usize = 2_000_000;
 
-/// What is not known before a kernel runs, chosen.
+/// A choice of the values unknown before a kernel runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
     /// Turns of each loop.
@@ -45,7 +45,7 @@ pub(super) struct Step<'a> {
     pub index: [i64; 2],
     /// Run by one thread: whether it is this one, inside and outside of roles.
     pub in_role: bool,
-    /// Of an access that says its bytes: the first, from the start of the buffer.
+    /// For an access that says its bytes: the first, from the start of the buffer.
     pub byte: i64,
     /// Whether they were written by this thread.
     pub own: bool,
@@ -134,14 +134,14 @@ struct Unroll<'a, 'c> {
     turn: Vec<i64>,
     /// Turns so far.
     total: Vec<i64>,
-    /// Of each value: the last.
+    /// Last value of each variable.
     values: Vec<i64>,
     /// Turns of a loop that are followed.
     most: i64,
     computed: usize,
     /// The phase of each `mbarrier` that was waited for last, by array and stage.
     phases: HashMap<(usize, i64), i64>,
-    /// What the thread has written: pairs of bytes of each buffer.
+    /// The thread's writes: pairs of bytes of each buffer.
     written: HashSet<(BufferId, i64)>,
     /// Number of the next operation of the text.
     next: usize,

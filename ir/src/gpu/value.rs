@@ -11,7 +11,7 @@ pub enum Value {
     Const(i64),
     /// Number of the thread in its block.
     Thread,
-    /// Not known before the kernel runs, the same in all threads; what is tried for it.
+    /// Not known before the kernel runs, the same in all threads; values to try for it.
     Unknown(Vec<i64>),
     /// Computed from two others.
     Two(Arith, ValueId, ValueId),
@@ -106,7 +106,7 @@ impl Arith {
 /// A value that a loop carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carry {
-    /// What the body sees.
+    /// The body's view.
     pub arg: ValueId,
     /// In the first turn.
     pub first: ValueId,
@@ -121,8 +121,8 @@ pub struct Carry {
 pub struct Merge {
     /// The result.
     pub result: ValueId,
-    /// Of the one side.
+    /// Value on the one side.
     pub then: ValueId,
-    /// Of the other.
+    /// Value on the other.
     pub other: ValueId,
 }

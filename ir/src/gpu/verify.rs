@@ -2,6 +2,7 @@
 //! where turns are counted instead, for all trip counts up to twice its deepest ring and a few
 //! more.
 
+use super::WARP;
 use super::layout::conflict_degree;
 use super::program::{Arrivals, Atom, Op, Phase, Program, Slot, Source, Stmt, Trips};
 use super::run::{Finding, Pass, run};
@@ -11,7 +12,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::gpu::program::{Condition, Counter, Index, Part, Pattern, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every rule: code and what it asks for.
+/// Every rule: code and requirement.
 pub const RULES: &[(&str, &str)] = &[
     (
         "bad-reference",
@@ -64,8 +65,8 @@ pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, usize::MAX)
 }
 
-/// The same with the first choice only of trip counts and of what is unknown (of each the last
-/// sample) and without looking at banks.
+/// The same with only the first choice of trip counts and of unknown values (the last sample of
+/// each), and without looking at banks.
 pub fn verify_once(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, 1)
 }
@@ -204,8 +205,8 @@ fn choices(program: &Program) -> Vec<Choice> {
     trips.iter().flat_map(of_trips).collect()
 }
 
-/// Values to try for what is unknown: all combinations if they are few; else the last of all, the
-/// first of all, and then one other at a time.
+/// Values to try for unknowns: all combinations if they are few; else the last of all, the first of
+/// all, and then one other at a time.
 fn samples(program: &Program) -> Vec<BTreeMap<usize, i64>> {
     let unknown = |(id, v): (usize, &Value)| if let Value::Unknown(s) = v { Some((id, s.clone())) } else { None };
     let all: Vec<(usize, Vec<i64>)> =
@@ -246,7 +247,7 @@ fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<
     if pass == Pass::Threads {
         let of_warp = |warp: u32| {
             (0..lanes(program, choice, warp))
-                .map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(32 * warp + lane))))
+                .map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(WARP as u32 * warp + lane))))
         };
         return (0..program.warps).flat_map(of_warp).collect();
     }
@@ -270,7 +271,9 @@ fn lanes(program: &Program, choice: &Choice, warp: u32) -> u32 {
     if !Ops::of(program).0.iter().any(|op| matches!(op, Op::BulkCopy(..))) {
         return 2;
     }
-    let last = (2..32).rev().find(|lane| copies(&unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW)));
+    let last = (2..WARP as u32)
+        .rev()
+        .find(|lane| copies(&unroll_turns(program, choice, Who::Thread(WARP as u32 * warp + lane), FEW)));
     last.map_or(2, |lane| (lane + 1).next_power_of_two())
 }
 
@@ -381,7 +384,7 @@ fn check_patterns(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         let buffer = &program.buffers[slot.buffer];
         let Pattern { lanes, width } = p;
         let inside = lanes.iter().all(|o| o.checked_add(*width).is_some_and(|end| end <= buffer.bytes));
-        if lanes.is_empty() || lanes.len() > 32 || !(1..=16).contains(width) || !inside {
+        if lanes.is_empty() || lanes.len() > WARP || !(1..=16).contains(width) || !inside {
             out.op(
                 "pattern-range",
                 number,
@@ -404,9 +407,9 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
     let mut lanes: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
     for warp in [0, program.warps - 1] {
         let mut of_warp: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
-        for lane in 0..32 {
+        for lane in 0..WARP as u32 {
             let mut seen = BTreeSet::new();
-            for step in unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW) {
+            for step in unroll_turns(program, choice, Who::Thread(WARP as u32 * warp + lane), FEW) {
                 let (Op::Read { slot, .. } | Op::Write { slot, .. }) = step.op else { continue };
                 let (Part::Bytes(width) | Part::Apart(width) | Part::Lanes(width)) = slot.part else { continue };
                 if program.buffers[slot.buffer].conflict_free
@@ -433,7 +436,7 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
 
 /// Registers that warps take and leave, where they are counted by thread.
 fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], out: &mut Findings<'_>) {
-    let all = registers_of(program.warps * 32);
+    let all = registers_of(program.warps * WARP as u32);
     let last = |steps: &[Step<'_>]| {
         steps.iter().rev().find_map(|s| if let Op::Registers(n) = s.op { Some((s.number, *n)) } else { None })
     };
@@ -449,7 +452,7 @@ fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], ou
         out.op(
             "register-budget",
             *number,
-            format!("{} registers where the block has {}", sum * 32, program.warps * all * 32),
+            format!("{} registers where the block has {}", sum * WARP as u32, program.warps * all * WARP as u32),
         );
     }
 }
@@ -475,7 +478,7 @@ fn check_registers(program: &Program, out: &mut Findings<'_>) {
     if !program.values.is_empty() {
         return;
     }
-    let all = registers_of(program.warps * 32);
+    let all = registers_of(program.warps * WARP as u32);
     let mut number = 0;
     for stmt in &program.body {
         let Stmt::Roles(roles) = stmt else {
@@ -498,7 +501,8 @@ fn check_registers(program: &Program, out: &mut Findings<'_>) {
             number += count(&role.body);
         }
         if let Some(last) = last.filter(|_| sum > program.warps * all) {
-            let message = format!("{} registers where the block has {}", sum * 32, program.warps * all * 32);
+            let message =
+                format!("{} registers where the block has {}", sum * WARP as u32, program.warps * all * WARP as u32);
             out.op("register-budget", last, message);
         }
     }

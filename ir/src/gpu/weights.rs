@@ -1,10 +1,12 @@
-//! What products make of packed weights: operands of tensor cores or numbers, and where their
-//! factors are.
+//! The use products make of packed weights: operands of tensor cores or numbers, and the places of
+//! their factors.
 
-use super::schedule::TILE_K;
 use crate::kernel::RowElem;
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
-use llmcc_abi::layout::Block;
+use llmcc_abi::layout::{Block, FRAGMENT_K};
+
+/// Columns of a unit.
+pub const TILE_K: usize = FRAGMENT_K;
 
 /// 32-bit words of codes that each lane of a warp has of a tile of 16 rows and 64 columns.
 pub fn lane_words(format: Format) -> usize {
@@ -32,8 +34,7 @@ impl FactorRun {
         self.lines * BLOCK * self.of.kind.bytes()
     }
 
-    /// Lines that `tiles` adjacent units need, of which the first is numbered with a multiple of
-    /// `tiles`.
+    /// Lines that `tiles` adjacent units need; the number of the first is a multiple of `tiles`.
     pub fn lines_of(&self, tiles: usize) -> usize {
         match self.units() {
             _ if self.lines > 1 => tiles * self.lines,
@@ -75,7 +76,7 @@ impl FactorRun {
     }
 }
 
-/// The factors in a unit, one run after the other. Of fp8 none: the epilogue applies their scales.
+/// The factors in a unit, one run after the other. fp8 has none: the epilogue applies the scales.
 pub fn factor_runs(format: Format) -> Vec<FactorRun> {
     let mut out: Vec<FactorRun> = vec![];
     if is_fp8(format) {
@@ -94,8 +95,8 @@ pub fn factor_runs(format: Format) -> Vec<FactorRun> {
     out
 }
 
-/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the
-/// epilogue applies.
+/// Whether weights suit fp8 products: 8-bit floats with a scale per row, as f16, which the epilogue
+/// applies.
 pub fn is_fp8(format: Format) -> bool {
     format.encoding() == Encoding::FP8
 }
@@ -128,9 +129,9 @@ pub fn has_operands(format: Format) -> bool {
     codes && e.is_quantized() && e.scales.iter().flatten().all(whole)
 }
 
-/// Whether weights are quantized with factors that become f32 before they enter. As they are enter
-/// those of one level of f16, for groups of at least 32 columns, and those of fp8, which the epilogue
-/// applies.
+/// Whether weights are quantized with factors that become f32 before they enter. Two kinds enter as
+/// they are: factors of one level of f16, for groups of at least 32 columns, and fp8's, which the
+/// epilogue applies.
 pub fn has_f32_factors(format: Format) -> bool {
     let halves = match format.encoding().scales {
         [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None] => group >= 32,

@@ -53,7 +53,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// What is built after a mistake.
+/// The value built after a mistake.
 const NONE: Value = Value(u32::MAX);
 
 impl FuncBuilder {
@@ -151,7 +151,7 @@ impl FuncBuilder {
         }
     }
 
-    /// The role of a parameter; `None` of what an operation makes.
+    /// The role of a parameter; `None` for the result of an operation.
     pub fn role(&self, v: Value) -> Option<Role> {
         match self.defs.get(v.0 as usize)? {
             Def::Param(p) => Some(p.role),
@@ -225,8 +225,7 @@ mod tests {
         assert_eq!(mixed.nodes[1].args, [Value(3), Value(2)]);
     }
 
-    /// The first operation that does not type is reported, with its line; what comes after it is
-    /// not.
+    /// The first operation that does not type is reported, with its line; later ones are not.
     #[test]
     fn the_first_mistake_is_reported() {
         let mut f = FuncBuilder::new("f");

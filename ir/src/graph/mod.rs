@@ -41,8 +41,8 @@ pub struct Module {
     /// The step value that is its output, f32 `[R, columns]` ([`ModelInfo::columns`]): index among
     /// all results of all calls, in order.
     pub output: usize,
-    /// The step value that holds the hidden states, f32 `[T, hidden]`, of a model that leaves them to
-    /// its caller: what its head makes logits of.
+    /// The step value that holds the hidden states, f32 `[T, hidden]`, of a model that leaves them
+    /// to its caller: its head computes logits from them.
     pub hidden: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ pub struct ModelInfo {
     pub hidden: usize,
     /// Longest sequence, in tokens.
     pub max_context: usize,
-    /// What a step yields.
+    /// The output of a step.
     pub output: Output,
 }
 
@@ -89,7 +89,7 @@ pub struct Call {
     pub args: Vec<Arg>,
 }
 
-/// What a call passes for a parameter.
+/// The argument of a call for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arg {
     /// Result number `i` of the step (results of all calls, counted in order).
@@ -102,7 +102,7 @@ pub enum Arg {
     Input(Input),
 }
 
-/// What a parameter may be bound to.
+/// The kinds of values that a parameter may be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// An activation or a per-step input.
@@ -134,7 +134,7 @@ pub struct Value(pub u32);
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// Arguments, all defined before.
     pub args: Vec<Value>,

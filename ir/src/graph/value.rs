@@ -32,7 +32,7 @@ impl fmt::Display for F32 {
     }
 }
 
-/// What a value is.
+/// Type of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValueType {
     /// A tensor.

@@ -1,35 +1,30 @@
 //! Products with the matrices of each sequence's adapter.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun};
 use crate::state::{AdapterSpec, adapted};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Rows of tokens times the matrix of their sequence's adapter, as `adapter_matmul` of the graph
-/// level. Work items are blocks of 16 columns of the result, those of a token one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AdapterMatmul {
-    /// f32 `[T, …]`.
-    pub x: ParamId,
-    /// First column of the input.
-    pub start: usize,
-    /// Rows of the matrix that belong together: those of part `i` multiply the columns from
-    /// `start + i·k` on. Whole blocks of 16.
-    pub parts: Vec<usize>,
-    /// bf16 or f32 `[n, k]`.
-    pub adapter: ParamId,
-    /// f32 `[T, n]`.
-    pub out: ParamId,
+family! {
+    /// Rows of tokens times the matrix of their sequence's adapter, as `adapter_matmul` of the graph
+    /// level. Work items are blocks of 16 columns of the result, those of a token one after the other.
+    AdapterMatmul {
+        /// f32 `[T, …]`.
+        x: ParamId as Use::READ,
+        /// First column of the input.
+        start: usize,
+        /// Rows of the matrix that belong together: those of part `i` multiply the columns from
+        /// `start + i·k` on. Whole blocks of 16.
+        parts: Vec<usize>,
+        /// bf16 or f32 `[n, k]`.
+        adapter: ParamId as Use::READ,
+        /// f32 `[T, n]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for AdapterMatmul {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        f(&mut self.adapter, Use::READ);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, params: &[Param]) -> (usize, bool) {
         // Where the operand is something else, which the verifier refuses, any number does.
         let Some(s) = params.get(self.adapter).and_then(|p| p.kind.state()?.adapter()) else { return (1, true) };
@@ -59,27 +54,5 @@ impl Family for AdapterMatmul {
         let width = self.parts.len() * state.spec.k;
         let row = |i: usize| adapted(state, x.batch.seqs[i], &x.row(self.x, i)[self.start..][..width], &self.parts);
         Ok(Outcome::rows(vec![(Store::all(self.out), (0..x.m).map(row).collect())]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("start", Field::Size(self.start)),
-            ("parts", Field::Sizes(&self.parts)),
-            ("adapter", Field::Operand(self.adapter)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for AdapterMatmul {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<AdapterMatmul> {
-        Ok(AdapterMatmul {
-            x: r.field(p, "x")?,
-            start: p.field_size("start")?,
-            parts: p.field_sizes("parts")?,
-            adapter: r.field(p, "adapter")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

@@ -1,75 +1,58 @@
 //! Attention over the paged cache.
 
-use super::{ATTEND_PARTS, Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
+use super::part::{Or1, Pair, Unless, family};
+use super::{ATTEND_PARTS, Family, Outcome, Param, ParamId, ParamKind, RowElem, Store, Use};
 use crate::eval::{Attend, EvalError, KernelRun, RowValues, ScoreBias, attention, relative_reach, whole_queries};
 use crate::graph::F32;
 use crate::kv::KvSpec;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as
-/// the backend likes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Attention {
-    /// Queries `[T, heads·key_dim]`, not quantized; of a latent cache `[T, heads·value_dim]`.
-    pub q: ParamId,
-    /// Of a latent cache that stores something as keys: queries `[T, heads·own_dim]` of that, in the
-    /// storage of the others.
-    pub own: Option<ParamId>,
-    /// The cache.
-    pub kv: ParamId,
-    /// Output `[T, heads·value_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
-    /// divide the columns of a KV head's queries).
-    pub out: ParamId,
-    /// Query heads.
-    pub heads: usize,
-    /// Multiplies `q·k`.
-    pub scale: F32,
-    /// Scores are `softcap·tanh(score/softcap)`.
-    pub softcap: Option<F32>,
-    /// A vector `[heads]`: each head's sink, one more score, of a value that is zero.
-    pub sinks: Option<ParamId>,
-    /// A vector `[heads·(2r + 1)]` that is added to scores: with `r` 0 of head `h` a slope, which
-    /// gives `−slope·|j − i|` to the key at `j` and the query at `i`; else what it has at
-    /// `r + clamp(j − i, −r, r)`.
-    pub bias: Option<ParamId>,
-    /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
-    /// has them. They come without any of `softcap`, `sinks`, `bias`, and with all of a sequence seen.
-    pub relative: Option<[ParamId; 2]>,
-    /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
-    /// largest of the step, or those less than the cache's window away on either side.
-    pub causal: bool,
-    /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
-    /// chunk on.
-    pub chunked: bool,
-    /// After the values each row has the maxima of the heads' scores, and the sums of weights
-    /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. Of no scores these are the least
-    /// number and 0.
-    pub sums: bool,
-    /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
-    /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
-    pub tile_m: usize,
+family! {
+    /// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as
+    /// the backend likes.
+    Attention {
+        /// Queries `[T, heads·key_dim]`, not quantized; of a latent cache `[T, heads·value_dim]`.
+        q: ParamId as Use::READ,
+        /// Of a latent cache that stores something as keys: queries `[T, heads·own_dim]` of that, in the
+        /// storage of the others.
+        own: Option<ParamId> as Use::READ,
+        /// The cache.
+        kv: ParamId as Use::READ,
+        /// Query heads.
+        heads: usize,
+        /// Multiplies `q·k`.
+        scale: F32,
+        /// Scores are `softcap·tanh(score/softcap)`.
+        softcap: Option<F32>,
+        /// A vector `[heads]`: each head's sink, one more score, of a value that is zero.
+        sinks: Option<ParamId> as Use::READ,
+        /// A vector `[heads·(2r + 1)]` that is added to scores: with `r` 0 of head `h` a slope, which
+        /// gives `−slope·|j − i|` to the key at `j` and the query at `i`; else what it has at
+        /// `r + clamp(j − i, −r, r)`.
+        bias: Option<ParamId> as Use::READ,
+        /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
+        /// has them. They come without any of `softcap`, `sinks`, `bias`, and with all of a sequence seen.
+        relative: Option<[ParamId; 2]> as Pair(["relative_keys", "relative_queries"]),
+        /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
+        /// largest of the step, or those less than the cache's window away on either side.
+        causal: bool as Unless("bidirectional"),
+        /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
+        /// chunk on.
+        chunked: bool,
+        /// After the values each row has the maxima of the heads' scores, and the sums of weights
+        /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. Of no scores these are the least
+        /// number and 0.
+        sums: bool,
+        /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
+        /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
+        tile_m: usize as Or1,
+        /// Output `[T, heads·value_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
+        /// divide the columns of a KV head's queries).
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for Attention {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.q, Use::READ);
-        if let Some(own) = &mut self.own {
-            f(own, Use::READ);
-        }
-        f(&mut self.kv, Use::READ);
-        if let Some(sinks) = &mut self.sinks {
-            f(sinks, Use::READ);
-        }
-        if let Some(bias) = &mut self.bias {
-            f(bias, Use::READ);
-        }
-        for table in self.relative.iter_mut().flatten() {
-            f(table, Use::READ);
-        }
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn has_whole_groups(&self, params: &[Param], elem: RowElem) -> bool {
         let Some(kv) = params.get(self.kv).and_then(|p| p.kind.state()?.paged()) else { return false };
         // A work item is the heads that share keys and values.
@@ -155,26 +138,6 @@ impl Family for Attention {
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("q", Field::Operand(self.q)),
-            ("own", Field::Optional(self.own)),
-            ("kv", Field::Operand(self.kv)),
-            ("heads", Field::Size(self.heads)),
-            ("scale", Field::Real(self.scale)),
-            ("softcap", Field::RealIf(self.softcap)),
-            ("sinks", Field::Optional(self.sinks)),
-            ("bias", Field::Optional(self.bias)),
-            ("relative_keys", Field::Optional(self.relative.map(|[keys, _]| keys))),
-            ("relative_queries", Field::Optional(self.relative.map(|[_, queries]| queries))),
-            ("bidirectional", Field::Flag(!self.causal)),
-            ("chunked", Field::Flag(self.chunked)),
-            ("sums", Field::Flag(self.sums)),
-            ("tile_m", Field::SizeOr1(self.tile_m)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
 }
 
 impl Attention {
@@ -231,29 +194,5 @@ impl Attention {
         if v.rows(own, v.kernel.rows).map(|r| r.1) != v.rows(self.q, v.kernel.rows).map(|r| r.1) {
             v.error("latent", "both parts of the queries need one storage");
         }
-    }
-}
-
-impl ReadFamily for Attention {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Attention> {
-        Ok(Attention {
-            q: r.field(p, "q")?,
-            own: r.optional_field(p, "own")?,
-            kv: r.field(p, "kv")?,
-            heads: p.field_size("heads")?,
-            scale: p.field_real("scale")?,
-            softcap: if p.peek_word() == "softcap" { Some(p.field_real("softcap")?) } else { None },
-            sinks: r.optional_field(p, "sinks")?,
-            bias: r.optional_field(p, "bias")?,
-            relative: match r.optional_field(p, "relative_keys")? {
-                Some(keys) => Some([keys, r.field(p, "relative_queries")?]),
-                None => None,
-            },
-            causal: !p.eat_word("bidirectional"),
-            chunked: p.eat_word("chunked"),
-            sums: p.eat_word("sums"),
-            tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
-            out: r.field(p, "out")?,
-        })
     }
 }

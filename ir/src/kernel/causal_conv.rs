@@ -1,38 +1,32 @@
 //! Convolutions over time, a channel at a time.
 
 use super::family::channel_items;
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Use};
 use crate::eval::{EvalError, FixedState, KernelRun, RowValues, convolve};
 use crate::state::FixedSpec;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Depthwise causal convolution over the tokens of each sequence, whose last inputs are its state.
-/// Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CausalConv {
-    /// f32 `[T, …]`.
-    pub x: ParamId,
-    /// First column of the channels in `x`.
-    pub start: usize,
-    /// f32 `[width · channels]`: a row per token, the oldest first.
-    pub taps: ParamId,
-    /// Tokens that a result sees.
-    pub width: usize,
-    /// f32 `[1, width − 1, channels]`, the oldest input first.
-    pub state: ParamId,
-    /// f32 `[T, channels]`.
-    pub out: ParamId,
+family! {
+    /// Depthwise causal convolution over the tokens of each sequence, whose last inputs are its state.
+    /// Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in order.
+    CausalConv {
+        /// f32 `[T, …]`.
+        x: ParamId as Use::READ,
+        /// First column of the channels in `x`.
+        start: usize,
+        /// f32 `[width · channels]`: a row per token, the oldest first.
+        taps: ParamId as Use::READ,
+        /// Tokens that a result sees.
+        width: usize,
+        /// f32 `[1, width − 1, channels]`, the oldest input first.
+        state: ParamId as Use::WRITE,
+        /// f32 `[T, channels]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for CausalConv {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        f(&mut self.taps, Use::READ);
-        f(&mut self.state, Use::WRITE);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, params: &[Param]) -> (usize, bool) {
         channel_items(params, self.state)
     }
@@ -58,17 +52,6 @@ impl Family for CausalConv {
         let (rows, state) = self.run(x);
         Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
     }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("start", Field::Size(self.start)),
-            ("taps", Field::Operand(self.taps)),
-            ("width", Field::Size(self.width)),
-            ("state", Field::Operand(self.state)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
 }
 
 impl CausalConv {
@@ -79,18 +62,5 @@ impl CausalConv {
         let taps: Vec<f64> = x.vector(self.taps).iter().map(|w| f64::from(*w)).collect();
         let out = convolve(&mut state, &x.batch.seqs, &rows, &taps);
         (out, state)
-    }
-}
-
-impl ReadFamily for CausalConv {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<CausalConv> {
-        Ok(CausalConv {
-            x: r.field(p, "x")?,
-            start: p.field_size("start")?,
-            taps: r.field(p, "taps")?,
-            width: p.field_size("width")?,
-            state: r.field(p, "state")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

@@ -1,34 +1,29 @@
 //! What a new family of kernels costs in this crate: a line of the table, and this file. Beyond it,
 //! each backend and the cost model have a file. Not in what is shipped.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Use};
 use crate::eval::{EvalError, KernelRun};
 use crate::graph::F32;
 use crate::state::{State, StateSpec};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// `y = x + step·n`, rounded once each, where the sequence has had `n` tokens before, as the state
-/// counts them. One work item: all tokens in order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Climb {
-    /// f32 rows.
-    pub x: ParamId,
-    /// What a token adds to those after it.
-    pub step: F32,
-    /// How many there were; the token is counted.
-    pub tally: ParamId,
-    /// f32 rows.
-    pub out: ParamId,
+family! {
+    /// `y = x + step·n`, rounded once each, where the sequence has had `n` tokens before, as the state
+    /// counts them. One work item: all tokens in order.
+    Climb {
+        /// f32 rows.
+        x: ParamId as Use::READ,
+        /// What a token adds to those after it.
+        step: F32,
+        /// How many there were; the token is counted.
+        tally: ParamId as Use::WRITE,
+        /// f32 rows.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for Climb {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        f(&mut self.tally, Use::WRITE);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, _: &[Param]) -> (usize, bool) {
         (1, false)
     }
@@ -50,26 +45,6 @@ impl Family for Climb {
         };
         let rows = (0..x.m).map(row).collect();
         Ok(Outcome::recurrent((self.out, rows), (self.tally, state)))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("step", Field::Real(self.step)),
-            ("tally", Field::Operand(self.tally)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for Climb {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Climb> {
-        Ok(Climb {
-            x: r.field(p, "x")?,
-            step: p.field_real("step")?,
-            tally: r.field(p, "tally")?,
-            out: r.field(p, "out")?,
-        })
     }
 }
 

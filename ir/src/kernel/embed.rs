@@ -1,6 +1,7 @@
 //! Rows of a table by token, position or type.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::{As, Fields, Or1, Plain, family};
+use super::{Family, Field, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{Batch, EvalError, KernelRun};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -36,19 +37,30 @@ impl Index {
     }
 }
 
-/// Embedding: `table[index]·scale + add`. Work items are tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Embed {
-    /// Packed table `[V, H]`.
-    pub table: ParamId,
-    /// Which rows.
-    pub index: Index,
-    /// Multiplies the rows.
-    pub scale: F32,
-    /// f32 rows that are added: another embedding.
-    pub add: Option<ParamId>,
-    /// Output rows, f32.
-    pub out: ParamId,
+impl As<Index> for Plain {
+    fn show<'a>(&self, _: &'static str, part: &'a Index, out: &mut Fields<'a>) {
+        out.extend(Index::WORDS.iter().map(|(index, word)| (*word, Field::Flag(index == part))));
+    }
+
+    fn read<'a>(&self, _: &'static str, _: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Index> {
+        Ok(Index::WORDS.iter().find(|(_, word)| p.eat_word(word)).map_or(Index::Tokens, |(index, _)| *index))
+    }
+}
+
+family! {
+    /// Embedding: `table[index]·scale + add`. Work items are tokens.
+    Embed {
+        /// Packed table `[V, H]`.
+        table: ParamId as Use::READ,
+        /// Which rows.
+        index: Index,
+        /// Multiplies the rows.
+        scale: F32 as Or1,
+        /// f32 rows that are added: another embedding.
+        add: Option<ParamId> as Use::READ,
+        /// Output rows, f32.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Embed {
@@ -59,14 +71,6 @@ impl Embed {
 }
 
 impl Family for Embed {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.table, Use::READ);
-        if let Some(add) = &mut self.add {
-            f(add, Use::READ);
-        }
-        f(&mut self.out, Use::WRITE);
-    }
-
     // A row is looked up.
     fn share(&self) -> f64 {
         0.0
@@ -111,28 +115,5 @@ impl Family for Embed {
         };
         let rows = (0..x.batch.tokens.len()).map(row).collect::<Result<_, EvalError>>()?;
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("table", Field::Operand(self.table)),
-            ("positions", Field::Flag(self.index == Index::Positions)),
-            ("types", Field::Flag(self.index == Index::Types)),
-            ("scale", Field::RealOr1(self.scale)),
-            ("add", Field::Optional(self.add)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for Embed {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Embed> {
-        Ok(Embed {
-            table: r.field(p, "table")?,
-            index: Index::WORDS.iter().find(|(_, word)| p.eat_word(word)).map_or(Index::Tokens, |(index, _)| *index),
-            scale: if p.peek_word() == "scale" { p.field_real("scale")? } else { F32::new(1.0) },
-            add: r.optional_field(p, "add")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

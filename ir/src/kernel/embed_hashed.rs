@@ -1,24 +1,25 @@
 //! Rows of a table by hashes of several tokens' ids.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun};
 use crate::graph::{Hashes, hashed_ids};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// As `embed_hashed` of the graph level. Work items are tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EmbedHashed {
-    /// Packed table `[V, H]`.
-    pub table: ParamId,
-    /// Whole numbers, f32 `[T, N]`.
-    pub ids: ParamId,
-    /// Multiply ids, one each.
-    pub factors: Vec<usize>,
-    /// Rows of the table that each hash chooses from.
-    pub sizes: Vec<usize>,
-    /// f32 `[T, S·H]`, a row for each size.
-    pub out: ParamId,
+family! {
+    /// As `embed_hashed` of the graph level. Work items are tokens.
+    EmbedHashed {
+        /// Packed table `[V, H]`.
+        table: ParamId as Use::READ,
+        /// Whole numbers, f32 `[T, N]`.
+        ids: ParamId as Use::READ,
+        /// Multiply ids, one each.
+        factors: Vec<usize>,
+        /// Rows of the table that each hash chooses from.
+        sizes: Vec<usize>,
+        /// f32 `[T, S·H]`, a row for each size.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl EmbedHashed {
@@ -29,12 +30,6 @@ impl EmbedHashed {
 }
 
 impl Family for EmbedHashed {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.table, Use::READ);
-        f(&mut self.ids, Use::READ);
-        f(&mut self.out, Use::WRITE);
-    }
-
     // Rows are looked up.
     fn share(&self) -> f64 {
         0.0
@@ -64,27 +59,5 @@ impl Family for EmbedHashed {
         };
         let rows = (0..x.m).map(row).collect::<Result<_, EvalError>>()?;
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("table", Field::Operand(self.table)),
-            ("ids", Field::Operand(self.ids)),
-            ("factors", Field::Sizes(&self.factors)),
-            ("sizes", Field::Sizes(&self.sizes)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for EmbedHashed {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<EmbedHashed> {
-        Ok(EmbedHashed {
-            table: r.field(p, "table")?,
-            ids: r.field(p, "ids")?,
-            factors: p.field_sizes("factors")?,
-            sizes: p.field_sizes("sizes")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

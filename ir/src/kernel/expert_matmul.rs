@@ -1,58 +1,43 @@
 //! Products with the matrices of each token's experts.
 
-use super::{Experts, Expr, Family, Field, Outcome, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
+use super::part::{Slots, family};
+use super::{Experts, Expr, Family, Outcome, Param, ParamId, Product, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::graph::expert;
 use crate::quant::BLOCK;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Products of rows with the matrices of their experts. A row of `routes` names the experts of its
-/// token, one for each of `top` slots; what is computed for a slot stands in that slot's columns
-/// of the rows that are stored and that the expression reads: column `j` of slot `s` is column
-/// `s·n + j`, `n` being the columns of the segment.
-///
-/// The matrices of all experts lie one below the other, `[experts·n, k]`, each padded to whole
-/// blocks of rows. Work items are column
-/// tiles of experts, those of the first tile first: an item whose expert no token has reads
-/// nothing.
-///
-/// Without `routes` slot `s` of every token has the matrix `s`: a product by heads (`head_matmul` of
-/// the graph level).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ExpertMatmul {
-    /// Input rows: `k` columns that all slots read, or `top·k`, `k` for each slot.
-    pub x: ParamId,
-    /// Numbers of the experts, f32 `[T, 2·top]`, as [`super::Route`] stores them. None: a slot's own
-    /// number.
-    pub routes: Option<ParamId>,
-    /// Experts.
-    pub experts: usize,
-    /// Experts of a token.
-    pub top: usize,
-    /// The output of a slot: elementwise.
-    pub segment: Segment,
-    /// Rows of an expert processed per pass over a tile's weights.
-    pub tile_m: usize,
+family! {
+    /// Products of rows with the matrices of their experts. A row of `routes` names the experts of its
+    /// token, one for each of `top` slots; what is computed for a slot stands in that slot's columns
+    /// of the rows that are stored and that the expression reads: column `j` of slot `s` is column
+    /// `s·n + j`, `n` being the columns of the segment.
+    ///
+    /// The matrices of all experts lie one below the other, `[experts·n, k]`, each padded to whole
+    /// blocks of rows. Work items are column
+    /// tiles of experts, those of the first tile first: an item whose expert no token has reads
+    /// nothing.
+    ///
+    /// Without `routes` slot `s` of every token has the matrix `s`: a product by heads (`head_matmul` of
+    /// the graph level).
+    ExpertMatmul {
+        /// Input rows: `k` columns that all slots read, or `top·k`, `k` for each slot.
+        x: ParamId as Use::READ,
+        /// Numbers of the experts, f32 `[T, 2·top]`, as [`super::Route`] stores them. None: a slot's own
+        /// number.
+        routes: Option<ParamId> as Use::READ,
+        /// Experts.
+        experts: usize,
+        /// Experts of a token.
+        top: usize,
+        /// Rows of an expert processed per pass over a tile's weights.
+        tile_m: usize,
+        /// The output of a slot: elementwise.
+        segment: Segment as Slots,
+    }
 }
 
 impl Family for ExpertMatmul {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        if let Some(routes) = &mut self.routes {
-            f(routes, Use::READ);
-        }
-        let segment = Some(0);
-        self.segment.weights.iter_mut().for_each(|w| f(w, Use { segment, ..Use::READ }));
-        // Of rows all slots, which are all columns.
-        self.segment.expr.operands(&mut |p, _| f(p, Use { segment, ..Use::READ }));
-        match &mut self.segment.store {
-            Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param) => {
-                f(param, Use { segment, ..Use::WRITE })
-            }
-        }
-    }
-
     fn segments(&self) -> &[Segment] {
         std::slice::from_ref(&self.segment)
     }
@@ -131,17 +116,6 @@ impl Family for ExpertMatmul {
             out.push(values);
         }
         Ok(Outcome::rows(vec![(s.store.clone(), out)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("routes", Field::Optional(self.routes)),
-            ("experts", Field::Size(self.experts)),
-            ("top", Field::Size(self.top)),
-            ("tile_m", Field::Size(self.tile_m)),
-            ("segments", Field::Segments(std::slice::from_ref(&self.segment))),
-        ]
     }
 }
 
@@ -238,18 +212,5 @@ impl ExpertMatmul {
         if s.tile_n < s.n && !s.tile_n.is_multiple_of(run) {
             v.error("tile-n", format!("tiles of {} columns must be multiples of {run}", s.tile_n));
         }
-    }
-}
-
-impl ReadFamily for ExpertMatmul {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<ExpertMatmul> {
-        Ok(ExpertMatmul {
-            x: r.field(p, "x")?,
-            routes: r.optional_field(p, "routes")?,
-            experts: p.field_size("experts")?,
-            top: p.field_size("top")?,
-            tile_m: p.field_size("tile_m")?,
-            segment: r.one_segment(p)?,
-        })
     }
 }

@@ -1,10 +1,10 @@
 //! What every family of kernels has, and the table of families.
 
+use super::part::Parts;
 use super::{Kernel, Norm, Param, ParamId, Prologue, RowElem, Segment, Store};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::graph::F32;
 use crate::state::{FixedSpec, State};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 use std::ops::Range;
 
@@ -119,12 +119,9 @@ pub(super) fn state_items(params: &[Param], state: ParamId, count: fn(&FixedSpec
     (count(s), false)
 }
 
-/// A family of kernels: its file has the structure, what it does with its operands, its rules, its
-/// meaning and its text.
-pub(crate) trait Family {
-    /// Calls `f` on every operand and its use, in the order of the text: the only walk over them.
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use));
-
+/// A family of kernels: its file declares its parts by [`family!`](super::part::family), and has its
+/// rules and its meaning.
+pub(crate) trait Family: Parts {
     /// Outputs that are computed by expressions.
     fn segments(&self) -> &[Segment] {
         &[]
@@ -172,15 +169,6 @@ pub(crate) trait Family {
     /// # Errors
     /// The batch names tokens or positions that do not exist.
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError>;
-
-    /// What it says of itself, in the order of its text.
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)>;
-}
-
-/// A family that can be read.
-pub(crate) trait ReadFamily: Family + Sized {
-    /// What was printed of its [`Family::fields`].
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Self>;
 }
 
 /// One line per family: the variant of [`Body`], its name in text, and its name in kernels' names.

@@ -1,22 +1,19 @@
 //! Rows that the caller of a step gives with its tokens.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// A copy of these rows. Work items are tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GivenRows {
-    /// f32 `[T, hidden]`.
-    pub out: ParamId,
+family! {
+    /// A copy of these rows. Work items are tokens.
+    GivenRows {
+        /// f32 `[T, hidden]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for GivenRows {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, _: &[Param]) -> (usize, bool) {
         (1, true)
     }
@@ -30,15 +27,5 @@ impl Family for GivenRows {
         let row = |i| x.batch.hidden_of(i).iter().map(|x| f64::from(*x)).collect();
         let rows = (0..x.batch.tokens.len()).map(row).collect();
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![("out", Field::Operand(self.out))]
-    }
-}
-
-impl ReadFamily for GivenRows {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<GivenRows> {
-        Ok(GivenRows { out: r.field(p, "out")? })
     }
 }

@@ -1,24 +1,24 @@
 //! Matrix products.
 
-use super::expr::segment_operands;
-use super::{Family, Field, Norm, Outcome, Param, ParamId, Product, ReadFamily, RowElem, Segment, Use};
+use super::part::family;
+use super::{Family, Norm, Outcome, Param, ParamId, Product, RowElem, Segment, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::quant::ROW_GROUPS;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::{Input, KernelVerifier};
 
-/// Matrix products sharing one input. Work items are column tiles, numbered through all segments.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Matmul {
-    /// Input rows.
-    pub x: ParamId,
-    /// Applied to `x` by every thread for itself, into its scratch (worth it for few rows: it saves
-    /// a kernel and a barrier).
-    pub prologue: Option<Prologue>,
-    /// Outputs.
-    pub segments: Vec<Segment>,
-    /// Rows processed per pass over a tile's weights.
-    pub tile_m: usize,
+family! {
+    /// Matrix products sharing one input. Work items are column tiles, numbered through all segments.
+    Matmul {
+        /// Input rows.
+        x: ParamId as Use::READ,
+        /// Applied to `x` by every thread for itself, into its scratch (worth it for few rows: it saves
+        /// a kernel and a barrier).
+        prologue: Option<Prologue>,
+        /// Rows processed per pass over a tile's weights.
+        tile_m: usize,
+        /// Outputs.
+        segments: Vec<Segment>,
+    }
 }
 
 /// Row-wise work fused before a matmul.
@@ -35,14 +35,6 @@ pub struct Prologue {
 }
 
 impl Family for Matmul {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        if let Some(p) = &mut self.prologue {
-            [&mut p.gain, &mut p.bias].into_iter().flatten().for_each(|part| f(part, Use::READ));
-        }
-        segment_operands(&mut self.segments, f);
-    }
-
     fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -91,26 +83,6 @@ impl Family for Matmul {
             Ok((s.store.clone(), x.segment(s, &lanes)?))
         };
         Ok(Outcome::rows(self.segments.iter().map(segment).collect::<Result<_, EvalError>>()?))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("prologue", Field::Prologue(self.prologue.as_ref())),
-            ("tile_m", Field::Size(self.tile_m)),
-            ("segments", Field::Segments(&self.segments)),
-        ]
-    }
-}
-
-impl ReadFamily for Matmul {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Matmul> {
-        Ok(Matmul {
-            x: r.field(p, "x")?,
-            prologue: if p.peek_word() == "prologue" { Some(r.prologue(p)?) } else { None },
-            tile_m: p.field_size("tile_m")?,
-            segments: r.segments(p)?,
-        })
     }
 }
 

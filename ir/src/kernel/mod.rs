@@ -48,6 +48,7 @@ mod expr;
 mod family;
 mod given_rows;
 mod matmul;
+mod part;
 mod pointwise;
 mod recurrence;
 mod rope_table;
@@ -74,7 +75,7 @@ pub use embed_hashed::EmbedHashed;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{CHANNELS, Experts, Field, Product, Use};
-pub(crate) use family::{Family, Outcome, ReadFamily};
+pub(crate) use family::{Family, Outcome};
 pub use given_rows::GivenRows;
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
@@ -93,6 +94,8 @@ use crate::quant::Format;
 use crate::state::StateSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
+use part::Parts;
+
 pub use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS};
 
 /// Operand number of a kernel: index in [`Kernel::params`].

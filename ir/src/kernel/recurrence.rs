@@ -1,47 +1,48 @@
 //! Linear recurrences.
 
 use super::family::state_items;
-use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, ParamKind, Use};
 use crate::eval::{Each, EvalError, FixedState, Inputs, KernelRun, RowValues, recur};
-use crate::graph::{Attr, AttrType, Update};
+use crate::graph::Update;
 use crate::state::FixedSpec;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// A linear recurrence over a matrix `S` per head, as `recurrence` of the graph level. Work items
-/// are [`Recurrence::block`] columns of a head's matrix each, for all tokens in order: a column of
-/// `S` needs no other. Queries, keys, decays and what the update takes may be vectors, which are
-/// the same for all tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Recurrence {
-    /// Queries, f32 rows: groups of as many columns as `S` has rows.
-    pub q: ParamId,
-    /// First column of the queries.
-    pub q_start: usize,
-    /// Keys, as the queries.
-    pub k: ParamId,
-    /// First column of the keys.
-    pub k_start: usize,
-    /// Groups of heads that share query and key.
-    pub groups: usize,
-    /// Values, f32 rows: columns of `S` for each head.
-    pub v: ParamId,
-    /// First column of the values.
-    pub v_start: usize,
-    /// Decays, f32 `[T, heads]` or `[T, heads · rows]`; of [`Update::Scan`] steps, `[T, heads ·
-    /// columns]`.
-    pub decay: ParamId,
-    /// What becomes of the state.
-    pub update: Update,
-    /// Rates, f32 `[T, heads]`; of [`Update::Erase`] keys, as the queries; of [`Update::Bonus`] a
-    /// vector `[heads · rows]`; of [`Update::Scan`] one `[heads · rows · columns]`.
-    pub with: ParamId,
-    /// Keys of what is erased, as the queries, of [`Update::Erase`] only.
-    pub write: Option<ParamId>,
-    /// f32 `[heads, rows, columns]`.
-    pub state: ParamId,
-    /// f32 `[T, heads · columns]`.
-    pub out: ParamId,
+family! {
+    /// A linear recurrence over a matrix `S` per head, as `recurrence` of the graph level. Work items
+    /// are [`Recurrence::block`] columns of a head's matrix each, for all tokens in order: a column of
+    /// `S` needs no other. Queries, keys, decays and what the update takes may be vectors, which are
+    /// the same for all tokens.
+    Recurrence {
+        /// Queries, f32 rows: groups of as many columns as `S` has rows.
+        q: ParamId as Use::READ,
+        /// First column of the queries.
+        q_start: usize,
+        /// Keys, as the queries.
+        k: ParamId as Use::READ,
+        /// First column of the keys.
+        k_start: usize,
+        /// Groups of heads that share query and key.
+        groups: usize,
+        /// Values, f32 rows: columns of `S` for each head.
+        v: ParamId as Use::READ,
+        /// First column of the values.
+        v_start: usize,
+        /// Decays, f32 `[T, heads]` or `[T, heads · rows]`; of [`Update::Scan`] steps, `[T, heads ·
+        /// columns]`.
+        decay: ParamId as Use::READ,
+        /// What becomes of the state.
+        update: Update,
+        /// Rates, f32 `[T, heads]`; of [`Update::Erase`] keys, as the queries; of [`Update::Bonus`] a
+        /// vector `[heads · rows]`; of [`Update::Scan`] one `[heads · rows · columns]`.
+        with: ParamId as Use::READ,
+        /// Keys of what is erased, as the queries, of [`Update::Erase`] only.
+        write: Option<ParamId> as Use::READ,
+        /// f32 `[heads, rows, columns]`.
+        state: ParamId as Use::WRITE,
+        /// f32 `[T, heads · columns]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Recurrence {
@@ -111,19 +112,6 @@ impl Recurrence {
 }
 
 impl Family for Recurrence {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.q, Use::READ);
-        f(&mut self.k, Use::READ);
-        f(&mut self.v, Use::READ);
-        f(&mut self.decay, Use::READ);
-        f(&mut self.with, Use::READ);
-        if let Some(write) = &mut self.write {
-            f(write, Use::READ);
-        }
-        f(&mut self.state, Use::WRITE);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, params: &[Param]) -> (usize, bool) {
         state_items(params, self.state, |s| s.heads * (s.cols / Self::block(s.cols)))
     }
@@ -157,44 +145,5 @@ impl Family for Recurrence {
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let (rows, state) = self.run(x);
         Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        let Attr::Word(update) = self.update.to_attr() else { return vec![] };
-        vec![
-            ("q", Field::Operand(self.q)),
-            ("q_start", Field::Size(self.q_start)),
-            ("k", Field::Operand(self.k)),
-            ("k_start", Field::Size(self.k_start)),
-            ("groups", Field::Size(self.groups)),
-            ("v", Field::Operand(self.v)),
-            ("v_start", Field::Size(self.v_start)),
-            ("decay", Field::Operand(self.decay)),
-            ("update", Field::Word(update)),
-            ("with", Field::Operand(self.with)),
-            ("write", Field::Optional(self.write)),
-            ("state", Field::Operand(self.state)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for Recurrence {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Recurrence> {
-        Ok(Recurrence {
-            q: r.field(p, "q")?,
-            q_start: p.field_size("q_start")?,
-            k: r.field(p, "k")?,
-            k_start: p.field_size("k_start")?,
-            groups: p.field_size("groups")?,
-            v: r.field(p, "v")?,
-            v_start: p.field_size("v_start")?,
-            decay: r.field(p, "decay")?,
-            update: p.field_word::<Update>("update")?,
-            with: r.field(p, "with")?,
-            write: r.optional_field(p, "write")?,
-            state: r.field(p, "state")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

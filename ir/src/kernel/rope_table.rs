@@ -1,30 +1,26 @@
 //! Cosines and sines of the step.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun, rope_row, rope_set};
 use crate::graph::F32;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// RoPE table. One work item.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RopeTable {
-    /// f32 `[D/2]`; with a border `[D]`, two sets.
-    pub inv_freq: ParamId,
-    /// Multiplies sines and cosines.
-    pub scale: F32,
-    /// First position with the second set of frequencies, where there are two; at least 1.
-    pub border: Option<usize>,
-    /// Output `[T, D]`, f32.
-    pub out: ParamId,
+family! {
+    /// RoPE table. One work item.
+    RopeTable {
+        /// f32 `[D/2]`; with a border `[D]`, two sets.
+        inv_freq: ParamId as Use::READ,
+        /// Multiplies sines and cosines.
+        scale: F32,
+        /// First position with the second set of frequencies, where there are two; at least 1.
+        border: Option<usize>,
+        /// Output `[T, D]`, f32.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl Family for RopeTable {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.inv_freq, Use::READ);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, _: &[Param]) -> (usize, bool) {
         (1, false)
     }
@@ -50,25 +46,5 @@ impl Family for RopeTable {
         let row = |p: &i32| rope_row(*p, rope_set(freq, self.border, *p), self.scale.get().into());
         let rows = x.batch.positions.iter().map(row).collect();
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("inv_freq", Field::Operand(self.inv_freq)),
-            ("scale", Field::Real(self.scale)),
-            ("border", Field::SizeIf(self.border)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for RopeTable {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<RopeTable> {
-        Ok(RopeTable {
-            inv_freq: r.field(p, "inv_freq")?,
-            scale: p.field_real("scale")?,
-            border: if p.peek_word() == "border" { Some(p.field_size("border")?) } else { None },
-            out: r.field(p, "out")?,
-        })
     }
 }

@@ -1,29 +1,30 @@
 //! Row-wise work: gathers, norms, gains, biases, a residual, rounding to other storage.
 
-use super::{Family, Field, Norm, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
+use super::part::family;
+use super::{Family, Norm, Outcome, Param, ParamId, ParamKind, RowElem, Store, Use};
 use crate::eval::{EvalError, KernelRun};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
 
-/// Row-wise kernel: `residual + (norm(x)·gain + bias)`, each part if there is one. Work items are
-/// rows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RowNorm {
-    /// Input rows.
-    pub x: ParamId,
-    /// Input row of output row `i` is `out_rows[i]`.
-    pub gather: bool,
-    /// Normalization.
-    pub norm: Option<Norm>,
-    /// Gain: element `j mod len`.
-    pub gain: Option<ParamId>,
-    /// Added after the gain: element `j mod len`.
-    pub bias: Option<ParamId>,
-    /// f32 rows to which the result is added; none where rows are gathered.
-    pub residual: Option<ParamId>,
-    /// Output rows, in the operand's storage.
-    pub out: ParamId,
+family! {
+    /// Row-wise kernel: `residual + (norm(x)·gain + bias)`, each part if there is one. Work items are
+    /// rows.
+    RowNorm {
+        /// Input rows.
+        x: ParamId as Use::READ,
+        /// Input row of output row `i` is `out_rows[i]`.
+        gather: bool,
+        /// Normalization.
+        norm: Option<Norm>,
+        /// Gain: element `j mod len`.
+        gain: Option<ParamId> as Use::READ,
+        /// Added after the gain: element `j mod len`.
+        bias: Option<ParamId> as Use::READ,
+        /// f32 rows to which the result is added; none where rows are gathered.
+        residual: Option<ParamId> as Use::READ,
+        /// Output rows, in the operand's storage.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl RowNorm {
@@ -34,14 +35,6 @@ impl RowNorm {
 }
 
 impl Family for RowNorm {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        for part in [&mut self.gain, &mut self.bias, &mut self.residual].into_iter().flatten() {
-            f(part, Use::READ);
-        }
-        f(&mut self.out, Use::WRITE);
-    }
-
     /// A row is normalized in place by the item that owns it.
     fn in_place(&self) -> bool {
         !self.gather && (self.x == self.out || self.residual == Some(self.out))
@@ -101,31 +94,5 @@ impl Family for RowNorm {
             row
         };
         Ok(Outcome::rows(vec![(Store::all(self.out), (0..x.m).map(row).collect())]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("x", Field::Operand(self.x)),
-            ("gather", Field::Flag(self.gather)),
-            ("norm", Field::Norm(self.norm)),
-            ("gain", Field::Optional(self.gain)),
-            ("bias", Field::Optional(self.bias)),
-            ("residual", Field::Optional(self.residual)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for RowNorm {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<RowNorm> {
-        Ok(RowNorm {
-            x: r.field(p, "x")?,
-            gather: p.eat_word("gather"),
-            norm: r.optional_norm(p)?,
-            gain: r.optional_field(p, "gain")?,
-            bias: r.optional_field(p, "bias")?,
-            residual: r.optional_field(p, "residual")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

@@ -1,35 +1,36 @@
 //! The most probable tokens.
 
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun, top_k};
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
 
-/// The most probable tokens of each row of logits, so that the host need not read all logits to
-/// choose one. Work items are rows.
-///
-/// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or
-/// more, which means `k`) and by what logits are multiplied before they are powers of two (`scale`,
-/// [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this
-/// order,
-///
-/// - the `k` largest logits, descending, −0 as 0;
-/// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are
-///   ordered by ascending id. NaN counts as larger than all numbers, so that a row which holds one
-///   begins with one;
-/// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if
-///   the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
-///
-/// Where one is wanted, only the first logit and id are defined; where none is, nothing is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TopK {
-    /// Logits, f32.
-    pub x: ParamId,
-    /// Candidates per row, at most the columns of `x`.
-    pub k: usize,
-    /// Output, f32 `[R, 2k + 1]`.
-    pub out: ParamId,
+family! {
+    /// The most probable tokens of each row of logits, so that the host need not read all logits to
+    /// choose one. Work items are rows.
+    ///
+    /// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or
+    /// more, which means `k`) and by what logits are multiplied before they are powers of two (`scale`,
+    /// [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this
+    /// order,
+    ///
+    /// - the `k` largest logits, descending, −0 as 0;
+    /// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are
+    ///   ordered by ascending id. NaN counts as larger than all numbers, so that a row which holds one
+    ///   begins with one;
+    /// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if
+    ///   the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
+    ///
+    /// Where one is wanted, only the first logit and id are defined; where none is, nothing is.
+    TopK {
+        /// Logits, f32.
+        x: ParamId as Use::READ,
+        /// Candidates per row, at most the columns of `x`.
+        k: usize,
+        /// Output, f32 `[R, 2k + 1]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl TopK {
@@ -45,11 +46,6 @@ impl TopK {
 }
 
 impl Family for TopK {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.x, Use::READ);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, _: &[Param]) -> (usize, bool) {
         (1, true)
     }
@@ -76,15 +72,5 @@ impl Family for TopK {
         let wanted = |i: usize| x.batch.wanted.get(i).copied().unwrap_or_default();
         let rows = (0..x.m).map(|i| top_k(&x.row(self.x, i), self.k, wanted(i))).collect();
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![("x", Field::Operand(self.x)), ("k", Field::Size(self.k)), ("out", Field::Operand(self.out))]
-    }
-}
-
-impl ReadFamily for TopK {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<TopK> {
-        Ok(TopK { x: r.field(p, "x")?, k: p.field_size("k")?, out: r.field(p, "out")? })
     }
 }

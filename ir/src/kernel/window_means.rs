@@ -1,34 +1,35 @@
 //! Means of windows of tokens.
 
 use super::family::channel_items;
-use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
+use super::part::family;
+use super::{Family, Outcome, Param, ParamId, Use};
 use crate::eval::{EvalError, KernelRun, means_of_windows};
 use crate::state::FixedSpec;
-use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// The mean of a channel's values in a window so far, with weights `e^(key + place)`, as `window_means`
-/// of the graph level. Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in
-/// order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WindowMeans {
-    /// Keys, f32 `[T, …]`: of each series `channels`.
-    pub k: ParamId,
-    /// First column of the keys.
-    pub k_start: usize,
-    /// Values, as the keys.
-    pub v: ParamId,
-    /// First column of the values.
-    pub v_start: usize,
-    /// Added to keys by the place of a token in its window, f32 `[width·series·channels]`.
-    pub places: ParamId,
-    /// Tokens of a window.
-    pub width: usize,
-    /// f32 `[1, 3·series, channels]`: weighted values, weights, and what their logarithms are less, of
-    /// the window at hand, and with two series of the next one.
-    pub state: ParamId,
-    /// f32 `[T, channels]`.
-    pub out: ParamId,
+family! {
+    /// The mean of a channel's values in a window so far, with weights `e^(key + place)`, as `window_means`
+    /// of the graph level. Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in
+    /// order.
+    WindowMeans {
+        /// Keys, f32 `[T, …]`: of each series `channels`.
+        k: ParamId as Use::READ,
+        /// First column of the keys.
+        k_start: usize,
+        /// Values, as the keys.
+        v: ParamId as Use::READ,
+        /// First column of the values.
+        v_start: usize,
+        /// Added to keys by the place of a token in its window, f32 `[width·series·channels]`.
+        places: ParamId as Use::READ,
+        /// Tokens of a window.
+        width: usize,
+        /// f32 `[1, 3·series, channels]`: weighted values, weights, and what their logarithms are less, of
+        /// the window at hand, and with two series of the next one.
+        state: ParamId as Use::WRITE,
+        /// f32 `[T, channels]`.
+        out: ParamId as Use::WRITE,
+    }
 }
 
 impl WindowMeans {
@@ -40,14 +41,6 @@ impl WindowMeans {
 }
 
 impl Family for WindowMeans {
-    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
-        f(&mut self.k, Use::READ);
-        f(&mut self.v, Use::READ);
-        f(&mut self.places, Use::READ);
-        f(&mut self.state, Use::WRITE);
-        f(&mut self.out, Use::WRITE);
-    }
-
     fn items(&self, params: &[Param]) -> (usize, bool) {
         channel_items(params, self.state)
     }
@@ -81,33 +74,5 @@ impl Family for WindowMeans {
         let tokens = (&x.batch.seqs[..], &x.batch.positions[..]);
         let rows = means_of_windows(&mut state, tokens, [&k, &v], &places);
         Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
-    }
-
-    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![
-            ("k", Field::Operand(self.k)),
-            ("k_start", Field::Size(self.k_start)),
-            ("v", Field::Operand(self.v)),
-            ("v_start", Field::Size(self.v_start)),
-            ("places", Field::Operand(self.places)),
-            ("width", Field::Size(self.width)),
-            ("state", Field::Operand(self.state)),
-            ("out", Field::Operand(self.out)),
-        ]
-    }
-}
-
-impl ReadFamily for WindowMeans {
-    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<WindowMeans> {
-        Ok(WindowMeans {
-            k: r.field(p, "k")?,
-            k_start: p.field_size("k_start")?,
-            v: r.field(p, "v")?,
-            v_start: p.field_size("v_start")?,
-            places: r.field(p, "places")?,
-            width: p.field_size("width")?,
-            state: r.field(p, "state")?,
-            out: r.field(p, "out")?,
-        })
     }
 }

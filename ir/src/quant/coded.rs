@@ -2,14 +2,14 @@
 
 use super::{Code, Encoding};
 
-/// A row of a matrix as codes and scales, which are as stored: those of two levels apart.
+/// A row of a matrix as stored codes and scales, the two levels of scales apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CodedRow {
     /// One per column.
     pub codes: Vec<u8>,
     /// Scale and minimum of each group of columns; of codes, the numbers that these are.
     pub factors: Vec<(f32, f32)>,
-    /// Those of each super-group; empty where there are none.
+    /// Scale and minimum of each super-group; empty where there are none.
     pub above: Vec<(f32, f32)>,
 }
 

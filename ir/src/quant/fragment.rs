@@ -135,8 +135,8 @@ mod tests {
         (lane / 4 + r % 2 * 8, lane % 4 * 4 + j + r / 2 * 16)
     }
 
-    /// A piece of 16 bytes is an A operand for 8-bit types, whose columns are those of the lane in
-    /// 16-bit steps, in another order.
+    /// A piece of 16 bytes is an A operand for 8-bit types, with the lane's columns of 16-bit
+    /// steps, in another order.
     #[test]
     fn pieces_of_fp8_are_operands_of_8_bits() {
         let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(&Encoding::FP8)];

@@ -1,4 +1,4 @@
-//! The block formats of GGML that are no other's: what a GGUF file has is kept as it is. Where GGML
+//! The block formats of GGML that no one else has: the content of a GGUF file is kept. Where GGML
 //! packs small scales tightly they are bytes here, which vector code reads without shifts.
 //!
 //! Super-groups have 256 columns; their scales are codes of the given bits, times an f16.
@@ -9,14 +9,14 @@ use llmcc_abi::encoding::{NON_LINEAR, with_negatives};
 /// Columns that share a scale of scales.
 const SUPER: u16 = 256;
 
-/// The magnitudes of GGML's grids of `IQ2` types, then those of its `IQ1` types (whose numbers are −1, 0 and
-/// 1, moved by an eighth), in eighths of what the former count in.
+/// The magnitudes of GGML's grids of `IQ2` types, then of its `IQ1` types (whose numbers are −1, 0
+/// and 1, moved by an eighth), in eighths of the former's unit.
 static GRID_OF_2: [u32; 16] = with_negatives([1.0, 3.125, 5.375, 0.125, 0.875, 1.125, 0.0, 0.0]);
 
-/// Those of its grid of `IQ3_XXS`, in quarters.
+/// The magnitudes of its grid of `IQ3_XXS`, in quarters.
 static GRID_OF_3: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.5]);
 
-/// Those of its grid of `IQ3_S`.
+/// The magnitudes of its grid of `IQ3_S`.
 static ODD: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]);
 
 /// Numbers of a table of 16, with scales of 6 bits for so many columns.
@@ -217,8 +217,8 @@ fn symmetric(
     (scale, 0.0)
 }
 
-/// A super-group of numbers of a table, of which `top` is the magnitude of the largest; scales are
-/// codes of 6 bits.
+/// A super-group of numbers of a table whose largest magnitude is `top`; scales are codes of 6
+/// bits.
 fn of_table(
     (x, codes): (&[f32], &mut [u8]),
     factors: &mut [(u8, u8)],

@@ -2,11 +2,12 @@
 //!
 //! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row
 //! into groups of columns (or leaves it whole), each with a scale (and a minimum if asymmetric) and
-//! codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and
+//! codes; its [`Encoding`] defines their meaning, and from it the byte layout, the evaluator and
 //! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
 //! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
 mod coded;
+mod def;
 mod fp4;
 mod fp8;
 mod fragment;
@@ -23,6 +24,8 @@ mod w4z;
 mod w8;
 
 pub use coded::{CodedRow, StoredRows};
+use def::NO_GROUPS;
+pub use def::{FormatDef, GROUPS, Quantize, QuantizeSuper, encode, round_f16};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
 pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
@@ -32,36 +35,6 @@ use llmcc_abi::layout::{self, Block};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-
-/// One storage format: a line of [`FORMATS`].
-pub struct FormatDef {
-    /// Name in text and options, without the group.
-    pub name: &'static str,
-    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of
-    /// them.
-    pub encoding: Encoding,
-    /// Columns to a scale that it may have; 0 where there are no groups.
-    pub groups: &'static [usize],
-    /// How f32 become codes.
-    pub quantize: Quantize,
-}
-
-/// Of one super-block of a row: writes a code per element and the scale and minimum of each group,
-/// as small numbers, and returns by what these are multiplied.
-pub type QuantizeSuper = fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32);
-
-/// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in
-/// which they are stored.
-pub enum Quantize {
-    /// Floats: each is rounded to nearest even.
-    Round,
-    /// Each group of a row by itself (the whole row where there are no groups): writes a code per
-    /// element and returns `(scale, minimum)`.
-    Group(fn(x: &[f32], codes: &mut [u8]) -> (f32, f32)),
-    /// All groups that share a scale of scales: writes a code per element, the codes of
-    /// `(scale, minimum)` of each group, and returns the scales of those.
-    Super(QuantizeSuper),
-}
 
 /// All storage formats.
 pub const FORMATS: &[FormatDef] = &[
@@ -98,27 +71,12 @@ pub const FORMATS: &[FormatDef] = &[
     ggml::IQ3S,
 ];
 
-/// Groups a quantized format of integers may have.
-pub const GROUPS: &[usize] = &[32, 64, 128];
 pub use llmcc_abi::encoding::ROW_GROUPS;
 
-/// No groups.
-const NO_GROUPS: &[usize] = &[0];
-
 impl FormatDef {
-    /// Whether there is one scale per row.
-    pub const fn by_row(&self) -> bool {
-        self.encoding.by_row()
-    }
-
     /// The formats of the line: one for each group it may have, as panels.
     pub fn formats(&'static self) -> impl Iterator<Item = Format> {
         self.groups.iter().map(move |group| Format::new(Elem(self), *group as u16))
-    }
-
-    /// Bits per code or element.
-    pub const fn bits(&self) -> u32 {
-        self.encoding.bits()
     }
 }
 
@@ -248,7 +206,7 @@ impl Format {
         self.elem.0
     }
 
-    /// What its numbers are.
+    /// The encoding of its numbers.
     pub fn encoding(self) -> Encoding {
         self.def().encoding.in_groups(self.group.into())
     }
@@ -332,25 +290,4 @@ impl fmt::Display for Format {
 /// Bytes of an int8 activation row.
 pub fn q8_row_bytes(cols: usize, group: usize) -> usize {
     layout::q8_row(cols, group).bytes
-}
-
-/// Rounds to f16 and back.
-pub fn round_f16(x: f32) -> f32 {
-    half::f16::from_f32(x).to_f32()
-}
-
-/// Quantizes with a given scale and offset:
-/// `clamp(round_half_even((x − min)/scale), lo, hi) + bias`; 0 scale gives code `bias`.
-pub fn encode(x: &[f32], codes: &mut [u8], scale: f32, min: f32, lo: f32, hi: f32, bias: f32) {
-    if scale == 0.0 {
-        codes.fill(bias as u8);
-        return;
-    }
-    // Adding 1.5·2²³ leaves the integer nearest to a small number (ties to even) in the lowest
-    // bits: vector code on every target.
-    const ROUND: f32 = 12_582_912.0;
-    for (c, v) in codes.iter_mut().zip(x) {
-        let q = ((v - min) / scale).clamp(lo, hi);
-        *c = ((q + ROUND).to_bits() as u8).wrapping_add(bias as u8);
-    }
 }

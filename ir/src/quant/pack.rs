@@ -115,13 +115,13 @@ struct Columns {
 }
 
 impl Columns {
-    /// Of rows of `padded` columns.
+    /// Columns of rows padded to `padded`.
     fn of(e: &Encoding, padded: usize) -> Columns {
         let group = e.group().map_or(padded, |g| g.max(1));
         Columns { group, unit: e.super_group().unwrap_or(group) }
     }
 
-    /// Columns whose codes lie together: those of a group, or of the groups that share 32 columns.
+    /// Columns whose codes lie together: a group's, or several groups' that share 32 columns.
     fn run(&self) -> usize {
         self.group.max(K_PAD)
     }

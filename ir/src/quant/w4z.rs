@@ -32,7 +32,8 @@ pub(super) const W8Z: FormatDef = FormatDef {
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 255.0)),
 };
 
-/// A scale as f16, as long as what that lacks of it is at most a quarter of a step of the largest code.
+/// A scale as f16, as long as its rounding error is at most a quarter of a step of the largest
+/// code.
 fn f16_or_wider(scale: f32, most: f32) -> f32 {
     // Half of the least f16, times four.
     const LEAST: f32 = 1.0 / 8_388_608.0;

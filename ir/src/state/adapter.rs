@@ -19,7 +19,7 @@ pub struct AdapterSpec {
     pub k: usize,
     /// Adapters that there is room for.
     pub slots: usize,
-    /// What numbers are kept as: bf16 or f32.
+    /// Type of the numbers: bf16 or f32.
     pub dtype: DType,
 }
 
@@ -113,7 +113,7 @@ impl AdapterState {
         AdapterState { spec, seqs: vec![] }
     }
 
-    /// Gives a sequence an adapter with this matrix `[n, k]`, row by row: what its type holds.
+    /// Gives a sequence an adapter with this matrix `[n, k]`, row by row, rounded to its type.
     pub fn set(&mut self, seq: usize, matrix: Vec<f64>) {
         if self.seqs.len() <= seq {
             self.seqs.resize(seq + 1, vec![]);

@@ -1,6 +1,6 @@
-//! What a new kind of state costs: a line of the table, and this file. It lives as long as a state
-//! of fixed size, so the runtime, the artifact and the manifest have it already. Not in what is
-//! shipped.
+//! The cost of a new kind of state: a line of the table, and this file. It lives as long as a state
+//! of fixed size, so the runtime, the artifact and the manifest have it already. Not part of
+//! shipped code.
 
 use super::kind::{Kept, Lifetime, NewKept, ReadState, StateKind, outside, slot};
 use crate::eval::EvalError;

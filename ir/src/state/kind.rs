@@ -1,11 +1,11 @@
-//! What every kind of state has, and the table of kinds.
+//! The trait of every kind of state, and the table of kinds.
 
 use crate::eval::EvalError;
 use crate::text::{Parsed, Parser};
 use std::fmt;
 
-/// How long a state keeps what it keeps: what states must agree on to share a block table, and all
-/// that the runtime has to know beside the bytes.
+/// How long a state keeps its contents: states must agree on it to share a block table, and beside
+/// the bytes the runtime needs no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// Tokens within a window, or all: pages.
@@ -35,20 +35,19 @@ pub(crate) trait StateKind: fmt::Display {
 
 /// A shape that can be read.
 pub(crate) trait ReadState: StateKind + Sized {
-    /// What was printed of it.
+    /// Reads its printed text.
     fn read(p: &mut Parser<'_>) -> Parsed<Self>;
 }
 
-/// What the evaluators have of a state, for all sequences.
+/// The evaluators' copy of a state, for all sequences.
 pub(crate) trait Kept {
     /// One more than the largest number of a sequence that has anything.
     fn sequences(&self) -> usize;
 
-    /// Rounds what a kernel has computed as memory holds it; nothing where that is done when it is
-    /// stored.
+    /// Rounds a kernel's results as memory holds them; nothing where storing rounds them.
     fn round(&mut self) {}
 
-    /// Writes it into a pool of pages or slots, `tables[s]` being those of sequence `s`.
+    /// Writes it into a pool of pages or slots; `tables[s]` are the pages of sequence `s`.
     ///
     /// # Errors
     /// A sequence has no page, or one outside the pool.
@@ -60,7 +59,7 @@ pub(crate) trait NewKept<Spec>: Kept + Sized {
     /// Without tokens.
     fn empty(spec: Spec) -> Self;
 
-    /// What sequences of these lengths have in a pool.
+    /// Reads the data of sequences of these lengths from a pool.
     ///
     /// # Errors
     /// As [`Kept::to_pool`].
@@ -78,8 +77,8 @@ pub(super) fn outside(seq: usize) -> EvalError {
 }
 
 /// One line per kind: the variant of [`StateSpec`](super::StateSpec) and of
-/// [`State`](super::State), what they hold, its name in text, and how a state is asked for it. Kinds
-/// `in tests` are not in what is shipped.
+/// [`State`](super::State), their contents, its name in text, and how a state is asked for it.
+/// Kinds `in tests` are not part of shipped code.
 macro_rules! kinds {
     (
         $( #[doc = $doc:literal] $kind:ident $spec:ident $state:ident $word:literal $get:ident $get_mut:ident; )*
@@ -94,7 +93,7 @@ macro_rules! kinds {
         }
 
         impl StateSpec {
-            /// What states are called in text; all words count all states.
+            /// The names of states in text; all words count all states.
             pub const WORDS: &'static [&'static str] = &[$($word),*];
         }
     };
@@ -104,7 +103,7 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum StateSpec { $( #[doc = $doc] $(#[$cfg])? $kind($spec), )* }
 
-        /// What evaluators have of a state, for all sequences.
+        /// The evaluators' copy of a state, for all sequences.
         #[derive(Clone, Debug, PartialEq)]
         pub enum State { $( #[doc = $doc] $(#[$cfg])? $kind($state), )* }
 
@@ -155,7 +154,7 @@ macro_rules! kinds {
                 match self { $( $(#[$cfg])? StateSpec::$kind(spec) => spec, )* }
             }
 
-            /// What it is called in text.
+            /// Its name in text.
             pub fn word(&self) -> &'static str {
                 match self { $( $(#[$cfg])? StateSpec::$kind(_) => $word, )* }
             }
@@ -165,7 +164,7 @@ macro_rules! kinds {
                 match word { $( $(#[$cfg])? $word => true, )* _ => false }
             }
 
-            /// What was printed of a state; `None` if there is no kind of that name.
+            /// Reads the printed text of a state; `None` if there is no kind of that name.
             pub(crate) fn read(p: &mut Parser<'_>) -> Option<Parsed<StateSpec>> {
                 match p.peek_word() {
                     $( $(#[$cfg])? $word => Some(<$spec as ReadState>::read(p).map(StateSpec::from)), )*
@@ -180,8 +179,8 @@ macro_rules! kinds {
                 match spec { $( $(#[$cfg])? StateSpec::$kind(spec) => State::$kind($state::empty(spec)), )* }
             }
 
-            /// What sequences of these lengths have in a pool of pages or slots, `tables[s]` being
-            /// those of sequence `s`.
+            /// Reads the data of sequences of these lengths from a pool of pages or slots;
+            /// `tables[s]` are the pages of sequence `s`.
             ///
             /// # Errors
             /// A sequence has no page, or one outside the pool.
@@ -198,7 +197,7 @@ macro_rules! kinds {
                 )* })
             }
 
-            /// What it is.
+            /// Its specification.
             pub fn spec(&self) -> StateSpec {
                 match self { $( $(#[$cfg])? State::$kind(state) => state.spec.into(), )* }
             }

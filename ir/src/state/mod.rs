@@ -1,9 +1,9 @@
-//! What sequences keep from step to step, and what they choose: one table.
+//! The state that sequences keep from step to step, and their settings: one table.
 //!
 //! Keys and values that grow page by page; numbers of fixed size, such as the matrices of a
-//! recurrence; the matrix of an adapter. A kind's file has its shape (`StateKind`) with its text and its
-//! rules, and what evaluators have of it (`Kept`). How long it is kept ([`Lifetime`]) says how the
-//! runtime stores it: a kind that lives as long as one that there is needs nothing else.
+//! recurrence; the matrix of an adapter. A kind's file has its shape (`StateKind`) with its text
+//! and its rules, and the evaluators' copy (`Kept`). Its [`Lifetime`] tells the runtime how to
+//! store it: a kind whose `Lifetime` exists needs no runtime change.
 
 mod adapter;
 #[cfg(any(test, feature = "dummies"))]
@@ -76,12 +76,12 @@ impl State {
         self.kept().sequences()
     }
 
-    /// Rounds what a kernel has computed as memory holds it.
+    /// Rounds a kernel's results as memory holds them.
     pub(crate) fn round(&mut self) {
         self.kept_mut().round();
     }
 
-    /// Writes it into a pool of pages or slots, `tables[s]` being those of sequence `s`.
+    /// Writes it into a pool of pages or slots; `tables[s]` are the pages of sequence `s`.
     ///
     /// # Errors
     /// A sequence has no page, or one outside the pool.

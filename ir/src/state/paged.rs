@@ -1,4 +1,4 @@
-//! Keys and values: their shape is in [`crate::kv`], what evaluators have of them in [`crate::eval`].
+//! Keys and values: their shape is in [`crate::kv`], the evaluators' copy in [`crate::eval`].
 
 use super::kind::{Kept, Lifetime, NewKept, ReadState, StateKind};
 use crate::eval::{EvalError, KvState, kv_from_pages, kv_to_pages};

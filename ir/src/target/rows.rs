@@ -1,11 +1,11 @@
-//! What targets multiply, and at what rates.
+//! The rows that targets multiply, and the rates.
 
 use crate::kernel::RowElem;
 use crate::quant::{Code, Encoding, Format, Packing};
 use std::fmt;
 
-/// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a
-/// kind.
+/// A kind of rows, as products multiply them: a [`RowElem`] without the differences between rows of
+/// a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowKind {
     /// f32.
@@ -105,8 +105,8 @@ pub struct Unpack {
 pub struct GpuRows {
     /// The kind.
     pub kind: RowKind,
-    /// Dense operations per second of the whole device, a multiply-add being two: those of tensor
-    /// cores with f32 accumulation, and of f32 rows outside them.
+    /// Dense operations per second of the whole device, a multiply-add being two: tensor cores with
+    /// f32 accumulation; f32 rows, outside them.
     pub flops: f64,
     /// Whether `mma.sync` multiplies them. sm90 has an instruction of its own for e4m3 only in
     /// `wgmma`.

@@ -92,7 +92,7 @@ pub(super) const MAX_DEPTH: usize = 200;
 
 /// A tree that can be read.
 pub(super) trait ParseTree<'a>: Tree {
-    /// What names in leaves refer to.
+    /// The referents of names in leaves.
     type Scope;
     fn constant(x: F32) -> Self;
     fn unary(op: UnaryOp, x: Self) -> Self;

@@ -4,6 +4,9 @@ use super::names::bare_len;
 use crate::diag::{Diagnostic, Place};
 use std::ops::Range;
 
+/// Errors after which reading stops.
+pub(super) const MAX_ERRORS: usize = 50;
+
 /// Longest text that is read: byte positions are stored in 32 bits, and a model's text is a few
 /// megabytes.
 pub(super) const MAX_TEXT: usize = 256 << 20;
@@ -51,8 +54,8 @@ impl Token {
     }
 }
 
-/// Cuts `text` into tokens, the last of which is [`Kind::End`]. What cannot be a token is reported
-/// and skipped.
+/// Cuts `text` into tokens; the last is [`Kind::End`]. Characters that cannot be a token are
+/// reported and skipped.
 pub(super) fn lex(text: &str, errors: &mut Vec<Diagnostic>) -> Vec<Token> {
     let mut lexer = Lexer { text, at: 0, errors };
     let mut tokens = vec![];
@@ -153,7 +156,7 @@ impl Lexer<'_> {
     fn error(&mut self, code: &'static str, range: Range<usize>, message: String) {
         // The parser stops after a few dozen errors; a text full of garbage need not be described
         // further.
-        if self.errors.len() < super::parse::MAX_ERRORS {
+        if self.errors.len() < MAX_ERRORS {
             self.errors.push(Diagnostic::error(code, Place::Text(range), message));
         }
     }

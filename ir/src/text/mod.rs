@@ -180,8 +180,8 @@ pub mod fuzz {
     use crate::diag::Diagnostic;
     use crate::verify::{verify_func, verify_kernel, verify_module, verify_plan};
 
-    /// Reads arbitrary bytes as text; what is accepted must print and read back as itself, and the
-    /// verifier must have an answer to it.
+    /// Reads arbitrary bytes as text; accepted text must print and read back as itself, and the
+    /// verifier must handle it.
     pub fn lir(data: &[u8]) {
         let text = String::from_utf8_lossy(data);
         match Source::parse(&text) {
@@ -204,7 +204,7 @@ pub mod fuzz {
             }
         }
     }
-    /// What the verifier says.
+    /// The verifier's findings.
     pub(super) fn findings(item: &Item) -> Vec<Diagnostic> {
         match item {
             Item::Module(m) => verify_module(m),

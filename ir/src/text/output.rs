@@ -6,7 +6,7 @@ use crate::output::{Output, Pool, Rows, RowsName};
 /// Words that an output begins with.
 pub(super) const WORDS: &[&str] = &["logits", "embedding", "scores"];
 
-/// `word place`, and what follows of rows.
+/// `word place`, and the properties of rows.
 pub(super) fn print(out: &mut String, output: Output, place: &str) {
     match output {
         Output::Logits => put!(out, "logits {place}\n"),

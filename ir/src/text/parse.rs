@@ -1,7 +1,7 @@
-//! What the parsers of all levels share: the token cursor, errors and recovery, names, numbers,
-//! types.
+//! Common parts of the parsers of all levels: the token cursor, errors and recovery, names,
+//! numbers, types.
 
-use super::lex::{Kind, Token, lex};
+use super::lex::{Kind, MAX_ERRORS, Token, lex};
 use super::names::unescape;
 use crate::diag::{Diagnostic, Place};
 use crate::graph::{Attr, AttrKind, AttrType, F32};
@@ -9,9 +9,6 @@ use crate::ty::{DType, Dim, TensorType};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Errors after which reading stops.
-pub(super) const MAX_ERRORS: usize = 50;
 
 /// A parsed thing, or the error that ends its statement.
 pub(crate) type Parsed<T> = Result<T, Box<Diagnostic>>;
@@ -72,7 +69,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// True once something was reported: what follows may only be a consequence.
+    /// True once something was reported: later findings may only be a consequence.
     pub fn failed(&self) -> bool {
         !self.errors.is_empty()
     }
@@ -493,7 +490,7 @@ impl<'a> Scope<'a> {
         Ok(())
     }
 
-    /// What a label stands for.
+    /// The referent of a label.
     pub fn find(&self, label: &Label<'a>, range: Range<usize>) -> Parsed<usize> {
         self.map.get(label).copied().ok_or_else(|| {
             let e = *fault("unknown-name", range, format!("`{}` is not defined before its use", show(label)));

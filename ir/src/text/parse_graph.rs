@@ -10,10 +10,10 @@ use crate::output::Output;
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-/// Words that start a part of a module, beside those of its states.
+/// Words that start a part of a module, beside the words of its states.
 const MODULE_WORDS: &[&str] = &["info", "weight", "func", "step"];
 
-/// What of a module has been read.
+/// The parts of a module read so far.
 #[derive(Default)]
 struct Parts {
     info: Option<ModelInfo>,
@@ -313,12 +313,12 @@ fn step<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Step> {
     Ok(step)
 }
 
-/// Words of what a step leaves.
+/// Words of a step's results.
 fn yields(word: &str) -> bool {
     word == "hidden" || output::WORDS.contains(&word)
 }
 
-/// `logits %n`, or what else the output is; `hidden %n`.
+/// `logits %n`, or the other kinds of output; `hidden %n`.
 fn yielded<'a>(p: &mut Parser<'a>, step: &mut Step, scope: &Scope<'a>) -> Parsed<()> {
     let first = p.peek();
     let value = |p: &mut Parser<'a>, what| {

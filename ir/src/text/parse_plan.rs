@@ -14,7 +14,7 @@ use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regim
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-/// Words that start a part of a plan, beside `info` and those of its states.
+/// Words that start a part of a plan, beside `info` and the words of its states.
 const PLAN_WORDS: &[&str] =
     &["weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "hidden", "candidates"];
 
@@ -23,7 +23,7 @@ fn starts_part(kind: Kind, word: &str) -> bool {
     kind == Kind::Word && (word == "info" || PLAN_WORDS.contains(&word) || StateSpec::is_word(word))
 }
 
-/// What of a plan has been read.
+/// The parts of a plan read so far.
 #[derive(Default)]
 struct Parts {
     info: Option<ModelInfo>,

@@ -1,4 +1,4 @@
-//! Parsing states: what sequences keep. Kinds of states read themselves.
+//! Parsing states of sequences. Kinds of states read themselves.
 
 use super::parse::{Parsed, Parser};
 use crate::kv::{KvDType, KvSpec};

@@ -42,7 +42,7 @@ pub(super) fn states(out: &mut String, states: &[StateSpec]) {
     }
 }
 
-/// What state `i` is called; all words count all states.
+/// The name of state `i`; all words count all states.
 pub(super) fn state_word(states: &[StateSpec], i: usize) -> &'static str {
     states.get(i).map_or("kv", StateSpec::word)
 }

@@ -10,7 +10,7 @@ const WIDTH: usize = 120;
 /// rustc does.
 ///
 /// A finding without a place in the text (see [`super::Source::locate`]) is shown with the file
-/// only. Of a long line, the part around the place is shown. Columns count characters from 1.
+/// only. If the line is long, the part around the place is shown. Columns count characters from 1.
 pub fn render(d: &Diagnostic, text: &str, file: &str) -> String {
     let word = match d.severity {
         Severity::Error => "error",

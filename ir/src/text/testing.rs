@@ -1,7 +1,7 @@
 //! Random modules, kernels and plans for tests (feature `testing`).
 //!
 //! They are well formed as text demands (names are unique, references exist) but not well typed:
-//! for what may be printed, not for what may be run.
+//! for printing, not for running.
 
 use crate::graph::{
     Arg, Attr, AttrKind, Balance, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role,
@@ -374,7 +374,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
     ]
 }
 
-/// What makes rows of rows, and has numbers.
+/// Kernels from rows to rows, with numeric attributes.
 fn rows_to_rows(params: usize) -> impl Strategy<Value = Body> {
     prop_oneof![
         (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {

@@ -178,7 +178,7 @@ fn deep_and_long_texts_neither_overflow_nor_slow_down() {
     };
     for hostile in [many("("), many("neg("), many("1+"), many("-"), many("1*("), many("[")] {
         let errors = parse_kernel(&segment(&hostile)).expect_err("too deep");
-        assert!(errors.len() <= parse::MAX_ERRORS);
+        assert!(errors.len() <= lex::MAX_ERRORS);
     }
     for hostile in [
         many("{"),
@@ -190,7 +190,7 @@ fn deep_and_long_texts_neither_overflow_nor_slow_down() {
         many("module \"\" {"),
         many("\""),
     ] {
-        assert!(Source::parse(&hostile).expect_err("garbage").len() <= parse::MAX_ERRORS);
+        assert!(Source::parse(&hostile).expect_err("garbage").len() <= lex::MAX_ERRORS);
     }
     let errors = parse_kernel(&segment(&"1 + ".repeat(300))).expect_err("too high");
     assert_eq!(errors[0].code, "too-deep");

@@ -99,7 +99,7 @@ struct Used {
     updates: usize,
     /// Calls that only read it.
     reads: usize,
-    /// Of these, before any that updates it.
+    /// Reads before any call that updates it.
     early: usize,
 }
 
@@ -120,8 +120,8 @@ impl Used {
         }
     }
 
-    /// One call updates a state; those after it may read what it has then. Of an `adapter` no step
-    /// changes anything.
+    /// One call updates a state; later ones may read the updated state. No step changes an
+    /// `adapter`.
     fn judge(self, sink: &mut Sink, place: Place, adapter: bool) {
         let Used { updates, reads, early } = self;
         match updates {
@@ -191,8 +191,8 @@ struct WeightUse {
     place: Place,
 }
 
-/// A weight that several parameters read should be declared shared by all of them, unless what is
-/// stored for it is the same each time: calls of one function with the same weights.
+/// A weight that several parameters read should be declared shared by all of them, unless its
+/// stored form is the same each time: calls of one function with the same weights.
 fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>>) {
     for (i, w) in module.weights.iter().enumerate() {
         let Some(uses) = uses.get(&i) else {

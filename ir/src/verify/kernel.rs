@@ -32,7 +32,7 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
 /// Input of a matmul, as its weights see it.
 pub(crate) struct Input {
     pub cols: usize,
-    /// Storage of what is multiplied.
+    /// Storage of the operands.
     pub elem: RowElem,
 }
 
@@ -95,7 +95,7 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    /// The kind of an operand that must be `what`; reports and yields `None` if it is not.
+    /// The kind of an operand that must be `what`; reports and yields `None` if it is another.
     pub(super) fn kind<T>(&mut self, id: ParamId, what: &str, get: impl Fn(&'a ParamKind) -> Option<T>) -> Option<T> {
         let Some(p) = self.kernel.params.get(id) else {
             self.error("param-range", format!("operand {id} does not exist; there are {}", self.kernel.params.len()));
@@ -424,8 +424,8 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    /// Work items run at the same time: what one stores, no other may read or store. An item may
-    /// read exactly the elements it stores.
+    /// Work items run at the same time: no item may read or store an element that another stores.
+    /// An item may read exactly the elements it stores.
     fn races(&mut self, accesses: &[Access]) {
         if self.kernel.body.family().in_place() {
             return;

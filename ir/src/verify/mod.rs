@@ -1,7 +1,7 @@
 //! Verifiers of all three levels.
 //!
 //! They collect every finding, each with its place and the name of its rule; [`RULES`] lists them.
-//! What passes without an error never makes an evaluator or a backend panic.
+//! Input that passes without an error never makes an evaluator or a backend panic.
 //! [`Diagnostics::check`](crate::diag::Diagnostics::check) turns findings into a result.
 
 mod access;

@@ -47,7 +47,7 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
 /// multiplies. Returns all findings.
 pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
-    let gpu = target.family() == Family::Gpu;
+    let gpu = target.family() == Family::Nvidia;
     for (weight, w) in plan.weights.iter().enumerate() {
         if let Storage::Matrix { format, .. } = w.storage
             && format.packing != target.packing()
@@ -140,7 +140,7 @@ fn unused(sink: &mut Sink, plan: &Plan) {
     }
 }
 
-/// What has happened to a buffer so far.
+/// The state of a buffer so far.
 #[derive(Clone, Default)]
 struct State {
     /// First and last launch that uses it.
@@ -149,7 +149,7 @@ struct State {
     written: Vec<Range<usize>>,
 }
 
-/// What has happened to an attention state so far.
+/// The state of an attention state so far.
 #[derive(Clone, Copy, Default)]
 struct Stored {
     keys: bool,
@@ -169,7 +169,7 @@ impl<'a> RegimeVerifier<'a> {
             self.buffer(i, b);
         }
         let mut states = vec![State::default(); self.regime.buffers.len()];
-        // Of keys that are values, the values are all there is to store.
+        // Where keys are values, only the values are stored.
         let of = |s: &StateSpec| Stored { keys: s.paged().is_some_and(|kv| kv.own_dim() == 0), values: false };
         let mut kv: Vec<Stored> = self.plan.states.iter().map(of).collect();
         for (i, launch) in self.regime.launches.iter().enumerate() {
@@ -317,7 +317,7 @@ impl<'a> RegimeVerifier<'a> {
         }
     }
 
-    /// What is read has been written by earlier launches.
+    /// Each read buffer has been written by earlier launches.
     fn reads(&mut self, launch: &Launch, kernel: &Kernel, accesses: &[Access], states: &[State], place: &Place) {
         for a in accesses.iter().filter(|a| !a.write && !a.cols.is_empty()) {
             let Some(Operand::Buffer(b)) = launch.operands.get(a.param) else { continue };

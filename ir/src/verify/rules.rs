@@ -1,6 +1,6 @@
 //! The names of the rules, for tests and documentation.
 
-/// Every rule: code and what it asks for. Those marked "(warning)" do not make a thing unusable.
+/// Every rule: code and requirement. Rules marked "(warning)" do not make a thing unusable.
 pub const RULES: &[(&str, &str)] = &[
     // All levels.
     ("empty-name", "things have names"),

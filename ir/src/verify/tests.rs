@@ -244,7 +244,7 @@ fn retype(k: &mut Kernel, id: usize, cols: usize, elem: RowElem) {
     k.params[id].kind = ParamKind::Rows { rows: k.rows, cols, elem };
 }
 
-/// What text cannot say; the rest stands in `tests/lir/verify`.
+/// Mistakes that text cannot express; the others stand in `tests/lir/verify`.
 #[test]
 fn operands_exist_once_with_formats_of_the_table() {
     bad_kernel(O, "duplicate-name", "kernel `o`, operand `x`", |k| k.params[1].name = "x".into());

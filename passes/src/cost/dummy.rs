@@ -1,4 +1,5 @@
-//! What a new family of kernels costs the cost model: this file and its `mod`. Not in what is shipped.
+//! The cost of a new family of kernels in the cost model: this file and its `mod`. Not part of
+//! shipped code.
 
 use super::{Cost, ELEMENTWISE, OnCpu, OnGpu, cols};
 use crate::cost_gpu::{LATENCY, bytes_of_row};

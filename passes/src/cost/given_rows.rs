@@ -5,7 +5,7 @@ use crate::cost_gpu::LATENCY;
 use llmcc_ir::kernel::GivenRows;
 
 impl Cost for GivenRows {
-    // There is no other way to have them: what counts is that it is no less than nothing.
+    // No alternative competes; the cost must only be positive.
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
         on.m as f64 / ELEMENTWISE
     }

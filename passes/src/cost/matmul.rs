@@ -10,7 +10,7 @@ use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::TargetSpec;
 
 /// Seconds of a product by a schedule, with the gains and biases that every block reads for its
-/// prologue, and what its epilogue reads and writes.
+/// prologue, and the operands of its epilogue.
 pub(crate) fn by_product(
     kernel: &Kernel,
     body: &Matmul,

@@ -1,4 +1,4 @@
-//! What kernels take that keep means of weighted values, channel by channel.
+//! Costs of kernels that keep means of weighted values, channel by channel.
 
 use super::{ELEMENTWISE, EXP_STEPS, OnCpu, OnGpu};
 use crate::cost_gpu::LATENCY;
@@ -33,7 +33,7 @@ impl ChannelMeans {
         LATENCY + (on.m.div_ceil(on.sequences) as f64 * self.token).max(computed)
     }
 
-    /// Weighted values, weights and what their logarithms are less are read and written once.
+    /// Weighted values, weights and maxima of logarithms are read and written once.
     pub fn work(&self, on: &Launched<'_>) -> Work {
         let bytes = 2 * on.sequences.clamp(1, on.m.max(1)) * 3 * self.columns * 4;
         Work { bytes: bytes as f64, ..Work::default() }

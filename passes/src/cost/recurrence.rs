@@ -17,7 +17,7 @@ fn steps(update: Update) -> f64 {
     }
 }
 
-/// Instructions of a GPU: decay, update, output, and what some need before.
+/// Instructions of a GPU: decay, update, output, and preparations of some updates.
 fn gpu_steps(update: Update) -> f64 {
     match update {
         Update::Plain => 3.0,

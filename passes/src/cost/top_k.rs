@@ -10,7 +10,7 @@ impl Cost for TopK {
         0.0
     }
 
-    /// Blocks search their slices, then one searches what they found.
+    /// Blocks search their slices, then one searches their results.
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         2.0 * LATENCY + on.l2(on.m * bytes_of_row(on.kernel, self.x))
     }

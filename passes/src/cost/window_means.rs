@@ -6,7 +6,7 @@ use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{Kernel, WindowMeans};
 
 fn means(kernel: &Kernel, k: &WindowMeans) -> ChannelMeans {
-    // Of all series.
+    // Columns of all series.
     ChannelMeans { columns: columns(kernel, k.state) * k.series(&kernel.params), exponentials: 2.0, token: 0.1e-6 }
 }
 

@@ -1,4 +1,4 @@
-//! Predictions beside what an H200 took: `benches/gpu`.
+//! Predictions beside times measured on an H200: `benches/gpu`.
 
 use crate::cost::{matmul::by_product, seconds_at};
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase, Variant};
@@ -83,7 +83,7 @@ fn rows(kernels: &BTreeMap<String, Kernel>) -> Vec<Row<'_>> {
         let columns: Vec<&str> = line.split('\t').collect();
         let kernel = kernels.get(columns[0]).unwrap_or_else(|| panic!("no kernel {}", columns[0]));
         let k = match &kernel.body {
-            Body::Matmul(body) => super::super::cost::cols(kernel, body.x),
+            Body::Matmul(body) => crate::cost::cpu::cols(kernel, body.x),
             _ => 0,
         };
         let us: f64 = columns[5].parse().expect("microseconds");
@@ -148,7 +148,7 @@ fn fastest_schedules_are_chosen() {
                 1.0
             ));
         }
-        // The compiler chooses among more: that one, or what is predicted to be faster.
+        // The compiler chooses among more: that one, or one predicted to be faster.
         let s = schedule::matmul(chosen.kernel, h200()).expect("a schedule");
         if s.direct {
             // Not by prediction: these rows were measured with rings in shared memory.

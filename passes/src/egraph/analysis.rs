@@ -3,7 +3,7 @@
 
 use super::lang::{Form, Term};
 use egg::{Analysis, DidMerge, EGraph, Id};
-use llmcc_ir::graph::{Attr, F32, Func, Head, Role, ValueType};
+use llmcc_ir::graph::{Attr, F32, Func, Op, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::state::StateSpec;
 
@@ -31,7 +31,7 @@ impl Facts {
     }
 }
 
-/// What is known of a class.
+/// Facts about a class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
     /// Type of the value; `None` for attributes, kernels with several results and int8 rows.
@@ -82,13 +82,13 @@ impl Analysis<Term> for Facts {
             },
             Term::Int(i) => Data { int: Some(*i), ..Data::default() },
             Term::Float(x) => Data {
-                ty: llmcc_ir::graph::Op::Const { value: *x }.infer(&[]).ok(),
+                ty: Op::Const { value: *x }.infer(&[]).ok(),
                 constant: Some(*x),
                 weight: true,
                 ..Data::default()
             },
             Term::Attr(value) => Data { attr: Some(value.clone()), ..Data::default() },
-            Term::Op(head, children) => operation(g, *head, children),
+            Term::Op(..) => data_of_operation(g, term),
             Term::Quant([_, x]) => Data { weight: g[*x].data.weight, shared: g[*x].data.shared, ..Data::default() },
             Term::Store(form, _, [of]) => stored(g, *form, *of),
             Term::Kernel(..) | Term::Proj(..) => Data::default(),
@@ -125,11 +125,17 @@ pub fn store_of(g: &Graph, class: Id) -> Option<(Form, Option<F32>, Id)> {
     g[class].nodes.iter().find_map(store)
 }
 
-fn operation(g: &Graph, head: Head, children: &[Id]) -> Data {
-    let (attrs, operands) = children.split_at(head.attributes().len().min(children.len()));
-    let attrs: Option<Vec<Attr>> = attrs.iter().map(|c| attr(g, *c)).collect();
+/// An operation with its attributes by name, and its operands; `None` of other terms.
+pub fn operation<'t>(g: &Graph, term: &'t Term) -> Option<(Op, &'t [Id])> {
+    let (head, attributes, operands) = term.operation()?;
+    let values: Option<Vec<Attr>> = attributes.iter().map(|c| attr(g, *c)).collect();
+    Some((head.build(&values?)?, operands))
+}
+
+fn data_of_operation(g: &Graph, term: &Term) -> Data {
+    let operands = term.operation().map_or(&[][..], |(_, _, operands)| operands);
     let types: Option<Vec<ValueType>> = operands.iter().map(|c| g[*c].data.ty.clone()).collect();
-    let ty = attrs.zip(types).and_then(|(a, t)| head.build(&a)?.infer(&t).ok());
+    let ty = operation(g, term).zip(types).and_then(|((op, _), types)| op.infer(&types).ok());
     Data {
         ty,
         int: None,

@@ -51,7 +51,7 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
     Ok(Converted { graph, roots, results, values: ids })
 }
 
-/// Adds one operation; those of any number of operands nest to the right.
+/// Adds one operation; operations of any number of operands nest to the right.
 fn add_op(g: &mut Graph, op: &Op, args: &[Id]) -> Id {
     if let Op::Const { value } = op {
         return g.add(Term::Float(*value));

@@ -13,7 +13,7 @@
 //! - storage ([`Term::Store`]): a weight packed in a format, or an attention state cached in a
 //!   type, with the error that this makes. Classes apart too.
 //!
-//! The heads of operations are those of the table of graph operations. Operations of any number of
+//! The heads of operations come from the table of graph operations. Operations of any number of
 //! operands (`concat_cols`, `concat_rows`) are binary here, nested to the right, and flattened
 //! again when leaving the e-graph.
 
@@ -44,6 +44,13 @@ impl fmt::Display for Form {
 }
 
 impl Term {
+    /// Of an operation its head, its attributes and its operands.
+    pub fn operation(&self) -> Option<(Head, &[Id], &[Id])> {
+        let Term::Op(head, children) = self else { return None };
+        let (attributes, operands) = children.split_at(head.attributes().len().min(children.len()));
+        Some((*head, attributes, operands))
+    }
+
     /// The leaf of an attribute.
     pub fn attribute(value: Attr) -> Term {
         match value {
@@ -82,23 +89,23 @@ pub enum Term {
 /// A [`Term`] without its children.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TermKey {
-    /// Of [`Term::Param`].
+    /// Key of [`Term::Param`].
     Param(u32),
-    /// Of [`Term::Int`].
+    /// Key of [`Term::Int`].
     Int(usize),
-    /// Of [`Term::Float`].
+    /// Key of [`Term::Float`].
     Float(F32),
-    /// Of [`Term::Attr`].
+    /// Key of [`Term::Attr`].
     Attr(Attr),
-    /// Of [`Term::Op`].
+    /// Key of [`Term::Op`].
     Op(Head),
-    /// Of [`Term::Quant`].
+    /// Key of [`Term::Quant`].
     Quant,
-    /// Of [`Term::Kernel`].
+    /// Key of [`Term::Kernel`].
     Kernel(Arc<Spec>),
-    /// Of [`Term::Proj`].
+    /// Key of [`Term::Proj`].
     Proj(usize),
-    /// Of [`Term::Store`].
+    /// Key of [`Term::Store`].
     Store(Form, Option<F32>),
 }
 

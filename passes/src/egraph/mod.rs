@@ -4,6 +4,6 @@ pub mod analysis;
 pub mod convert;
 pub mod lang;
 
-pub use analysis::{Data, Facts, Graph, attr, store_of};
+pub use analysis::{Data, Facts, Graph, attr, operation, store_of};
 pub use lang::{Form, Term};
 pub use llmcc_ir::graph::{Attr, Head};

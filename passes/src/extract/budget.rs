@@ -1,9 +1,9 @@
 //! The least cost within a budget of errors, exactly.
 //!
 //! A price of errors turns the budget into costs; at the best price the cheapest values are a lower
-//! bound (Lagrange's dual), and the cheapest that keep to the budget an upper one. What is dearer at
-//! that price than the upper bound cannot be the solution, and since elimination tells what each
-//! part costs at least together with all the rest, nearly everything is left out. Of what remains
+//! bound (Lagrange's dual), and the cheapest that keep to the budget an upper one. A value dearer
+//! at that price than the upper bound cannot be in the solution, and since elimination gives the
+//! least cost of each part together with all the rest, nearly everything is left out. For the rest,
 //! all pairs of cost and error are kept that no other beats in both.
 
 use super::eliminate::{Bucket, BucketSums, Costs, Prices, Tree, Values, Weighed};
@@ -11,11 +11,11 @@ use std::rc::Rc;
 
 /// Prices tried at most; any of them gives a valid bound.
 const PRICES: usize = 40;
-/// Parts of the gap between both bounds that are tried: what is found within one part is best.
+/// Parts of the gap between both bounds that are tried: a solution within one part is the best.
 const PARTS: [f64; 4] = [1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0];
 /// Pairs kept beyond which another method is better.
 const MOST: usize = 4_000_000;
-/// What sums in another order may differ by.
+/// Largest difference of sums in another order.
 const ROUNDING: f64 = 1e-12;
 
 /// Values of some variables.
@@ -25,14 +25,14 @@ struct Label {
     chosen: Vec<Rc<Chosen>>,
 }
 
-/// The value of a variable, with those of the variables that were eliminated before it.
+/// The value of a variable, with the values of the variables that were eliminated before it.
 struct Chosen {
     variable: usize,
     value: usize,
     earlier: Vec<Rc<Chosen>>,
 }
 
-/// What is known before a search.
+/// The state of knowledge before a search.
 enum Knowledge {
     /// The solution.
     Best(Values),
@@ -44,7 +44,7 @@ enum Knowledge {
 struct Bounds {
     /// All functions at the best price.
     costs: Costs,
-    /// Of the cost at that price, budget included.
+    /// Lower bound of the cost at that price, budget included.
     lower: f64,
     /// The cheapest values known that keep to the budget.
     upper: Values,
@@ -73,7 +73,7 @@ impl Tree {
         for part in PARTS {
             let gap = (upper.weighed.cost - lower) * part;
             let search = Search { tree: self, costs: &costs, rest: &rest, budget, most: lower + gap };
-            // What costs no more has been looked at as a whole.
+            // All solutions up to that cost have been looked at.
             if let Some(best) = search.best()?.filter(|b| b.weighed.cost <= search.most) {
                 return Ok(best);
             }
@@ -119,7 +119,7 @@ impl Tree {
         })
     }
 
-    /// What the rest costs at least, for each entry of the functions that buckets leave.
+    /// The least cost of the rest, for each entry of the functions that buckets leave.
     fn rest(&self, costs: &Costs) -> Vec<Vec<f64>> {
         let left = &costs.left;
         let mut rest: Vec<Vec<f64>> = left.iter().map(|costs| vec![f64::INFINITY; costs.len()]).collect();
@@ -188,7 +188,7 @@ impl Search<'_> {
         Values { of, weighed: label.weighed }
     }
 
-    /// What may be left of a bucket, for each entry of its function.
+    /// Labels that a bucket may leave, for each entry of its function.
     fn labels(&self, bucket: usize, earlier: &[Vec<Vec<Label>>]) -> Vec<Vec<Label>> {
         let of = &self.tree.buckets[bucket];
         let sums = self.tree.sums(of, self.costs);
@@ -239,7 +239,7 @@ impl Search<'_> {
         all.filter(within).collect()
     }
 
-    /// Whether what costs this at the prices is dearer than what is sought.
+    /// Whether this cost at the prices exceeds the bound.
     fn hopeless(&self, cost: f64) -> bool {
         let most = self.most + self.budget * self.costs.prices.error;
         cost.is_nan() || cost > most * (1.0 + ROUNDING)

@@ -2,11 +2,11 @@
 //! one after the other.
 //!
 //! A variable is eliminated by replacing all functions that read it by one: their sum's minimum
-//! over it. What that costs is exponential in the number of variables which one function reads at a
-//! time, not in the number of all: it follows the width of the problem's graph, and that of a
-//! layer's dataflow is small. Known as nonserial dynamic programming (Bertelè and Brioschi 1972) or
-//! bucket elimination (Dechter 1999); for e-graphs see Goharshady et al., "Fast and Optimal
-//! Extraction for Sparse Equality Graphs" (2024).
+//! over it. The cost is exponential in the number of variables that one function reads at a time,
+//! not in the number of all: it follows the width of the problem's graph, and a layer's dataflow
+//! has a small width. Known as nonserial dynamic programming (Bertelè and Brioschi 1972) or bucket
+//! elimination (Dechter 1999); for e-graphs see Goharshady et al., "Fast and Optimal Extraction for
+//! Sparse Equality Graphs" (2024).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,10 +14,11 @@ use std::collections::BTreeSet;
 /// Sums to compute at most: some seconds, and a gigabyte.
 const MOST: f64 = 1e9;
 
-/// What an order of elimination keeps least: of a variable, given who shares functions with whom.
+/// The score of a variable that an order of elimination minimises, given which variables share
+/// functions.
 type Rule = fn(&Network, &[BTreeSet<usize>], usize) -> f64;
-/// Of no rule it is known that it is best; making an order costs little. The first ones keep what
-/// is left small, and like large variables to go.
+/// No rule is known to be best; making an order costs little. The first ones keep the remaining
+/// functions small, and prefer large variables.
 const ORDERS: [Rule; 5] = [
     |net, graph, v| net.logs(&graph[v]),
     |net, graph, v| net.logs(&graph[v]) - 0.5 * net.log(v),
@@ -30,14 +31,14 @@ const ORDERS: [Rule; 5] = [
     },
 ];
 
-/// A function of a bucket: the network's own, or what an earlier bucket has left.
+/// A function of a bucket: the network's own, or the result of an earlier bucket.
 #[derive(Clone, Copy, Debug)]
 enum Function {
     Own(usize),
     Left(usize),
 }
 
-/// A sum of functions of variables, each of which has finitely many values.
+/// A sum of functions of variables with finitely many values each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Network {
     /// Numbers of values.
@@ -45,28 +46,28 @@ pub(super) struct Network {
     tables: Vec<CostTable>,
 }
 
-/// A function of the variables in `scope`, the last of which changes fastest.
+/// A function of the variables in `scope`; the last changes fastest.
 #[derive(Clone, Debug)]
 struct CostTable {
     scope: Vec<usize>,
     weighed: Vec<Weighed>,
 }
 
-/// What is minimised, and what is bounded. Both are infinite for what is forbidden.
+/// The minimised cost and the bounded error. Both are infinite for forbidden values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Weighed {
     pub(super) cost: f64,
     pub(super) error: f64,
 }
 
-/// What a unit of cost and one of error count.
+/// Prices of a unit of cost and of a unit of error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prices {
     pub(super) cost: f64,
     pub(super) error: f64,
 }
 
-/// The order of elimination of a [`Network`], and what each variable's functions are.
+/// The order of elimination of a [`Network`], and the functions of each variable.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     net: Network,
@@ -84,7 +85,7 @@ pub(super) struct Bucket {
     pub(super) earlier: Vec<usize>,
 }
 
-/// Values of all variables, with what they cost.
+/// Values of all variables, with their cost.
 #[derive(Clone, Debug)]
 pub(super) struct Values {
     pub(super) of: Vec<usize>,
@@ -96,7 +97,7 @@ pub(super) struct Costs {
     pub(super) prices: Prices,
     /// The network's own.
     own: Vec<Vec<f64>>,
-    /// What the buckets leave.
+    /// The functions that the buckets leave.
     pub(super) left: Vec<Vec<f64>>,
 }
 
@@ -139,7 +140,7 @@ impl Network {
         if work > MOST {
             return None;
         }
-        // What is not eliminated yet: scope, and the table it is or the bucket it is left of.
+        // Functions not eliminated yet: scope, and the table or the bucket that left it.
         let mut functions: Vec<(Vec<usize>, Function)> =
             self.tables.iter().enumerate().map(|(i, t)| (t.scope.clone(), Function::Own(i))).collect();
         let mut buckets = vec![];
@@ -199,7 +200,7 @@ impl Network {
 }
 
 impl Weighed {
-    /// Of what is impossible.
+    /// The cost of impossible values.
     pub(super) const FORBIDDEN: Weighed = Weighed { cost: f64::INFINITY, error: f64::INFINITY };
 
     /// As one number.
@@ -308,8 +309,7 @@ impl Tree {
         }
     }
 
-    /// Buckets after which nothing is left to eliminate of what is connected with them: what they
-    /// leave is constant.
+    /// Last buckets of the connected parts: they leave constants.
     pub(super) fn last(&self) -> impl Iterator<Item = usize> {
         (0..self.buckets.len()).filter(|b| self.buckets[*b].scope.is_empty())
     }

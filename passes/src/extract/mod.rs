@@ -12,6 +12,7 @@
 mod budget;
 mod eliminate;
 mod network;
+mod problem;
 #[cfg(test)]
 mod tests;
 
@@ -19,117 +20,15 @@ use crate::PassError;
 use crate::cost::choose_tiles;
 use crate::egraph::{Form, Graph, Term, store_of};
 use egg::Id;
-use llmcc_ir::kernel::Kernel;
-use llmcc_ir::target::TargetSpec;
-use llmcc_ir::ty::Env;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A way to compute a class.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    /// The kernel with its tiles chosen, or which result of another class's kernel.
-    pub how: How,
-    /// Children of the node.
-    pub children: Vec<Id>,
-    /// Classes that must be computed first.
-    pub needs: Vec<Id>,
-    /// Stored forms, of those that [`Problem::decisions`] are about, that must be taken.
-    pub requires: Vec<Id>,
-    /// Predicted seconds.
-    pub seconds: f64,
-}
+use problem::{Alive, Cut, Goal, SOLUTION};
+pub use problem::{Alternative, Candidate, Chosen, Decision, How, Problem, Scope, Solved, Stores};
 
-/// See [`Candidate`].
-#[derive(Clone, Debug)]
-pub enum How {
-    /// A launch.
-    Kernel(Arc<Kernel>),
-    /// A result of the kernel in the child class.
-    Proj(usize),
-    /// An attention state, cached in the form of the child class.
-    Stored,
-}
-
-/// All candidates of the classes that the roots may need.
-#[derive(Clone, Debug)]
-pub struct Problem {
-    /// Candidates by class.
-    pub classes: BTreeMap<Id, Vec<Candidate>>,
-    /// Classes to compute.
-    pub roots: Vec<Id>,
-    /// Forms to choose from.
-    pub decisions: Vec<Decision>,
-    /// Most that the errors of the taken options may add up to.
-    pub budget: f64,
-    solutions: Cell<usize>,
-}
-
-/// A value that may be stored in several forms.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// At most one of them is taken. In order of preference where nothing else decides.
-    pub options: Vec<Alternative>,
-}
-
-/// A form of a [`Decision`].
-#[derive(Clone, Debug)]
-pub struct Alternative {
-    /// Classes ([`Term::Store`]) that can be used when it is taken.
-    pub stores: Vec<Id>,
-    /// What it takes of [`Problem::budget`].
-    pub error: f64,
-}
-
-/// The chosen candidate of each computed class.
-pub type Chosen = BTreeMap<Id, usize>;
-
-/// Candidates still considered, by class.
-type Alive = BTreeMap<Id, Vec<usize>>;
-
-/// What is minimal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
-    /// Predicted time, within the budget.
-    Seconds,
-    /// The sum of errors.
-    Error,
-}
-
-/// What a solution costs as elimination sees it, so that what breaks ties is small against it, and
-/// large against rounding.
-const SOLUTION: f64 = 1e3;
-/// Part of a budget that is left over, since errors are added up in another order when they are
-/// reported.
-const MARGIN: f64 = 1e-12;
 /// Times that costs are scaled anew.
 const RESCALINGS: usize = 3;
-
-/// A solved problem.
-#[derive(Clone, Debug)]
-pub struct Solved {
-    /// Choices.
-    pub chosen: Chosen,
-    /// Sum of predicted seconds.
-    pub seconds: f64,
-}
-
-/// Classes of stored forms.
-pub type Stores = BTreeSet<Id>;
-
-/// What a problem is made for.
-#[derive(Clone, Copy, Debug)]
-pub struct Scope<'a> {
-    /// The machine.
-    pub target: &'a TargetSpec,
-    /// Step size.
-    pub env: Env,
-    /// The only stored forms that may be used; `None`: any.
-    pub only: Option<&'a Stores>,
-    /// Stored forms about which there will be decisions.
-    pub open: &'a Stores,
-}
 
 impl Problem {
     /// Collects the candidates reachable from `roots`.
@@ -232,7 +131,7 @@ impl Problem {
         beyond.flat_map(|a| a.stores.iter().copied()).collect()
     }
 
-    /// About what a solution costs, before one is known: every class once, at its cheapest.
+    /// A rough cost of the solution, before one is known: every class once, at its cheapest.
     fn unit(&self, alive: &Alive) -> f64 {
         let least = |(class, candidates): (&Id, &Vec<usize>)| {
             candidates.iter().map(|i| self.classes[class][*i].seconds).fold(f64::INFINITY, f64::min)
@@ -241,7 +140,7 @@ impl Problem {
         if sum > 0.0 { sum } else { 1.0 }
     }
 
-    /// What a candidate costs, to be minimal.
+    /// A candidate's cost, to be minimised.
     fn cost(&self, class: Id, index: usize, goal: Goal, unit: f64) -> f64 {
         // Equal costs: the more exact form, then the lower index, the same everywhere.
         let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
@@ -250,7 +149,7 @@ impl Problem {
     }
 
     fn solve_scaled(&self, alive: &Alive, goal: Goal, unit: f64) -> Result<Solved, PassError> {
-        let mut cuts: Vec<network::Cut> = vec![];
+        let mut cuts: Vec<Cut> = vec![];
         loop {
             let picked = match self.eliminate(alive, &cuts, goal, unit) {
                 Ok(picked) => picked,
@@ -368,7 +267,7 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
             _ => continue,
         };
         let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
-        // What the target cannot schedule has no finite cost.
+        // Kernels that the target cannot schedule have no finite cost.
         if needs.contains(&class) || !seconds.is_finite() {
             continue;
         }

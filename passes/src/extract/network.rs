@@ -2,22 +2,19 @@
 
 use super::budget::Failure;
 use super::eliminate::{Network, Prices, Values, Weighed};
-use super::{Alive, Decision, Goal, MARGIN, Problem, SOLUTION};
+use super::problem::{Alive, Cut, Decision, Goal, MARGIN, Problem, SOLUTION};
 use egg::Id;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Candidates that are not all chosen together.
-pub(super) type Cut = Vec<(Id, usize)>;
 
 /// The variables of a class.
 struct Class {
     /// 0: it is not computed; otherwise by which candidate of those that are possible.
     how: usize,
-    /// Whether it is computed: what its readers ask. Its own variable, since tables of two values
-    /// are small.
+    /// Whether it is computed, as its readers ask. Its own variable, since tables of two values are
+    /// small.
     computed: usize,
     /// The variable of the decision whose values each leave the fewest candidates, if any leaves
-    /// fewer. What is possible is told for each of its values, so that `how` has few.
+    /// fewer. Possible candidates are listed for each of its values, so that `how` has few.
     decision: Option<usize>,
     /// Possible candidates by value of the decision; once only if there is none.
     possible: Vec<Vec<usize>>,
@@ -39,7 +36,7 @@ impl Class {
     }
 }
 
-/// What computes a class.
+/// The candidate that computes a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     None,
@@ -102,8 +99,7 @@ impl Problem {
         Prices { cost: 1.0, error: if largest > 0.0 { SOLUTION / largest } else { 0.0 } }
     }
 
-    /// The stored forms that each candidate requires, itself or by all ways to compute what it
-    /// needs.
+    /// The stored forms that each candidate requires, itself or by all ways to compute its inputs.
     fn implied(&self, alive: &Alive) -> Requires {
         let own = |class: &Id, i: &usize| self.classes[class][*i].requires.iter().copied().collect::<BTreeSet<Id>>();
         let all = alive.iter().flat_map(|(class, of)| of.iter().map(|i| (*class, *i)));
@@ -129,7 +125,7 @@ type Requires = BTreeMap<(Id, usize), BTreeSet<Id>>;
 /// Kernels through which a requirement is followed.
 const IMPLIED: usize = 4;
 
-/// What makes a network.
+/// The parts from which a network is made.
 struct Requirements<'a> {
     p: &'a Problem,
     requires: Requires,
@@ -192,7 +188,7 @@ impl Requirements<'_> {
         }
     }
 
-    /// What candidates require of decisions other than the class's own.
+    /// Requirements of candidates on decisions other than the class's own.
     fn add_requirements(&self, net: &mut Network, class: Id, variables: &Class) {
         let all: BTreeSet<usize> = variables.possible.iter().flatten().copied().collect();
         for d in (0..self.taken.len()).filter(|d| variables.decision != Some(self.taken[*d])) {

@@ -1,10 +1,11 @@
 //! Exactness of extraction with decisions, against enumeration.
 
 use super::eliminate::{Network, Prices, Weighed};
+use super::problem::MARGIN;
 use super::*;
 use proptest::prelude::*;
 
-/// Numbers below what is asked: xorshift.
+/// Numbers below the argument: xorshift.
 fn random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |n| {
@@ -15,7 +16,7 @@ fn random(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// What the options take together that a solution uses.
+/// The total error of the options that a solution uses.
 fn error(p: &Problem, chosen: &Chosen) -> f64 {
     let used: Stores = chosen.iter().flat_map(|(class, i)| p.classes[class][*i].requires.iter().copied()).collect();
     let options = p.decisions.iter().flat_map(|d| &d.options);
@@ -138,7 +139,7 @@ fn badly_scaled(seed: u64, classes: usize, options: usize) {
     }
 }
 
-/// One whose solution costs a thousandth of what it costs to have every class once.
+/// A problem whose solution costs a thousandth of every class once.
 #[test]
 fn ties_stay_small_beside_a_cheap_solution() {
     badly_scaled(407_217, 6, 2);

@@ -3,19 +3,14 @@
 use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, AttrType};
+use llmcc_ir::graph::Op;
 use llmcc_ir::kernel::{AdapterMatmul, Body, ParamKind, RowElem};
 
 /// The product, of rows wherever they are.
-pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    matmul(cx, class, op).into_iter().collect()
-}
-
-fn matmul(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+pub fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let [x, adapter] = op.args[..] else { return None };
-    let attr: &Attr = cx.graph[*op.attrs.first()?].data.attr.as_ref()?;
-    let parts = Vec::<usize>::from_attr(attr)?;
+    let Op::AdapterMatMul { parts } = op.op.clone() else { return None };
     let spec = *cx.graph[adapter].data.ty.as_ref()?.state()?.adapter()?;
     let (x, start) = cx.columns_of(x);
     let kind = cx.rows_kind(x)?;

@@ -6,12 +6,12 @@
 //! epilogue (two products of the same input become two lanes), else a pointwise kernel.
 
 use super::fragment::{Fragment, Piece, Source, body, draft, join};
-use super::generic::{float, int};
 use super::way::{Function, Way, way};
 use super::{Context, OpNode, experts};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
+use llmcc_ir::graph::Op;
+use llmcc_ir::kernel::{Expr, ParamKind, RowElem, Store};
 
 /// Widest run of columns that is normalized in an epilogue: a tile must hold it.
 const MAX_RUN: usize = 256;
@@ -19,10 +19,10 @@ const MAX_RUN: usize = 256;
 /// Adds every kernel whose last step is this elementwise operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     let Some((rows, n)) = cx.rows_of(class) else { return };
-    let function = match way(op.head) {
+    let function = match way(op.op.head()) {
         Way::Expression(function) => function,
         Way::Join => return concat(cx, class, op),
-        Way::Kernel(_) | Way::Store | Way::Packed => return,
+        Way::Kernel(_) | Way::Kernels(_) | Way::Store | Way::Packed => return,
     };
     let build = |cx: &Context<'_>, choice: &[Source]| {
         let mut d = draft(rows);
@@ -54,12 +54,12 @@ fn put_all(cx: &mut Context<'_>, class: Id, args: &[Id], build: impl Fn(&Context
 
 /// Adds the kernels that store keys and values into the cache.
 pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    let Way::Store = way(op.head) else { return };
+    let Way::Store = way(op.op.head()) else { return };
     let Some((rows, _)) = cx.rows_of(op.args[1]) else { return };
     for (spec, class) in cx.states(class) {
         // A state that an earlier operation updated must be cached in the same type.
         let before = cx.states(op.args[0]).into_iter().find(|(s, _)| *s == spec).map_or(op.args[0], |(_, id)| id);
-        // Of a key that is the value, the value is stored.
+        // For a key that is the value, the value is stored.
         let parts = if spec.own_dim() > 0 { &op.args[1..3] } else { &op.args[2..3] };
         put_all(cx, class, parts, |cx, choice| {
             let mut d = draft(rows);
@@ -114,19 +114,21 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
             let (y, x) = (args.pop()?, args.pop()?);
             Some(Expr::Binary(b, Box::new(x), Box::new(y)))
         }
-        Function::Normalize { center } => {
-            let norm = Norm { eps: float(cx.graph, op.attrs[0])?, width: int(cx.graph, op.attrs[1])?, center };
+        Function::Normalize => {
+            let norm = op.norm()?;
             (norm.width <= MAX_RUN).then_some(Expr::Normalize(norm, Box::new(args.pop()?)))
         }
         Function::Rope => {
-            let head_dim = int(cx.graph, op.attrs[0])?;
+            let Op::Rope { head_dim } = op.op else { return None };
             let table = d.input(op.args[1], cx.rows_kind(op.args[1])?);
             Some(Expr::Rope { head_dim, table, x: Box::new(args.pop()?) })
         }
-        Function::Slice => match args.pop()? {
-            Expr::Rows { param, start } => Some(Expr::Rows { param, start: start + int(cx.graph, op.attrs[0])? }),
-            _ => None,
-        },
+        Function::Slice => {
+            let (Expr::Rows { param, start }, Op::SliceCols { start: first, .. }) = (args.pop()?, &op.op) else {
+                return None;
+            };
+            Some(Expr::Rows { param, start: start + first })
+        }
         Function::Expert => experts::vector(cx, d, op),
         Function::Combine => experts::combine(cx, d, op),
         Function::Pick => {

@@ -1,17 +1,17 @@
-//! What a look-up absorbs: a scale of the rows, and rows that they are added to (another embedding).
-//! Look-ups by hashes absorb nothing.
+//! Operations that a look-up absorbs: a scale of the rows, and rows that they are added to (another
+//! embedding). Look-ups by hashes absorb nothing.
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{AttrType, BinaryOp, F32};
+use llmcc_ir::graph::{BinaryOp, F32, Op};
 use llmcc_ir::kernel::{Body, Embed, EmbedHashed, GivenRows, ParamKind, RowElem, TokenIds};
 use llmcc_ir::quant::Format;
 
 /// Adds the look-ups of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    match op.head {
+    match op.op.head() {
         Head::Binary(BinaryOp::Mul) => scaled(cx, class, op.args[0], op.args[1]),
         Head::Binary(BinaryOp::Add) => {
             added(cx, class, op.args[0], op.args[1]);
@@ -22,19 +22,15 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
 }
 
 /// Ids of tokens as numbers.
-pub fn token_ids(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Vec<Draft> {
-    let rows = cx.rows_of(class);
-    let draft =
-        rows.map(|(rows, cols)| Draft::new(rows, |d| Body::TokenIds(TokenIds { out: d.output(cols, RowElem::F32) })));
-    draft.into_iter().collect()
+pub fn token_ids(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    Some(Draft::new(rows, |d| Body::TokenIds(TokenIds { out: d.output(cols, RowElem::F32) })))
 }
 
 /// Rows that come with the tokens.
-pub fn given_rows(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Vec<Draft> {
-    let rows = cx.rows_of(class);
-    let draft =
-        rows.map(|(rows, cols)| Draft::new(rows, |d| Body::GivenRows(GivenRows { out: d.output(cols, RowElem::F32) })));
-    draft.into_iter().collect()
+pub fn given_rows(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    Some(Draft::new(rows, |d| Body::GivenRows(GivenRows { out: d.output(cols, RowElem::F32) })))
 }
 
 /// Look-ups by hashes of several ids.
@@ -46,8 +42,7 @@ fn by_hashes(cx: &Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     let (rows, cols) = cx.rows_of(class)?;
     let (n, k) = cx.matrix_of(op.args[0])?;
     let kind = cx.rows_kind(op.args[1])?;
-    let list = |i: usize| Vec::<usize>::from_attr(cx.graph[*op.attrs.get(i)?].data.attr.as_ref()?);
-    let (factors, sizes) = (list(0)?, list(1)?);
+    let Op::EmbedHashed { factors, sizes } = op.op.clone() else { return None };
     Some(Draft::new(rows, |d| {
         let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let ids = d.input(op.args[1], kind);

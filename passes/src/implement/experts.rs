@@ -1,25 +1,18 @@
-//! Experts: their choice, their products, and the sum of what they made.
+//! Experts: their choice, their products, and the sum of their results.
 
-use super::generic::{float, int};
 use super::{Context, OpNode, quantize};
-use crate::egraph::{Head, Term, attr};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{AttrType, Router, Score};
+use llmcc_ir::graph::{Op, Router};
 use llmcc_ir::kernel::{Body, ExpertMatmul, Expr, ParamKind, Route, RowElem, Segment, Store};
 use llmcc_ir::quant::{BLOCK, Format};
-
-/// The choice.
-pub fn route(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    chosen(cx, class, op).into_iter().collect()
-}
 
 /// Products for each format of the matrices.
 pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     let Some((all, _)) = cx.matrix_of(op.args[1]) else { return vec![] };
-    let (Some(experts), Some(top)) = (int(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return vec![] };
+    let Op::ExpertMatMul { experts, top, cols } = op.op else { return vec![] };
     // An expert begins with a block: its rows are padded to whole blocks, and no further.
-    let n = op.attrs.get(2).and_then(|cols| int(cx.graph, *cols)).filter(|cols| *cols > 0).unwrap_or(all / experts);
+    let n = if cols > 0 { cols } else { all / experts };
     if all / experts != n.next_multiple_of(BLOCK) {
         return vec![];
     }
@@ -30,7 +23,7 @@ pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 /// Products by heads, for each format of the matrices.
 pub fn by_heads(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     let Some((all, _)) = cx.matrix_of(op.args[1]) else { return vec![] };
-    let (Some(heads), Some(n)) = (int(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return vec![] };
+    let Op::HeadMatMul { heads, cols: n } = op.op else { return vec![] };
     // Heads are padded to whole blocks, and no further.
     if all / heads != n.next_multiple_of(BLOCK) {
         return vec![];
@@ -39,7 +32,7 @@ pub fn by_heads(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, &of, packed)).collect()
 }
 
-/// Sizes of a product, and what names the experts.
+/// Sizes of a product, and the indices of its experts.
 struct Product {
     experts: usize,
     top: usize,
@@ -47,20 +40,11 @@ struct Product {
     routes: Option<Id>,
 }
 
-fn chosen(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// The choice of experts.
+pub fn route(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let [score, top, normalize, eps, scale, groups, kept, pairs] = op.attrs[..] else { return None };
-    let g = &*cx.graph;
-    let router = Router {
-        score: Score::from_attr(&attr(g, score)?)?,
-        top: int(g, top)?,
-        normalize: bool::from_attr(&attr(g, normalize)?)?,
-        eps: float(g, eps)?,
-        scale: float(g, scale)?,
-        groups: int(g, groups)?,
-        kept: int(g, kept)?,
-        pairs: bool::from_attr(&attr(g, pairs)?)?,
-    };
+    let Op::Route { score, top, normalize, eps, scale, groups, kept, pairs } = op.op else { return None };
+    let router = Router { score, top, normalize, eps, scale, groups, kept, pairs };
     let (kind, len) = (cx.rows_kind(op.args[0])?, cx.vector_of(op.args[1])?);
     Some(Draft::new(rows, |d| {
         let x = d.input(op.args[0], kind);
@@ -80,7 +64,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
         Some(routes) => Some((routes, cx.rows_kind(routes)?)),
         None => None,
     };
-    // Of rows with several slots each slot is quantized by itself.
+    // In rows with several slots each slot is quantized by itself.
     let own = cols != k || routes.is_none();
     let elem = match quantize::read_as(cx, x, format) {
         elem if own && !k.is_multiple_of(elem.run()) => RowElem::F32,
@@ -99,7 +83,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
 
 /// Each slot's part of a vector.
 pub fn vector(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
-    let top = int(cx.graph, op.attrs[1])?;
+    let Op::ExpertVector { top, .. } = op.op else { return None };
     let len = cx.vector_of(op.args[0])?;
     let vector = d.input(op.args[0], ParamKind::Vector { len });
     let routes = d.input(op.args[1], cx.rows_kind(op.args[1])?);
@@ -109,17 +93,8 @@ pub fn vector(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
 /// The weighted sum of runs; weights that are columns of other rows are read where they are.
 pub fn combine(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
     let (_, count) = cx.rows_of(op.args[0])?;
-    let (source, from) = sliced(cx, op.args[0]).unwrap_or((op.args[0], 0));
+    let (source, from) = cx.slices(op.args[0]).min().unwrap_or((op.args[0], 0));
     let weights = d.input(source, cx.rows_kind(source)?);
     let y = d.input(op.args[1], cx.rows_kind(op.args[1])?);
     Some(Expr::Combine { weights, from, y, count })
-}
-
-/// What a class is columns of, and the first of them.
-fn sliced(cx: &Context<'_>, class: Id) -> Option<(Id, usize)> {
-    let slice = |t: &Term| match t {
-        Term::Op(Head::SliceCols, children) => Some((*children.get(2)?, int(cx.graph, *children.first()?)?)),
-        _ => None,
-    };
-    cx.graph[class].nodes.iter().filter_map(slice).min()
 }

@@ -19,12 +19,12 @@ pub enum Source {
     Kernel(KernelNode),
 }
 
-/// What the products of a fragment multiply.
+/// Operands of a fragment's products.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
     /// Rows.
     pub x: ParamId,
-    /// Whose matrices, if they are those of experts.
+    /// The experts, if the matrices belong to experts.
     pub experts: Option<Experts>,
 }
 
@@ -169,7 +169,8 @@ pub fn body(draft: &Draft, pieces: Vec<Piece>) -> Option<Body> {
     })
 }
 
-/// Products of experts with what follows them; `None` where that is not elementwise in each slot.
+/// Products of experts with the operations after them; `None` where those are not elementwise in
+/// each slot.
 fn products_of_experts(draft: &Draft, x: ParamId, e: Experts, mut pieces: Vec<Piece>) -> Option<Body> {
     let piece = pieces.pop().filter(|_| pieces.is_empty())?;
     let n = piece.n / e.top;

@@ -1,26 +1,17 @@
 //! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`,
 //! with all operands read from buffers).
 
-use super::way::{Way, way};
 use super::{Context, OpNode, quantize};
-use crate::egraph::{Graph, Head};
+use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, Balance, F32, RowScale};
+use llmcc_ir::graph::{Balance, Op, RowScale};
 use llmcc_ir::kernel::{
     AbsMaxScale, Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment,
     Sinkhorn, Store,
 };
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
-
-/// Adds the plain kernel of one operation.
-pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    let Way::Kernel(drafts) = way(op.head) else { return };
-    for draft in drafts(cx, class, op) {
-        cx.put(class, draft);
-    }
-}
 
 /// A product for each format of the matrix.
 pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
@@ -47,44 +38,6 @@ pub fn embeds(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.packed(op.args[0]).into_iter().filter_map(|packed| embed(cx, class, op, packed)).collect()
 }
 
-/// The table of sines and cosines.
-pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    table_of_angles(cx, class, op).into_iter().collect()
-}
-
-/// Copies of rows.
-pub fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    gathered(cx, class, op).into_iter().collect()
-}
-
-/// Square matrices with sums near one.
-pub fn balanced(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    matrices(cx, class, op).into_iter().collect()
-}
-
-/// Scales of rows.
-pub fn row_scales(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    scales_of_rows(cx, class, op).into_iter().collect()
-}
-
-/// Integer attribute.
-pub fn int(g: &Graph, id: Id) -> Option<usize> {
-    g[id].data.int
-}
-
-/// Float attribute.
-pub fn float(g: &Graph, id: Id) -> Option<F32> {
-    g[id].data.constant
-}
-
-/// Attribute that is yes or no.
-fn flag(g: &Graph, id: Id) -> Option<bool> {
-    match g[id].data.attr {
-        Some(Attr::Flag(yes)) => Some(yes),
-        Some(Attr::Size(_) | Attr::Real(_) | Attr::Word(_) | Attr::Sizes(_)) | None => None,
-    }
-}
-
 fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
     let (x, w) = (op.args[0], op.args[1]);
     let (rows, cols) = cx.rows_of(x)?;
@@ -103,10 +56,8 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
 
 fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
-    let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
-    let [causal, chunked, biased, sums] = [3, 4, 5, 6].map(|i| flag(cx.graph, op.attrs[i]));
-    let (causal, chunked, biased, sums) = (causal?, chunked?, biased?, sums?);
+    let Op::Attention { heads, scale, softcap, causal, chunked, biased, sums } = op.op else { return None };
+    let softcap = Some(softcap).filter(|cap| cap.get() != 0.0);
     let q = op.args[0];
     let mut more = op.args.get(3..)?.iter().map(|id| Some((*id, cx.vector_of(*id)?))).collect::<Option<Vec<_>>>()?;
     let bias = if biased { more.pop() } else { None };
@@ -124,7 +75,7 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
 
 fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let Op::LatentAttention { heads, scale } = op.op else { return None };
     let [q, own] = [op.args[0], op.args[1]].map(|part| Some((part, cx.rows_kind(part)?)));
     let ((q, q_kind), (own, own_kind)) = (q?, own?);
     let sinks = match op.args.get(4) {
@@ -143,7 +94,7 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
 
 fn relative_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let Op::RelativeAttention { heads, scale } = op.op else { return None };
     let (q, q_kind) = (op.args[0], cx.rows_kind(op.args[0])?);
     let [keys, queries] = [op.args[3], op.args[4]].map(|v| Some((v, cx.vector_of(v)?)));
     let tables = [keys?, queries?];
@@ -163,15 +114,16 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
         let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let out = d.output(cols, RowElem::F32);
         let others = [(Head::EmbedPositions, Index::Positions), (Head::EmbedTypes, Index::Types)];
-        let index = others.iter().find(|(head, _)| *head == op.head).map_or(Index::Tokens, |(_, index)| *index);
+        let index = others.iter().find(|(head, _)| *head == op.op.head()).map_or(Index::Tokens, |(_, index)| *index);
         Body::Embed(Embed { index, ..Embed::of_tokens(table, out) })
     }))
 }
 
-fn table_of_angles(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// The table of sines and cosines.
+pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let scale = float(cx.graph, op.attrs[0])?;
-    let border = int(cx.graph, op.attrs[1]).filter(|border| *border != 0);
+    let Op::RopeTable { scale, border } = op.op else { return None };
+    let border = Some(border).filter(|border| *border != 0);
     let len = cx.vector_of(op.args[1])?;
     Some(Draft::new(rows, |d| {
         let inv_freq = d.input(op.args[1], ParamKind::Vector { len });
@@ -196,20 +148,21 @@ fn rows_of_rows(
     }))
 }
 
-fn gathered(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// A copy of rows.
+pub fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     rows_of_rows(cx, class, op, |x, out| Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) }))
 }
 
-fn scales_of_rows(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
-    let [width, most, least] = op.attrs[..] else { return None };
-    let g = &*cx.graph;
-    let scale = RowScale { width: int(g, width)?, most: float(g, most)?, least: float(g, least)? };
+/// Scales of rows.
+pub fn absmax_scale(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let Op::AbsMaxScale { width, most, least } = op.op else { return None };
+    let scale = RowScale { width, most, least };
     rows_of_rows(cx, class, op, |x, out| Body::AbsMaxScale(AbsMaxScale { x, scale, out }))
 }
 
-fn matrices(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
-    let [side, rounds, eps] = op.attrs[..] else { return None };
-    let g = &*cx.graph;
-    let balance = Balance { side: int(g, side)?, rounds: int(g, rounds)?, eps: float(g, eps)? };
+/// Square matrices with sums near one.
+pub fn sinkhorn(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let Op::Sinkhorn { side, rounds, eps } = op.op else { return None };
+    let balance = Balance { side, rounds, eps };
     rows_of_rows(cx, class, op, |x, out| Body::Sinkhorn(Sinkhorn { x, balance, out }))
 }

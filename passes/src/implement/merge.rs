@@ -4,9 +4,10 @@
 //! lanes or segments of one kernel (`elementwise.rs`).
 
 use super::{Context, KernelNode, OpNode};
-use crate::egraph::{Head, Term};
+use crate::egraph::Term;
 use crate::spec::{Draft, Output, Spec};
 use egg::Id;
+use llmcc_ir::graph::Op;
 use llmcc_ir::kernel::{Body, Matmul};
 
 /// Most outputs of a merged kernel.
@@ -14,7 +15,7 @@ const MAX_SEGMENTS: usize = 8;
 
 /// Adds the merged kernels of queries and cache update.
 pub fn run(cx: &mut Context<'_>, _: Id, op: &OpNode) {
-    if !matches!(op.head, Head::Attention | Head::RelativeAttention) {
+    if !matches!(op.op, Op::Attention { .. } | Op::RelativeAttention { .. }) {
         return;
     }
     for (_, state) in cx.states(op.args[1]) {

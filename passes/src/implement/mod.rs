@@ -9,6 +9,7 @@
 //! `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
 
 mod adapters;
+mod context;
 mod elementwise;
 mod embed;
 mod experts;
@@ -25,21 +26,14 @@ mod way;
 pub use readers::read_often;
 
 use crate::ActPolicy;
-use crate::egraph::{Form, Graph, Head, Term};
-use crate::spec::{Draft, Output, Spec};
+use crate::egraph::Graph;
 use crate::storage::Storages;
+use context::{Context, KernelNode, MAX_EXPR, OpNode};
 use egg::Id;
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::ParamKind;
-use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
-use llmcc_ir::ty::Dim;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because
-/// of an operation in it.
+/// One phase: a name, whether to repeat until nothing changes, and its function of a class and an
+/// operation in it.
 pub struct Phase {
     /// Name in reports.
     pub name: &'static str,
@@ -47,7 +41,7 @@ pub struct Phase {
     run: Run,
 }
 
-/// What a phase looks at.
+/// The classes or operations a phase looks at.
 enum Run {
     /// Operations that happen at run time.
     Operations(fn(&mut Context<'_>, Id, &OpNode)),
@@ -59,7 +53,7 @@ enum Run {
 
 /// All phases in order.
 pub const PHASES: &[Phase] = &[
-    Phase { name: "generic", repeat: false, run: Run::Operations(generic::run) },
+    Phase { name: "generic", repeat: false, run: Run::Operations(way::run) },
     Phase { name: "look-up", repeat: true, run: Run::Operations(embed::run) },
     Phase { name: "row-norm", repeat: true, run: Run::Operations(rownorm::run) },
     Phase { name: "epilogue", repeat: true, run: Run::Operations(elementwise::run) },
@@ -71,47 +65,11 @@ pub const PHASES: &[Phase] = &[
 
 /// Rounds of a repeated phase.
 const MAX_ROUNDS: usize = 8;
-/// Kernels a class may hold before absorption leaves it alone, for each format that a weight may
-/// have.
-const MAX_KERNELS: usize = 48;
-/// Nodes of an expression tree.
-const MAX_EXPR: usize = 24;
-
-/// An operation found in a class: attributes and operands apart.
-#[derive(Clone, Debug)]
-pub struct OpNode {
-    head: Head,
-    attrs: Vec<Id>,
-    args: Vec<Id>,
-}
-
-/// What the phases share.
-pub struct Context<'a> {
-    /// The e-graph, clean (rebuilt) at the start of each round.
-    pub graph: &'a mut Graph,
-    act: ActPolicy,
-    /// Whether the target multiplies int8 rows.
-    multiplies_int8: bool,
-    /// Packed classes of each class of weight matrices, by format.
-    packed: BTreeMap<Id, Vec<(Format, Id)>>,
-    /// Cached classes of each class of updated attention states; none where the type is fixed.
-    cached: BTreeMap<Id, Vec<(KvSpec, Id)>>,
-    max_kernels: usize,
-    read_often: BTreeSet<Id>,
-}
-
-/// A kernel node of a class.
-pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
 /// Adds kernels to every class, for one target. `storages` are the ways in which weights and states may be stored;
 /// `read_often` are classes of values whose kernels are not absorbed ([`read_often`]).
 pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storages: &Storages, read_often: &[Id]) {
-    let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
-    let (packed, cached) = add_stores(graph, storages);
-    let variants = packed.values().map(Vec::len).max().unwrap_or(1) * cached.values().map(Vec::len).max().unwrap_or(1);
-    let multiplies_int8 = target.multiplies(ActPolicy::Int8);
-    let mut cx =
-        Context { graph, act, multiplies_int8, packed, cached, max_kernels: MAX_KERNELS * variants, read_often };
+    let mut cx = Context::new(graph, act, target, storages, read_often);
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
@@ -125,194 +83,5 @@ pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storage
                 break;
             }
         }
-    }
-}
-
-type Packed = BTreeMap<Id, Vec<(Format, Id)>>;
-type Cached = BTreeMap<Id, Vec<(KvSpec, Id)>>;
-
-/// Adds the stored forms of weights and states, each in a class of its own.
-fn add_stores(graph: &mut Graph, storages: &Storages) -> (Packed, Cached) {
-    let mut packed = Packed::new();
-    for (class, forms) in &storages.packed {
-        let add =
-            |(format, error): &(Format, _)| (*format, graph.add(Term::Store(Form::Packed(*format), *error, [*class])));
-        packed.insert(*class, forms.iter().map(add).collect());
-    }
-    let mut cached = Cached::new();
-    for (class, forms) in &storages.cached {
-        let Some(spec) = paged(graph, *class) else { continue };
-        let add = |(dtype, error): &(_, _)| {
-            (KvSpec { dtype: *dtype, ..spec }, graph.add(Term::Store(Form::Cached(*dtype), *error, [*class])))
-        };
-        cached.insert(*class, forms.iter().map(add).collect());
-    }
-    graph.rebuild();
-    (packed, cached)
-}
-
-/// The keys and values that a class is.
-fn paged(graph: &Graph, class: Id) -> Option<KvSpec> {
-    graph[class].data.ty.as_ref()?.state()?.paged().copied()
-}
-
-impl Context<'_> {
-    /// The packed classes of a class of weights.
-    fn packed(&self, class: Id) -> Vec<(Format, Id)> {
-        self.packed.get(&self.graph.find(class)).cloned().unwrap_or_default()
-    }
-
-    /// The classes of an updated attention state, one for each type that it may be cached in.
-    fn states(&self, class: Id) -> Vec<(KvSpec, Id)> {
-        let class = self.graph.find(class);
-        let forms = self.cached.get(&class).cloned();
-        forms.unwrap_or_else(|| paged(self.graph, class).map(|spec| (spec, class)).into_iter().collect())
-    }
-
-    /// Every operation that happens at run time, with its class, in order of class number.
-    fn operations(&self) -> Vec<(Id, OpNode)> {
-        let op = |t: &Term| {
-            let Term::Op(head, children) = t else { return None };
-            let (attrs, args) = children.split_at(head.attributes().len());
-            Some(OpNode { head: *head, attrs: attrs.to_vec(), args: args.to_vec() })
-        };
-        self.running().into_iter().filter_map(|(id, t)| Some((id, op(t)?))).collect()
-    }
-
-    /// Every [`Term::Quant`], in the same order.
-    fn quants(&self) -> Vec<(Id, [Id; 2])> {
-        let quant = |t: &Term| if let Term::Quant(of) = t { Some(*of) } else { None };
-        self.running().into_iter().filter_map(|(id, t)| Some((id, quant(t)?))).collect()
-    }
-
-    /// The classes of both, ascending.
-    fn computed(&self) -> Vec<Id> {
-        let mut classes: Vec<Id> = self
-            .running()
-            .into_iter()
-            .filter(|(_, t)| matches!(t, Term::Op(..) | Term::Quant(_)))
-            .map(|(id, _)| id)
-            .collect();
-        classes.dedup();
-        classes
-    }
-
-    /// Nodes of the classes that are not known when compiling.
-    fn running(&self) -> Vec<(Id, &Term)> {
-        let mut classes: Vec<Id> =
-            self.graph.classes().map(|c| c.id).filter(|id| !self.graph[*id].data.weight).collect();
-        classes.sort();
-        let sorted = |id: Id| {
-            let mut nodes: Vec<&Term> = self.graph[id].nodes.iter().collect();
-            nodes.sort();
-            nodes.into_iter().map(move |t| (id, t))
-        };
-        classes.into_iter().flat_map(sorted).collect()
-    }
-
-    /// Kernels of a class with exactly one result.
-    fn kernels(&self, class: Id) -> Vec<KernelNode> {
-        let mut out: Vec<KernelNode> = self.graph[class]
-            .nodes
-            .iter()
-            .filter_map(|t| match t {
-                Term::Kernel(spec, children) => Some((spec.clone(), children.to_vec())),
-                _ => None,
-            })
-            .collect();
-        out.sort();
-        out
-    }
-
-    /// Kernels of a class that write one f32 matrix of rows.
-    fn row_kernels(&self, class: Id) -> Vec<KernelNode> {
-        use llmcc_ir::kernel::RowElem::F32;
-        let f32_rows = |s: &Spec| match s.outputs()[..] {
-            [Output::Rows(p)] => matches!(s.kind(p), ParamKind::Rows { elem: F32, .. }),
-            _ => false,
-        };
-        self.kernels(class).into_iter().filter(|(s, _)| f32_rows(s)).collect()
-    }
-
-    /// Whether the kernels of a class may be absorbed into the kernel that reads it.
-    fn read_once(&self, class: Id) -> bool {
-        !self.read_often.contains(&self.graph.find(class))
-    }
-
-    /// Adds a kernel with one result to the class of its value.
-    fn put(&mut self, class: Id, draft: Draft) {
-        let full = self.graph[class].nodes.iter().filter(|t| matches!(t, Term::Kernel(..))).count() >= self.max_kernels;
-        if full || !draft.reads_one_format() {
-            return;
-        }
-        let id = self.add(draft);
-        self.graph.union(class, id);
-    }
-
-    /// Adds a kernel in a class of its own.
-    fn add(&mut self, draft: Draft) -> Id {
-        let (spec, children) = draft.finish();
-        self.graph.add(Term::Kernel(Arc::new(spec), children.into()))
-    }
-
-    /// Where the rows of a class are: a slice of columns is read in the rows that it is of. Their
-    /// class, and the first column.
-    fn columns_of(&self, class: Id) -> (Id, usize) {
-        let slice = self.graph[class].nodes.iter().find_map(|t| match t {
-            Term::Op(Head::SliceCols, children) => match children[..] {
-                [start, _, of] => Some((self.graph.find(of), self.graph[start].data.int?)),
-                _ => None,
-            },
-            _ => None,
-        });
-        slice.filter(|(of, _)| self.rows_of(*of).is_some()).unwrap_or((class, 0))
-    }
-
-    /// Whether a class is rows of integers of −128 to 127, made so by an operation or cut out of such
-    /// by up to `within` others.
-    fn are_integers(&self, class: Id, within: usize) -> bool {
-        let integers = |id: &Id| within > 0 && self.are_integers(*id, within - 1);
-        self.graph[class].nodes.iter().any(|t| match t {
-            Term::Op(Head::Unary(UnaryOp::RoundI8), _) => true,
-            // Attributes, then what it is cut out of; rows or an order of columns follow.
-            Term::Op(head @ (Head::SliceCols | Head::GatherRows | Head::PickCols), children) => {
-                children.get(head.attributes().len()).is_some_and(integers)
-            }
-            Term::Op(Head::ConcatCols, children) => children.iter().all(integers),
-            _ => false,
-        })
-    }
-
-    /// Rows and columns of a class of rows.
-    fn rows_of(&self, class: Id) -> Option<(Dim, usize)> {
-        let d = &self.graph[class].data;
-        match d.ty.as_ref()?.tensor()?.shape[..] {
-            [rows @ (Dim::Tokens | Dim::Rows), Dim::Static(cols)] if !d.weight => Some((rows, cols)),
-            _ => None,
-        }
-    }
-
-    /// `[n, k]` of a class of weight matrices.
-    fn matrix_of(&self, class: Id) -> Option<(usize, usize)> {
-        let d = &self.graph[class].data;
-        match d.ty.as_ref()?.tensor()?.shape[..] {
-            [Dim::Static(n), Dim::Static(k)] if d.weight => Some((n, k)),
-            _ => None,
-        }
-    }
-
-    /// Length of a class of weight vectors.
-    fn vector_of(&self, class: Id) -> Option<usize> {
-        let d = &self.graph[class].data;
-        match d.ty.as_ref()?.tensor()?.shape[..] {
-            [Dim::Static(n)] if d.weight => Some(n),
-            _ => None,
-        }
-    }
-
-    /// The operand kind of an f32 class of rows.
-    fn rows_kind(&self, class: Id) -> Option<ParamKind> {
-        let (rows, cols) = self.rows_of(class)?;
-        Some(ParamKind::Rows { rows, cols, elem: llmcc_ir::kernel::RowElem::F32 })
     }
 }

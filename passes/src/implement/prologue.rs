@@ -1,5 +1,5 @@
 //! Prologues: a matmul normalizes and quantizes its input itself, on every core, instead of reading
-//! what a row-wise kernel wrote.
+//! the output of a row-wise kernel.
 
 use super::{Context, KernelNode};
 use crate::egraph::Term;
@@ -21,8 +21,8 @@ pub fn run(cx: &mut Context<'_>, class: Id) {
             Some((n, body))
         })
         .collect();
-    // A row-wise kernel that only finishes what another began is a detour: the prologue can do all
-    // of it.
+    // A row-wise kernel that only finishes another's work is a detour: the prologue can do all of
+    // it.
     let depth =
         |n: &RowNorm| usize::from(n.norm.is_some()) + usize::from(n.gain.is_some()) + usize::from(n.bias.is_some());
     let Some(most) = norms.iter().map(|(_, n)| depth(n)).max() else { return };

@@ -2,7 +2,6 @@
 //! quantized, or a row-wise kernel does.
 
 use super::Context;
-use super::generic::int;
 use crate::egraph::Term;
 use crate::spec::{Draft, Output};
 use egg::Id;
@@ -57,7 +56,7 @@ const INTEGERS_WITHIN: usize = 4;
 
 /// Adds the kernels that compute `quant{storage}(x)`.
 pub fn run(cx: &mut Context<'_>, class: Id, [elem, x]: [Id; 2]) {
-    let Some(elem) = int(cx.graph, elem).map(storage) else { return };
+    let Some(elem) = cx.graph[elem].data.int.map(storage) else { return };
     let (Some((rows, cols)), Some(kind)) = (cx.rows_of(x), cx.rows_kind(x)) else { return };
     cx.put(
         class,

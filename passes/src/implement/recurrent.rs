@@ -1,34 +1,15 @@
-//! What keeps a state of fixed size.
+//! Kernels that keep a state of fixed size.
 
 use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{AttrType, Update};
+use llmcc_ir::graph::Op;
 use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem, WindowMeans, Wkv};
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
 
 /// A convolution over time.
-pub fn convolutions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    convolution(cx, class, op).into_iter().collect()
-}
-
-/// A linear recurrence.
-pub fn recurrences(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    recurrence(cx, class, op).into_iter().collect()
-}
-
-/// Means with weights that decay.
-pub fn weighted_means(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    weighted_mean(cx, class, op).into_iter().collect()
-}
-
-/// Means of windows of tokens.
-pub fn means_of_windows(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    mean_of_windows(cx, class, op).into_iter().collect()
-}
-
-fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+pub fn causal_conv(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, channels) = cx.rows_of(class)?;
     let [x, taps, state] = op.args[..] else { return None };
     let (width, k) = cx.matrix_of(taps)?;
@@ -43,14 +24,15 @@ fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn recurrence(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// A linear recurrence.
+pub fn recurrence(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, width) = cx.rows_of(class)?;
     let ([q, k, v, decay, with, state], write) = match op.args[..] {
         [q, k, v, decay, with, state] => ([q, k, v, decay, with, state], None),
         [q, k, v, decay, with, state, write] => ([q, k, v, decay, with, state], Some(write)),
         _ => return None,
     };
-    let update = Update::from_attr(cx.graph[*op.attrs.first()?].data.attr.as_ref()?)?;
+    let Op::Recurrence { update } = op.op else { return None };
     let spec = fixed(cx, state)?;
     let [q, k, v] =
         [q, k, v].map(|class| cx.columns_of(class)).map(|(class, start)| Some((class, start, each(cx, class)?)));
@@ -82,7 +64,8 @@ fn recurrence(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn weighted_mean(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// Means with weights that decay.
+pub fn wkv(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, width) = cx.rows_of(class)?;
     let [k, v, decay, bonus, state] = op.args[..] else { return None };
     let [(k, k_start), (v, v_start)] = [k, v].map(|class| cx.columns_of(class));
@@ -102,7 +85,8 @@ fn weighted_mean(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn mean_of_windows(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// Means of windows of tokens.
+pub fn window_means(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, channels) = cx.rows_of(class)?;
     let [k, v, places, _positions, state] = op.args[..] else { return None };
     let (width, of_place) = cx.matrix_of(places)?;

@@ -1,7 +1,6 @@
-//! Row-wise kernels: normalization, and what it absorbs (a gather before it; a gain, a bias and the
-//! residual stream after it).
+//! Row-wise kernels: normalization, and the operations it absorbs (a gather before it; a gain, a
+//! bias and the residual stream after it).
 
-use super::generic::{float, int};
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::Head;
 use crate::spec::Draft;
@@ -11,9 +10,10 @@ use llmcc_ir::kernel::{Body, Norm, ParamId, ParamKind, RowElem, RowNorm};
 
 /// Adds the row-wise kernels of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    match op.head {
-        Head::Normalize => normalize(cx, class, op, false),
-        Head::Standardize => normalize(cx, class, op, true),
+    if let Some(norm) = op.norm() {
+        return normalize(cx, class, op.args[0], norm);
+    }
+    match op.op.head() {
         Head::Binary(BinaryOp::Mul) => {
             let free = |b: &RowNorm| b.gain.is_none() && b.bias.is_none() && b.residual.is_none();
             followed_by(cx, class, [op.args[0], op.args[1]], free, |b, gain| RowNorm { gain, ..b });
@@ -37,10 +37,8 @@ fn row_norms(cx: &Context<'_>, class: Id) -> Vec<(KernelNode, RowNorm)> {
     cx.row_kernels(class).into_iter().filter_map(body).collect()
 }
 
-fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode, center: bool) {
-    let (Some(eps), Some(width)) = (float(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return };
-    let norm = Some(Norm { eps, width, center });
-    let x = op.args[0];
+fn normalize(cx: &mut Context<'_>, class: Id, x: Id, norm: Norm) {
+    let norm = Some(norm);
     let (Some((rows, cols)), Some(kind)) = (cx.rows_of(class), cx.rows_kind(x)) else { return };
     cx.put(
         class,
@@ -59,7 +57,7 @@ fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode, center: bool) {
     }
 }
 
-/// A vector that multiplies, or is added to, what row-wise kernels with a place for it compute.
+/// A vector that multiplies, or is added to, the result of row-wise kernels with a place for it.
 fn followed_by(
     cx: &mut Context<'_>,
     class: Id,

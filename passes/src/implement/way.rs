@@ -9,7 +9,9 @@ use llmcc_ir::graph::{BinaryOp, UnaryOp};
 /// How an operation comes to be computed.
 pub enum Way {
     /// By a kernel of its own family.
-    Kernel(fn(&mut Context<'_>, Id, &OpNode) -> Vec<Draft>),
+    Kernel(fn(&mut Context<'_>, Id, &OpNode) -> Option<Draft>),
+    /// By one for each form in which its weight or its state may be stored.
+    Kernels(fn(&mut Context<'_>, Id, &OpNode) -> Vec<Draft>),
     /// In the expression of any kernel that computes its operands, or of a pointwise one.
     Expression(Function),
     /// By storing its operands side by side.
@@ -20,21 +22,18 @@ pub enum Way {
     Packed,
 }
 
-/// What an expression makes of its operands.
+/// The function of an expression's operands.
 #[derive(Clone, Copy)]
 pub enum Function {
     /// A function of each element.
     Unary(UnaryOp),
     /// A function of the elements of two operands.
     Binary(BinaryOp),
-    /// Attributes: eps, width.
-    Normalize {
-        /// The mean is subtracted first.
-        center: bool,
-    },
-    /// Attribute: head size. The table is read from a buffer.
+    /// Normalized runs of columns.
+    Normalize,
+    /// Rotated heads. The table is read from a buffer.
     Rope,
-    /// Attributes: start, length.
+    /// Some of the columns.
     Slice,
     /// A vector and routes, neither an expression.
     Expert,
@@ -49,42 +48,55 @@ impl Function {
     pub fn operands(self) -> usize {
         match self {
             Function::Expert | Function::Combine | Function::Pick => 0,
-            Function::Unary(_) | Function::Normalize { .. } | Function::Rope | Function::Slice => 1,
+            Function::Unary(_) | Function::Normalize | Function::Rope | Function::Slice => 1,
             Function::Binary(_) => 2,
         }
+    }
+}
+
+/// Adds the kernels of one operation that has a family of its own.
+pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+    match way(op.op.head()) {
+        Way::Kernel(draft) => {
+            if let Some(draft) = draft(cx, class, op) {
+                cx.put(class, draft);
+            }
+        }
+        Way::Kernels(drafts) => drafts(cx, class, op).into_iter().for_each(|draft| cx.put(class, draft)),
+        Way::Expression(_) | Way::Join | Way::Store | Way::Packed => {}
     }
 }
 
 /// The way of an operation.
 pub fn way(head: Head) -> Way {
     match head {
-        Head::MatMul => Way::Kernel(generic::matmuls),
+        Head::MatMul => Way::Kernels(generic::matmuls),
         Head::Route => Way::Kernel(experts::route),
-        Head::ExpertMatMul => Way::Kernel(experts::matmuls),
-        Head::HeadMatMul => Way::Kernel(experts::by_heads),
+        Head::ExpertMatMul => Way::Kernels(experts::matmuls),
+        Head::HeadMatMul => Way::Kernels(experts::by_heads),
         Head::ExpertVector => Way::Expression(Function::Expert),
         Head::Combine => Way::Expression(Function::Combine),
         Head::PickCols => Way::Expression(Function::Pick),
-        Head::Attention => Way::Kernel(generic::attentions),
-        Head::LatentAttention => Way::Kernel(generic::latent_attentions),
-        Head::RelativeAttention => Way::Kernel(generic::relative_attentions),
-        Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernel(generic::embeds),
+        Head::Attention => Way::Kernels(generic::attentions),
+        Head::LatentAttention => Way::Kernels(generic::latent_attentions),
+        Head::RelativeAttention => Way::Kernels(generic::relative_attentions),
+        Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernels(generic::embeds),
         Head::TokenIds => Way::Kernel(embed::token_ids),
         Head::GivenRows => Way::Kernel(embed::given_rows),
-        Head::EmbedHashed => Way::Kernel(embed::hashed),
+        Head::EmbedHashed => Way::Kernels(embed::hashed),
         Head::RopeTable => Way::Kernel(generic::rope_table),
-        Head::CausalConv => Way::Kernel(recurrent::convolutions),
-        Head::Recurrence => Way::Kernel(recurrent::recurrences),
-        Head::Wkv => Way::Kernel(recurrent::weighted_means),
-        Head::WindowMeans => Way::Kernel(recurrent::means_of_windows),
-        Head::AbsMaxScale => Way::Kernel(generic::row_scales),
-        Head::Sinkhorn => Way::Kernel(generic::balanced),
-        Head::AdapterMatMul => Way::Kernel(adapters::matmuls),
+        Head::CausalConv => Way::Kernel(recurrent::causal_conv),
+        Head::Recurrence => Way::Kernel(recurrent::recurrence),
+        Head::Wkv => Way::Kernel(recurrent::wkv),
+        Head::WindowMeans => Way::Kernel(recurrent::window_means),
+        Head::AbsMaxScale => Way::Kernel(generic::absmax_scale),
+        Head::Sinkhorn => Way::Kernel(generic::sinkhorn),
+        Head::AdapterMatMul => Way::Kernel(adapters::matmul),
         Head::GatherRows => Way::Kernel(generic::gather),
         Head::Unary(f) => Way::Expression(Function::Unary(f)),
         Head::Binary(f) => Way::Expression(Function::Binary(f)),
-        Head::Normalize => Way::Expression(Function::Normalize { center: false }),
-        Head::Standardize => Way::Expression(Function::Normalize { center: true }),
+        Head::Normalize => Way::Expression(Function::Normalize),
+        Head::Standardize => Way::Expression(Function::Normalize),
         Head::Rope => Way::Expression(Function::Rope),
         Head::SliceCols => Way::Expression(Function::Slice),
         Head::ConcatCols => Way::Join,

@@ -1,5 +1,5 @@
-//! Values that are no numbers and that packing would hide: in rows that no packed weight has, and where what is
-//! computed of them is a number again (`exp(-inf)`, `1/inf`).
+//! Values that are not finite and that packing would hide: in rows that no packed weight has, and
+//! where a function makes them finite again (`exp(-inf)`, `1/inf`).
 
 use super::rows::Rows;
 use super::{PackError, WeightSource, not_finite};
@@ -11,16 +11,16 @@ use std::ops::Range;
 /// Elements that are looked at together.
 const AT_ONCE: usize = 1 << 20;
 
-/// What plans read of tensors.
+/// The parts of tensors that plans read.
 #[derive(Default)]
 struct Read {
-    /// All of these, where nothing hides what they are.
+    /// Tensors read whole, where nothing hides non-finite values.
     whole: BTreeSet<usize>,
     /// Rows of these.
     rows: BTreeMap<usize, Vec<Range<usize>>>,
-    /// Rows of runs of so many of these.
+    /// Picked rows of each run of a tensor, by tensor and length of the run.
     picked: BTreeMap<(usize, usize), Vec<Range<usize>>>,
-    /// What is computed of these may hide what they are.
+    /// Tensors with a function that may hide non-finite values.
     hidden: BTreeSet<usize>,
 }
 
@@ -63,13 +63,13 @@ impl Read {
     }
 }
 
-/// Where the parts from 0 on without a gap end.
+/// End of the parts that cover rows from 0 without a gap.
 fn covered(mut parts: Vec<Range<usize>>) -> usize {
     parts.sort_by_key(|part| part.start);
     parts.iter().fold(0, |end, part| if part.start <= end { end.max(part.end) } else { end })
 }
 
-/// Whether a number may come of what is none.
+/// Whether a finite number may result from a non-finite one.
 fn hides(op: &Op) -> bool {
     matches!(
         op,

@@ -8,18 +8,22 @@
 mod hidden;
 pub(crate) mod rows;
 mod small;
+mod source;
 #[cfg(test)]
 mod tests;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
-use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing, StoredRows};
+use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing};
 use llmcc_ir::threads::beside;
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
 use small::{Losses, Small};
+use source::not_finite;
 use std::collections::BTreeMap;
+
+pub use source::{PackError, TensorBytes, WeightSource};
 
 /// Alignment of every weight in the artifact.
 pub const ALIGN: u64 = 64;
@@ -27,80 +31,6 @@ pub const ALIGN: u64 = 64;
 const TASK_ELEMENTS: usize = 1 << 19;
 /// Tasks whose results may wait for being written.
 const TASKS_IN_FLIGHT: usize = 16;
-
-/// A tensor of a checkpoint.
-#[derive(Clone, Debug)]
-pub struct TensorBytes<'a> {
-    /// Element type.
-    pub dtype: DType,
-    /// Dimensions.
-    pub shape: Vec<usize>,
-    /// Little-endian elements, row-major.
-    pub data: &'a [u8],
-}
-
-/// Where weights come from.
-pub trait WeightSource: Sync {
-    /// The tensor called `name`, whose elements lie one after the other.
-    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>>;
-    /// The rows of a tensor that are not simply its elements: codes, or elements in another order.
-    /// They have the type and shape that the module says.
-    fn rows(&self, _name: &str) -> Option<Box<dyn StoredRows + '_>> {
-        None
-    }
-    /// `name` will not be read again: its pages may go.
-    fn release(&self, name: &str);
-}
-
-/// Why weights cannot be packed.
-#[derive(Debug, thiserror::Error)]
-pub enum PackError {
-    /// The checkpoint lacks a tensor.
-    #[error("tensor `{0}` is missing from the checkpoint")]
-    Missing(String),
-    /// A tensor is not as the module says.
-    #[error("tensor `{name}` is {found}, but the model needs {wanted}")]
-    Mismatch {
-        /// Tensor.
-        name: String,
-        /// Type in the checkpoint.
-        found: String,
-        /// Type in the module.
-        wanted: String,
-    },
-    /// A value cannot be stored.
-    #[error("{tensor}: row {row}, column {col}: {value} {what}")]
-    Value {
-        /// Tensors the weight is computed from.
-        tensor: String,
-        /// Row of the packed weight.
-        row: usize,
-        /// Column (for quantized formats: the first of its group).
-        col: usize,
-        /// The value (for quantized formats: the largest of its group).
-        value: f32,
-        /// What is wrong with it, and what to do.
-        what: String,
-    },
-    /// A weight expression breaks the rules (a compiler bug).
-    #[error("weight expression over {tensor}: {what}; this is a bug of the compiler, please report it")]
-    Expression {
-        /// Tensors the weight is computed from.
-        tensor: String,
-        /// Broken rule.
-        what: String,
-    },
-    /// The sink failed.
-    #[error("cannot write packed weights: {0}")]
-    Write(#[from] std::io::Error),
-}
-
-impl PackError {
-    /// Whether a value is beyond the range of the format: another format may hold it.
-    pub fn too_large(&self) -> bool {
-        matches!(self, PackError::Value { value, .. } if value.is_finite())
-    }
-}
 
 /// Error of a stored tensor against its weight expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -124,7 +54,7 @@ pub struct TensorReport {
     pub error: Option<QuantError>,
 }
 
-/// What packing did, a tensor per weight of the plan.
+/// The result of packing, a tensor per weight of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackReport {
     /// In the order of [`Plan::weights`].
@@ -152,7 +82,7 @@ impl PackReport {
     }
 }
 
-/// What to give in place of a format whose scales are f16.
+/// The format to use in place of one whose scales are f16.
 fn wider(format: Format) -> String {
     let wide = match format.def().name {
         "w8" => format!("w8zg{}", format.group),
@@ -437,16 +367,9 @@ pub(crate) fn located(
         }
     };
     let row_values = values.chunks(k).nth(row).unwrap_or_default();
-    // Of codes the values are not known: what is wrong is their scale.
+    // For codes the values are not known: their scale is wrong.
     let none = if values.is_empty() { f32::NAN } else { 0.0 };
     let value =
         row_values.iter().skip(col).take(width).copied().fold(none, |m, v| if v.abs() <= m.abs() { m } else { v });
     PackError::Value { tensor: name.into(), row: first + row, col, value, what }
-}
-
-/// What a value that is no number means. Formats do not matter: none stores it.
-fn not_finite(name: &str) -> String {
-    let folded =
-        if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
-    format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
 }

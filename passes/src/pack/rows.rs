@@ -9,8 +9,8 @@ use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{CodedRow, Format, Packing, ScaleKind, StoredRows};
 use llmcc_ir::ty::{DType, TensorType};
 
-/// A weight expression ready to yield rows. A vector is a column: `n` rows of one element; of a
-/// stack of matrices the rows are those of one after the other.
+/// A weight expression ready to yield rows. A vector is a column: `n` rows of one element; a stack
+/// of matrices yields the rows of one after the other.
 pub struct Rows<'a> {
     n: usize,
     k: usize,
@@ -46,7 +46,7 @@ enum Node<'a> {
     Unary(UnaryOp, Box<Rows<'a>>),
 }
 
-/// What is wrong with an expression or its leaves.
+/// The fault of an expression or its leaves.
 pub enum RowsError {
     /// As is.
     Leaf(PackError),
@@ -279,7 +279,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Of what is no number nothing makes one.
+/// Non-finite values stay non-finite.
 fn binary(op: BinaryOp, a: f32, b: f32) -> f32 {
     if a.is_finite() && b.is_finite() { op.eval(a.into(), b.into()) as f32 } else { f32::NAN }
 }
@@ -327,7 +327,7 @@ fn exactly<'a, const N: usize>(op: &Op, args: Vec<Rows<'a>>) -> Result<[Rows<'a>
     args.try_into().map_err(|_| RowsError::Shape(format!("`{}` of {found} arguments, not {N}", op.name())))
 }
 
-/// What is as large as what it is made of.
+/// A node of the same size as its operand.
 fn of_one<'a>([x]: [Rows<'a>; 1], node: impl FnOnce(Box<Rows<'a>>) -> Node<'a>) -> Rows<'a> {
     Rows { n: x.n, k: x.k, rank: x.rank, stack: 1, node: node(Box::new(x)) }
 }

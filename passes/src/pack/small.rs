@@ -8,7 +8,8 @@ const SMALLEST: f32 = 1.0 / 16_384.0;
 /// By so much the square of a matrix's error may exceed that of the same matrix times a power of two.
 const MOST: f64 = 1.5625;
 
-/// The largest magnitude of which a format's f16 scales have too few bits; `None` where scales are of other kinds.
+/// The largest magnitude for which a format's f16 scales have too few bits; `None` where scales are
+/// of other kinds.
 fn limit(e: &Encoding) -> Option<f32> {
     let number = match e.code {
         Code::Float(Float::E4m3) => quant::E4M3_MAX,
@@ -30,18 +31,18 @@ fn limit(e: &Encoding) -> Option<f32> {
     Some(SMALLEST * number * code)
 }
 
-/// What the scales of a matrix lose.
+/// Loss by the scales of a matrix.
 pub(super) struct Small {
     limit: Option<f32>,
     format: Format,
 }
 
-/// Of a matrix: the error that it would have with scales of any size, where it has one that is larger.
+/// For a matrix: the error that it would have with scales of any size, where its error is larger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     /// Squares of errors, as they would be.
     error: f64,
-    /// The first row of the block that loses most, its largest magnitude, and what it loses.
+    /// The first row of the block that loses most, its largest magnitude, and its loss.
     worst: Option<(usize, f32, f64)>,
 }
 
@@ -52,7 +53,7 @@ impl Losses {
         self.worst = other.worst.filter(more).or(self.worst);
     }
 
-    /// The row and the magnitude of what is too small, in a matrix of this squared error.
+    /// The row and the magnitude of values that are too small, in a matrix of this squared error.
     pub(super) fn too_small(&self, error: f64) -> Option<(usize, f32)> {
         self.worst.filter(|_| error > self.error * MOST).map(|(row, value, _)| (row, value))
     }
@@ -63,7 +64,7 @@ impl Small {
         Small { limit: limit(&format.encoding()), format }
     }
 
-    /// Adds a block of rows, of which the squared error is known.
+    /// Adds a block of rows whose squared error is known.
     pub(super) fn block(&self, first: usize, values: &[f32], k: usize, error: f64, losses: &mut Losses) {
         let own = self.limit.and_then(|limit| self.ideal(values, k, limit));
         let Some((largest, ideal)) = own.filter(|(_, ideal)| *ideal < error) else {

@@ -6,7 +6,7 @@ use llmcc_ir::quant::{BLOCK, Code, CodedRow, FORMATS, Format, Packing, ScaleKind
 use llmcc_ir::ty::{DType, TensorType};
 use std::sync::Mutex;
 
-/// A checkpoint in memory that notes what is released.
+/// A checkpoint in memory that notes which tensors are released.
 struct Memory {
     tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,
     released: Mutex<Vec<String>>,
@@ -169,7 +169,7 @@ fn streams_exactly_what_the_evaluator_defines() {
     let order: Vec<f32> = (0..172).map(|j| (j * 5 % 172) as f32).collect();
     let cols = std::mem::replace(&mut s.tensors[2].3, encode(Float, &order));
     check(&m, &s, op(Op::PlaceCols, [w(0), w(2)]), all);
-    // Of 100 elements, some more than once.
+    // The 100 elements, some more than once.
     s.tensors[2].3 = encode(Float, &(0..172).map(|j| (j * 5 % 100) as f32).collect::<Vec<f32>>());
     check(&m, &s, op(Op::LookUp, [w(3), w(2)]), &["f32"]);
     s.tensors[2].3 = cols;
@@ -282,7 +282,7 @@ fn weights_too_small_for_scales() {
     }
 }
 
-/// What is no number makes none by an operation, nor by being left out.
+/// No operation, and no omission, makes a non-finite value finite.
 #[test]
 fn no_numbers_are_found_wherever_they_are() {
     let whole = Storage::Matrix { n: 4, k: 3, format: Format::F32 };
@@ -296,7 +296,7 @@ fn no_numbers_are_found_wherever_they_are() {
             packed.map_err(|e| e.to_string()).unwrap_err()
         };
         assert!(message(vec![(first.clone(), half)]).starts_with("a: row 3, column 2: "), "{bad}");
-        // An operation can make a number of what is none, so its operand is named.
+        // An operation can make a non-finite value finite, so its operand is named.
         for f in [UnaryOp::Sigmoid, UnaryOp::Exp, UnaryOp::Tanh, UnaryOp::Relu] {
             let found = message(vec![(op(Op::Unary(f), [w(0)]), whole)]);
             assert!(found.starts_with(&format!("a: row 3, column 2: {bad} is not a finite number")), "{found}");
@@ -378,8 +378,9 @@ impl WeightSource for Codes {
     fn release(&self, _: &str) {}
 }
 
-/// Codes and scales come out of packing as they went in, also where rows are cut, joined and filled up; the
-/// report calls that exact. Where another format is asked for, it is what they stand for.
+/// Codes and scales come out of packing as they went in, also where rows are cut, joined and filled
+/// up; the report calls that exact. Where another format is asked for, the values of the codes are
+/// packed.
 #[test]
 fn codes_pass_through() {
     let (n, k) = (70, 512);

@@ -1,5 +1,5 @@
-//! Columns that a checkpoint has in another order: a product takes those of its input in that order,
-//! and the matrix stays as it is stored, codes among them.
+//! Columns that a checkpoint has in another order: a product takes the columns of its input in that
+//! order, and the matrix stays as it is stored, codes included.
 
 use super::Sample::{Int, Matrix, Order, Rows};
 use super::{Right, Rule, always};

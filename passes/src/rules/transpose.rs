@@ -8,7 +8,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "transpose-twice",
         left: "(transpose (transpose ?w))",
         right: Right::Text("?w"),
-        // What codes stand for is f32 when transposed.
+        // Decoded values are f32 when transposed.
         guard: |m| !m.coded("?w"),
         sample: &[("?w", Matrix("N", "K"))],
     },

@@ -31,7 +31,7 @@ pub struct Toy {
     pub window: Option<usize>,
     /// Scores with a softcap, sinks and biases, tokens that look both ways, two sets of rotary frequencies.
     pub other: bool,
-    /// Experts, of which each token has two, in place of the MLP; 0: none.
+    /// Experts, two per token, in place of the MLP; 0: none.
     pub experts: usize,
     /// Inputs of the products of layers are rounded to integers of 8 bits, by a scale of their own.
     pub rounds: bool,
@@ -120,7 +120,7 @@ impl Toy {
         w
     }
 
-    /// Of all rotary frequencies.
+    /// Number of rotary frequencies.
     fn frequencies(&self) -> usize {
         if self.other { self.head_dim } else { self.head_dim / 2 }
     }

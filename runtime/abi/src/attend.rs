@@ -1,4 +1,4 @@
-//! Attention over pages of the cache: what generated code and microkernels agree on.
+//! Attention over pages of the cache: the contract of generated code and microkernels.
 
 use crate::{PAGE_TOKENS, kv_dtype};
 
@@ -52,11 +52,11 @@ pub struct AttendArgs {
     pub page_bytes: u64,
     /// Byte offset in a page of the (first) KV head's keys `[d][16]`.
     pub k: u64,
-    /// Of its values `[16][d]`.
+    /// Offset of its values `[16][d]`.
     pub v: u64,
-    /// Of the scales of its keys, f32 `[16]` (int8 and int4 only).
+    /// Offset of the scales of its keys, f32 `[16]` (int8 and int4 only).
     pub k_scales: u64,
-    /// Of the scales of its values, f32 `[16]` (int8 and int4 only).
+    /// Offset of the scales of its values, f32 `[16]` (int8 and int4 only).
     pub v_scales: u64,
     /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the
     /// queries.
@@ -76,7 +76,7 @@ pub struct AttendArgs {
     pub shared: *mut u8,
 }
 
-/// What only some models' attention needs beside [`AttendArgs`].
+/// Arguments beside [`AttendArgs`] that only some models' attention needs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AttendMore {
@@ -93,8 +93,9 @@ pub struct AttendMore {
     pub ends: *const i32,
     /// Queries of the part of a key that is stored as such, where the rest of it is the value
     /// (elements `d − values`, head `h` of token `t` at byte `t * own_stride + h * (d − values) *
-    /// 4`; there may be none); [`AttendArgs::q`] are those of the values then. Elements of codes are multiplied by
-    /// their scale before they are by a query. Null = keys are stored whole.
+    /// 4`; there may be none); [`AttendArgs::q`] then holds the queries of the values. Elements of
+    /// codes are multiplied by their scale before they are by a query. Null = keys are stored
+    /// whole.
     pub own: *const f32,
     /// Bytes from one token's queries `own` to the next's.
     pub own_stride: u64,
@@ -104,10 +105,10 @@ pub struct AttendMore {
     /// `bias_slots` they are `[kv_heads][heads][bias_slots]`, and the number at `s` counts, or the
     /// last one. Null = none.
     pub bias: *const f32,
-    /// f32 `[kv_heads][heads][d][2·reach + 1]`: keys and queries of distances. To the product of a query
-    /// and the key at slot `s` are added those of the query with the first's column at `reach + (s −
-    /// position)`, or its first or last one further away, and of the key with the second's. Without
-    /// `bias`, `softcap` and `own`. Null = none.
+    /// f32 `[kv_heads][heads][d][2·reach + 1]`: keys and queries of distances. The score of a query
+    /// and the key at slot `s` grows by two products: the query with the first table's column
+    /// `reach + (s − position)` (the nearest column beyond the table's ends), and the key with the
+    /// second table's. Without `bias`, `softcap` and `own`. Null = none.
     pub relative_keys: *const f32,
     /// See `relative_keys`; both or none.
     pub relative_queries: *const f32,
@@ -115,7 +116,7 @@ pub struct AttendMore {
     pub reach: u32,
     /// See `bias`.
     pub bias_slots: u32,
-    /// Not 0: `window` is a chunk. A token sees what is before it from the last multiple of it on.
+    /// Not 0: `window` is a chunk. A token sees only slots from the last multiple of it on.
     pub chunked: u32,
     /// More than 1: a slot is of so many tokens, and a token at `position` sees the first `(position + 1) /
     /// every`, which may be none: then it gets zeros. There is no window, nothing after a token and no
@@ -123,9 +124,9 @@ pub struct AttendMore {
     pub every: u32,
     /// Numbers from a head's maximum to its sum.
     pub sums_after: u32,
-    /// Where the maxima of scores go, and the sums of weights relative to them, the sinks among both:
-    /// the maximum of head `h` of token `t` to byte `t * out_stride + h * 4`. Of no scores at all they are
-    /// the least number and 0. Null = nowhere.
+    /// Where the maxima of scores go, and the sums of weights relative to them, the sinks among
+    /// both: the maximum of head `h` of token `t` to byte `t * out_stride + h * 4`. Without any
+    /// score they are f32's least number and 0. Null = nowhere.
     pub sums: *mut f32,
 }
 
@@ -146,7 +147,7 @@ impl AttendWith {
     }
 
     /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results
-    /// of one head follow those of another.
+    /// of the heads lie one after the other.
     pub fn kv_head(&self, n: usize) -> AttendWith {
         let AttendWith { args: a, mut more } = *self;
         let heads = n * a.heads as usize;
@@ -206,7 +207,7 @@ impl AttendWith {
         if self.latent() { self.value_dim() } else { self.args.d as usize }
     }
 
-    /// Bytes of what a KV head has in a page as keys, or as values.
+    /// Bytes of a KV head's keys, or values, in a page.
     pub fn head_bytes(&self, keys: bool) -> usize {
         let d = if keys { self.own_dim() } else { self.value_dim() };
         d * PAGE_TOKENS * kv_dtype::bits(self.args.dtype).unwrap_or_default() / 8
@@ -246,16 +247,16 @@ pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
 /// Pages that are widened to f32 at once, for many rows.
 pub const ATTEND_WIDE: usize = 4;
 
-/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads,
-/// with keys of `d` elements, or values if they have more: widened pages and queries, then the
-/// scores and the results of a block, then what the blocks so far gave.
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head (of all KV heads), with
+/// keys of `d` elements, or values if they have more: widened pages and queries, then the scores
+/// and the results of a block, then the merged results so far.
 pub const fn attend_work(rows: usize, d: usize) -> usize {
     let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
     ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
 }
 
-/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and what makes a
-/// whole number of cache lines.
+/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and padding to
+/// whole cache lines.
 pub const fn attend_record(d: usize) -> usize {
     (d + 2).next_multiple_of(16)
 }

@@ -116,7 +116,7 @@ pub struct llmcc_batch {
     pub hidden_out: *mut f32,
 }
 
-/// What to embed.
+/// Rows to embed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct llmcc_embed_rows {
@@ -158,7 +158,7 @@ pub struct llmcc_pair {
 /// Pairs that are too long for the model are cut, the longer text first.
 pub const LLMCC_PAIR_TRUNCATE: u32 = 1;
 
-/// What is added to the logit of a token.
+/// A number added to the logit of a token.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct llmcc_logit_bias {
@@ -322,7 +322,7 @@ pub struct llmcc_gen_stats_t {
     pub size: usize,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Of these, tokens found in the cache.
+    /// Tokens of the prompt that were found in the cache.
     pub reused_tokens: u64,
     /// Generated tokens.
     pub generated_tokens: u64,

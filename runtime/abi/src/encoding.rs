@@ -1,5 +1,5 @@
-//! What kind of number a thing holds: the one description of weights, rows of activations, caches
-//! and tensors of checkpoints.
+//! Kinds of numbers: the one description of weights, rows of activations, caches and tensors of
+//! checkpoints.
 //!
 //! A thing is stored as **codes**, one per element, and **scales** for runs of them. The value of
 //! an element is
@@ -16,7 +16,7 @@ mod numbers;
 
 pub use numbers::*;
 
-/// How an element is stored, and what its codes stand for.
+/// Storage of an element, and the meaning of its codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
     /// A float.
@@ -66,14 +66,14 @@ impl Float {
     }
 }
 
-/// What shares a scale.
+/// The elements that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Per {
     /// A row.
     Row,
-    /// So many adjacent columns of a row; the last ones of a row may be fewer. Of scales that are
-    /// codes with scales of their own, the columns that share one of those: a multiple of the
-    /// columns below.
+    /// So many adjacent columns of a row; the last ones of a row may be fewer. For scales that are
+    /// codes with scales of their own: the columns that share one of the outer scales, a multiple
+    /// of the columns below.
     Group(u16),
     /// The elements of one head of one token.
     TokenHead,
@@ -131,7 +131,7 @@ impl ScaleKind {
 /// A level of scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scale {
-    /// What shares one.
+    /// The elements that share one.
     pub per: Per,
     /// How they are stored.
     pub kind: ScaleKind,
@@ -159,7 +159,7 @@ impl Scale {
 /// The description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Encoding {
-    /// Of an element.
+    /// Code of an element.
     pub code: Code,
     /// Levels of scales: that of the codes first, that of its scales second.
     pub scales: [Option<Scale>; 2],
@@ -281,7 +281,7 @@ impl Encoding {
         }
     }
 
-    /// What is subtracted from a code.
+    /// The number subtracted from a code.
     pub const fn zero(&self) -> i32 {
         match self.code {
             Code::Int { zero, .. } => zero,
@@ -328,8 +328,8 @@ impl Encoding {
         }
     }
 
-    /// What the numbers of all codes are multiples of, as integers of 8 bits: products with
-    /// integers are exact sums then. `None` where there is no such thing.
+    /// The common unit of all codes' numbers, in which they are integers of 8 bits: products with
+    /// integers are exact sums then. `None` where there is no such unit.
     pub const fn unit(&self) -> Option<f32> {
         match self.code {
             Code::Int { .. } | Code::Signed { .. } => Some(1.0),
@@ -397,7 +397,7 @@ impl Encoding {
         }
     }
 
-    /// The code of zero, as far as there is one: what padding is filled with.
+    /// The code of zero, as far as there is one: padding is filled with it.
     pub const fn zero_code(&self) -> u8 {
         match self.code {
             Code::Int { zero, .. } => zero as u8,

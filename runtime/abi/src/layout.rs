@@ -29,7 +29,7 @@
 //! - With one scale per row (`fp8`): one record, `kp` columns, its scales `[16]` in the first 64
 //!   bytes.
 //!
-//! What codes stand for says [`Encoding`]. Padding has the code of 0, where there is one, and
+//! [`Encoding`] defines the meaning of codes. Padding has the code of 0, where there is one, and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
 //! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs,
@@ -45,7 +45,7 @@
 //!
 //! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`,
 //!   the halves 0–3 before 4–7;
-//! - 8-bit codes, and those of 5 to 7 bits: `[2][32 lanes][2 steps][8 halves]` bytes;
+//! - 8-bit codes, and codes of 5 to 7 bits: `[2][32 lanes][2 steps][8 halves]` bytes;
 //! - 8-bit floats: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and
 //!   `r mod 8 + 8`: a piece of 16 bytes is also the A operand of `mma.m16n8k32` and `wgmma` for
 //!   8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in
@@ -75,9 +75,9 @@ use crate::encoding::{Code, Encoding, Float, Per, Scale};
 pub const BLOCK: usize = 16;
 /// `k` is padded to a multiple of this in quantized weights and int8 rows.
 pub const K_PAD: usize = 32;
-/// Columns whose products with f32 rows are summed in one chain from 0; what chains give is added in
-/// ascending order. A chain over all of `k` adds each product to a sum as large as that of all before
-/// it: it is off by some √(k/2) roundings, √(16 + k/64) are left.
+/// Columns whose products with f32 rows are summed in one chain from 0; the chains' sums are added
+/// in ascending order. A chain over all of `k` adds each product to a sum of everything before it:
+/// its error is some √(k/2) roundings; with short chains √(16 + k/64) are left.
 pub const CHAIN: usize = 32;
 
 /// Order of the elements in the blocks of a packed matrix.
@@ -91,7 +91,7 @@ pub enum Packing {
     Fragment = 1,
 }
 
-/// Columns of a tile of [`Packing::Fragment`], and what its `k` is padded to.
+/// Columns of a tile of [`Packing::Fragment`]; its `k` is padded to a multiple.
 pub const FRAGMENT_K: usize = 64;
 
 /// `x` rounded up to a multiple of `to`.
@@ -123,8 +123,8 @@ pub struct Block {
     pub step: usize,
     /// From the scales of a group to its minima (asymmetric formats only).
     pub mins: usize,
-    /// Of scales above those of groups: the first, from one to the next, and from them to their
-    /// minima.
+    /// Scales above the groups' scales: offset of the first, step from one to the next, and offset
+    /// from them to their minima.
     pub above: usize,
     /// See `above`.
     pub above_step: usize,
@@ -162,7 +162,7 @@ impl Block {
         g / self.groups * self.record + self.scales + g % self.groups * self.step
     }
 
-    /// Offset of the scales, `[16]`, above those of the groups in super-group `s`.
+    /// Offset of the scales, `[16]`, above the groups' scales in super-group `s`.
     #[inline(always)]
     pub const fn above_of(&self, s: usize) -> usize {
         self.above + s * self.above_step
@@ -278,7 +278,7 @@ pub const fn fragment_tile_bytes(e: &Encoding) -> usize {
 }
 
 /// Whether the codes of a row stay together by fours in fragment order, as 8-bit tensor-core
-/// instructions take them: those of 8-bit floats.
+/// instructions take them: only 8-bit floats.
 pub const fn by_fours(e: &Encoding) -> bool {
     matches!(e.code, Code::Float(Float::E4m3))
 }
@@ -383,7 +383,7 @@ pub const fn page(kv_heads: usize, key_dim: usize, value_dim: usize, bits: usize
 }
 
 /// Where a token has the 4-bit code of element `j` of a head: which of its bytes, and how many bits
-/// up. Bytes of a key lie [`PAGE_TOKENS`](crate::PAGE_TOKENS) apart, those of a value side by side.
+/// up. Bytes of a key lie [`PAGE_TOKENS`](crate::PAGE_TOKENS) apart, bytes of a value side by side.
 pub const fn kv_nibble(head_dim: usize, key: bool, j: usize) -> (usize, usize) {
     let half = head_dim / 2;
     if key { (j / 2, j % 2 * 4) } else { (j % half, j / half * 4) }

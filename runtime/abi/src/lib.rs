@@ -116,11 +116,11 @@ pub struct ModelDesc {
     pub hidden: u64,
     /// Longest sequence, in tokens.
     pub max_context: u64,
-    /// What a step yields: see [`output::kind`].
+    /// Kind of a step's output: see [`output::kind`].
     pub output: u32,
     /// How the rows of a sequence become one: see [`output::pool`].
     pub pool: u32,
-    /// Columns of the output; those of logits are the vocabulary.
+    /// Columns of the output; for logits, the vocabulary.
     pub columns: u64,
     /// Index in the buffer table of the output, f32 `[R, columns]`.
     pub output_buffer: u64,
@@ -185,10 +185,9 @@ pub struct BufferDesc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelDesc {
-    /// Offset in the code segment of what is executed, by the kind of machine that
-    /// [`ModelDesc::isa`] names. A processor: the entry of native code ([`KernelFn`]). A GPU: the
-    /// first byte of its PTX, the same as in [`GpuKernelDesc::ptx`], which is what the runtime
-    /// reads.
+    /// Offset of the code in the code segment, by the kind of machine that [`ModelDesc::isa`]
+    /// names. A processor: the entry of native code ([`KernelFn`]). A GPU: the first byte of its
+    /// PTX, the same as in [`GpuKernelDesc::ptx`], which the runtime reads.
     pub code: u64,
     /// Name, in the data segment.
     pub name: Span,
@@ -203,17 +202,17 @@ pub struct KernelDesc {
 }
 
 /// The first compute capability (`10 major + minor`) whose kernels wait themselves for the kernels
-/// before them: every thread executes `griddepcontrol.wait` before it reads or writes what kernels
+/// before them: every thread executes `griddepcontrol.wait` before it touches memory that kernels
 /// write, and in each launch some thread does.
 pub const GPU_OVERLAPS: u32 = 90;
 
-/// What a GPU kernel has beyond [`KernelDesc`].
+/// The GPU's additions to a [`KernelDesc`].
 ///
 /// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device
 /// addresses, one per [`OperandDesc`] of the step in order, then the address of the [`GpuCtx`] and
 /// of the kernel's workspace: at least `scratch + m * scratch_per_m` bytes of device memory,
 /// aligned to 256, that no other kernel of the table uses. It is zeroed once, when the model is
-/// opened; afterwards a kernel finds there what its last launch left (counters have to be left
+/// opened; afterwards a kernel finds the contents its last launch left (counters have to be left
 /// zero).
 ///
 /// Kernels for compute capability [`GPU_OVERLAPS`] and later may be launched before those before them
@@ -286,7 +285,7 @@ pub struct RegimeDesc {
 pub struct StepDesc {
     /// Index in the kernel table.
     pub kernel: u32,
-    /// [`rows::TOKENS`] or [`rows::OUT`]: what `m` is.
+    /// Meaning of `m`: [`rows::TOKENS`] or [`rows::OUT`].
     pub rows: u32,
     /// Work items: `items * (items_per_m ? m : 1)`.
     pub items: u32,
@@ -330,12 +329,13 @@ pub mod operand {
 /// One state of every sequence, in a pool of its own.
 ///
 /// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is
-/// `K` then `V` then, for int8 and int4, the scales; each part is rounded up to 64 bytes:
-/// `K: [kv_heads][key_dim][16 tokens]`, `V: [kv_heads][16 tokens][value_dim]`, scales
-/// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`. Where codes have 4 bits, a byte has two of a
-/// token: elements `2j` and `2j + 1` of a key, `j` and `j + value_dim/2` of a value, the first one
-/// in the lower half. Of a latent cache, whose keys end with the values, `K` is what comes before.
-/// *Strided*: the same, the last of each `window` tokens of a sequence storing a row; a page has 16 rows.
+/// `K` then `V` then, for int8 and int4, the scales; each part is rounded up to 64 bytes: `K:
+/// [kv_heads][key_dim][16 tokens]`, `V: [kv_heads][16 tokens][value_dim]`, scales `K: f32
+/// [kv_heads][16]`, `V: f32 [kv_heads][16]`. Where codes have 4 bits, a byte has two of a token:
+/// elements `2j` and `2j + 1` of a key, `j` and `j + value_dim/2` of a value, the first one in the
+/// lower half. In a latent cache, whose keys end with the values, `K` is the part before them.
+/// *Strided*: the same, the last of each `window` tokens of a sequence storing a row; a page has 16
+/// rows.
 ///
 /// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
@@ -404,9 +404,9 @@ pub mod kv_dtype {
     }
 }
 
-/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the
-/// step. There is one per group of states ([`StateDesc::group`]): they differ in the block tables
-/// only, and a kernel gets that of the group its states are in.
+/// The view every kernel has of the step. All arrays are owned by the runtime and constant during
+/// the step. There is one per group of states ([`StateDesc::group`]): they differ in the block
+/// tables only, and a kernel gets the one of its states' group.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StepCtx {
@@ -434,8 +434,8 @@ pub struct StepCtx {
     /// Threads among which the work items of a kernel are divided: thread `t` has those from
     /// `items * t / threads` on.
     pub threads: u64,
-    /// What threads leave for each other within a kernel: a slot for each boundary between two
-    /// threads, the first 64 bytes of each zero between kernels.
+    /// Memory through which threads exchange data within a kernel: a slot for each boundary between
+    /// two threads, the first 64 bytes of each zero between kernels.
     pub shared: *mut u8,
     /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest
     /// context of the step and one more.

@@ -1,6 +1,6 @@
-//! What a step yields, and what the runtime makes of it.
+//! Kinds of a step's output, and the runtime's use of it.
 
-/// What the rows of a step's output are, in [`crate::ModelDesc::output`].
+/// Meaning of the rows of a step's output, in [`crate::ModelDesc::output`].
 pub mod kind {
     /// Logits of the next token.
     pub const LOGITS: u32 = 0;

@@ -1,20 +1,20 @@
-//! Linear recurrences: what compiler and microkernel agree on.
+//! Linear recurrences: the contract of compiler and microkernel.
 
-/// How a token changes the matrix `S` of a head, and what is read of it: `a` are its decays, `q`,
+/// How a token changes the matrix `S` of a head, and the result it reads: `a` are its decays, `q`,
 /// `k` and `v` query, key and value.
 #[repr(u64)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Update {
     /// `S ← a·S + k ⊗ β·v`, then `y = qᵀS`, with a rate `β`.
     Plain = 0,
-    /// `S ← a·S + k ⊗ β·(v − kᵀ(a·S))`, then `y = qᵀS`: what the state holds for the key is taken
-    /// off the value.
+    /// `S ← a·S + k ⊗ β·(v − kᵀ(a·S))`, then `y = qᵀS`: the state's value for the key is subtracted
+    /// from the new one.
     Delta = 1,
-    /// `S ← a·S + k ⊗ v − w ⊗ rᵀ(a·S)`, then `y = qᵀS`: what the state holds for a key `r` is taken
-    /// off what it holds for another, `w`.
+    /// `S ← a·S + k ⊗ v − w ⊗ rᵀ(a·S)`, then `y = qᵀS`: the state's value for a key `r` is
+    /// subtracted at another key, `w`.
     Erase = 2,
-    /// `y = qᵀ(S + (u∘k) ⊗ v)`, then `S ← a·S + k ⊗ v`: what is read is the state before, with the
-    /// token itself weighted by `u`.
+    /// `y = qᵀ(S + (u∘k) ⊗ v)`, then `S ← a·S + k ⊗ v`: the result reads the state before the
+    /// token, plus the token itself weighted by `u`.
     Bonus = 3,
     /// `S ← e^(A·a)∘S + k ⊗ v`, then `y = qᵀS`: a matrix `A` of rates, and a step `a` per column.
     Scan = 4,
@@ -28,14 +28,14 @@ impl Update {
 /// Arguments of [`crate::Uk::Recur`]: one token and some columns of the matrix `S` of a head.
 ///
 /// All products with `a` and rates are rounded, all others are fused with the sum that they go
-/// into. Sums over rows are chains from 0, ascending. What is erased comes before what is added:
-/// `fma(k, n, fma(w, −d, a·S))`; and the bonus is `fma(q, fma(u·k, v, S), y)`. So a column has the
-/// same bits whatever columns are beside it, on every instruction set. Exponentials are those of
+/// into. Sums over rows are chains from 0, ascending. Erasure comes before addition: `fma(k, n,
+/// fma(w, −d, a·S))`; and the bonus is `fma(q, fma(u·k, v, S), y)`. So a column has the same bits
+/// whatever columns are beside it, on every instruction set. Exponentials are computed as in
 /// [`crate::math`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RecurArgs {
-    /// f32 `[rows]`, from row to row `stride` columns, of which the first `cols` are meant.
+    /// f32 `[rows]`, rows `stride` columns apart; only the first `cols` columns count.
     pub state: *mut f32,
     /// See `state`.
     pub stride: u64,
@@ -60,7 +60,7 @@ pub struct RecurArgs {
     pub write: *const f32,
     /// f32 `[cols]`, apart from all else.
     pub out: *mut f32,
-    /// What is computed.
+    /// The computation.
     pub update: Update,
 }
 

@@ -1,11 +1,11 @@
-//! Choosing experts: what compiler and microkernel agree on.
+//! Choosing experts: the contract of compiler and microkernel.
 
 /// Most experts of a layer.
 pub const MOST_EXPERTS: usize = 1024;
 /// Most experts chosen for a token.
 pub const MOST_CHOSEN: usize = 64;
 
-/// What the logits of the experts become before the best are chosen.
+/// Function from an expert's logit to its score.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Score {
@@ -35,8 +35,8 @@ impl Score {
 ///
 /// The `top` best of `experts` (by score and bias, equal ones by number, NaN last; of the `kept`
 /// best of `groups` equal groups), their numbers as f32, then their weights: scores, divided by
-/// `sum + eps` if `normalize`, times `scale`. Sums are f32 chains in ascending order, exponentials
-/// those of [`crate::math`].
+/// `sum + eps` if `normalize`, times `scale`. Sums are f32 chains in ascending order; exponentials
+/// are computed as in [`crate::math`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RouteArgs {
@@ -52,13 +52,13 @@ pub struct RouteArgs {
     pub top: u64,
     /// Groups of adjacent experts.
     pub groups: u64,
-    /// Groups of which experts may be chosen.
+    /// Number of groups whose experts may be chosen.
     pub kept: u64,
     /// Whether a group counts as much as its two best experts together.
     pub pairs: u64,
     /// Whether weights are divided by their sum.
     pub normalize: u64,
-    /// What logits become.
+    /// The function of the logits.
     pub score: Score,
     /// Added to the sum; the width of the sparse mixer's band.
     pub eps: f32,

@@ -1,4 +1,4 @@
-//! What [`StepDesc::rows`](crate::StepDesc::rows) refers to.
+//! Subjects of [`StepDesc::rows`](crate::StepDesc::rows).
 
 /// `m = T`, the tokens of the step.
 pub const TOKENS: u32 = 0;

@@ -25,8 +25,8 @@ pub type Hash = [u8; 32];
 
 /// Bytes of a leaf.
 pub const BLOCK: usize = 1 << 20;
-/// First bytes of what follows the weights in a side file: the label, which ends with [`weights`]
-/// of the parts.
+/// First bytes of the label behind the weights in a side file; it ends with [`weights`] of the
+/// parts.
 pub const LABEL_MAGIC: [u8; 16] = *b"llmcc-weights\0\0\0";
 /// Bytes of the label.
 pub const LABEL_LEN: usize = LABEL_MAGIC.len() + size_of::<Hash>();
@@ -35,7 +35,7 @@ pub const ARTIFACT: u32 = 0;
 /// [`PartDesc::file`]: the side file.
 pub const SIDE: u32 = 1;
 
-/// A part of a file, and its hash. Those of the artifact come first, then those of the side file;
+/// A part of a file, and its hash. Parts of the artifact come first, then parts of the side file;
 /// each begins where the one before ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub mod part {
     /// The end of the side file.
     pub const LABEL: u32 = 11;
 
-    /// What messages call a kind.
+    /// The name of a kind in messages.
     pub const fn name(kind: u32) -> &'static str {
         match kind {
             HEADERS => "ELF headers",

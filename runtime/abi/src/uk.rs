@@ -122,9 +122,8 @@ pub struct UkTable {
 /// Every output is accumulated over `k` in ascending order (f32: one fused multiply-add per `k`, in
 /// chains of [`CHAIN`](crate::layout::CHAIN) columns, each from 0, which are added up; in one chain
 /// bf16 rows: one per `k`, the second of each pair `2i, 2i + 1` first; and int8: one i32 sum per
-/// group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a
-/// token's result never depends on what else is in the batch, and is the same on every instruction
-/// set.
+/// group, then one f32 fused multiply-add per group), for any `m` and `blocks`: a token's result
+/// never depends on the rest of the batch, and is the same on every instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PanelArgs {
@@ -173,9 +172,10 @@ pub enum HalfKind {
     /// f16; NaN becomes the quiet NaN without a payload, of the same sign.
     F16 = 1,
 }
-/// Signature of [`Uk::RoundHalves`]: rounds `n` f32 from `x` to 16 bits, to nearest even. They go to
-/// runs of `run` elements, `jump` elements apart, of which the first starts at `out`: number `i` is
-/// element `first + i` of them. (Keys of a token are runs of 1, its values are runs of a head.)
+/// Signature of [`Uk::RoundHalves`]: rounds `n` f32 from `x` to 16 bits, to nearest even. They go
+/// to runs of `run` elements, `jump` elements apart, the first of them at `out`: the number with
+/// index `i` becomes element `first + i`. (Keys of a token are runs of 1, its values are runs of a
+/// head.)
 pub type RoundHalvesFn =
     unsafe extern "C" fn(x: *const f32, n: u64, to: HalfKind, out: *mut u16, first: u64, run: u64, jump: u64);
 /// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of

@@ -1,7 +1,6 @@
 //! The prebuilt runtime object, as bytes, for the compiler to append a model to.
 //!
-//! It is built by this crate's build script from `runtime/rt`; see `llmcc_codegen::link` for what
-//! happens to it.
+//! This crate's build script builds it from `runtime/rt`; `llmcc_codegen::link` appends the model.
 
 /// With tokenizer, chat template and text generation.
 pub const FULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-full.so"));

@@ -10,7 +10,7 @@ use llmcc_abi::capi::llmcc_logit_bias;
 use crate::error::{Error, Result};
 use crate::reserve::need;
 
-/// Token ids, and what is added to their logits. A token listed twice gets both.
+/// Token ids with the values added to their logits. A token listed twice gets both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bias(Vec<llmcc_logit_bias>);
 

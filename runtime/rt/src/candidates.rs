@@ -17,7 +17,7 @@ use crate::sample::{Candidate, INFINITE, NAN, Sampling, draw_from, filter_and_dr
 /// Temperatures at which the sum of weights is within its error.
 const TEMPERATURES: std::ops::RangeInclusive<f32> = 2e-3..=1e3;
 
-/// What is wanted of a row of logits.
+/// The part of a row of logits that a caller needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Want {
     /// All logits.
@@ -38,12 +38,12 @@ pub struct Candidates<'a> {
     logits: &'a [f32],
     /// Token ids.
     tokens: &'a [f32],
-    /// Of the weights of all tokens, the most probable one having 1.
+    /// Sum of the weights of all tokens, relative to the most probable one (weight 1).
     sum: f32,
 }
 
 impl Want {
-    /// What serves both.
+    /// The least request that serves both.
     pub(crate) fn both(self, other: Want) -> Want {
         match (self, other) {
             (Want::Best, Want::Best) => Want::Best,
@@ -69,7 +69,7 @@ impl Want {
 }
 
 impl<'a> Candidates<'a> {
-    /// Reads a row of candidates (`llmcc_abi::layout::candidate_cols`) of which `want` was wanted.
+    /// Reads a row of candidates (`llmcc_abi::layout::candidate_cols`), requested as `want`.
     pub(crate) fn of(row: &'a [f32], want: Want) -> Option<Candidates<'a>> {
         let (&sum, found) = row.split_last()?;
         let (logits, tokens) = found.split_at(found.len() / 2);
@@ -87,10 +87,10 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// What to ask of a machine that finds `found` candidates of `vocab` tokens, to sample with
+/// The request to make of a device that finds `found` candidates of `vocab` tokens, to sample with
 /// `params`.
 pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
-    // What is typical depends on all tokens.
+    // Typical sampling depends on all tokens.
     if found == 0 || params.typical_p > 0.0 || params.check().is_err() {
         return Want::Logits;
     }

@@ -18,7 +18,8 @@ impl Rng {
     }
 }
 
-/// What a GPU finds: the best `k`, and a sum that is off by nearly as much as it may be.
+/// Candidates as a GPU finds them: the best `k`, and a sum that is off by nearly as much as
+/// allowed.
 fn found(logits: &[f32], k: usize, want: Want, off: f64) -> Vec<f32> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| {

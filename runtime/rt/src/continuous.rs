@@ -4,8 +4,8 @@
 //! prompts, in the order given, which is the order of their rank: a prompt is begun when the cache
 //! has room for all of it, and none overtakes another. Where the cache is full all the same, the
 //! last generations give their pages back, and evaluate their tokens again when there is room (as
-//! vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by one,
-//! bit for bit, as a sequence's logits depend neither on what else is in a step nor on how its
+//! vLLM preempts by recomputation, Kwon et al. 2023). Tokens are the same as when each is generated
+//! alone, bit for bit, as a sequence's logits depend neither on the rest of a step nor on how its
 //! tokens are cut into steps.
 
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::kv::SeqId;
 use crate::reserve::need;
 use crate::text::Text;
 
-/// What one step evaluates.
+/// The sequences and tokens that one step evaluates.
 #[derive(Default)]
 struct Plan {
     tokens: Vec<i32>,
@@ -38,10 +38,10 @@ struct Plan {
 /// token yet, since its prompt is long or waits for room.
 ///
 /// # Errors
-/// The same sequence twice; the cache has no room for even one of them; what a single generation
-/// may fail with. Then none has got a token.
+/// The same sequence twice; the cache has no room for even one of them; any failure of a single
+/// generation. Then none has got a token.
 pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
-    // Lists of the step and its results; those of all tokens grow after it.
+    // The lists of the step, its results, and the lists of all tokens, which grow after it.
     let history: usize = gens.iter().map(|g| g.evaluated() + g.pending().len()).sum();
     need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
     check(gens, engine)?;
@@ -129,7 +129,7 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     for &i in running.iter().chain(&filling) {
         plan.add(i, gens[i], limit, engine);
     }
-    // What those begun will use with their next token is not free.
+    // Pages that running generations need for their next token are not free.
     let kv = engine.kv();
     let whole = |group: usize, i: usize| kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit);
     let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
@@ -167,8 +167,8 @@ impl Plan {
     }
 }
 
-/// Takes the pages of the last generation that has some, an ended one before those that go on, but
-/// never those of the only one.
+/// Takes the pages of the last generation that has some; ended ones come first, and the only
+/// generation keeps its pages.
 fn make_room(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<bool> {
     for ended in [true, false] {
         let first = gens.iter().position(|g| g.finish().is_none());

@@ -7,11 +7,11 @@
 //! Decoding, which happens per token, leaves nothing behind and stays on the caller's thread. Where
 //! the system has no thread to give, the caller's works, and the library stays until it ends.
 //!
-//! How much memory work with text takes is not known before. Where the system has no more, and
-//! nothing is left of what was put by (`crate::reserve`), the thread gives up: it tells its caller
-//! and ends where it stands, with all that it holds. What it was changing may be locked or half
-//! done, so from then on the library works with text no more. A job that the caller does not wait
-//! for any longer, because it was interrupted, goes on to its end, for nobody.
+//! How much memory work with text takes is not known before. Where the system has no more, and the
+//! memory set aside (`crate::reserve`) is used up, the thread gives up: it tells its caller and
+//! ends on the spot, with everything it holds. The data it was changing may be locked or half done,
+//! so from then on the library refuses to work with text. A job that the caller does not wait for
+//! any longer, because it was interrupted, goes on to its end, for nobody.
 
 use std::cell::Cell;
 use std::ptr;
@@ -24,8 +24,7 @@ use crate::interrupt::{Watch, interrupted};
 use crate::reserve::need;
 use crate::spawn::Thread;
 
-/// Stack of a thread, of which only what is used takes memory: as much as a program's first thread
-/// has.
+/// Stack of a thread, as large as a program's first thread has; only touched pages take memory.
 const STACK: usize = 8 << 20;
 /// How often a caller who waits asks whether it was interrupted.
 const OFTEN: Duration = Duration::from_millis(20);
@@ -78,7 +77,7 @@ impl Desk {
     /// interruption.
     ///
     /// # Errors
-    /// What `work` says; it has panicked, or memory ran out; the call was interrupted.
+    /// Errors of `work`; it has panicked, or memory ran out; the call was interrupted.
     pub fn run<T: Send + 'static>(
         &self,
         watch: &Watch,
@@ -206,8 +205,8 @@ fn out_of_memory() -> Error {
     )
 }
 
-/// Ends this thread where it stands, if it is one of a desk: its allocation has failed. Nothing of
-/// what it holds is freed or unlocked, and no destructor runs.
+/// Ends this thread where it stands, if it is one of a desk: its allocation has failed. It frees
+/// and unlocks nothing and runs no destructor.
 #[cfg(feature = "heap")]
 pub fn give_up() {
     let seat = SEAT.get();

@@ -14,7 +14,7 @@ use crate::reserve::need;
 /// Below this length a row is not scaled up to 1 (as in PyTorch's `normalize`).
 const SHORTEST: f64 = 1e-12;
 
-/// What to embed.
+/// Token rows to embed.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// Tokens of all rows, one row after the other.
@@ -38,7 +38,7 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
     let columns = engine.image().desc().columns as usize;
     let room = rows.lengths.len().checked_mul(columns);
     let room = room.ok_or_else(|| Error::invalid("the results are more than memory can hold"))?;
-    // Sums of f64 beside the results, and what is wanted of each token.
+    // Sums in f64 beside the results, and the request for each token.
     need(room.saturating_mul(16).saturating_add(rows.tokens.len().saturating_mul(64)))?;
     let watch = engine.interrupts().watch();
     let mut out = Vec::with_capacity(room);
@@ -148,7 +148,7 @@ fn pooled(
         let weight = if pooling == pool::WEIGHTED { f64::from(taken[row]) } else { 1.0 };
         for (sum, x) in sums[row * columns..][..columns].iter_mut().zip(values) {
             let x = f64::from(*x);
-            // (What is not a number stays so.)
+            // (NaN stays NaN.)
             *sum = if pooling != pool::MAX {
                 *sum + weight * x
             } else if sum.is_nan() || *sum > x {
@@ -165,7 +165,7 @@ fn pooled(
     Ok(sums)
 }
 
-/// What the sum of `n` rows is divided by.
+/// The divisor of a sum of `n` rows.
 fn divisor(pooling: u32, n: f64) -> f64 {
     match pooling {
         pool::MEAN => n,

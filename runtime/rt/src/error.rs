@@ -24,8 +24,8 @@ pub enum Status {
     CacheFull = 6,
     /// The caller's buffer is too small; the needed size has been stored.
     Buffer = 7,
-    /// The artifact lacks what the call needs (tokenizer, chat template), or the runtime was built
-    /// without it.
+    /// The artifact lacks a part that the call needs (tokenizer, chat template), or the runtime was
+    /// built without it.
     Unsupported = 8,
     /// A chat template refused its input or failed.
     Template = 9,
@@ -37,12 +37,12 @@ pub enum Status {
     Interrupted = 12,
 }
 
-/// What failed and what the user can do about it.
+/// A failure, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Class of the failure.
     pub status: Status,
-    /// One sentence or two: what, where, what to do.
+    /// One sentence or two: the fault, its place, the remedy.
     pub message: String,
 }
 

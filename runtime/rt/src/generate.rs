@@ -22,14 +22,13 @@ pub struct GenParams {
     pub max_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// What is added to logits before.
+    /// Bias added to logits first.
     pub bias: Bias,
-    /// What the model's own settings do to logits before.
+    /// Rules of the model's own settings, applied to logits first.
     pub rules: Arc<Rules>,
     /// Longest sequence, the prompt included; 0: the model's.
     pub max_length: usize,
-    /// Pieces tell the log-probability of their token, and those of so many of the most probable
-    /// ones.
+    /// Pieces carry the log-probability of their token, and of this many of the most probable ones.
     pub logprobs: Option<usize>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,
@@ -76,7 +75,7 @@ pub struct Piece {
 /// temperature and filters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogProbs {
-    /// Of the chosen token.
+    /// Log-probability of the chosen token.
     pub chosen: f64,
     /// The most probable tokens, the most probable first.
     pub top: Vec<LogProb>,
@@ -100,7 +99,7 @@ pub(crate) struct Spelled {
 pub struct GenStats {
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Of these, tokens the sequence held already.
+    /// Tokens of the prompt that the sequence held already.
     pub reused_tokens: u64,
     /// Generated tokens.
     pub generated_tokens: u64,
@@ -337,8 +336,8 @@ impl Generation {
         if self.owned { engine.kv_mut().seq_free(self.seq) } else { Ok(()) }
     }
 
-    /// After a failed step: the sequence may have gone back to a snapshot, or kept what its window
-    /// has moved over. Its tokens are the first of the generation's in any case.
+    /// After a failed step: the sequence may have gone back to a snapshot, or kept tokens its
+    /// window has moved over. Its tokens are the first of the generation's in any case.
     pub(crate) fn resume(&mut self, engine: &Engine) {
         if let Ok(tokens) = engine.kv().tokens(self.seq) {
             self.evaluated = tokens.len();
@@ -417,7 +416,7 @@ impl Generation {
         Ok(true)
     }
 
-    /// What the next choice needs of its row.
+    /// The request for the row of the next choice.
     pub(crate) fn want(&self, engine: &Engine) -> Want {
         if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
             return Want::Logits;

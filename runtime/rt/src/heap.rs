@@ -5,7 +5,7 @@
 //! by the block's address, each with a lock that is held for a few instructions, so threads hardly
 //! ever meet. See `unload` for why.
 //!
-//! Where the C library has no more memory, blocks come from what calls have put by
+//! Where the C library has no more memory, blocks come from the memory calls have set aside
 //! ([`crate::reserve`]). They have no links.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -15,12 +15,14 @@ use std::hint::spin_loop;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
+#[cfg(feature = "heap")]
+use crate::reserve::RESERVE;
 use crate::reserve::Reserve;
 
 const LISTS: usize = 64;
-/// What `malloc` aligns to.
+/// Alignment of `malloc`.
 const ALIGN: usize = 16;
-/// Bytes in front of what the caller gets.
+/// Bytes in front of the caller's block.
 const HEADER: usize = size_of::<Node>();
 
 /// Links of a block; `at` is the pointer that leads here.
@@ -30,8 +32,8 @@ struct Node {
     at: *mut *mut Node,
 }
 
-/// A block for a type of larger alignment: the node lies behind padding, and `base` is what
-/// `malloc` gave.
+/// A block for a type of larger alignment: the node lies behind padding, and `base` is the address
+/// from `malloc`.
 #[repr(C, align(16))]
 struct Aligned {
     base: *mut c_void,
@@ -202,7 +204,7 @@ impl Heap {
         self.plain.iter().chain([&self.aligned])
     }
 
-    /// Adds a block of `malloc`; returns what the caller gets.
+    /// Adds a block of `malloc`; returns the caller's part.
     ///
     /// # Safety
     /// `block` is null or fresh, with room for the node.
@@ -257,7 +259,7 @@ impl Heap {
     }
 }
 
-// SAFETY: blocks are those of `malloc`, at least as large and as aligned as asked for.
+// SAFETY: blocks come from `malloc`, at least as large and as aligned as asked for.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -266,7 +268,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise; what was put by may have been used before.
+        // SAFETY: the caller's promise; reserved memory may have been used before.
         unsafe {
             let mut block = self.zeroed(layout);
             if block.is_null() {
@@ -317,10 +319,6 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// What calls have put by.
-#[cfg(feature = "heap")]
-pub static RESERVE: Reserve = Reserve::new();
-
 #[cfg(feature = "heap")]
 #[global_allocator]
 static HEAP: Heap = Heap::new(&RESERVE);
@@ -338,8 +336,8 @@ pub unsafe fn release() {
     }
 }
 
-/// Before a `fork` waits for all locks: what another thread has half done would stay so in the
-/// child.
+/// Before a `fork` waits for all locks: half-done changes of another thread would stay half done in
+/// the child.
 #[cfg(feature = "heap")]
 pub extern "C" fn before_fork() {
     HEAP.lists().for_each(List::lock);
@@ -447,7 +445,7 @@ mod tests {
         assert_eq!(count(&heap), 0);
     }
 
-    /// Where the C library refuses, blocks come from what was put by, and go back there.
+    /// Where the C library refuses, blocks come from the reserve, and go back there.
     #[test]
     fn the_reserve_is_the_last_resort() {
         static PUT_BY: Reserve = Reserve::new();

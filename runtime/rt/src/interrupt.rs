@@ -1,7 +1,7 @@
 //! Ending calls from outside, by `llmcc_interrupt`.
 //!
 //! Whoever works long keeps a [`Watch`] and asks it now and then: between kernels of a step, chunks
-//! of a batch, pairs of texts. It tells of what was rung since the work began, so a call that begins
+//! of a batch, pairs of texts. It reports interruptions since the work began, so a call that begins
 //! later goes on.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Watch {
 }
 
 impl Interrupts {
-    /// Interrupts what is under way.
+    /// Interrupts all calls under way.
     pub fn ring(&self) {
         self.0.fetch_add(1, Relaxed);
     }
@@ -44,7 +44,7 @@ impl Watch {
     }
 }
 
-/// What a call that was interrupted fails with.
+/// The error of a call that was interrupted.
 pub fn interrupted() -> Error {
     Error::new(Status::Interrupted, "llmcc_interrupt ended the call")
 }

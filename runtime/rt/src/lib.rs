@@ -9,9 +9,9 @@
 //! several sequences at once in [`continuous`], [`embed`] makes one row of a text's, and [`capi`],
 //! the API of `include/llmcc.h`, is the only thing exported.
 //!
-//! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the
-//! runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user input
-//! is validated before it reaches a kernel.
+//! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all
+//! the runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user
+//! input is validated before it reaches a kernel.
 
 pub mod bias;
 pub mod candidates;

@@ -1,9 +1,9 @@
-//! How much memory this process may have: the machine's, less what control groups and limits of
-//! resources leave of it.
+//! Memory available to this process: the machine's, less the limits of control groups and
+//! resources.
 //!
 //! Containers are groups of processes with a limit each, in one tree (version 2) or in one per
-//! resource (version 1). What holds for a group holds for all groups in it, so all limits from the
-//! process' own group up to the root count; those above the root of a container's name space are
+//! resource (version 1). A limit of a group holds for all groups in it, so all limits from the
+//! process' own group up to the root count; limits above the root of a container's name space are
 //! not seen. Limits of a tree are found by its mount: a container sees its own group at the top of
 //! the mount, under a path that it may not have.
 
@@ -23,8 +23,8 @@ fn physical() -> Option<u64> {
     u64::try_from(pages).ok()?.checked_mul(u64::try_from(size).ok()?)
 }
 
-/// What `RLIMIT_AS` and `RLIMIT_DATA` leave: they are about all that is mapped, so what is mapped
-/// already counts.
+/// The rest that `RLIMIT_AS` and `RLIMIT_DATA` leave: they limit nearly all mappings, so existing
+/// mappings count.
 fn address_space(root: &Path) -> Option<u64> {
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let left = |resource, line: &str| {
@@ -74,7 +74,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// Of a line of `mountinfo`, if it is one with limits of memory.
+    /// Reads a line of `mountinfo`, if it is one with limits of memory.
     fn of(line: &str) -> Option<Mount> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut kind = kind.split(' ');
@@ -121,7 +121,7 @@ fn unescaped(field: &str) -> String {
     out
 }
 
-/// The limit in a file: `max`, or bytes; what is larger than any machine means none, too.
+/// The limit in a file: `max`, or bytes; a value larger than any machine's memory means none, too.
 fn limit(path: &Path) -> Option<u64> {
     let bytes: u64 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
     Some(bytes).filter(|b| *b < 1 << 60)

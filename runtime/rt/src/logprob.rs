@@ -11,7 +11,7 @@ use crate::sample::{INFINITE, NAN, candidates, exp, more_probable, numeric};
 /// Up to so many of the most probable tokens are found by insertion; more by sorting.
 const INSERTED: usize = 64;
 
-/// A row of logits, and what its log-probabilities are relative to.
+/// A row of logits, with the base of its log-probabilities.
 pub struct LogProbs<'a> {
     logits: &'a [f32],
     best: usize,
@@ -29,7 +29,7 @@ pub struct LogProb {
 }
 
 impl<'a> LogProbs<'a> {
-    /// Of f32 `[vocab]`.
+    /// From a row of f32 `[vocab]`.
     ///
     /// # Errors
     /// NaN or +infinity among the logits; no finite logit.

@@ -1,13 +1,13 @@
 //! Memory that is put by for calls, so that one for which the system has no more ends with an error
 //! and not with the process.
 //!
-//! Rust ends the process where an allocation fails that cannot say so, and most cannot. So each call
-//! of the API puts memory by before it changes anything: some for its small matters
+//! Rust ends the process where an allocation fails that cannot say so, and most cannot. So each
+//! call of the API puts memory by before it changes anything: some for its small matters
 //! ([`Call::begin`]), more where it knows that it takes more ([`need`]). It is mapped and not
 //! touched, which costs address space only. While the C library has memory, none of it is used;
-//! where that fails, the heap takes blocks from here. What is put by is at least what all calls
-//! under way have asked for, less what they have taken; the next call fails in words when the rest
-//! does not suffice and the system gives no more.
+//! where that fails, the heap takes blocks from here. The reserve is at least the sum requested by
+//! all calls under way, less the amount they have taken; the next call fails with a message when
+//! the rest does not suffice and the system gives no more.
 //!
 //! (Memory that the system promises and does not have, so that it ends processes, is not seen by
 //! any of this.)
@@ -39,8 +39,8 @@ pub fn exhausted(bytes: usize) -> Error {
     Error::new(Status::System, message)
 }
 
-/// As [`need`], until the result is dropped: for what is done many times in a call, of which each
-/// time takes as much.
+/// As [`need`], until the result is dropped: for steps repeated within a call that each take as
+/// much.
 ///
 /// # Errors
 /// The system has no more.
@@ -50,7 +50,7 @@ pub fn need_for_now(bytes: usize) -> Result<Call> {
     Ok(call)
 }
 
-/// A call under way, or a part of one, for which [`BASE`] bytes are put by, and what it needs.
+/// A call under way, or a part of one, with [`BASE`] bytes and its own needs set aside.
 pub struct Call {
     #[cfg(feature = "heap")]
     before: usize,
@@ -73,11 +73,14 @@ impl Drop for Call {
     }
 }
 
+/// What calls have put by.
+#[cfg(feature = "heap")]
+pub static RESERVE: Reserve = Reserve::new();
+
 #[cfg(feature = "heap")]
 mod calls {
-    use super::{BASE, exhausted};
+    use super::{BASE, RESERVE, exhausted};
     use crate::error::Result;
-    use crate::heap::RESERVE;
     use std::cell::Cell;
 
     thread_local! {
@@ -116,13 +119,13 @@ mod pieces {
 
     /// Most mappings.
     const PIECES: usize = 64;
-    /// Bytes of a mapping at least, and what mappings are a multiple of.
+    /// Least size of a mapping; sizes are multiples of it.
     const LEAST: usize = 1 << 20;
     /// Bytes that stay mapped while no call needs them.
     const KEPT: usize = 16 << 20;
-    /// What blocks are a multiple of.
+    /// Sizes of blocks are multiples of this.
     const UNIT: usize = 16;
-    /// Bytes of a block beside what its owner gets: its head, and where that is.
+    /// Bytes of a block beside its owner's: its head, and the pointer to the head.
     const AROUND: usize = 2 * UNIT;
 
     /// Head of a block; the next one follows it.
@@ -133,7 +136,7 @@ mod pieces {
         used: bool,
     }
 
-    /// What stands before an owner's bytes.
+    /// The pointer in front of an owner's bytes.
     #[repr(C, align(16))]
     struct Back(*mut Block);
 
@@ -216,7 +219,7 @@ mod pieces {
                 *wanted -= bytes;
                 let mut free: usize = pieces.iter().map(|p| p.len - p.used).sum();
                 let most = KEPT.max(*wanted + *wanted / 4);
-                // The largest first, which are those of unusual calls.
+                // The largest first: unusual calls asked for them.
                 while let Some(p) = pieces.iter_mut().filter(|p| p.len > 0 && p.used == 0).max_by_key(|p| p.len) {
                     if free <= most || free - p.len < *wanted + *wanted / 4 {
                         break;
@@ -320,7 +323,7 @@ mod pieces {
         }
 
         fn unmap(&mut self) {
-            // SAFETY: exactly what `map` has mapped.
+            // SAFETY: exactly the range that `map` has mapped.
             unsafe { libc::munmap(self.start.cast(), self.len) };
             *self = NONE;
         }
@@ -401,7 +404,7 @@ mod tests {
             }
             assert!(live.len() > 50);
             live.into_iter().for_each(|(block, ..)| reserve.give(block));
-            // Of free neighbours one block is made.
+            // Free neighbours merge into one block.
             let whole = reserve.take(3 << 20, 16);
             assert!(!whole.is_null());
             reserve.give(whole);
@@ -430,7 +433,7 @@ mod tests {
         assert!(reserve.mapped() >= 101 << 20);
         let large = reserve.take(100 << 20, 16);
         assert!(!large.is_null());
-        // What a call leaves stays mapped after it.
+        // Memory reserved for a call stays mapped after it.
         reserve.let_go(100 << 20);
         // SAFETY: within the block, which is given back once.
         unsafe {

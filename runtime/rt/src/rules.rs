@@ -1,5 +1,6 @@
-//! Defaults of a model's generations (`generation_config.json`): how tokens are chosen where the caller does not
-//! say, and what is done to logits before a token is chosen, as Hugging Face Transformers does it.
+//! Defaults of a model's generations (`generation_config.json`): how tokens are chosen where the
+//! caller gives no settings, and the changes to logits before a token is chosen, as in Hugging Face
+//! Transformers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 
-/// What a model says of its generations.
+/// A model's defaults for its generations.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults {
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// What is done to logits before.
+    /// Changes to logits before sampling.
     pub rules: Arc<Rules>,
     /// Most tokens to generate; 0: any number.
     pub max_new_tokens: usize,
@@ -22,10 +23,11 @@ pub struct Defaults {
     pub stop: Vec<String>,
 }
 
-/// What is done to logits.
+/// Changes to logits before a token is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// Sequences of tokens, and what is added to the logit of their last where the others are the last of the text.
+    /// Sequences of tokens with a value: it is added to the logit of the last token where the text
+    /// ends with the others.
     pub sequences: Vec<(Vec<i32>, f32)>,
     /// Tokens that are never chosen.
     pub suppressed: Vec<i32>,

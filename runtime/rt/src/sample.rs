@@ -66,7 +66,7 @@ impl Sampling {
         }
     }
 
-    /// Whether logits are changed by what was seen before.
+    /// Whether earlier tokens change logits.
     pub(crate) fn penalizes(&self) -> bool {
         self.repetition_penalty != 1.0
     }
@@ -104,7 +104,7 @@ pub(crate) struct Candidate {
 /// Parameters out of range; NaN or +infinity among the logits; no finite logit.
 pub fn sample(logits: &[f32], params: &Sampling, history: &[i32], draw: u64) -> Result<i32> {
     params.check()?;
-    // What follows has a few lists of the vocabulary.
+    // Sampling allocates a few lists of the vocabulary's size.
     need(logits.len().saturating_mul(4 * size_of::<Candidate>()))?;
     let penalized;
     let mut logits = logits;
@@ -129,7 +129,7 @@ pub(crate) fn weigh(tokens: &mut [Candidate], max: f32, params: &Sampling) {
     }
 }
 
-/// Applies top-p and min-p to what top-k has kept, by token id, and draws. `best` is the most
+/// Applies top-p and min-p to the tokens top-k has kept, by token id, and draws. `best` is the most
 /// probable token.
 pub(crate) fn filter_and_draw(mut kept: Vec<Candidate>, params: &Sampling, draw: u64, best: i32) -> i32 {
     if params.has_top_p() {
@@ -345,7 +345,7 @@ mod tests {
         close(&draw_all(&logits, Sampling { temperature: 0.5, ..one }), &hot);
     }
 
-    /// The kept tokens are those of Transformers' `TypicalLogitsWarper`.
+    /// The kept tokens are the same as in Transformers' `TypicalLogitsWarper`.
     #[test]
     fn typical_tokens_are_as_surprising_as_the_mean() {
         let p = [0.5f64, 0.2, 0.15, 0.1, 0.05];

@@ -13,7 +13,7 @@ use llmcc_ukernels::Level;
 /// level of processors: `x86-64-v3`, say.
 pub const MACHINE_VARIABLE: &str = "LLMCC_DEVICE";
 
-/// What the user wants.
+/// The user's choice of version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Only this kind of machine.
@@ -135,8 +135,8 @@ fn open_cpu(cpus: Vec<Image>, options: &Options) -> Result<Engine> {
     Err(last.err().unwrap_or_else(|| Error::artifact("the artifact has no model; compile it again")))
 }
 
-/// Opens the version for `level`, with microkernels that all processors of that level have: what
-/// such a processor computes.
+/// Opens the version for `level`, with microkernels that all processors of that level have, so that
+/// results are the same on each.
 fn open_level(cpus: Vec<Image>, options: &Options, level: u32) -> Result<Engine> {
     let name = |level: u32| isa::CPU_NAMES.iter().find(|(l, _)| *l == level).map_or("?", |(_, name)| *name);
     let levels = cpus.iter().map(|i| name(i.desc().isa)).collect::<Vec<_>>().join(", ");

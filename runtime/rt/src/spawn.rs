@@ -1,9 +1,9 @@
 //! Threads of our own, started with `pthread_create`.
 //!
-//! Not with `std::thread`, which leaves traces of the library in the threads of the host program: a
-//! destructor of thread-local storage in the thread that spawns (the loader keeps the library
-//! mapped until that thread ends), and a pthread key per copy of `std` that is never deleted, of
-//! which a process has 1024. See `unload` for the whole story.
+//! `std::thread` leaves traces of the library in the threads of the host program: a destructor of
+//! thread-local storage in the thread that spawns (the loader keeps the library mapped until that
+//! thread ends), and a pthread key per copy of `std` that is never deleted, while a process has
+//! only 1024. See `unload` for the whole story.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;

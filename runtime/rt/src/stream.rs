@@ -46,7 +46,7 @@ impl Detokenizer {
         self.emit(&text, decode)
     }
 
-    /// What is still unfinished; incomplete characters become U+FFFD.
+    /// The unfinished rest; incomplete characters become U+FFFD.
     pub fn finish(&mut self, decode: &Decode) -> Result<String> {
         if self.read == self.ids.len() {
             return Ok(String::new());

@@ -11,10 +11,10 @@ use crate::rules::Defaults;
 /// Cannot exist: the runtime has no tokenizer.
 pub enum Text {}
 
-/// Of a runtime without text.
+/// Stands for the tokenizer in a runtime without text.
 pub enum Tokenizer {}
 
-/// Of a runtime without text.
+/// Stands for the configuration in a runtime without text.
 pub enum Config {}
 
 impl Text {

@@ -98,7 +98,7 @@ impl Barrier {
         Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads, spin }
     }
 
-    /// Returns when all threads of the pool have called it. What they wrote before is visible
+    /// Returns when all threads of the pool have called it. Their earlier writes are visible
     /// afterwards.
     pub fn wait(&self) {
         let threads = self.threads.load(Relaxed);
@@ -255,7 +255,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
-    /// Each round, every thread adds up what all threads wrote in the round before.
+    /// Each round, every thread adds up the numbers all threads wrote in the round before.
     fn rounds(threads: usize, jobs: usize, rounds: u64) {
         let mut pool = Pool::new(threads, threads.is_multiple_of(2)).unwrap();
         let cells: Vec<AtomicU64> = (0..2 * threads).map(|_| AtomicU64::new(0)).collect();

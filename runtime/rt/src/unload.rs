@@ -1,4 +1,4 @@
-//! What `dlclose` leaves behind: nothing.
+//! Cleaning up so that `dlclose` leaves nothing behind.
 //!
 //! A program may open and close thousands of artifacts, from any of its threads, and an artifact
 //! that was closed must be gone: else its memory is lost, and the file of the same name that is
@@ -17,8 +17,8 @@
 //!   never dropped. In an artifact all memory comes from a heap that counts it (`crate::heap`,
 //!   cargo feature `heap`) and is given back whole here, by a function in `.fini_array`, which the
 //!   loader calls last.
-//! - **Handlers of `fork`** (`capi::handles`): the C library itself removes those of a library that
-//!   is unloaded.
+//! - **Handlers of `fork`** (`capi::handles`): the C library itself removes the handlers of a
+//!   library that is unloaded.
 //!
 //! The other way, to collect all destructors in a list of our own and have a pthread key run them
 //! at the end of a thread, cannot be made safe: a thread that ends while another calls `dlclose`

@@ -230,7 +230,7 @@ struct Library(*mut c_void);
 impl Library {
     fn open(path: &Path) -> Library {
         let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-        // SAFETY: a library whose initialisers are those of Rust's std.
+        // SAFETY: the library has only the initialisers of Rust's std.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         // SAFETY: dlerror is set after a failure.
         assert!(!handle.is_null(), "{}", unsafe { CStr::from_ptr(libc::dlerror()).to_string_lossy() });
@@ -363,8 +363,8 @@ fn replaced_files_are_noticed_and_loaded_after_dlclose() {
     let library = Library::open(&path);
     let model = library.model().unwrap();
     std::fs::rename(dir.write("new.so", &bytes), &path).unwrap();
-    // The loader knows this path, so it gives the old library, which knows that it is not what lies
-    // there.
+    // The loader knows this path, so it gives the old library, which knows that the file there has
+    // changed.
     let again = Library::open(&path);
     for library in [&library, &again] {
         let (status, message) = library.model().unwrap_err();
@@ -446,8 +446,8 @@ fn unusable_artifacts_say_why() {
     }
 }
 
-/// One bit of what is hashed when a model is opened: of what is mapped, of what the loader writes
-/// to, of the hashes.
+/// One bit of each kind of hashed bytes when a model is opened: mapped ones, ones that the loader
+/// writes to, the hashes.
 #[test]
 fn a_changed_bit_is_found_when_a_model_is_opened() {
     let dir = Dir::new("bits");
@@ -457,7 +457,7 @@ fn a_changed_bit_is_found_when_a_model_is_opened() {
     let image = find(&IMAGE_MAGIC);
     let first = PartDesc { kind: part::HEADERS, len: 64, ..PartDesc::default() };
     let cases = [
-        // The entry point, of which a library has none.
+        // The entry point; a library has none.
         ("entry", 29, "ELF headers"),
         ("runtime", parts.runtime.len() - 1, "runtime"),
         ("code", find(&parts.code) + parts.code.len() - 1, "the code"),
@@ -486,7 +486,7 @@ fn stripped_artifacts_are_refused_or_do_not_load() {
         return;
     };
     let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: a library whose initialisers are those of Rust's std.
+    // SAFETY: the library has only the initialisers of Rust's std.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !done.status.success() || handle.is_null() {
         return;

@@ -78,8 +78,8 @@ fn null_pointers_and_bad_sizes_are_noticed() {
         );
         let mut info: llmcc_model_info = zeroed();
         fails(llmcc_info(model.0, &mut info), Status::Invalid, "sizeof(llmcc_model_info)");
-        // A caller with an older, shorter structure gets what fits; one with a newer one is
-        // understood if the rest is zero.
+        // A caller with an older, shorter structure gets the fields that fit; one with a newer one
+        // is understood if the rest is zero.
         info.size = 16;
         info.hidden = 99;
         ok(llmcc_info(model.0, &mut info));
@@ -208,7 +208,7 @@ fn a_conversation_reuses_its_sequence() {
         assert_eq!(len, 4, "all tokens but the last generated one");
         let (tokens, _, _, reused) = generate(&model, seq, &[0, 0, 0, 6, 5, 1], &short);
         assert_eq!((tokens, reused), (vec![5, 5], 4));
-        // Another continuation: what differs is forgotten.
+        // Another continuation: differing tokens are forgotten.
         assert_eq!(generate(&model, seq, &[0, 0, 0, 0], &short), (vec![6, 5], "e".into(), 3, 3));
         // The same again: the last token is computed again.
         assert_eq!(generate(&model, seq, &[0, 0, 0], &short).3, 2);
@@ -324,7 +324,8 @@ fn generations_outlive_their_model() {
     }
 }
 
-/// Tokens that are taken by rows of logits are those of steps, with all that ends a generation; then steps go on.
+/// Tokens taken from rows of logits equal the tokens of steps, whatever ends a generation; then
+/// steps go on.
 #[test]
 fn tokens_are_taken_by_rows_of_logits() {
     let model = open(Options { threads: 1, ..Options::default() });

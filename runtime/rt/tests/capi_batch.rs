@@ -217,7 +217,7 @@ fn a_bias_is_added_before_the_choice() {
         let bias = [llmcc_logit_bias { token: entry.0, value: entry.1 }];
         let mut p = params();
         (p.sampling.bias, p.sampling.n_bias) = (bias.as_ptr(), 1);
-        // SAFETY: what is wrong must be noticed.
+        // SAFETY: the call must reject the bad argument.
         fails(unsafe { llmcc_gen_new(model.0, -1, [0].as_ptr(), 1, &p, &mut generation) }, Status::Invalid, part);
         p.sampling.bias = null();
         // SAFETY: as above.
@@ -328,8 +328,8 @@ fn generations_tell_log_probabilities() {
         for _ in 0..6 {
             let mut piece = piece();
             ok(llmcc_gen_next(generation, &mut piece));
-            // Of the model's own distribution, in which the banned token counts; it is the last of
-            // the row, and tells a small step.
+            // The model's own distribution, in which the banned token counts; it is the last of the
+            // row, so a small step reveals it.
             let mut logits = expected(&history);
             logits.push(1.0);
             let (mut want, mut tokens, mut top) = (0.0, [0; 3], [0.0; 3]);

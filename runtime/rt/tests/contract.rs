@@ -41,7 +41,7 @@ struct Outs {
 
 impl Outs {
     fn new() -> Outs {
-        // SAFETY: integers, floats and pointers of which none is followed.
+        // SAFETY: integers, floats and pointers that nothing follows.
         unsafe {
             let mut outs: Outs = zeroed();
             (&raw mut outs).cast::<u8>().write_bytes(0x5a, size_of::<Outs>());
@@ -60,7 +60,7 @@ impl Outs {
     }
 }
 
-/// What the calls are made with.
+/// The arguments of the calls.
 struct World {
     model: Handle,
     /// The same model with embeddings for logits.
@@ -71,7 +71,7 @@ struct World {
     encoded: i32,
     /// Holds tokens 1, 2, 3.
     seq: i32,
-    /// Of the caller's sequence `gen_seq`, one token in.
+    /// A generation of the caller's sequence `gen_seq`, one token in.
     generation: *mut llmcc_gen,
     gen_seq: i32,
     freed_seq: i32,
@@ -142,7 +142,7 @@ unsafe extern "C" fn called(_: *mut c_void, _: *const c_char, _: usize, _: i32) 
     0
 }
 
-/// Function, what fails, part of the message, the call.
+/// Function, failing argument, part of the message, the call.
 type Row<'a> = (&'a str, Status, &'a str, Box<dyn Fn(&World, &mut Outs) -> i32 + 'a>);
 
 macro_rules! row {

@@ -25,7 +25,7 @@ fn embedded(engine: &mut Engine, texts: &[Vec<i32>], normalize: Option<bool>) ->
     out.chunks_exact(VOCAB).map(|row| row[..VOCAB - 1].to_vec()).collect()
 }
 
-/// What the pooled rows are, by the model's definition.
+/// The pooled rows by the model's definition.
 fn wanted(text: &[i32], pooling: u32) -> Vec<f32> {
     let rows: Vec<Vec<f32>> = (1..=text.len()).map(|n| expected(&text[..n])).collect();
     match pooling {

@@ -133,7 +133,7 @@ fn a_token_that_cannot_be_spelled_is_not_taken() {
     for piece in &want {
         let before = (tried.stats().generated_tokens, tried.finish());
         for failure in 0..2 {
-            // The second decoding is the one that asks what was known before.
+            // The second decoding asks whether earlier data was known.
             let calls = std::cell::Cell::new(0);
             let broken = |ids: &[i32]| match calls.replace(calls.get() + 1) {
                 n if n == failure => Err(Error::new(Status::Internal, "no text")),

@@ -30,7 +30,7 @@ const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] = [
     ("k_head_many", head_many, 5),
 ];
 
-/// Nothing but what the driver for tests looks at.
+/// Only the parts the driver for tests looks at.
 fn ptx(kernel: usize) -> String {
     format!(".entry k_{}", kernel_name(kernel))
 }
@@ -113,7 +113,7 @@ fn attend(l: &Launch) {
     let ctx = context(l);
     covers(l, 2, ctx.n_tokens);
     assert_eq!(l.shared, 100 << 10);
-    // The counters are as this kernel left them: zero; what follows is its own.
+    // The counters are as this kernel left them: zero; the rest is its own.
     let workspace = l.parameters[3];
     assert!((0..16).all(|i| word(workspace, i) == 0));
     (0..ctx.n_tokens).for_each(|i| store(workspace, 16 + i, f32::NAN));
@@ -235,15 +235,15 @@ fn top_engine() -> (Engine, i32) {
     (engine, seq)
 }
 
-/// Rows in any order, some wanted twice, of each what is wanted; anything else only later, if at
-/// all.
+/// Rows in any order, some requested twice: each gives the requested result; anything else only
+/// later, if at all.
 #[test]
 fn rows_give_what_is_wanted_of_them() {
     let (mut engine, seq) = top_engine();
     let tokens = [1, 2, 3, 4, 5, 6];
     let top = Want::Top { scale: 0.25 };
-    // Of tokens 0 to 5: logits, the best, the best and more, nothing, logits and the best, the
-    // best.
+    // Requests for tokens 0 to 5: logits, the best, the best and more, nothing, logits and the
+    // best, the best.
     let out_rows = [4, 2, 0, 1, 2, 5, 4];
     let wants = [Want::Best, Want::Best, Want::Logits, Want::Best, top, Want::Best, Want::Logits];
     let mut seen = [0; 7];
@@ -478,8 +478,8 @@ fn a_lost_context_stays_lost() {
     assert!(!open(SM90, options()).err().unwrap().message.contains("lost"));
 }
 
-/// The driver for tests refuses what would end another thread's capture in the global mode. Every
-/// kernel asks for the same division of memory.
+/// The driver for tests refuses calls that would end another thread's capture in the global mode.
+/// Every kernel asks for the same division of memory.
 #[test]
 fn captures_of_the_host_program_are_left_alone() {
     let engine = engine(options());
@@ -573,7 +573,7 @@ fn the_best_version_this_machine_runs_is_opened() {
     cuda::assert_clean();
     // All versions share the texts.
     assert!(images(fat).unwrap().iter().all(|i| i.manifest() == "{\"fat\":1}"));
-    // What a GPU lacks in memory is said, not hidden by a slow version.
+    // Lack of GPU memory is an error, not hidden by a slow version.
     cuda::with(|m| m.memory = 1000);
     assert_eq!(select(fat, auto, Ok(cuda::api())).unwrap_err().0, Status::System);
 }

@@ -30,7 +30,7 @@ fn forget(model: Handle) -> *mut llmcc_model {
     handle
 }
 
-/// What callbacks share with the test.
+/// State shared by callbacks and the test.
 struct Shared {
     model: *mut llmcc_model,
     calls: AtomicUsize,
@@ -123,7 +123,7 @@ fn what_is_closed_stays_closed() {
         let mut seq = -1;
         fails(llmcc_seq_new(model, &mut seq), Status::Invalid, "closed");
         assert!(llmcc_manifest(model).is_null());
-        // A generation keeps what it needs.
+        // A generation keeps its resources alive.
         ok(llmcc_gen_next(generation, &mut piece));
         llmcc_gen_free(generation);
         llmcc_gen_free(generation);

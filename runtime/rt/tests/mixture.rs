@@ -11,7 +11,7 @@ const WINDOW: usize = 24;
 /// Sums over the window count so many times as much as those over everything.
 const WEIGHT: i32 = 16;
 
-/// What the model computes for a whole sequence.
+/// The model's logits for a whole sequence.
 fn mixed(tokens: &[i32]) -> Vec<f32> {
     let sum = |from: usize| (from..tokens.len()).map(|q| (q as i32 + 1) * tokens[q]).sum::<i32>();
     let s = WEIGHT * sum(tokens.len().saturating_sub(WINDOW)) + sum(0);
@@ -20,7 +20,7 @@ fn mixed(tokens: &[i32]) -> Vec<f32> {
 
 /// `append(x, state)`.
 unsafe extern "C" fn append(ops: *const *mut u8, ctx: *const StepCtx, _: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         for i in lo as usize..hi as usize {
             let p = *(*ctx).positions.add(i) as usize;
@@ -89,8 +89,8 @@ fn data(window: u32, group: u32) -> Vec<u8> {
     data.finish(desc)
 }
 
-/// Random steps of several sequences, forks and cuts where they are possible: the logits are those
-/// of a cache that keeps everything.
+/// Random steps of several sequences, forks and cuts where possible: the logits equal a cache that
+/// keeps everything.
 #[test]
 fn windows_and_full_states_side_by_side() {
     for max_batch_tokens in [1, 7, 40] {

@@ -14,10 +14,10 @@ use llmcc_rt::generate::{GenParams, Generation};
 use llmcc_rt::select::{Wish, open_with};
 use llmcc_rt::{Engine, Options, SeqId};
 
-/// What the recurrence counts up to.
+/// Modulus of the recurrence.
 const MODULUS: i32 = 1009;
 
-/// What the model computes for a whole sequence: `h ← (7·h + x₀ + 2·x₋₁ + 3·x₋₂) mod 1009`.
+/// The model's output for a whole sequence: `h ← (7·h + x₀ + 2·x₋₁ + 3·x₋₂) mod 1009`.
 fn recurrent(tokens: &[i32]) -> Vec<f32> {
     let x = |i: usize, back: usize| i.checked_sub(back).map_or(0, |i| tokens[i]);
     let h = (0..tokens.len()).fold(0, |h, i| (7 * h + x(i, 0) + 2 * x(i, 1) + 3 * x(i, 2)) % MODULUS);
@@ -27,7 +27,7 @@ fn recurrent(tokens: &[i32]) -> Vec<f32> {
 /// `mix(x, tail, h, out)`: tokens of a sequence in order, whatever lies between them. `tail`: two
 /// f32, `h`: one.
 unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u64, _: u64, _: *mut u8) {
-    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         let ctx = &*ctx;
         for i in 0..m as usize {

@@ -1,4 +1,4 @@
-//! Real tokenizers of the shared data: what streams out is what decoding at once gives.
+//! Real tokenizers of the shared data: streamed text equals text decoded at once.
 #![cfg(feature = "text")]
 
 use std::path::{Path, PathBuf};
@@ -74,7 +74,8 @@ fn broken_tokenizers_are_refused() {
     }
 }
 
-/// Byte fallback, marks of leading spaces, words that continue: what single tokens add to a text.
+/// Byte fallback, marks of leading spaces, words that continue: the bytes that single tokens add to
+/// a text.
 #[test]
 fn single_tokens_have_bytes() {
     let tokenizer = |decoder: &str, vocab: &str| {

@@ -15,8 +15,8 @@ pub fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes of `text`; `None` unless it is whole groups of four characters, of which only the last
-/// may end in one or two `=`.
+/// The bytes of `text`; `None` unless it is whole groups of four characters, the last of which
+/// alone may end in one or two `=`.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     if !text.len().is_multiple_of(4) {

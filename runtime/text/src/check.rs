@@ -1,4 +1,4 @@
-//! What a `tokenizer.json` may contain, checked before anything else reads it.
+//! Limits on the contents of a `tokenizer.json`, checked before anything else reads it.
 //!
 //! The `tokenizers` crate trusts its files: some make it panic while it reads them or later, at the
 //! first text, and some make a text grow without bound. So the compiler checks here all that the
@@ -32,11 +32,11 @@ const LONGEST_WORD: i128 = 1000;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Checks a `tokenizer.json`, and returns what of it makes results random and must be ignored:
+/// Checks a `tokenizer.json`, and returns the parts that make results random and must be ignored:
 /// [`deterministic`].
 ///
 /// # Errors
-/// Where and what it is that the crate cannot take.
+/// The fault the crate cannot handle, and its place.
 pub fn tokenizer(bytes: &[u8]) -> Result<Vec<&'static str>> {
     if bytes.len() > LONGEST {
         return Err(format!("{} bytes are too many for a tokenizer (at most {LONGEST})", bytes.len()));
@@ -260,7 +260,7 @@ fn template(json: &Json, which: &str, specials: &HashSet<&str>, at: &str) -> Res
 }
 
 fn check_model(model: &Json) -> Result<()> {
-    // Files of old versions say no type; BPE is what has merges.
+    // Files of old versions have no type; a model with merges is BPE.
     let kind =
         model.get("type").and_then(Json::as_str).unwrap_or(if model.get("merges").is_some() { "BPE" } else { "" });
     match kind {
@@ -285,7 +285,7 @@ fn check_model(model: &Json) -> Result<()> {
     }
 }
 
-/// Both sides of a merge and what they make are in the vocabulary; with a
+/// Both sides of a merge and their concatenation are in the vocabulary; with a
 /// `continuing_subword_prefix`, right sides begin with it.
 fn merges(model: &Json) -> Result<()> {
     let Some(Json::Map(vocab)) = model.get("vocab") else {
@@ -323,7 +323,7 @@ fn merges(model: &Json) -> Result<()> {
 }
 
 /// `bytes` without `truncation` and `padding`, which training leaves and which would silently
-/// change prompts, and without what makes results random; `None`: nothing has to change.
+/// change prompts, and without the parts that make results random; `None`: nothing has to change.
 pub fn deterministic(bytes: &[u8], random: &[&str]) -> std::result::Result<Option<Vec<u8>>, serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Limits {

@@ -53,7 +53,7 @@ fn files_that_would_panic_are_refused() {
     let prefix = |merges: Value| json!({"type": "BPE", "continuing_subword_prefix": "##", "vocab": {"a": 0, "b": 1, "##b": 2, "ab": 3}, "merges": merges});
     assert!(refused("/model", prefix(json!(["a b"]))).contains("##"));
     fine("/model", prefix(json!(["a ##b"])));
-    // What a merge makes is longer than any token.
+    // The merged text is longer than any token.
     assert!(
         refused("/model", json!({"type": "BPE", "vocab": {"aa": 0, "bb": 1}, "merges": [["aa", "bb"]]}))
             .contains("aabb")
@@ -76,7 +76,7 @@ fn character_maps_are_walked() {
     empty.resize(1028, 0);
     assert_eq!(charsmap::growth(&crate::base64::encode(&empty)), Ok(1));
     fine("/normalizer", map(&crate::base64::encode(&empty)));
-    // `a` becomes what is at the index; a unit is `label | has leaf | offset << 10`.
+    // `a` leads to the unit at the index; a unit is `label | has leaf | offset << 10`.
     let leaf = |index: u32, texts: &[u8]| {
         let mut units = vec![0u32; 512];
         units[usize::from(b'a')] = u32::from(b'a') | 1 << 8 | 256 << 10;

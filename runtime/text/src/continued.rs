@@ -1,4 +1,4 @@
-//! The last message of a conversation left open, for the model to go on with it: what Transformers
+//! The last message of a conversation left open, for the model to go on with it, as Transformers
 //! does for `continue_final_message`.
 
 use crate::json::Json;
@@ -6,7 +6,7 @@ use crate::{Error, Kind, Result};
 
 /// Stands behind the text that is gone on with while the template renders.
 const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-/// Names of what a model thinks before it answers; a conversation has it under several.
+/// Names of a message's reasoning; a conversation has it under several.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -77,7 +77,7 @@ pub(crate) fn mark(messages: &mut [Json], field: &str, template: &str) -> Result
     }
 }
 
-/// What was rendered, up to the mark behind `text`.
+/// The rendered text up to the mark behind `text`.
 ///
 /// # Errors
 /// The template has changed or left out the text.

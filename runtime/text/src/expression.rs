@@ -8,7 +8,7 @@ use tokenizers::utils::SysRegex;
 pub struct Expression(SysRegex);
 
 impl Expression {
-    /// Of whole texts (Python's `fullmatch`).
+    /// Matches whole texts (Python's `fullmatch`).
     ///
     /// # Errors
     /// It is none, or one that takes exponential time.
@@ -16,7 +16,7 @@ impl Expression {
         Expression::read(text, &format!("^(?:{text})$"))
     }
 
-    /// Of how texts begin (Python's `match`).
+    /// Matches the beginnings of texts (Python's `match`).
     ///
     /// # Errors
     /// See [`Expression::whole`].

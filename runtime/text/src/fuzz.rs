@@ -4,7 +4,7 @@ use crate::adapter::Adapter;
 use crate::adapter::settings::Settings;
 use crate::{Config, Template, check, local_time};
 
-/// A `tokenizer.json`: what passes the check works, or says no.
+/// A `tokenizer.json`: if it passes the check, it works or returns an error.
 pub fn tokenizer(data: &[u8]) {
     if check::tokenizer(data).is_ok() {
         let _ = check::try_all(data, 60);

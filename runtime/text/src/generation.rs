@@ -1,4 +1,4 @@
-//! Defaults of a model's generations: what its `generation_config.json` says, as the compiler has checked it.
+//! Defaults of a model's generations: its `generation_config.json`, as the compiler has checked it.
 
 use crate::json::Json;
 
@@ -36,7 +36,8 @@ pub struct Defaults {
     pub begin_suppress_tokens: Vec<i32>,
     /// Sequences of tokens that never come to be.
     pub bad_words_ids: Vec<Vec<i32>>,
-    /// Sequences of tokens, and what is added to the logit of their last where the others are the last of the text.
+    /// Sequences of tokens with a value: it is added to the logit of the last token where the text
+    /// ends with the others.
     pub sequence_bias: Vec<(Vec<i32>, f32)>,
     /// Texts that end a generation.
     pub stop_strings: Vec<String>,

@@ -1,11 +1,11 @@
 //! Long texts without the `tokenizers` crate's tables of them.
 //!
-//! The crate keeps some 150 bytes for each byte of a text: where each character came from, and a copy
-//! of every piece. Here a text is normalized in parts and then walked piece by piece, each of which
-//! the crate's model takes alone. What comes out is the same, because each step is the crate's own on
-//! a part of the text that it treats apart: added tokens, matches of an expression, words, and places
-//! that no merge of the vocabulary can cross. A tokenizer with a step of which this is not known is
-//! left to the crate whole.
+//! The crate keeps some 150 bytes for each byte of a text: where each character came from, and a
+//! copy of every piece. Here a text is normalized in parts and then walked piece by piece; the
+//! crate's model takes each piece alone. The result is the same, because each step is the crate's
+//! own on a part of the text that it treats apart: added tokens, matches of an expression, words,
+//! and places that no merge of the vocabulary can cross. A tokenizer with a step not known to be
+//! separable is left to the crate whole.
 
 use crate::searches::{self, Search, WORDS};
 use crate::{Result, alphabet, check};
@@ -24,7 +24,7 @@ use tokenizers::{
 /// Bytes of a part that the crate gets whole.
 const PART: usize = 1 << 14;
 
-/// What `ByteLevel` cuts by.
+/// The expression by which `ByteLevel` cuts.
 static OF_BYTES: LazyLock<Option<Search>> = LazyLock::new(|| Search::new(WORDS));
 
 /// How long texts are walked.
@@ -57,7 +57,7 @@ enum Step {
 /// with flags that look around it.
 struct Added(Vec<Vec<(String, Option<u32>)>>);
 
-/// What tells whether merges can cross a place.
+/// Facts that tell whether merges can cross a place.
 struct Merges {
     /// Characters that are tokens, and pairs of characters that are next to each other in one.
     known: HashSet<char>,
@@ -81,7 +81,7 @@ impl Added {
         Added(all)
     }
 
-    /// Visits the tokens in a text and what is between them, with the place.
+    /// Visits the tokens in a text and the texts between them, with their places.
     fn walk(&self, text: &str, see: &mut See<'_>) -> Option<()> {
         let (mut from, mut at) = (0, 0);
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -134,7 +134,7 @@ impl Long {
         Some(Long { part, normalizers, before, after, steps, merges: OnceLock::new() })
     }
 
-    /// Ids of a text, without what is put around it; `None`: only the crate knows.
+    /// Ids of a text, without the special tokens around it; `None`: only the crate knows.
     ///
     /// # Errors
     /// A search gives up.
@@ -412,9 +412,9 @@ impl Merges {
         merges
     }
 
-    /// A place behind the first `size` bytes: both characters beside it are tokens and no token has them
-    /// in this order. What is before and behind it is longer than a token, which some vocabularies take
-    /// whole.
+    /// A place behind the first `size` bytes: both characters beside it are tokens and no token has
+    /// them in this order. The parts before and behind it are longer than a token, as some
+    /// vocabularies take a whole token at once.
     fn place(&self, text: &str, size: usize) -> Option<usize> {
         let (from, to) = (size.max(self.longest + 1), text.len().checked_sub(self.longest + 1)?);
         let mut last = None;
@@ -432,8 +432,8 @@ impl Merges {
     }
 }
 
-/// Visits what a pre-tokenizer leaves of a text that has these matches: the crate's `split`, piece by
-/// piece.
+/// Visits the pieces that a pre-tokenizer makes of a text with these matches: the crate's `split`,
+/// piece by piece.
 fn cut(
     text: &str,
     matches: impl Iterator<Item = (usize, usize)>,

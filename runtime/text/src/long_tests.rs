@@ -108,7 +108,7 @@ fn every_normalizer_works_on_parts() {
     }
 }
 
-/// What is put around a text, and how much of it is left, are as with the crate.
+/// The special tokens around a text, and its truncation, are as with the crate.
 #[test]
 fn long_texts_get_what_short_ones_get() {
     let piece = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});

@@ -9,7 +9,7 @@ use tokenizers::{ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType,
 
 /// The tokens in the order of their bytes.
 pub(crate) struct Longest {
-    /// Of all tokens.
+    /// Bytes of all tokens.
     bytes: Vec<u8>,
     /// Ranges of these, and ids.
     tokens: Vec<(u32, u32, u32)>,
@@ -72,7 +72,7 @@ impl Longest {
         };
         let (mut among, mut found) = (&self.tokens[..], None);
         for (at, next) in text.iter().enumerate() {
-            // All of these begin with what is before; one that ends here comes first.
+            // All of these begin with the bytes so far; one that ends here comes first.
             let from = among.partition_point(|t| byte(t, at).is_none_or(|b| b < *next));
             let to = among.partition_point(|t| byte(t, at).is_none_or(|b| b <= *next));
             among = &among[from..to];
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::{Config, Tokenizer};
 
-    /// With `model` and what comes before it.
+    /// A tokenizer with `model`, and the members before it.
     fn json(prefix: &str, words: bool) -> String {
         let tokens = ["<|endoftext|>", "a", "b", "c", "ab", "abcab", "Ġ", "Ġa", "Ã", "©", "Ã©"];
         let vocab: Vec<String> = tokens.iter().enumerate().map(|(id, t)| format!("\"{t}\": {id}")).collect();

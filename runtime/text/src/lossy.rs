@@ -18,7 +18,7 @@ pub struct Lossy {
 }
 
 impl Lossy {
-    /// What a tokenizer loses; `None`: nothing, or it is not one over bytes.
+    /// The bytes a tokenizer loses; `None`: it loses nothing, or does not work on bytes.
     pub fn of(tokenizer: &tokenizers::Tokenizer) -> Option<Lossy> {
         let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
         let unknown = model.unk_token.as_ref().is_some_and(|unk| model.token_to_id(unk).is_some());
@@ -61,7 +61,7 @@ impl Lossy {
     }
 }
 
-/// The error for a text of which bytes would be lost.
+/// The error for a text with bytes that would be lost.
 pub(crate) fn refusal(text: &str, lost: &[u8]) -> Error {
     let mut found: Vec<char> = vec![];
     for c in text.chars().filter(|c| c.encode_utf8(&mut [0; 4]).bytes().any(|b| lost.contains(&b))) {
@@ -107,7 +107,7 @@ fn over_bytes(tokenizer: &tokenizers::Tokenizer) -> bool {
 mod tests {
     use crate::{Config, Kind, Tokenizer};
 
-    /// BPE over bytes without most of them; `unknown` is the token for what is unknown.
+    /// BPE over bytes without most of them; `unknown` is the token for unknown bytes.
     fn tokenizer(unknown: &str, whole_words: bool) -> Tokenizer {
         let json = format!(
             r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{{"id": 4, "content": "é!",

@@ -4,8 +4,8 @@ use tokenizers::{Decoder, DecoderWrapper};
 
 use crate::{Error, Kind, Result, Tokenizer, alphabet};
 
-/// Stands before and after a token while it is decoded: what decoders do to the first and the last
-/// one only happens to these.
+/// Stands before and after a token while it is decoded: decoders treat the first and the last token
+/// specially, and these take that place.
 const NEIGHBOUR: &str = "x";
 
 impl Tokenizer {

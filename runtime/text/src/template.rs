@@ -62,9 +62,9 @@ impl Template {
     /// `reasoning_content` and `thinking` stand for each other.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for what is no conversation, or cannot be continued,
-    /// [`Kind::Unsupported`] without a template, [`Kind::Template`] when the template refuses
-    /// it or fails.
+    /// [`Kind::Invalid`] for an invalid conversation, or one that cannot be continued,
+    /// [`Kind::Unsupported`] without a template, [`Kind::Template`] when the template refuses it or
+    /// fails.
     pub fn render(&self, conversation: &str) -> Result<String> {
         let mut given = members(conversation)?;
         let own = |name: &str, given: &mut Vec<(String, Json)>| {
@@ -117,7 +117,7 @@ impl Template {
         }
     }
 
-    /// Later ones win: those of the caller.
+    /// Later ones win, so the caller's come last.
     fn variables(
         &self,
         heap: &Heap,
@@ -196,7 +196,7 @@ fn members(conversation: &str) -> Result<Vec<(String, Json)>> {
     Ok(given)
 }
 
-/// What a template made of one kind of conversation.
+/// A template's result for one kind of conversation.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// Name of the template.

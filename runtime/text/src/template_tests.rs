@@ -51,7 +51,7 @@ fn generation_tags_vanish() {
     assert_eq!(render("a\n{%- generation %}b{% endgeneration %}", "[]").unwrap(), "ab");
 }
 
-/// What Transformers does to messages before it renders them.
+/// Transformers' changes to messages before it renders them.
 #[test]
 fn messages_are_normalized() {
     let keys = "{% for m in messages %}{{ m.keys() | list }}{% endfor %}";
@@ -66,7 +66,7 @@ fn messages_are_normalized() {
     assert_eq!(text, "{'thinking': 't', 'reasoning_content': 'c'}");
 }
 
-/// A template is tried on what users write; what it refuses itself is no fault.
+/// A template is tried on conversations users write; its own refusals are no fault.
 #[test]
 fn trials_tell_refusing_from_failing() {
     let source = "{% if tools %}{{ raise_exception('no tools') }}{% endif %}{% for m in messages %}{{ m.content + '' }}{% endfor %}";

@@ -17,13 +17,13 @@ const LONG: usize = 1 << 16;
 /// A parsed tokenizer.
 pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
-    /// Of a vocabulary whose longest tokens are taken.
+    /// A vocabulary whose longest tokens are taken.
     longest: Option<Longest>,
     /// How long texts are walked; `None` inside: only the crate knows.
     long: OnceLock<Option<Long>>,
-    /// A search in a text can give up, which the crate does not say.
+    /// A search in a text can give up, and the crate does not say so.
     searches: bool,
-    /// Of a vocabulary that lacks bytes.
+    /// A vocabulary that lacks bytes.
     lossy: Option<Lossy>,
     /// Spaces before punctuation are taken out of decoded texts.
     clean: bool,
@@ -74,8 +74,8 @@ impl Tokenizer {
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
     /// are added as for a plain prompt; text that comes from a chat template already has them.
-    /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt, too,
-    /// and loses what is more than the model takes.
+    /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt,
+    /// too, and is cut to the model's longest input.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         match add_special && !self.prompt.is_empty() {
             true => self.encode_whole(&format!("{}{text}", self.prompt), add_special),
@@ -113,7 +113,7 @@ impl Tokenizer {
         Ok(signed(self.encoding(text, add_special)?.get_ids()))
     }
 
-    /// Ids of a text, without what is put around it, where the crate would take much memory or does not say that
+    /// Ids of a text, without the special tokens around it, where the crate would take much memory or does not say that
     /// a search gave up; `None`: only the crate knows.
     fn walked(&self, text: &str) -> Result<Option<Vec<i32>>> {
         if self.lossy.is_some() || text.len() <= LONG && !self.searches {
@@ -123,7 +123,7 @@ impl Tokenizer {
         long.as_ref().map_or(Ok(None), |long| long.encode(&self.inner, text))
     }
 
-    /// A text as the crate has it, without what is put around it.
+    /// A text as the crate has it, without the special tokens around it.
     fn plain(&self, text: &str) -> Result<Encoding> {
         if let Some(ids) = self.walked(text)? {
             let tokens = ids.iter().map(|id| Token::new(*id as u32, String::new(), (0, 0)));
@@ -135,7 +135,8 @@ impl Tokenizer {
         self.inner.encode_fast(text, false).map_err(refused)
     }
 
-    /// Ids of a text with what the tokenizer puts around it, and no more than the model takes.
+    /// Ids of a text with the tokenizer's special tokens around it, cut to the model's longest
+    /// input.
     fn around(&self, mut ids: Vec<i32>) -> Result<Vec<i32>> {
         if let Some(most) = self.most {
             ids.truncate(self.room(most));
@@ -150,7 +151,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Tokens of a text that fit beside what is put around it.
+    /// Tokens of a text that fit beside the special tokens.
     fn room(&self, most: usize) -> usize {
         let added = self.added(false);
         // (Without a post-processor the start is added later, as the end may be.)
@@ -204,7 +205,7 @@ impl Tokenizer {
             })?;
             let (first, second) = cut(a, Some(b), max_length)?;
             (a, b) = (first, second.unwrap_or_default());
-            // What was cut off is not wanted.
+            // The part cut off is dropped.
             (_, _) = (a.take_overflowing(), b.take_overflowing());
         }
         let texts = a.len() + b.len();

@@ -4,25 +4,29 @@
 //! blocks of 256 tokens, each by groups of rows: all scores of the block (`score.rs`), then the
 //! softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and
 //! last the blocks are merged (`merge.rs`); for one KV head of the call after the other, before the
-//! next block. So what is not a multiply-add is a tenth, and blocks are what threads share out
+//! next block. So everything but multiply-adds is a tenth, and threads share the work by blocks
 //! (`../split.rs`). A row has its own chains of accumulation over fixed blocks: tiles, groups and
 //! threads change no bit of it.
 //!
 //! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache,
 //! and scores and weighted values ask for pages further on, through the block table, while they
-//! work on others. Those reach the bandwidth of long runs only if what lies beside the part of a KV
-//! head is wanted soon, too, hence the order of heads (measured on a Xeon: a thread reads 10 GB/s
-//! of 17 where each head goes through the whole context, 16 where all heads go through a block). An
-//! int8 cache is then bound by the vector ports: of six instructions on 16 elements, four multiply
-//! and two widen.
+//! work on others. Those requests reach the bandwidth of long runs only if the memory beside the
+//! part of a KV head is read soon, too, hence the order of heads (measured on a Xeon: a thread
+//! reads 10 GB/s of 17 where each head goes through the whole context, 16 where all heads go
+//! through a block). An int8 cache is then bound by the vector ports: of six instructions on 16
+//! elements, four multiply and two widen.
 //!
 //! With many rows the bound is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and
 //! stay in the first-level cache while all tiles of rows use them. Otherwise each tile would widen
-//! them again, which on Intel takes the ports that multiply, and would find few of them there:
-//! pages of a head are a multiple of what selects a cache set apart, as queries are.
+//! them again, which on Intel takes the ports that multiply, and few of them would stay in the
+//! cache: the distance between pages of a head is a multiple of the cache's set stride, and so is
+//! that of queries.
 //!
 //! Pages of a latent cache are always widened, however many rows there are: a key's second part is
 //! the value, and lies the other way round.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): they are steps of one function,
+//! inlined into it.
 
 use core::mem::MaybeUninit;
 
@@ -113,7 +117,7 @@ macro_rules! typed {
 }
 use typed;
 
-/// What parts of attention that are compiled apart take: see [`Isa::apart`].
+/// Arguments of the parts of attention that are compiled apart: see [`Isa::apart`].
 type Args<'a> = (&'a Run<'a>, &'a Group<'a>);
 /// The same for pages `from..to` of the block.
 type Pages<'a> = (&'a Run<'a>, &'a Group<'a>, usize, usize);
@@ -153,8 +157,8 @@ struct Run<'a> {
     own: usize,
     /// The page after the last one to be read.
     end_page: usize,
-    /// Bytes of a KV head's keys in a page, and from those of the first KV head of the call to this
-    /// one's, and whether another follows.
+    /// Bytes of a KV head's keys in a page; bytes from the keys of the call's first KV head to this
+    /// one's; and whether another head follows.
     keys: usize,
     keys_before: usize,
     follows: bool,
@@ -173,10 +177,10 @@ struct Page {
 #[derive(Clone, Copy)]
 struct Row {
     q: *const f32,
-    /// In a latent cache: its query of what is stored as keys.
+    /// In a latent cache: its query for the part stored as keys.
     own: *const f32,
     out: *mut f32,
-    /// Query head, of those of the KV head.
+    /// Query head within the KV head.
     head: usize,
     position: usize,
     /// Slots, counted from the block's first, that it sees; none if not `from < to`.
@@ -204,7 +208,7 @@ struct Group<'a> {
     scores: *mut f32,
     /// Results `[rows][attend_record]`.
     records: *mut f32,
-    /// Of each row, maximum and sum over the blocks so far.
+    /// Maximum and sum of each row over the blocks so far.
     state: *mut f32,
 }
 

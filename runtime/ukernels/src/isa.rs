@@ -1,4 +1,4 @@
-//! What the panels need from an instruction set.
+//! The operations panels need from an instruction set.
 //!
 //! The panels are written once over [`Isa`] and monomorphised per implementation inside functions
 //! that carry the matching `#[target_feature]`. Every method but [`Isa::apart`] is `#[inline(always)]`: only after
@@ -78,9 +78,9 @@ pub(crate) trait Isa: Copy {
     /// Running integer dot products, one per lane.
     type Dot: Copy;
 
-    /// Runs a part as a function of its own, with the features of the instruction set. Compilers take
-    /// more than proportionally long for large functions: attention as one of them took three
-    /// quarters of the time of the whole crate. For what is called once in thousands of operations.
+    /// Runs a part as a function of its own, with the features of the instruction set. Compilers
+    /// take more than proportionally long for large functions: attention as one of them took three
+    /// quarters of the time of the whole crate. For code that runs once in thousands of operations.
     unsafe fn apart<A, P: Apart<A>>(args: A);
     /// `x` in all lanes.
     unsafe fn splat(x: f32) -> Self::F;
@@ -138,8 +138,8 @@ pub(crate) trait Isa: Copy {
     /// The 4 bytes at `p` in each lane.
     unsafe fn splat_word(p: *const u8) -> Self::I;
     /// Adds to each lane the dot product of 4 numbers from 0 to `most`, at most 127, and 4 i8 of
-    /// `a`. Between two of [`Isa::settle`] the sums may be those of as many calls as are in
-    /// `2·128·most ≤ −i16::MIN`.
+    /// `a`. Between two calls of [`Isa::settle`] there may be as many calls as there are
+    /// `2·128·most` in `−i16::MIN`.
     unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
     /// 8-bit codes made ready.
     unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
@@ -161,7 +161,7 @@ pub(crate) trait Isa: Copy {
     /// The sums, after [`Isa::settle`].
     unsafe fn total(acc: Self::Dot) -> Self::I;
 
-    /// Of each byte the bits of `mask`, after moving the words of 16 bits down by `right` (up, if
+    /// The bits of `mask` of each byte, after moving the words of 16 bits down by `right` (up, if
     /// negative).
     unsafe fn field_of_bytes(x: Self::I, right: i32, mask: u8) -> Self::I;
     /// The words of 16 bits, moved down by `bits`.

@@ -1,13 +1,13 @@
 //! Microkernels: the inner loops that generated code calls through `UkTable`.
 //!
-//! `no_std`, no allocation, no state. What each entry computes is defined by [`llmcc_abi::Uk`],
-//! [`llmcc_abi::PanelArgs`] and [`llmcc_abi::layout`], and spelled out as scalar code in
-//! `reference.rs`.
+//! `no_std`, no allocation, no state. [`llmcc_abi::Uk`], [`llmcc_abi::PanelArgs`] and
+//! [`llmcc_abi::layout`] define the computation of each entry, and `reference.rs` spells it out as
+//! scalar code.
 //!
 //! # Structure
 //!
-//! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one
-//!   implementation per file.
+//! - `isa.rs`: the trait `Isa`, i.e. the operations a panel needs from an instruction set;
+//!   `isa/*.rs`: one implementation per file.
 //! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each
 //!   weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all
 //!   formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix unit of AMX, which has no
@@ -57,9 +57,9 @@
 // The panels index parallel arrays that must become registers; iterators and closures would be
 // functions without the target features.
 #![allow(clippy::needless_range_loop)]
-// Every `unsafe fn` says in its "# Safety" what its caller promises: the target features, and memory
-// for as many rows, columns and blocks as it is told. The blocks inside are intrinsics and pointer
-// arithmetic within that, hundreds of them, and have no more to say each.
+// The "# Safety" of every `unsafe fn` states its caller's promises: the target features, and memory
+// for the stated rows, columns and blocks. The blocks inside are intrinsics and pointer arithmetic
+// within that, hundreds of them, and have no more to say each.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 #[cfg(target_arch = "x86_64")]

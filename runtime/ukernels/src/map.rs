@@ -1,5 +1,5 @@
-//! Elementwise functions of rows: what generated code, whose vectors have four lanes, computes of
-//! the results of a product.
+//! Elementwise functions of rows, on the results of a product: vectors of generated code have only
+//! four lanes.
 
 mod math;
 

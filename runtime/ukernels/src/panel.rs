@@ -3,6 +3,9 @@
 //! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every
 //! output element is accumulated in the same order in registers, whatever the tile it falls into.
 //! Many f32 rows are an exception: [`many`].
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): tiles and panels are generic over
+//! each other.
 
 pub(crate) mod amx;
 pub(crate) mod decode;
@@ -19,7 +22,7 @@ use crate::isa::{Isa, Shape};
 
 /// The inner loops of one weight format.
 pub(crate) trait Kernel<I: Isa> {
-    /// What the weights are; of any group.
+    /// Encoding of the weights; their group may be any.
     const ENCODING: Encoding;
     /// Largest tile.
     const SHAPE: Shape;
@@ -55,7 +58,7 @@ pub(crate) struct Tile {
     group: usize,
     block: Block,
     q8: Q8Row,
-    /// Bytes from what is read to what is asked for in advance, see [`Tile::ahead`].
+    /// Bytes from the read position to the prefetched one, see [`Tile::ahead`].
     ahead: usize,
 }
 
@@ -110,14 +113,14 @@ impl Tile {
     }
 
     /// Asks for weights in advance: `p`, which vector `v` is about to read, stands for the line
-    /// some way on. Of vectors that share lines the first asks.
+    /// some way on. The first vector of those that share a line asks.
     #[inline(always)]
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
         if const { NV * I::LANES <= BLOCK } {
             // One stream. The processor's own prefetchers start anew at every page, and lose track
-            // where factors and codes alternate: on Zen 5 they brought 44 to 76 % of what memory
-            // gives, and 85 to 93 % with these. With more rows there is so much arithmetic per byte
-            // that one stage is enough.
+            // where factors and codes alternate: on Zen 5 they reached 44 to 76 % of the memory's
+            // bandwidth, and 85 to 93 % with these. With more rows there is so much arithmetic per
+            // byte that one stage is enough.
             if const { MR <= ASKED } && v == 0 {
                 unsafe { I::prefetch_far(p.wrapping_add(LATER)) }
             } else if v == 0 {
@@ -172,16 +175,16 @@ impl Tile {
 const AHEAD: usize = 256 << 10;
 /// Most rows with which weights come from memory faster than they are multiplied.
 const ASKED: usize = 4;
-/// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
+/// How far to look ahead where not even one tile of the weights fits in [`AHEAD`].
 const NEAR: usize = 2048;
 /// How far few rows look ahead into memory: the lines that a core can wait for at the second level,
 /// and some more, so that there is always one to ask for next. More of them would wait in the first
 /// level, where they are in the way of the lines at hand.
 const LATER: usize = 6144;
-/// And how far codes in several planes look ahead into the second level: what has come from memory
-/// meanwhile. Where there is one plane, the processor's own prefetchers bring it to the first level,
-/// and asking is in their way (Zen 5, one row from memory of 60 to 80 GB/s: 81 to 90 instead of 89 to
-/// 95 % of it); with several, 5 and 6 bits lose 5 to 15 % without it.
+/// And how far codes in several planes look ahead into the second level, at lines that have come
+/// from memory meanwhile. Where there is one plane, the processor's own prefetchers bring it to the
+/// first level, and asking is in their way (Zen 5, one row from memory of 60 to 80 GB/s: 81 to 90
+/// instead of 89 to 95 % of it); with several, 5 and 6 bits lose 5 to 15 % without it.
 const SOON: usize = 1024;
 
 /// Where the walk through the records of quantized blocks is: [`Block::scales_of`] and
@@ -249,9 +252,9 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     }
 }
 
-/// Computes a panel with int8 rows. Of 8-bit weights some instruction sets multiply −128 by other
-/// instructions ([`Isa::dot8_any`]), which takes longer: rows with scales of their own have none, those of
-/// integers may.
+/// Computes a panel with int8 rows. For 8-bit weights some instruction sets multiply −128 by other
+/// instructions ([`Isa::dot8_any`]), which takes longer: rows with scales of their own have no
+/// −128, integer rows may.
 ///
 /// # Safety
 /// As [`run`].
@@ -284,7 +287,7 @@ unsafe fn has_least(p: &PanelArgs) -> bool {
 /// Computes a panel with f32 rows: many by [`many`], few as all others.
 ///
 /// # Safety
-/// As [`run`]; `parts` are those of `I` and `K`.
+/// As [`run`]; `parts` belong to `I` and `K`.
 #[inline(always)]
 pub(crate) unsafe fn run_f32<I: Isa, K: many::Widen<I>>(p: &PanelArgs, parts: &many::Parts) {
     let mut rest = *p;
@@ -324,8 +327,8 @@ const fn left_out(mr: usize, nv: usize, long: bool, some: bool) -> bool {
     long && mr == 3 || some && !(matches!(mr, 1 | 4 | 8) || mr == if nv == 1 { 2 } else { 6 })
 }
 
-/// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number
-/// is not worth all of them, nor are vectors that serve few rows only.
+/// Whether tiles of `mr` rows × `nv` vectors exist. An odd remainder of vectors does not justify
+/// all shapes, nor do vectors that serve few rows only.
 const fn has_tile(mr: usize, nv: usize, shape: &Shape) -> bool {
     (nv == shape.vectors && mr <= shape.tokens)
         || (nv == shape.single && mr <= if nv > 2 { 1 } else { shape.few })

@@ -125,8 +125,8 @@ unsafe fn vectors<I: Isa, const N: usize, const UPDATE: u64, const FEW: bool>(a:
     }
 }
 
-/// What goes into the state: `new`, values at first, less what is held and times the rate, and what
-/// is erased.
+/// The additions to the state: `new` (values at first, then less the state's value, times the
+/// rate), and the erased part.
 #[inline(always)]
 unsafe fn before<I: Isa, const N: usize, const UPDATE: u64, const FEW: bool>(
     a: &RecurArgs,
@@ -143,7 +143,7 @@ unsafe fn before<I: Isa, const N: usize, const UPDATE: u64, const FEW: bool>(
                 let (decay, key) = (I::splat(*a.decay.add(i * a.decays as usize)), I::splat(*keys.add(i)));
                 for j in 0..N {
                     let old = load::<I, FEW>(state.add(i * stride + j * I::LANES), n);
-                    // Multiplied once more in the end: stores are what there is least of.
+                    // Multiplied once more in the end: stores are the scarcest resource.
                     held[j] = I::fma(key, I::mul(decay, old), held[j]);
                 }
             }

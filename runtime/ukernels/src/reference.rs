@@ -1,7 +1,7 @@
-//! Scalar code that defines every microkernel: short, slow, and what the fast versions must equal
-//! bit for bit.
+//! Scalar code that defines every microkernel: short and slow; the fast versions must equal it bit
+//! for bit.
 //!
-//! It is also what runs on processors without a faster level.
+//! Processors without a faster level run it, too.
 
 use core::ops::Range;
 
@@ -156,7 +156,7 @@ fn f16(x: f32) -> u16 {
         // Subnormal: the last place of ½ is their unit.
         (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()
     } else {
-        // What rounds up beyond the largest number becomes infinity.
+        // Rounding beyond the largest number gives infinity.
         (magnitude - (112 << 23) + 0x0fff + (magnitude >> 13 & 1)) >> 13
     };
     (half | bits >> 16 & 0x8000) as u16
@@ -298,7 +298,8 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
     }
 }
 
-/// Writes what the records of some blocks give for a head; the maximum and the sum of all of them.
+/// Writes the merged result of some blocks' records for a head; the maximum and the sum of all of
+/// them.
 unsafe fn merged(
     with: &AttendWith,
     head: usize,
@@ -325,7 +326,7 @@ unsafe fn merged(
     }
 }
 
-/// What a slot's score gets by itself, or by its distance from a head's query.
+/// Bias of a slot's score, by the slot, or by its distance from a head's query.
 unsafe fn bias(more: &AttendMore, (head, position): (usize, usize), slot: usize) -> f32 {
     let (reach, distance) = (i64::from(more.reach), slot as i64 - position as i64);
     unsafe {
@@ -340,8 +341,8 @@ unsafe fn bias(more: &AttendMore, (head, position): (usize, usize), slot: usize)
     }
 }
 
-/// The product of a query and a slot's key, of elements over `step`, with those of the distance's query and
-/// key if there are any.
+/// The product of a query and a slot's key, of elements over `step`, with the products of the
+/// distance's query and key if there are any.
 unsafe fn whole(
     with: &AttendWith,
     row: (usize, usize),
@@ -359,7 +360,7 @@ unsafe fn whole(
     (product + (0..with.own_dim()).fold(0.0, queries)) * step + (0..with.own_dim()).fold(0.0, keys)
 }
 
-/// Element `i` of what the distance of a slot from a head's query has in a table.
+/// Element `i` of a table's row for the distance of a slot from a head's query.
 unsafe fn relative(with: &AttendWith, table: *const f32, row: (usize, usize), slot: usize, i: usize) -> f32 {
     let (head, position) = row;
     let reach = i64::from(with.more.reach);

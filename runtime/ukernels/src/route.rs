@@ -7,12 +7,12 @@ use llmcc_abi::route::{MOST_EXPERTS, RouteArgs, Score};
 
 use crate::reference::exp_and_tail;
 
-/// Logits of a token, what is known of them, and which experts are out of the question.
+/// Logits of a token, their scores, and the experts excluded.
 struct Experts<'a> {
     logits: &'a [f32],
-    /// What weights are made of.
+    /// Scores that weights are made of.
     scores: [f32; MOST_EXPERTS],
-    /// What is compared.
+    /// Scores that are compared.
     order: [f32; MOST_EXPERTS],
     out: [bool; MOST_EXPERTS],
 }

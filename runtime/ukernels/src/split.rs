@@ -9,7 +9,7 @@ use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendMore, AttendWith, 
 pub(crate) struct Share {
     /// Blocks that any of its tokens sees.
     pub all: Range<usize>,
-    /// Those of them that are its own.
+    /// Blocks of its own.
     pub own: Range<usize>,
 }
 

@@ -22,9 +22,8 @@ struct Rest {
     recur: RecurFn,
 }
 
-/// Addresses of `panels` (entries 0 to 5 of [`Uk`], then the one with bf16 rows and those
-/// of 4-bit floats), those with int8
-/// rows, as in [`INT8_PANELS`], and `rest`.
+/// Addresses of `panels` (entries 0 to 5 of [`Uk`], then the one with bf16 rows and the 4-bit
+/// floats'), the ones with int8 rows, as in [`INT8_PANELS`], and `rest`.
 fn assemble(panels: [PanelFn; 9], int8: [PanelFn; INT8_PANELS.len()], rest: Rest) -> UkTable {
     let mut f = [0; UK_COUNT];
     for (address, panel) in f.iter_mut().zip(&panels[..6]) {
@@ -241,8 +240,8 @@ entries!(sse2, crate::isa::sse2::Sse2, "sse2");
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
-/// AVX-512 with the BF16 dot product, which one microkernel uses: the others are those of
-/// [`avx512`], so that they are in the runtime once.
+/// AVX-512 with the BF16 dot product, which one microkernel uses; all others come from [`avx512`],
+/// so that the runtime has them once.
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
     use super::{PanelArgs, PanelFn, Uk, UkTable, avx512};
@@ -260,9 +259,9 @@ mod avx512_bf16 {
     }
 }
 
-/// The same with AMX for int8 rows, where there are enough of them, and for bf16 rows. What it does
-/// not do falls to plain AVX-512, which is twice as fast as its bf16 instruction on the processors
-/// that have AMX.
+/// The same with AMX for int8 rows, where there are enough of them, and for bf16 rows. All else
+/// falls to plain AVX-512, which is twice as fast as its bf16 instruction on the processors that
+/// have AMX.
 #[cfg(target_arch = "x86_64")]
 mod amx {
     use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};

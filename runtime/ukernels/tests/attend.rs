@@ -31,7 +31,7 @@ struct Case {
     positions: Vec<i32>,
     /// `[tokens][kv_heads·heads·max(d, dv) + 3]`: rows lie apart.
     q: Vec<f32>,
-    /// The same: of what is stored as keys, where that is not all.
+    /// The same for the part stored as keys, where that is not all.
     own: Vec<f32>,
     pool: Vec<u8>,
     pages: Vec<u32>,
@@ -53,7 +53,7 @@ struct Case {
     sums: bool,
     /// Length of the sequence, whose tokens look both ways.
     end: Option<usize>,
-    /// Of KV head `head`, f64 `[slot][d]` and `[slot][dv]`.
+    /// Keys of KV head `head`, f64 `[slot][d]` and `[slot][dv]`.
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -99,7 +99,7 @@ impl Case {
         let (kv_heads, head) = (3, 1);
         let count = slots.div_ceil(PAGE_TOKENS);
         let layout = page(kv_heads, d, dv, bits(dtype));
-        // NaN everywhere: what is not written must not matter.
+        // NaN everywhere: unwritten memory must not matter.
         let mut pool = vec![0xff; (count + 3) * layout.bytes];
         // In another order than the sequence's, with gaps at both ends.
         let pages: Vec<u32> = (0..count).map(|i| (count - i) as u32).collect();
@@ -366,7 +366,7 @@ impl Case {
                 let sum: f64 = p.iter().sum();
                 sums[0].push(max.max(f32::MIN.into()));
                 sums[1].push(sum);
-                // Of nothing, nothing.
+                // No scores give zeros.
                 let whole = if sum == 0.0 { 1.0 } else { sum };
                 let weighted = |i: usize| p.iter().zip(&seen).map(|(p, s)| p * self.values[*s][i]).sum::<f64>();
                 out.extend((0..self.dv).map(|i| weighted(i) / whole));
@@ -465,7 +465,7 @@ fn long_contexts() {
 }
 
 /// Few rows, many (whose pages are widened and whose queries are copied), and more than a group of
-/// them; contexts and windows that begin and end within what is widened at once, heads of whole
+/// them; contexts and windows that begin and end within a group of widened pages, heads of whole
 /// parts of a query, of a part and a half, and of less than one.
 #[test]
 fn groups_of_all_sizes() {

@@ -43,13 +43,13 @@ fn map(level: Level, unary: Unary, binary: Binary, a: &[f32], b: &[f32], to: Out
         Out::First => (a, 0),
         Out::Second => (b, 1),
     };
-    // What is not an operand is not read.
+    // Missing operands are not read.
     let b = if binary == Binary::First { std::ptr::null() } else { b.cast_const() };
     unsafe { map_of(level)(unary, binary, n, a, b, out) };
     bits(&memory[number])
 }
 
-/// Both signs, all exponents, the edges of every range of the functions, and what is no number.
+/// Both signs, all exponents, the edges of every range of the functions, and NaN.
 fn arguments(rng: &mut Rng, n: usize) -> Vec<f32> {
     let edges = [
         0.0,

@@ -185,7 +185,7 @@ fn whole_tiles() {
 }
 
 /// f32 rows that share widened weights: more columns and more rows than pass at once, whole tiles
-/// and what remains, blocks that end early.
+/// and remainders, blocks that end early.
 #[test]
 fn many_rows() {
     for kind in kinds().into_iter().filter(|kind| kind.rows == Rows::F32) {
@@ -258,19 +258,19 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     }
 }
 
-/// Sums next to the middle between two f32, where rounding to f64 on the way goes wrong: of
-/// ordinary and of subnormal numbers, of all signs; and what overflows.
+/// Sums next to the middle between two f32, where rounding to f64 on the way goes wrong: ordinary
+/// and subnormal numbers, all signs; and overflows.
 #[test]
 fn sums_are_rounded_once() {
     let kind = kinds()[0];
     let mut rng = Rng(7);
     let mut misled = 0;
     for round in 0..4000 {
-        // Of `1 ± 1 ulp` twice: a product with bits far below.
+        // The product of two numbers `1 ± a few ulp` has bits far below.
         let near_one = |rng: &mut Rng| f32::from_bits((1.0f32.to_bits() as i32 + rng.below(9) as i32 - 4) as u32);
         let sign = |rng: &mut Rng| if rng.below(2) == 0 { 1.0f32 } else { -1.0 };
         let (start, half) = match round % 4 {
-            // Of what is added to, the exponent, and half of its last place.
+            // Exponent of the addend, and half of its last place.
             0 | 1 => (127, 127 - 24),
             2 => (0, 127 - 150),
             _ => (254, 127 + 127),

@@ -128,7 +128,7 @@ fn infinity_and_nan_reach_the_scale() {
     }
 }
 
-/// What the functions have to write for `x`.
+/// The expected halves of `x`.
 fn halves(x: &[f32], to: HalfKind, [first, run, jump]: [usize; 3]) -> Vec<u16> {
     let at = |i: usize| (first + i) / run * jump + (first + i) % run;
     let mut out = vec![0xaaaa; x.len().checked_sub(1).map_or(0, |last| at(last) + 1)];
@@ -148,7 +148,7 @@ fn halves_are_rounded_to_nearest_even_and_go_where_they_belong() {
     // Around the middle between two numbers, and anything.
     let number = |rng: &mut Rng| match rng.below(4) {
         0 => (rng.bits() as u32 & 0xffff_0000) | (0x7fff + rng.below(3) as u32),
-        // What f16 has, and half a place beside it, subnormal numbers among them.
+        // f16 values, and half a place beside them, subnormal numbers among them.
         1 => {
             let exact = half::f16::from_bits(rng.bits() as u16).to_f32().to_bits();
             exact.wrapping_add(0x0fff + rng.below(3) as u32)

@@ -1,4 +1,4 @@
-//! Reads PTX files and prints their kernels, or what the emulator does not know in them.
+//! Reads PTX files and prints their kernels, or the parts that the emulator does not know.
 
 use llmcc_ptx::Module;
 

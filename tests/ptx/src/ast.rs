@@ -36,8 +36,8 @@ pub(crate) enum Operand<'a> {
     Int(i128),
     F32(u32),
     F64(u64),
-    /// `[base + offset]`; the base is a name, or nothing. The coordinates are those of
-    /// `[map, {x, y}]`.
+    /// `[base + offset]`; the base is a name, or nothing. The coordinates are written as in `[map,
+    /// {x, y}]`.
     Mem(Option<&'a str>, i64, Vec<Operand<'a>>),
     Vec(Vec<Operand<'a>>),
     /// `a|b`.
@@ -251,7 +251,7 @@ impl<'a> Parser<'a> {
                 _ if !w.starts_with('.') => break w,
                 _ => unit = type_bytes(w).ok_or_else(|| at(line, format!("unknown type {w}")))?,
             }
-            // `.ptr .global .align 16` describes what a pointer points to, not the parameter.
+            // `.ptr .global .align 16` describes the pointer's target, not the parameter.
             if w == ".ptr" {
                 self.pos +=
                     usize::from(matches!(self.peek(), Some(Tok::Word(".global" | ".shared" | ".const" | ".local"))));

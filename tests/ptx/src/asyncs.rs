@@ -63,7 +63,7 @@ pub(crate) struct Bulk {
     pub mbarrier: u64,
 }
 
-/// What a block's mbarriers still wait for.
+/// Pending arrivals of a block's mbarriers.
 #[derive(Default)]
 pub(crate) struct InFlight {
     pub bulk: Vec<Bulk>,
@@ -74,7 +74,7 @@ impl Cx<'_> {
         Who { warp: self.warp.index, lane, pc: self.pc }
     }
 
-    /// `cp.async`: `bytes` bytes to shared `to`, of which `valid` come from global `from` and the
+    /// `cp.async`: `bytes` bytes to shared `to`; the first `valid` come from global `from`, the
     /// others are zero.
     pub fn copy(&mut self, lane: u32, to: u64, from: u64, bytes: u64, valid: u64) -> Result<(), FaultKind> {
         for (space, address) in [("shared", to), ("global", from)] {
@@ -188,7 +188,7 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// The end of a thread: what it stored arrives.
+    /// The end of a thread: its stores arrive.
     pub fn finish_stores(&mut self, lane: u32) -> Result<(), FaultKind> {
         if self.warp.copies.lanes.is_empty() {
             return Ok(());

@@ -1,10 +1,9 @@
 //! Races between blocks on global memory. Blocks run one after another here but at the same time on
-//! a GPU, so what one of them reads or writes must not depend on another, unless fences and atomics
-//! order them.
+//! a GPU, so the accesses of one must not depend on another, unless fences and atomics order them.
 //!
-//! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on what its
-//! block (and the blocks it knows of) did before the last fence; a block that makes an atomic
-//! operation on the same address later knows of that after its own next fence, or at once with
+//! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on all accesses
+//! of its block (and of the blocks it knows of) before the last fence; a block that makes an atomic
+//! operation on the same address later knows of them after its own next fence, or at once with
 //! `.acquire` or `.acq_rel`.
 
 use std::collections::HashMap;
@@ -74,7 +73,7 @@ impl Shadow {
     }
 }
 
-/// What is known of a block: its clock.
+/// Knowledge of blocks: their clocks.
 type Known = HashMap<u32, u32>;
 
 fn join(into: &mut Known, from: &Known) {
@@ -100,12 +99,12 @@ pub(crate) struct Blocks {
     /// Index of the running block plus one.
     block: u32,
     clock: u32,
-    /// What was done until this clock is handed on by atomics.
+    /// Accesses up to this clock are handed on by atomics.
     fenced: u32,
     known: Known,
-    /// What atomics brought, before the next fence.
+    /// Knowledge from atomics, before the next fence.
     pending: Known,
-    /// What atomics on each address hand on.
+    /// Knowledge that atomics on each address hand on.
     handed: HashMap<u64, Known>,
 }
 
@@ -192,7 +191,7 @@ impl Blocks {
             if !harmless && !self.ordered(c.write) {
                 return Err(self.race(t, i, at, Access::Write, c.write));
             }
-            // An atomic's own write is seen by whoever sees what it hands on.
+            // An atomic's own write is seen by everyone who receives its knowledge.
             let clock = if t.access == Access::Atomic { self.fenced } else { self.clock };
             let mine = Event { block: self.block, clock, pc: t.pc };
             if t.access == Access::Read {
@@ -210,7 +209,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Checks an access of a launch that overlaps with those before it, and notes what it writes.
+    /// Checks an access of a launch that overlaps with launches before it, and notes its writes.
     fn overlap(&self, shadow: &mut Shadow, at: usize, len: usize, t: &Touch) -> Result<(), FaultKind> {
         let writes = t.access != Access::Read;
         if !writes && !self.early {

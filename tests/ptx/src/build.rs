@@ -12,7 +12,7 @@ use crate::module::{Inst, Kernel, Param, Special, Step, place_shared};
 /// Most shared memory that a kernel may declare with a size, on every target.
 const MAX_STATIC_SHARED: usize = 48 * 1024;
 
-/// What a name stands for.
+/// The object behind a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
     Reg(Slot, Width),
@@ -254,7 +254,7 @@ fn params(entry: &Entry<'_>) -> (Vec<Param>, usize) {
     (list, end)
 }
 
-/// Decodes one kernel. `vars` are the module's variables, `globals` those of them in global memory.
+/// Decodes one kernel. `vars` are the module's variables, `globals` the ones in global memory.
 pub(crate) fn build<'a>(entry: &Entry<'a>, vars: &[Var<'a>], globals: &[&Var<'a>]) -> Result<Kernel, Error> {
     let (params, param_bytes) = params(entry);
     let kernel = Kernel {

@@ -1,4 +1,4 @@
-//! Vector clocks: which accesses of which warps happened before what.
+//! Vector clocks: the order of accesses of warps.
 //!
 //! Warp `w` advances its own clock at every synchronisation. An access of `w` at clock `c` is
 //! ordered before an access of `v` if `v` has seen `c`, that is, if barriers lead from the one to
@@ -9,12 +9,12 @@
 /// Most warps of a block.
 pub(crate) const WARPS: usize = 32;
 
-/// What a warp, or a barrier, has seen.
+/// The times a warp, or a barrier, has seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     /// Accesses of each warp that are ordered before.
     pub seen: [u32; WARPS],
-    /// The same for the async proxy: what a `fence.proxy.async` covers.
+    /// The same for the async proxy: the accesses that a `fence.proxy.async` covers.
     pub fenced: [u32; WARPS],
 }
 
@@ -36,7 +36,7 @@ impl Clock {
 /// The clocks of a block.
 pub(crate) struct Clocks {
     pub warps: Vec<Clock>,
-    /// Of each warp: how often its lanes were synchronised.
+    /// For each warp, how often its lanes were synchronised.
     epochs: Vec<u32>,
     barriers: Vec<Clock>,
 }
@@ -72,14 +72,13 @@ impl Clocks {
         self.epochs[w] += 1;
     }
 
-    /// What `w` did until now is before what it does from now on, for those who see the time that
-    /// this returns.
+    /// Separates the past of `w` from its future, for everyone who sees the returned time.
     pub fn mark(&mut self, w: usize) -> u32 {
         self.advance(w);
         self.now(w) - 1
     }
 
-    /// Publishes what `w` did and saw into a barrier's clock.
+    /// Publishes the actions and knowledge of `w` into a barrier's clock.
     pub fn publish(&mut self, w: usize, into: &mut Clock) {
         into.join(&self.warps[w]);
         self.advance(w);
@@ -108,8 +107,8 @@ impl Clocks {
         self.barriers[id] = Clock::default();
     }
 
-    /// `fence.proxy.async`: all that `w` has seen, and what it did itself, is visible to
-    /// asynchronous reads that come after.
+    /// `fence.proxy.async`: all accesses that `w` has made or seen are visible to asynchronous
+    /// reads that come after.
     pub fn fence_proxy(&mut self, w: usize) {
         self.warps[w].fenced = self.warps[w].seen;
         self.advance(w);

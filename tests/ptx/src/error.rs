@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Why PTX text was refused: the line, its text, and what is wrong with it.
+/// Why PTX text was refused: the line, its text, and the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Line of the PTX text, from 1.
     pub line: u32,
     /// That line's text.
     pub text: String,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a kernel did wrong, and where.
+//! Faults of kernels, and their places.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl fmt::Display for Other {
     }
 }
 
-/// What went wrong.
+/// Kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum FaultKind {
@@ -58,13 +58,13 @@ pub enum FaultKind {
     BlockRace { access: Access, address: u64, other_access: Access, block: Option<u32>, line: u32 },
     /// `ld.global.nc` of bytes that this launch wrote: the read-only cache may hold the old ones.
     Stale { address: u64, line: u32 },
-    /// An access in a launch that overlaps with those before it, which `griddepcontrol.wait` does not
-    /// precede: a read of what they wrote, or a write.
+    /// An access in a launch that overlaps with launches before it, not preceded by
+    /// `griddepcontrol.wait`: a read of their results, or a write.
     Early { access: Access, address: u64 },
     /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or
     /// reads.
     InFlight { access: Access, address: u64, other: Other },
-    /// The async proxy reads what a thread wrote, with no `fence.proxy.async` between.
+    /// The async proxy reads a thread's write, with no `fence.proxy.async` between.
     ProxyFence { address: u64, other: Other },
     /// A register of a wgmma used before `wgmma.wait_group`.
     Accumulator { register: String },
@@ -163,7 +163,7 @@ pub struct Fault {
     pub block: [u32; 3],
     /// Thread, in the block.
     pub thread: [u32; 3],
-    /// What happened.
+    /// The kind.
     pub kind: FaultKind,
 }
 

@@ -41,9 +41,9 @@
 //!   through memory;
 //! - races between blocks on global memory, where no fences and atomics order them (they run one
 //!   after another here, at the same time on a GPU);
-//! - `ld.global.nc` of what the same launch wrote;
-//! - in launches that overlap ([`Options::overlaps`]), uses of what launches before wrote that come
-//!   before `griddepcontrol.wait`;
+//! - `ld.global.nc` of memory that the same launch wrote;
+//! - in launches that overlap ([`Options::overlaps`]), uses of earlier launches' results before
+//!   `griddepcontrol.wait`;
 //! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not
 //!   before), or overwriting bytes that one still reads;
 //! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no
@@ -61,6 +61,9 @@
 //! for another on a different path is reported as a deadlock. Not emulated: calls, indirect
 //! branches, tensor maps (`cp.async.bulk.tensor`), sparse and block-scaled products. Buffers beyond
 //! 32 MiB are not watched for races between blocks.
+//!
+//! The files of this crate use each other (`tests/tests/circles.rs`): instructions are closures over the
+//! machine, whose state is made of what they need.
 
 mod access;
 mod ast;
@@ -93,7 +96,7 @@ pub use module::{Kernel, Module, Param};
 /// Extents in x, y and z.
 pub type Dim = [u32; 3];
 
-/// What a launch checks.
+/// The checks of a launch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Report reads of bytes that nobody wrote.
@@ -103,15 +106,15 @@ pub struct Options {
     pub check_races: bool,
     /// Most instructions of threads.
     pub instruction_limit: u64,
-    /// `wgmma` of 8-bit floats keeps of a step's terms (its products and what is in the
-    /// accumulator) 13 bits below the largest one's first, and cuts off the rest, as Hopper's
-    /// tensor cores were found to do (DeepSeek-V3 Technical Report, 2024, section 3.5.2;
-    /// SageAttention2, 2024, section 3.3). Else sums are exact, and rounded once per step.
+    /// `wgmma` of 8-bit floats keeps of a step's terms (its products and the accumulator) 13 bits
+    /// below the largest one's first, and cuts off the rest, as Hopper's tensor cores were found to
+    /// do (DeepSeek-V3 Technical Report, 2024, section 3.5.2; SageAttention2, 2024, section 3.3).
+    /// Else sums are exact, and rounded once per step.
     pub short_fp8_sums: bool,
-    /// The launch may begin before those before it have ended (programmatic dependent launch). Before
-    /// `griddepcontrol.wait` it must not read what launches wrote since the last one that began after
-    /// all before, and write nothing; and some thread must wait, so that those behind may rely on its
-    /// end.
+    /// The launch may begin before those before it have ended (programmatic dependent launch).
+    /// Before `griddepcontrol.wait` it must not read the results of launches since the last one
+    /// that began after all before, and write nothing; and some thread must wait, so that later
+    /// launches may rely on its end.
     pub overlaps: bool,
 }
 
@@ -159,8 +162,8 @@ pub struct Stats {
     pub read: u64,
     /// Bytes written to global memory.
     pub written: u64,
-    /// Bytes that `cp.async` reads of the line of 128 bytes of which it reads most: all
-    /// multiprocessors that read one line wait for the same slice of the second-level cache.
+    /// Bytes that `cp.async` reads from the line of 128 bytes it reads most: all multiprocessors
+    /// that read one line wait for the same slice of the second-level cache.
     pub hottest: u64,
 }
 

@@ -23,13 +23,13 @@ pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
 pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
 /// First address that is not in a window.
 pub(crate) const WINDOWS_END: u64 = 0x4_0000_0000;
-/// First address of shared memory: the driver keeps what is before, so that a null address is wrong
-/// here too.
+/// First address of shared memory: the driver keeps the addresses before, so that a null address is
+/// wrong here too.
 pub(crate) const SHARED_BASE: u64 = 1024;
 /// Number of named barriers of a block.
 pub(crate) const BARRIERS: usize = 16;
 
-/// What an instruction asks of the scheduler.
+/// An instruction's request to the scheduler.
 pub(crate) enum Next {
     Step,
     /// Go on, but let other warps run first.
@@ -124,7 +124,7 @@ pub(crate) struct Counters {
     pub copied: HashMap<u64, u64>,
 }
 
-/// What does not change during a launch.
+/// Constants of a launch.
 pub(crate) struct Env<'a> {
     pub kernel: &'a Kernel,
     pub options: &'a Options,
@@ -134,7 +134,7 @@ pub(crate) struct Env<'a> {
     pub dynamic_shared: u64,
 }
 
-/// What an instruction sees.
+/// An instruction's view of the machine.
 pub(crate) struct Cx<'a> {
     pub warp: &'a mut Warp,
     pub cta: &'a mut Cta,

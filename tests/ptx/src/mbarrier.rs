@@ -19,7 +19,7 @@ struct MBarrier {
     /// Bytes still awaited in this phase.
     transaction: i64,
     phase: u64,
-    /// What those who arrived had seen.
+    /// Knowledge of the warps that arrived.
     clock: Clock,
     done: Clock,
     init: Who,
@@ -129,8 +129,8 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// `fence.mbarrier_init`, and `fence.proxy.async` too: what this warp initialised, or saw
-    /// initialised, is shown to the async proxy.
+    /// `fence.mbarrier_init`, and `fence.proxy.async` too: mbarriers that this warp initialised, or
+    /// saw initialised, are shown to the async proxy.
     pub fn show_mbarriers(&mut self) {
         let w = self.warp.index as usize;
         let now = self.cta.shared.clocks.mark(w);
@@ -163,7 +163,7 @@ impl Cx<'_> {
         }
     }
 
-    /// What warp `warp` did until now is ordered before the end of the mbarrier's phase.
+    /// Orders the past of warp `warp` before the end of the mbarrier's phase.
     pub fn publish_to(&mut self, address: u64, warp: u32) {
         if let Some(m) = self.cta.mbarriers.map.get_mut(&address) {
             self.cta.shared.clocks.publish(warp as usize, &mut m.clock);
@@ -203,7 +203,7 @@ impl Cx<'_> {
     }
 
     /// `mbarrier.test_wait`: whether the phase `phase` (or the last one of that parity) is
-    /// complete. What is in flight lands only now.
+    /// complete. Copies in flight land only now.
     pub fn mbarrier_test(&mut self, lane: u32, address: u64, phase: u64, parity: bool) -> Result<bool, FaultKind> {
         self.mbarrier(lane, address)?;
         let complete = |cx: &Self| {

@@ -82,8 +82,8 @@ impl Memory {
         Memory::default()
     }
 
-    /// A new buffer of `bytes` bytes, none of them written: reading them is reported. Its address
-    /// is a multiple of 512; around it nothing is mapped.
+    /// A new buffer of `bytes` unwritten bytes: reading them is reported. Its address is a multiple
+    /// of 512; around it nothing is mapped.
     pub fn alloc(&mut self, bytes: usize) -> u64 {
         let base = if self.next == 0 { BASE } else { self.next };
         self.next = (base + bytes as u64 + GUARD).next_multiple_of(ALIGN);
@@ -189,7 +189,7 @@ impl Memory {
         }
     }
 
-    /// Checks an access against those of other blocks.
+    /// Checks an access against other blocks' accesses.
     #[inline]
     pub(crate) fn touch(&mut self, len: u64, t: Touch) -> Result<(), FaultKind> {
         if !self.blocks.on() {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::lex::lex;
 use crate::machine::{Exec, SHARED_BASE, Slot};
 
-/// What an instruction does to the flow of control.
+/// An instruction's effect on the flow of control.
 pub(crate) enum Step {
     Run(Exec),
     /// To `target`; lanes that go different ways meet again at `join`.
@@ -132,7 +132,7 @@ impl Module {
     ///
     /// # Errors
     /// Text that is not PTX, and instructions, modifiers or operands that the emulator does not
-    /// know: the line and what is wrong with it.
+    /// know: the line and the fault.
     pub fn parse(text: &str) -> Result<Module, Error> {
         Self::read(text).map_err(|mut e| {
             e.text = text.lines().nth(e.line as usize - 1).unwrap_or_default().trim().to_owned();

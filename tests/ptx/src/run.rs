@@ -305,7 +305,7 @@ impl Block {
     }
 }
 
-/// Registers of each thread at the start: what a multiprocessor has for a block of as many threads
+/// Registers of each thread at the start: a multiprocessor's share for a block of as many threads
 /// as the kernel allows.
 fn registers(kernel: &Kernel, threads: u32) -> u32 {
     let most = kernel

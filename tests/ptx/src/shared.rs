@@ -112,7 +112,7 @@ impl Shared {
         SHARED_BASE + ((cell as u64) << self.shift)
     }
 
-    /// Whether event `e` of another thread happened before what `who` does now.
+    /// Whether event `e` of another thread happened before the present access of `who`.
     #[inline(always)]
     fn ordered(&self, who: Who, e: Event) -> bool {
         let w = who.warp as usize;
@@ -315,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// A read through the async proxy: what threads wrote must be fenced. The bytes count as being
+    /// A read through the async proxy: threads' writes must be fenced. The bytes count as being
     /// read until `end_async_read`.
     pub fn async_read(&mut self, who: Who, address: u64, len: u64) -> Res<&[u8]> {
         let at = self.locate(Access::Read, address, len)?;

@@ -1,7 +1,7 @@
 //! State of a warp's asynchronous matrix products.
 //!
 //! Each warp computes its own 16 rows when the instruction is issued, so the four warps of a group
-//! need not run together; what they may touch before the wait is checked.
+//! need not run together; their accesses before the wait are checked.
 
 use crate::fault::{FaultKind, Trapped, trap};
 use crate::machine::{Cx, Slot};
@@ -48,7 +48,7 @@ impl Group {
         }
     }
 
-    /// Checks the registers of an ordinary instruction and notes what it writes.
+    /// Checks the registers of an ordinary instruction and notes its writes.
     pub fn observe(&mut self, kernel: &Kernel, inst: &Inst) -> Result<(), FaultKind> {
         if inst.wgmma {
             return Ok(());

@@ -61,7 +61,7 @@ fn copies_of_threads() {
         fault(32, &format!("{copy} st.shared.b32 [%r3], 0;")).kind,
         FaultKind::InFlight { access: Access::Write, .. }
     ));
-    // What another thread copied needs a barrier after the wait.
+    // Another thread's copy needs a barrier after the wait.
     let other = "xor.b32 %r8, %r1, 16; add.u32 %r8, %r2, %r8; ld.shared.b32 %r4, [%r8];";
     assert!(matches!(fault(32, &format!("{copy} cp.async.wait_group 0; {other}")).kind, FaultKind::Race { .. }));
     fine(32, &format!("{copy} cp.async.wait_group 0; bar.sync 0; {other}"));
@@ -121,7 +121,7 @@ fn a_ring_of_mbarriers() {
         matches!(&f.kind, FaultKind::Deadlock { waiting } if waiting.contains("phase 0 awaits 32 of 32 arrivals")),
         "{f}"
     );
-    // A producer that does not wait for empty stages overwrites what is in flight or being read.
+    // A producer that does not wait for empty stages overwrites data in flight or being read.
     let careless = code
         .replace("RELEASE", release)
         .replace("EMPTY: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8+16], %r7; @!%p2 bra EMPTY;", "");

@@ -104,7 +104,7 @@ fn races_between_warps() {
             "{init} ld.shared.b32 %r5, [%r3]; st.shared.b32 [%r3], %r5; bar.sync 0; {other} ld.shared.b32 %r5, [%r4];"
         ),
     );
-    // Overwriting what other warps still read.
+    // Overwriting data that other warps still read.
     let f = fault(64, &format!("{init} {other} ld.shared.b32 %r5, [%r4]; st.shared.b32 [%r3], %r5;"));
     assert!(matches!(f.kind, FaultKind::Race { .. }), "{f}");
     fine(64, &format!("{init} {other} ld.shared.b32 %r5, [%r4]; bar.sync 0; st.shared.b32 [%r3], %r5;"));
@@ -220,7 +220,7 @@ fn endless_loops_end() {
     assert_eq!(f.kind, FaultKind::Budget { limit: 10_000 });
 }
 
-/// Atomics between blocks, and counts of what was executed.
+/// Atomics between blocks, and counts of executed instructions.
 #[test]
 fn grids_and_counts() {
     let body = ".reg .b32 %r<5>; .reg .b64 %x<4>; .reg .pred %p;
@@ -251,7 +251,7 @@ fn the_read_only_cache_is_read_only() {
     assert!(matches!(f.kind, FaultKind::Stale { line, .. } if line > 0), "{f}");
 }
 
-/// Blocks that write what others read or write, with the fences and atomics that make it right, and
+/// Blocks that write data others read or write, with the fences and atomics that make it right, and
 /// without.
 #[test]
 fn races_between_blocks() {
@@ -273,7 +273,7 @@ fn races_between_blocks() {
     assert_eq!(race("st.global.b32 [%x0], %r0;"), (Access::Write, Access::Write, Some(0)));
     assert_eq!(race("st.global.b32 [%x1], %r0; ld.global.b32 %r3, [%x0+4];"), (Access::Read, Access::Write, Some(0)));
     assert_eq!(race("ld.global.b32 %r3, [%x0+260]; st.global.b32 [%x1], %r3;"), (Access::Write, Access::Read, None));
-    // The last block adds up what all wrote.
+    // The last block adds up all blocks' results.
     let reduce = "st.global.b32 [%x1], %r2; bar.sync 0; setp.ne.u32 %p0, %r1, 0; @%p0 bra WAIT;
         FENCE atom.ORDER.gpu.global.inc.u32 %r3, [%x0+1020], 3; FENCE st.shared.b32 [last], %r3;
         WAIT: bar.sync 0; ld.shared.b32 %r3, [last]; setp.ne.u32 %p1, %r3, 3; @%p1 bra END; @%p0 bra END;
@@ -294,7 +294,7 @@ fn races_between_blocks() {
     assert_eq!(race(&variant("", "acquire")), (Access::Read, Access::Write, Some(0)));
 }
 
-/// Launches that overlap: what launches before wrote is used after the wait, and someone waits.
+/// Launches that overlap: earlier launches' results are used after the wait, and someone waits.
 #[test]
 fn overlapping_launches_wait_before_they_use_results() {
     let two = |first_overlaps: bool, code: &str| {

@@ -6,7 +6,7 @@ use common::{Random, block, module};
 use half::{bf16, f16};
 use llmcc_ptx::Memory;
 
-/// Element type of a test: bytes, how to store a value, and what it becomes.
+/// Element type of a test: bytes, how to store a value, and the stored value.
 #[derive(Clone, Copy, PartialEq)]
 enum T {
     F16,

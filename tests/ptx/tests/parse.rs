@@ -1,4 +1,4 @@
-//! What the parser reads and refuses.
+//! Texts the parser reads and refuses.
 
 mod common;
 use common::{module, parse};

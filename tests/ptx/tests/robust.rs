@@ -1,5 +1,5 @@
-//! Damaged text gives an error, and what can still be run ends with a result or a fault: never a
-//! panic.
+//! Damaged text gives an error; if it still parses, running it ends with a result or a fault: never
+//! a panic.
 
 mod common;
 use common::Random;

@@ -168,8 +168,8 @@ fn product(case: &Case) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The product of two bf16 numbers, or those of two pairs of e4m3 numbers, as the OCP specification
-/// of FP8 has them.
+/// The product of two bf16 numbers, or the products of two pairs of e4m3 numbers, as the OCP
+/// specification of FP8 has them.
 fn dot(case: &Case, a: u16, b: u16) -> [f64; 2] {
     if !case.bytes {
         return [bf16::from_bits(a).to_f64() * bf16::from_bits(b).to_f64(), 0.0];

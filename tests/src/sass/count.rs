@@ -1,4 +1,4 @@
-//! What a kernel issues in its hot loops.
+//! Instructions in a kernel's hot loops.
 
 use super::{Listing, Loop, listings};
 use llmcc_gpu::assembler::{Ptxas, disassemble};
@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// A kernel's PTX, assembled and disassembled.
 ///
 /// # Errors
-/// What `ptxas` or the disassembler says.
+/// Errors of `ptxas` or the disassembler.
 pub fn assemble(ptxas: &Ptxas, ptx: &str, target: &TargetSpec) -> Result<Listing, String> {
     let processor = target.gpu().ok_or_else(|| format!("{} is no GPU", target.name))?.processor;
     let text = disassemble(&ptxas.assemble(ptx, processor)?.cubin)?;
@@ -50,15 +50,14 @@ fn units_of_turn(kernel: &Kernel, target: &TargetSpec) -> Option<usize> {
 pub struct Counts {
     /// All.
     pub total: usize,
-    /// Of each name.
+    /// Count by name.
     pub classes: BTreeMap<String, usize>,
-    /// Of these, those that never do anything (`@!PT`), which take their slot all the same.
+    /// Instructions that never do anything (`@!PT`), which take their slot all the same.
     pub idle: usize,
 }
 
-/// The innermost loops that multiply on tensor cores, in the order of their addresses. What is in a
-/// loop inside them counts nothing: a wait for a barrier, which as a rule goes round once or not at
-/// all.
+/// The innermost loops that multiply on tensor cores, in the order of their addresses. Inner loops
+/// are not counted: a wait for a barrier, as a rule, goes round once or not at all.
 ///
 /// # Errors
 /// As [`Listing::loops`].

@@ -3,8 +3,8 @@
 //!
 //! The weights of our products are in registers, which the tensor cores read after the instruction
 //! has been issued. PTX says that such a register must not be changed before `wgmma.wait_group` has
-//! waited for its group; what `ptxas` makes of it, where it moves copies and gives one register to
-//! several values, is seen only here.
+//! waited for its group; the code of `ptxas`, which moves copies and gives one register to several
+//! values, is checked only here.
 //!
 //! In SASS, a product names its group's barrier (`gsb0`) when it is the last of the group, and
 //! `WARPGROUP.DEPBAR.LE gsb0, N` waits until at most `N` groups are under way.
@@ -95,7 +95,7 @@ pub fn overwritten(listing: &Listing) -> Result<Vec<String>, String> {
 }
 
 impl Flight {
-    /// What is under way after an instruction.
+    /// Products under way after an instruction.
     fn after(mut self, c: &Instruction) -> Flight {
         if is_product(c) {
             self.open.sums.add(c.writes());
@@ -114,7 +114,7 @@ impl Flight {
         self
     }
 
-    /// Adds what is under way on another way here; whether that is more.
+    /// Adds the products under way on another path here; whether there are more.
     fn join(&mut self, other: &Flight) -> bool {
         let before = self.clone();
         self.open.join(&other.open);

@@ -1,8 +1,8 @@
-//! What `ptxas` has made of a kernel, read from its disassembly: instructions, the flow between
-//! them, loops.
+//! The machine code `ptxas` makes of a kernel, read from its disassembly: instructions, the flow
+//! between them, loops.
 //!
-//! [`count`] says what a kernel issues in its hot loop; [`flight`], whether a register is written
-//! while asynchronous products still read it. What is read here is the text of `nvdisasm -c`: an
+//! [`count`] counts the instructions of a kernel's hot loop; [`flight`], whether a register is
+//! written while asynchronous products still read it. The input is the text of `nvdisasm -c`: an
 //! instruction a line behind its address, labels, a section `.text.NAME` for each entry.
 
 pub mod count;
@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct Instruction {
     /// Bytes from the start of the kernel.
     pub address: u64,
-    /// `P0`, `!UP1`: what it depends on; empty if on nothing.
+    /// `P0`, `!UP1`: the guard; empty if there is none.
     pub guard: String,
     /// With its suffixes: `LDS.128`.
     pub name: String,
@@ -36,7 +36,7 @@ pub struct Listing {
 /// A loop: it is entered at its header only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// Its instructions, those of inner loops included.
+    /// Its instructions, including inner loops.
     pub body: BTreeSet<usize>,
 }
 
@@ -132,7 +132,7 @@ fn instruction(text: &str) -> Option<Instruction> {
     let (address, rest) = text.split_once("*/")?;
     let address = u64::from_str_radix(address, 16).ok()?;
     let rest = rest.trim().split(';').next()?.trim();
-    // What follows an indirect branch in comments is of no interest.
+    // The comments after an indirect branch do not matter.
     let (guard, rest) = match rest.strip_prefix('@') {
         Some(r) => r.split_once(char::is_whitespace)?,
         None => ("", rest),
@@ -210,9 +210,9 @@ impl Listing {
     }
 }
 
-/// The next instruction that all ways to an instruction pass, its own number where there is none:
-/// that of the entry, and of what is never reached (Cooper, Harvey and Kennedy, "A Simple, Fast
-/// Dominance Algorithm", 2001).
+/// The next instruction that all paths to an instruction pass, its own index where there is none:
+/// for the entry, and for unreachable ones (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
+/// Algorithm", 2001).
 fn dominators(after: &[Vec<usize>], before: &[Vec<usize>]) -> Vec<usize> {
     let order = postorder(after);
     let mut number = vec![usize::MAX; after.len()];

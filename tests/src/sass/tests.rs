@@ -123,7 +123,7 @@ fn weights_in_flight_are_found() {
     let found = flight::overwritten(&listing(&late)).unwrap();
     assert!(found.len() == 2 && found[0].contains("LDS.128 R152") && found[1].contains("LDS.128 R168"), "{found:?}");
     // Weights, and sums, written behind the product; also before its group is closed; also two
-    // registers at once of which the second is one.
+    // registers at once, the second of which matters.
     for (after, wrong) in [
         ("gdesc[UR12], R24, gsb0", "MOV R157, R9"),
         ("gdesc[UR12], R24, gsb0", "CS2R R150, SRZ"),

@@ -15,10 +15,10 @@ impl Gen {
 }
 
 impl Case {
-    /// What a kernel that finds scales made of some numbers that are none and some without end.
+    /// Scales a kernel found for some numbers that are NaN and some that are infinite.
     ///
     /// # Panics
-    /// It is further from what the evaluator makes than a division rounds.
+    /// It is further from the evaluator's than a division rounds.
     pub fn check_absmax(&self, got: &[OperandData]) {
         let Body::AbsMaxScale(AbsMaxScale { out, .. }) = self.kernel.body else { panic!("another kernel") };
         let wanted = self.expected();

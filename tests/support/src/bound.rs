@@ -33,7 +33,7 @@ impl Approx {
         self.value.abs() + self.error
     }
 
-    /// Nothing is known of what follows from a value that may overflow.
+    /// Nothing is known of results of a value that may overflow.
     fn in_range(self) -> Approx {
         Approx { error: if self.is_bounded() { self.error } else { f64::INFINITY }, ..self }
     }

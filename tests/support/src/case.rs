@@ -15,7 +15,7 @@ pub struct Case {
     pub kernel: Kernel,
     /// The step's tokens.
     pub batch: Batch,
-    /// An operand per parameter; what the kernel writes is NaN.
+    /// An operand per parameter; outputs are NaN.
     pub operands: Vec<OperandData<'static>>,
 }
 
@@ -50,7 +50,7 @@ impl Case {
         self.operands.iter().filter_map(|o| if let OperandData::State(s) = o { s.paged() } else { None })
     }
 
-    /// Those of the step, and those that are stored.
+    /// Sequences of the step, and stored ones.
     fn sequences(&self) -> usize {
         let kept = |o: &OperandData| match o {
             OperandData::State(state) => state.sequences(),
@@ -68,7 +68,7 @@ impl Case {
         let each = longest.unwrap_or(0).div_ceil(PAGE_TOKENS);
         let pages = sequences * each;
         let page = |s: usize, i: usize| match i {
-            // The slot of an adapter, of which it has none.
+            // The slot of an adapter; 0 without one.
             0 if self.without_adapter(s) => 0,
             _ => (2 * (pages - i * sequences - s) - 1) as u32,
         };
@@ -101,7 +101,8 @@ impl Case {
         }
     }
 
-    /// Operand `i` from its bytes after the kernel; what no kernel writes is taken as it was.
+    /// Operand `i` from its bytes after the kernel; operands that no kernel writes are taken
+    /// unchanged.
     pub fn operand(&self, i: usize, bytes: &[u8], tables: &[Vec<u32>]) -> OperandData<'static> {
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, bytes)),

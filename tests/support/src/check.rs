@@ -1,4 +1,4 @@
-//! What a kernel stored, against bounds on f32 arithmetic; and the bounds' own values against the
+//! A kernel's results, against bounds on f32 arithmetic; and the bounds' own values against the
 //! evaluator.
 
 use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
@@ -16,7 +16,7 @@ const ORACLE: f64 = 1e-11;
 /// Absolute error of a backend's elementary function where it takes `x` to `value`.
 pub type OwnError = fn(UnaryOp, x: f64, value: f64) -> f64;
 
-/// Bounds on what a backend makes of a case.
+/// Bounds on a backend's results for a case.
 pub struct Bounds<'a> {
     case: &'a Case,
     own: OwnError,
@@ -294,7 +294,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// What storing may add; `None` for values that may overflow.
+/// Error that storing may add; `None` for values that may overflow.
 fn rounding(a: &Approx, elem: RowElem) -> Option<f64> {
     match elem {
         RowElem::F16 => (a.size() <= 65504.0).then_some(a.size() / 2048.0 + 2f64.powi(-25)),
@@ -303,7 +303,7 @@ fn rounding(a: &Approx, elem: RowElem) -> Option<f64> {
     }
 }
 
-/// `stored`: what storing a value may add to its error.
+/// `stored`: the error that storing a value may add.
 fn check(a: &Approx, got: f64, oracle: f64, stored: impl Fn(&Approx) -> Option<f64>, place: impl Fn() -> String) {
     let (Some(allowed), Some(own)) = (stored(a), stored(&Approx::exact(a.value))) else {
         assert!(got.abs() > 65000.0, "{got}, expected overflow of {a:?}: {}", place());

@@ -1,4 +1,4 @@
-//! A GPU for tests: the CUDA driver library that executes what it loads on the PTX emulator.
+//! A GPU for tests: the CUDA driver library that executes PTX on the emulator.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -12,15 +12,15 @@ use llmcc_ir::state::{State, StateSpec};
 use llmcc_ir::text::{parse_kernel, print_kernel};
 use std::collections::BTreeSet;
 
-/// Words after which a number says how work is cut, not what is computed.
+/// Words after which a number says how work is cut, which does not change results.
 const CUTS: [&str; 2] = ["tile_m", "tile_n"];
-/// What rows and widths of the operands say as well: one without the other is refused by the
-/// verifier.
+/// Words that rows and widths of the operands imply as well: one without the other is refused by
+/// the verifier.
 const TIED: [&str; 5] = ["gather", "heads", "side", "sums", "width"];
 
-/// Changes everything that kernels of a family, in `texts`, say of themselves. `run`: the operands
-/// after a kernel, `None` if the backend refuses it. What comes out of a changed kernel must be
-/// nearer to what the change means than to what the kernel meant before.
+/// Changes every field in kernels of a family, in `texts`. `run`: the operands after a kernel,
+/// `None` if the backend refuses it. The result of a changed kernel must be nearer to the change's
+/// meaning than to the kernel's meaning before.
 ///
 /// # Panics
 /// When it is not, or when a field of the family is in no text or is never changed.
@@ -49,7 +49,7 @@ pub fn check(texts: &[&str], run: &dyn Fn(&Case) -> Option<Vec<OperandData<'stat
     }
 }
 
-/// What the text of a kernel has to say, so that each of its fields may be changed.
+/// Words that the text of a kernel needs, so that each of its fields may be changed.
 fn fields(kernel: &Kernel) -> Vec<&'static str> {
     let mut out = vec![];
     for (name, field) in kernel.body.fields() {
@@ -75,7 +75,7 @@ fn fields(kernel: &Kernel) -> Vec<&'static str> {
     out
 }
 
-/// A piece of a text: a word with its signs, or what separates them.
+/// A piece of a text: a word with its signs, or a separator.
 fn words(text: &str) -> Vec<&str> {
     let of_word = |c: char| c.is_alphanumeric() || "%_.-".contains(c);
     let mut out = vec![];
@@ -95,8 +95,8 @@ fn list_of<'a>(words: &[&'a str], i: usize) -> Option<&'a str> {
     words.get(open.checked_sub(1)?).copied().filter(|_| !left)
 }
 
-/// Texts that differ in one place: a number is another, an operand is another, a word or a part with
-/// its operand is gone. With the word that says what was changed.
+/// Texts that differ in one place: another number, another operand, or a word or a part with its
+/// operand left out. With the word that was changed.
 fn edits(text: &str) -> Vec<(String, String)> {
     let words = words(text);
     let operands: Vec<&str> =
@@ -142,7 +142,7 @@ fn case_of(text: &str) -> Option<Case> {
     let mut g = Gen::new(7, 4, 30);
     g.rows = kernel.rows;
     let written = kernel.written();
-    // What is written was never written before.
+    // Outputs were never written before.
     if kernel.body.operands().iter().any(|(p, used)| !used.write && written.contains(p)) {
         return None;
     }
@@ -194,7 +194,7 @@ fn distance(a: &[OperandData<'_>], b: &[OperandData<'_>]) -> f64 {
     a.iter().zip(b).flat_map(|(a, b)| numbers(a).into_iter().zip(numbers(b))).map(of).fold(0.0, f64::max)
 }
 
-/// What kernels write of an operand.
+/// Numbers that kernels write to an operand.
 fn numbers(x: &OperandData<'_>) -> Vec<f64> {
     match x {
         OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
@@ -310,7 +310,7 @@ pub const BIASED: &str = "kernel @attention rows T {
 }
 ";
 
-/// Attention that sees what follows.
+/// Attention that sees later tokens.
 pub const BIDIRECTIONAL: &str = "kernel @attention rows T {
   param %q: rows f32[T, 64]
   param %kv: kv<f32, 2x16>
@@ -350,7 +350,7 @@ pub const ROWS: &str = "kernel @attention rows T {
 }
 ";
 
-/// Cosines and sines of two sets of frequencies, of which a token's position chooses one.
+/// Cosines and sines of two sets of frequencies; a token's position chooses one.
 pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]
   param %out: rows f32[T, 16]

@@ -38,7 +38,7 @@ pub struct Gen {
     pub batch: Batch,
     /// Rows of the kernel.
     pub rows: Dim,
-    /// Of the rows that expressions read.
+    /// Margins of the rows that expressions read.
     pub margins: Margins,
     params: Vec<Param>,
     operands: Vec<OperandData<'static>>,
@@ -61,7 +61,7 @@ impl Gen {
         Case { kernel, batch: self.batch, operands: self.operands }
     }
 
-    /// This kernel over the operands so far, which are those of its parameters.
+    /// This kernel over the operands so far, which match its parameters.
     pub fn case_named(self, kernel: Kernel) -> Case {
         Case { kernel, batch: self.batch, operands: self.operands }
     }
@@ -142,7 +142,7 @@ impl Gen {
         self.push(ParamKind::Vector { len }, OperandData::Vector(Cow::Owned(data)))
     }
 
-    /// What a look-up goes by.
+    /// The index of a look-up.
     pub fn index(&mut self) -> Index {
         self.rng.pick(&[Index::Tokens, Index::Positions, Index::Types])
     }
@@ -261,7 +261,8 @@ impl Gen {
         }
         match self.rng.below(0, 8) {
             0..=2 => {
-                // What rounds has no bound on its error; the tests of single functions compare it.
+                // Rounding functions have no bound on their error; the tests of single functions
+                // compare them.
                 let functions: Vec<UnaryOp> =
                     UnaryOp::ALL.iter().map(|(op, _)| *op).filter(|op| op.is_continuous()).collect();
                 Expr::Unary(self.rng.pick(&functions), Box::new(self.expr(depth - 1, n, lanes, runs)))

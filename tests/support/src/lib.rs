@@ -1,6 +1,6 @@
-//! What the tests of all backends share: random kernels with their operands, how operands stand in
-//! memory, and how far a backend's f32 arithmetic may be from the evaluator; and a GPU that is
-//! none. How a kernel is run is a matter of each backend.
+//! Common parts of the tests of all backends: random kernels with their operands, layouts of
+//! operands in memory, and bounds on the distance of a backend's f32 arithmetic from the evaluator;
+//! and an emulated GPU. Each backend runs kernels in its own way.
 
 mod absmax;
 mod bound;

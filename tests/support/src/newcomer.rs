@@ -1,5 +1,5 @@
-//! Formats that no kernel has heard of: what the generic paths must get right from their
-//! descriptions alone. Each is what a new file of `ir/src/quant` would hold.
+//! Formats that no kernel has heard of: the generic paths must get them right from their
+//! descriptions alone. Each could be a new file of `ir/src/quant`.
 
 use llmcc_ir::quant::{
     Code, Elem, Encoding, Float, Format, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, encode, round_f16,
@@ -99,7 +99,7 @@ fn asymmetric(x: &[f32], codes: &mut [u8], most: f32) -> (f32, f32) {
     (scale, min)
 }
 
-/// All of them, and those of the table that have no fast kernels.
+/// All of them, and the table's formats that have no fast kernels.
 pub fn newcomers() -> Vec<Format> {
     let here = [&W6A, &W3, &S8, &MX4, &F8A, &R5A]
         .into_iter()

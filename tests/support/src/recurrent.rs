@@ -35,7 +35,8 @@ impl Gen {
         Body::CausalConv(CausalConv { x, start, taps, width, state, out })
     }
 
-    /// What is the same for all tokens half of the time: a vector of numbers from 0 to 1.
+    /// An operand that is the same for all tokens half of the time: a vector of numbers from 0 to
+    /// 1.
     fn each_below_one(&mut self, len: usize) -> ParamId {
         if self.rng.chance(2) {
             return self.below_one(len);
@@ -96,7 +97,7 @@ impl Gen {
         p
     }
 
-    /// A product with adapters, of which some sequences have none.
+    /// A product with adapters; some sequences have none.
     pub fn adapter_matmul(&mut self, k: usize, parts: &[usize]) -> Body {
         self.rows = Dim::Tokens;
         let (x, start) = self.slice(parts.len() * k);
@@ -135,10 +136,10 @@ impl Gen {
 }
 
 impl Case {
-    /// Rows and states are what the evaluator says, up to `tolerance` of the largest number there.
+    /// Rows and states equal the evaluator's, up to `tolerance` of the largest number there.
     ///
     /// # Panics
-    /// When they are not.
+    /// When they do not.
     pub fn check_close(&self, got: &[OperandData], tolerance: f64) {
         let numbers = |o: &OperandData| -> Vec<f64> {
             match o {
@@ -180,9 +181,9 @@ impl Case {
         }
     }
 
-    /// The operands after the tokens before `cut` and after those from there on, by two steps of
-    /// which the second one goes on from the states that the first one leaves: what the second one
-    /// has, and what it should have if `whole` is what one step makes of all.
+    /// The operands after the tokens before `cut` and after the tokens from there on, by two steps;
+    /// the second one goes on from the states that the first one leaves. Returns the second one's
+    /// operands, and the expected ones if `whole` is the result of one step for all.
     pub fn cut(
         &self,
         cut: usize,

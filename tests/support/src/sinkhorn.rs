@@ -15,12 +15,12 @@ impl Gen {
 }
 
 impl Case {
-    /// What a kernel that balances matrices made of them.
+    /// Matrices that a kernel balanced.
     ///
     /// # Panics
-    /// It is further from what the evaluator makes than rounding explains. Whatever multiplies a whole row
-    /// or column changes nothing in the end, so errors of sums do not grow, and those of elements are
-    /// added up over all divisions.
+    /// It is further from the evaluator's than rounding explains. Factors of a whole row or column
+    /// change nothing in the end, so errors of sums do not grow, and errors of elements are added
+    /// up over all divisions.
     pub fn check_sinkhorn(&self, got: &[OperandData]) {
         let Body::Sinkhorn(Sinkhorn { balance, out, .. }) = self.kernel.body else { panic!("another kernel") };
         let wanted = self.expected();

@@ -1,4 +1,4 @@
-//! Models that are left out, for what their kernels are.
+//! Models that are left out because of their kernels.
 
 use llmcc_cli::backends::Backends;
 use llmcc_codegen::{Backend, CodegenError, Object};

@@ -1,8 +1,9 @@
 //! `--depth`: decoding after many tokens, and the memory that takes.
 
-use super::{Model, peak_rss, prompt, token};
+use super::prompt::{prompt, token};
 use crate::Error;
 use crate::args::BenchArgs;
+use crate::loaded::Model;
 use crate::report::bytes;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -13,7 +14,7 @@ pub(super) struct Deep {
     tokens: usize,
     /// Seconds of a step, the median of the repetitions.
     seconds: f64,
-    /// What the process has held at most so far, in bytes.
+    /// The most memory the process has held so far, in bytes.
     rss: f64,
 }
 
@@ -57,4 +58,14 @@ impl Deep {
         let (ms, rss) = (seconds * 1e3, bytes(*rss));
         format!("decode after {tokens:>7} {rate:8.1} tokens/s   {ms:.2} ms per step, peak RSS {rss}\n")
     }
+}
+
+/// Peak resident bytes of this process.
+pub(super) fn peak_rss() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
 }

@@ -20,7 +20,7 @@ pub struct Shape {
     pub context: f64,
 }
 
-/// A measurement: what ran, and one profile per repetition.
+/// A measurement: the steps that ran, and one profile per repetition.
 pub struct Measured {
     /// For the heading.
     pub title: String,
@@ -35,7 +35,7 @@ pub struct Measured {
 struct Line {
     regime: i64,
     kernel: String,
-    /// Of one repetition.
+    /// Calls in one repetition.
     calls: u64,
     /// Median over the repetitions.
     us: f64,
@@ -45,11 +45,11 @@ struct Line {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Prediction {
     us: f64,
-    /// GB/s or GOP/s reached, and the share of what the target has; `None` for work in the caches.
+    /// GB/s or GOP/s reached, and the share of the target's; `None` for work in the caches.
     rate: Option<(f64, &'static str, f64)>,
 }
 
-/// What the profile of an artifact (`llmcc_stats`) says so far.
+/// The profile of an artifact (`llmcc_stats`) so far.
 pub fn times(stats: &str) -> Times {
     let stats: Value = serde_json::from_str(stats).unwrap_or_default();
     let mut by = Times::new();
@@ -62,7 +62,7 @@ pub fn times(stats: &str) -> Times {
     by
 }
 
-/// What was added between two looks at the profile.
+/// The difference between two looks at the profile.
 pub fn since(before: &Times, after: &Times) -> Times {
     let mut out = Times::new();
     for (key, (calls, us)) in after {
@@ -120,7 +120,7 @@ fn regime(all: &Predicted, tokens: usize) -> Option<i64> {
     limits().filter(|r| *r >= tokens as i64).min().or_else(|| limits().find(|r| *r < 0))
 }
 
-/// The rate of the resource that takes longer by itself, and its share of what there is.
+/// The rate of the resource that takes longer by itself, and its share of the peak.
 fn rate(m: &Machine, peak: f64, bytes: f64, macs: f64, seconds: f64) -> Option<(f64, &'static str, f64)> {
     let (memory, compute) = (bytes / m.memory, macs / (peak * m.cores as f64));
     if !(memory.max(compute) > 0.0 && memory.is_finite() && compute.is_finite()) {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn passes_count_in_the_regime_that_serves_them() {
-        // A prompt in two chunks, the second of which is a short step.
+        // A prompt in two chunks; the second is a short step.
         let shapes = vec![Shape { tokens: 512, rows: 0, context: 256.0 }, Shape { tokens: 2, rows: 1, context: 513.0 }];
         let times = stats(&[(-1, "a", 1, 6_000_000), (4, "a", 1, 20_000), (4, "head", 1, 10_000)]);
         let all = [Measured { title: "prefill".into(), shapes, times: vec![times] }];

@@ -89,7 +89,7 @@ pub fn bandwidth(memory: &Memory, threads: usize) -> f64 {
 /// Seconds of one pass, from the moment all threads are there until the last is done.
 fn pass(memory: &Memory, threads: usize, distance: usize) -> f64 {
     let pages = memory.len / PAGE;
-    // Of as many as could be started.
+    // As many threads as could be started.
     let all = OnceLock::new();
     let work = |thread: usize| {
         let (meet, threads): &(Barrier, usize) = all.wait();

@@ -1,4 +1,4 @@
-//! What a checkpoint holds, without compiling it: its headers are read, not its weights.
+//! The contents of a checkpoint, without compiling it: its headers are read, not its weights.
 
 use crate::Error;
 use crate::report::{bytes, count, plain};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What there is, and what keeps it from being compiled.
+/// The contents, and the reasons why it does not compile.
 ///
 /// # Errors
 /// When it cannot be opened.

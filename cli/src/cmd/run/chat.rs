@@ -1,7 +1,7 @@
 //! `llmcc run --chat`: a conversation, line by line, that goes on whatever happens to a single answer.
 
 use super::lines::{Line, Lines};
-use super::{Made, Speaker, stats};
+use super::speaker::{Made, Speaker, stats};
 use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
@@ -21,8 +21,8 @@ const LONG_TOKEN: usize = 256;
 /// Talks until there are no more lines.
 ///
 /// # Errors
-/// No chat template; standard input or output fails. What is wrong with a single line or answer is
-/// said, and the conversation goes on.
+/// No chat template; standard input or output fails. Errors of a single line or answer are printed,
+/// and the conversation goes on.
 pub(super) fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let model = source.model;
     if !model.info().chat_template {
@@ -117,7 +117,7 @@ fn speak(
 /// A conversation so far.
 struct Talk {
     system: Option<Value>,
-    /// What the user said, and the model.
+    /// Lines of the user with the model's answers.
     turns: Vec<(String, String)>,
     /// Tokens that model and cache have room for.
     limit: usize,
@@ -145,13 +145,13 @@ impl Talk {
         model.tokenize(&prompt, false)
     }
 
-    /// Tokens of the conversation with a new message, of which the oldest turns are forgotten as far as there is no
-    /// room for them.
+    /// Tokens of the conversation with a new message; the oldest turns are forgotten if they do not
+    /// fit.
     fn fit(&mut self, model: &Model, line: &str) -> Result<Vec<i32>, Error> {
         for without in 0..=self.turns.len() {
             let ids = self.tokens(model, without, line)?;
             let alone = without == self.turns.len();
-            // Of a long message there is at least the beginning of an answer.
+            // After a long message there is room for at least the beginning of an answer.
             if ids.len() <= self.room || alone && ids.len() < self.limit {
                 if without > 0 {
                     self.turns.drain(..without);
@@ -186,7 +186,7 @@ struct Interrupt {
 impl Interrupt {
     fn new(edited: bool) -> Result<Interrupt, Error> {
         let it = Interrupt { set: Arc::default(), ends: Arc::default(), edited };
-        // In this order: what ends the program comes first.
+        // In this order: the handler that ends the program comes first.
         flag::register_conditional_default(SIGINT, it.ends.clone())
             .and_then(|_| flag::register(SIGINT, it.set.clone()))
             .map_err(|e| Error::io("handle", "interrupts from the terminal", e))?;

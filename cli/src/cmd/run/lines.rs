@@ -16,7 +16,7 @@ pub(super) enum Lines {
     Plain,
 }
 
-/// What was read.
+/// The line read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line, without white space around it.
@@ -30,7 +30,7 @@ pub(super) enum Line {
 }
 
 impl Lines {
-    /// Those of standard input.
+    /// Lines of standard input.
     ///
     /// # Errors
     /// The terminal refuses.

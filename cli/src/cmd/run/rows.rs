@@ -1,4 +1,5 @@
-//! What `llmcc run` prints of models that write no text: embeddings, scores of classes, ranks of documents.
+//! Output of `llmcc run` for models that write no text: embeddings, scores of classes, ranks of
+//! documents.
 
 use crate::Error;
 use crate::args::RunArgs;

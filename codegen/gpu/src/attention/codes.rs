@@ -3,16 +3,15 @@
 //! A page goes to shared memory as it is, half the bytes of a 16-bit one, and becomes f16 in
 //! registers, exactly. `ldmatrix` moves pairs of bytes, so a word that it brings has two adjacent
 //! tokens (of keys) or columns (of values) of two rows of the product: its even bytes are one
-//! operand, its odd bytes another. Hence in both products, a lane's share of the results is what
-//! four adjacent tokens or columns give, `4t` to `4t + 3` of every sixteen, and the operand that it
+//! operand, its odd bytes another. Hence in both products, a lane's share of the results comes from
+//! four adjacent tokens or columns, `4t` to `4t + 3` of every sixteen, and the operand that it
 //! makes of its probabilities belongs to four adjacent tokens: [`place`] puts their values where
 //! `ldmatrix` takes them from.
 //!
-//! The scale of a key multiplies its score. That of a value multiplies its probability, which would
-//! leave the range of f16 if it went in as it is; so the online softmax is relative to the largest
-//! *scaled* probability, `max(s + e)` with `e` the scale's exponent, instead of `max(s)`: weights
-//! are below 2, whatever the scales. The sum of the probabilities has the same base, so nothing
-//! else changes.
+//! The scale of a key multiplies its score. The scale of a value multiplies its probability, which
+//! could leave the range of f16; so the online softmax is relative to the largest *scaled*
+//! probability, `max(s + e)` with `e` the scale's exponent, instead of `max(s)`: weights are below
+//! 2, whatever the scales. The sum of the probabilities has the same base, so nothing else changes.
 
 use crate::mlir::{Builder, Elem, F32, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;

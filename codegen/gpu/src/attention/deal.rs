@@ -5,12 +5,12 @@
 //! find its own, each warp counts the chunks of all tokens, [`WIDE`] per lane at a time: a lane needs
 //! a token's position, and divides twice.
 
-use super::Shape;
-use super::rows::is_lone;
-use super::split::{Item, MIN_PAGES, Split, Team};
-use super::tiles::Range;
+use super::shape::Range;
+use super::shape::Shape;
+use super::share::{Item, MIN_PAGES, Split, Team};
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, V, V4I32, WARP};
+use crate::tokens::is_lone;
 use llmcc_abi::PAGE_TOKENS;
 
 /// Tokens of a lane that are looked at together.
@@ -34,8 +34,8 @@ pub(super) struct Deal<'a> {
     pub(super) served: Served,
     /// Tokens of the step.
     pub(super) m: V,
-    /// Four words of shared memory for what is needed of the share at each item: registers are short
-    /// beside the pages.
+    /// Four words of shared memory for the share's limits at each item: registers are short beside
+    /// the pages.
     pub(super) words: V,
 }
 
@@ -114,7 +114,7 @@ impl Deal<'_> {
 
     /// All chunks of a unit.
     fn total(&self, b: &mut Builder, lane: V) -> V {
-        let (zero, step) = (b.i32(0), b.i32(i64::from(WARP) * WIDE));
+        let (zero, step) = (b.i32(0), b.i32(WARP as i64 * WIDE));
         let sums = b.for_((zero, self.m, step), &[zero], |b, first, sum| {
             let (_, chunks) = self.of_lane(b, first, lane);
             vec![chunks.into_iter().fold(sum[0], |sum, n| b.add(sum, n))]
@@ -148,11 +148,11 @@ impl Deal<'_> {
         Portion { some: b.cmp(Cmp::Slt, lo, hi), token, last, before }
     }
 
-    /// The team's chunks, `lo..hi` of all, and those of every team, at least 1.
+    /// The team's chunks, `lo..hi` of all, and the count of chunks per team, at least 1.
     fn limits(&self, b: &mut Builder) -> [V; 3] {
         let words = b.load(self.words, V4I32);
         let words = b.unpack(words);
-        // Those of the first team, as the verifier knows them: items that are cut, and whole ones.
+        // Limits of the first team for the verifier: items that are cut, and whole ones.
         for (word, samples) in words.iter().zip([&[0][..], &[12, 1, 30], &[1, 12, 30]]) {
             b.assume(*word, samples);
         }
@@ -162,7 +162,7 @@ impl Deal<'_> {
     /// Finds the tokens that have chunks `lo` and `last`: the first token, the number of chunks
     /// before it, and the other token. (Zero, if there is no such chunk.)
     fn find(&self, b: &mut Builder, lane: V, (lo, last): (V, V)) -> [V; 3] {
-        let (zero, step, end) = (b.i32(0), b.i32(i64::from(WARP) * WIDE), b.i32(31));
+        let (zero, step, end) = (b.i32(0), b.i32(WARP as i64 * WIDE), b.i32(WARP as i64 - 1));
         let found = b.for_((zero, self.m, step), &[zero; 4], |b, first, carried| {
             let (token, chunks) = self.of_lane(b, first, lane);
             let chunks: Vec<V> = chunks.into_iter().map(|n| b.mulc(n, self.units())).collect();
@@ -197,7 +197,7 @@ impl Deal<'_> {
 
     /// Runs `body` for the items of the team.
     pub(super) fn each_item(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, &Item)) {
-        let lane = b.andc(self.team.thread, 31);
+        let lane = b.lane_of(self.team.thread);
         let share = self.share(b, lane);
         let (one, end) = (b.i32(1), b.addc(share.last, 1));
         b.if_(share.some, |b| {
@@ -277,7 +277,7 @@ impl Deal<'_> {
     }
 }
 
-/// First page of what a token at `position` sees, and the one after the last.
+/// First page that a token at `position` sees, and the one after the last.
 fn pages_of(b: &mut Builder, shape: &Shape, position: V, Range { first, count }: Range) -> (V, V) {
     if shape.may_be_blind() {
         // Without rows there is no last one.

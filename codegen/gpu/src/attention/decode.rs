@@ -1,15 +1,17 @@
-//! Attention of few tokens over long contexts: bytes are what counts.
+//! Attention of few tokens over long contexts: bound by bytes.
 //!
 //! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several
 //! pages ahead, also beyond the end of a chunk, and waits for other warps only there. Values of
-//! slots that the token does not see are filled with zeros by the copy: whatever lies there is
-//! never multiplied.
+//! slots that the token does not see are filled with zeros by the copy: whatever their memory holds
+//! is never multiplied.
 
-use super::Shape;
 use super::pool::Pool;
 use super::results::{Results, joined_bytes};
-use super::split::{Chunks, Item, Split};
-use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::share::{Item, Split};
+use super::split::Chunks;
+use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};
@@ -41,8 +43,8 @@ impl Plan {
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
         let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scores: shape.scores };
         let bytes = |warps, stages| Plan { tile, warps, stages, resident: 1, rows }.bytes();
-        // Codes take registers on their way to f16: with large heads, those of three blocks are too
-        // few.
+        // Codes take registers on their way to f16: with large heads, the registers of three blocks
+        // are too few.
         let most = if int8 && d > 64 { 2 } else { 3 };
         let fitting = |(warps, stages): (u32, usize)| {
             let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 1024);
@@ -84,7 +86,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     })
 }
 
-/// Emits what a team does for an item.
+/// Emits a team's work on an item.
 pub(super) fn attend(
     b: &mut Builder,
     shape: &Shape,
@@ -184,8 +186,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Starts the first copies. The queries, and what goes from page to page: the stage to read and
-    /// the entry of the page that is copied next.
+    /// Starts the first copies. The queries, and the values carried from page to page: the stage to
+    /// read and the entry of the page that is copied next.
     fn start(&self, b: &mut Builder) -> (Queries, Vec<V>) {
         let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
         let ahead = stages - 1;

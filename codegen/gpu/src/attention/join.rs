@@ -1,4 +1,4 @@
-//! How the results of warps become those of a chunk, and those of chunks the output.
+//! Joins the results of warps into a chunk's, and the results of chunks into the output.
 //!
 //! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32,
 //! unnormalized). Results of a chunk's warps are added in their order at once, to the largest of
@@ -6,9 +6,9 @@
 //! shared memory, or by the last of several teams, from the workspace: by the same operations, so
 //! that it makes no difference.
 
-use super::Shape;
 use super::results::{Results, slot_floats, width};
-use super::split::{Item, Split};
+use super::shape::Shape;
+use super::share::{Item, Split};
 use crate::COUNTER_BYTES;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
@@ -28,7 +28,7 @@ struct Part {
     values: V,
 }
 
-/// What becomes of the results of an item's chunks.
+/// Destination of an item's chunks.
 pub(super) struct Join<'a> {
     pub(super) split: &'a Split,
     pub(super) shape: &'a Shape,

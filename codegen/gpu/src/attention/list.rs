@@ -1,14 +1,14 @@
-//! The walks of a block of prompt attention: which pages of which sequences its tokens see, in the
+//! The walks of a block of prompt attention: the pages and sequences that its tokens see, in the
 //! order of each sequence's first token. Usually it is one.
 
 use super::rows::Block;
-use super::tiles::Range;
-use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32};
+use super::shape::Range;
+use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32, WARP};
 use llmcc_abi::PAGE_TOKENS;
 
 /// Bytes of an entry: sequence, first position, position after the last.
 const ENTRY: usize = 16;
-const LANES: usize = 32;
+const LANES: usize = WARP;
 const NONE: i64 = i32::MAX as i64;
 
 /// The list, in shared memory: the number of walks, then their entries.
@@ -63,7 +63,7 @@ impl List {
         b.at(base, offset)
     }
 
-    /// Writes the list: the work of one warp, of which this is lane `lane`. A barrier must follow.
+    /// Writes the list, as lane `lane` of one warp. A barrier must follow.
     pub(super) fn write(&self, b: &mut Builder, block: &Block<'_>, lane: V) {
         let tokens: Vec<Token> = (0..self.tokens.div_ceil(LANES)).map(|i| Token::new(b, block, lane, i)).collect();
         let left: Vec<V> = tokens
@@ -93,8 +93,8 @@ impl List {
             first(b)
         };
         let left = &carried[1..];
-        // Tokens of other sequences: as many turns as there may be of them, most of which find
-        // nothing left.
+        // Tokens of other sequences: one turn for each possible sequence; most turns find nothing
+        // left.
         let others = any(b, left);
         b.assume(others, &[0]);
         let turns = b.select(others, block.count, one);
@@ -163,7 +163,7 @@ impl List {
         let words = b.load(at, V4I32);
         let words = b.unpack(words);
         let (seq, first, end) = (words[0], words[1], words[2]);
-        // Some tiles, of which the last is not whole.
+        // Some tiles, the last of them partial.
         [(seq, 0), (first, 20), (end, 900)].into_iter().for_each(|(v, x)| b.assume(v, &[x]));
         let (there, count) = (b.divc(first, PAGE_TOKENS as i64), b.sub(end, first));
         let page = b.andc(there, -(pages as i64));

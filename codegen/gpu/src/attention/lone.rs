@@ -1,22 +1,22 @@
-//! Sequences with one token of a step of many: blocks of their own, beside those of a kernel of
-//! prompts.
+//! Sequences with a single token in a step of many: blocks of their own, beside the blocks of a
+//! kernel of prompts.
 //!
 //! A block of prompts takes as many adjacent tokens as fill its rows, and walks the pages of one
-//! sequence after the other. Of sequences with one token each, every walk has a row or a few of its
-//! 128, and costs as much as that of a whole block: 342 µs for 128 sequences of 576 tokens (8 KV
-//! heads of 128, an H200), where the pages are read in 74. What decodes does these tokens as well as
-//! it does them in small steps, and gives them the same bits.
+//! sequence after the other. For sequences with one token each, every walk has a row or a few of
+//! its 128, and costs as much as a whole block's: 342 µs for 128 sequences of 576 tokens (8 KV
+//! heads of 128, an H200), where the pages are read in 74. The decoding code handles these tokens
+//! as well as in small steps, and gives them the same bits.
 //!
 //! So the grid has two layers. Blocks of the first take prompts; tokens that are alone of their
-//! sequence have no rows there. Blocks of the second, as many as fill the machine, do what blocks of
-//! [`decode`](super::decode) do, in teams of as many warps as those have, and are through at once
-//! where there is no such token. They come last, when there may be room for them already while the
-//! longest prompts are not through.
+//! sequence have no rows there. Blocks of the second, as many as fill the machine, work like the
+//! blocks of [`decode`](super::decode), in teams of as many warps, and end at once where there is
+//! no such token. They come last, when there may be room for them already while the longest prompts
+//! are not through.
 
-use super::Shape;
 use super::deal::Served;
 use super::decode::{self, Plan};
-use super::split::Split;
+use super::shape::Shape;
+use super::share::Split;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, blocks, per_rows};
@@ -44,7 +44,7 @@ impl Lone {
         let (teams, plan) = choices.find(|(teams, plan)| teams * plan.bytes() <= shared)?;
         let blocks = ((cx.gpu.sms * resident) as usize).min(COUNTER_BYTES / 4 / teams);
         let across = blocks.next_multiple_of(shape.spec.kv_heads);
-        // Chunks are those of small steps.
+        // Chunks are cut as in small steps.
         let split = Split { teams, blocks, ..plan.split(cx, shape) };
         Some(Lone { plan, split, across })
     }
@@ -75,8 +75,8 @@ fn number(b: &mut Builder, across: usize, read: impl Fn(&mut Builder, &str) -> V
     b.add(before, x)
 }
 
-/// The grid of a kernel of prompts whose blocks take `tokens` tokens of a KV head each, and what
-/// runs beside them.
+/// The grid of a kernel of prompts whose blocks take `tokens` tokens of a KV head each, and the
+/// blocks beside them.
 pub(super) struct Grid<'a> {
     pub(super) kv_heads: usize,
     pub(super) tokens: usize,
@@ -119,7 +119,8 @@ impl Grid<'_> {
         });
     }
 
-    /// Shared memory of a block, of the workspace; `prompts`: what a block of the first layer has.
+    /// Shared memory of a block, and the workspace; `prompts`: shared memory of a block of the
+    /// first layer.
     pub(super) fn bytes(&self, shape: &Shape, prompts: usize) -> (u32, u64) {
         let d = shape.spec.value_dim;
         match self.lone {

@@ -4,11 +4,11 @@
 //! lanes together weigh the values, a lane for every 32nd column.
 
 use super::results::{Results, joined_bytes};
-use super::split::{Item, Split};
-use super::{Rows, Shape};
+use super::shape::{Rows, Shape};
+use super::share::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V, WARP};
 use crate::piece::{self, col_at};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::quant::Float;
@@ -55,7 +55,7 @@ struct Walk<'a> {
     item: &'a Item,
     warp: V,
     lane: V,
-    /// The head's query of what is stored as keys, and its storage.
+    /// The head's query of the part stored as keys, and its storage.
     query: (V, Elem),
     /// In a latent cache: that of the values.
     latent: Option<(V, Elem)>,
@@ -69,7 +69,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, args: Args<'a>, item: &'a Item) -> Walk<'a> {
         let thread = item.team.thread;
-        let (warp, lane) = (b.shrc(thread, 5), b.andc(thread, 31));
+        let (warp, lane) = b.warp_and_lane(thread);
         let of = |b: &mut Builder, rows: Rows| {
             let col = b.mulc(item.head, rows.of_head as i64);
             (shape.element(b, args, rows, item.token, col), rows.storage())
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         self.shape.scores.of(b, dot)
     }
 
-    /// What the distance of a slot of page `number` has in the item's head.
+    /// Operands for the distance of a slot of page `number` in the item's head.
     fn near(&self, b: &mut Builder, (number, slot): (V, V)) -> Option<Near> {
         let (tables, reach) = self.shape.relative?;
         let width = 2 * reach as i64 + 1;
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
                 .enumerate()
                 .map(|(i, acc)| {
                     // Columns beyond the last repeat it; their results are not stored.
-                    let col = b.addc(self.lane, i as i64 * 32);
+                    let col = b.addc(self.lane, (i * WARP) as i64);
                     let col = b.min(col, last);
                     let v = self.value(b, page, line, (slot, col));
                     let v = b.select(seen, v, zero);
@@ -330,7 +330,7 @@ impl<'a> Walk<'a> {
         let sum = b.reduce(state[1], &[8, 4, 2, 1], |b, x, y| b.fadd(x, y));
         let row = b.i32(0);
         for (i, v) in state[2..].iter().enumerate() {
-            let col = b.addc(self.lane, i as i64 * 32);
+            let col = b.addc(self.lane, (i * WARP) as i64);
             let inside = b.cmpc(Cmp::Ult, col, d as i64);
             b.if_(inside, |b| {
                 let p = results.value(b, self.warp, row, col);

@@ -1,10 +1,11 @@
 //! Pages of the cache on their way to shared memory.
 
-use super::Shape;
 use super::codes::{self, SCALE_BYTES};
-use super::tiles::{PageAt, Range, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::tiles::{PageAt, Tile};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I32, I64, V, WARP};
 
 /// One KV head of one sequence.
 pub(super) struct Pool<'a> {
@@ -55,7 +56,7 @@ impl<'a> Pool<'a> {
         range: Range,
         (piece, warps): (V, usize),
     ) {
-        let step = 32 * warps as i64;
+        let step = (WARP * warps) as i64;
         let wide = b.zext(entry, I64);
         let page = b.mulc(wide, self.shape.page.bytes as i64);
         if let Some(scales) = self.scales {
@@ -120,7 +121,7 @@ impl<'a> Pool<'a> {
         let offset = b.add(offset, column);
         let (to, from) = (b.at(to, offset), b.atc(from, i * 16));
         if self.tile.int8 {
-            // Any code is a number: the weight of what is not seen is zero.
+            // Any code is a number: unseen slots have weight zero.
             return b.cp_async(to, from, Cache::L2);
         }
         let slot = b.add(start, token);
@@ -137,7 +138,7 @@ impl<'a> Pool<'a> {
             let from = b.at(scales, page);
             let offset = b.shlc(piece, 4);
             let (from, to) = (b.at(from, offset), b.at(to.scales, offset));
-            // Those of the values are further away in the pool.
+            // Scales of values are further away in the pool.
             let value = b.cmpc(Cmp::Uge, piece, SCALE_BYTES as i64 / 16);
             let apart = (self.shape.page.v_scales - self.shape.page.k_scales - SCALE_BYTES) as i64;
             let (zero, skip) = (b.i32(0), b.i32(apart));

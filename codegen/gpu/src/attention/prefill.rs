@@ -1,4 +1,4 @@
-//! Attention of many tokens: products are what counts.
+//! Attention of many tokens: bound by products.
 //!
 //! A block takes some adjacent tokens with all query heads of one KV head: its rows. They share the
 //! pages, which the warps copy together, a few at a time, while they work on those before. Tokens
@@ -12,19 +12,19 @@
 //! so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255 for int8
 //! caches, so that one does, where shared memory would hold three and more. Queries of heads above
 //! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
-//! spilled. They take 255 all the same: what is read ahead is
-//! limited by hand, and rows and blocks are found anew when results are stored. Heads of 224 of int8
-//! caches spill some words on sm90.
+//! spilled. They take 255 all the same: reading ahead is limited by hand, and rows and blocks are
+//! found anew when results are stored. Heads of 224 of int8 caches spill some words on sm90.
 
-use super::Shape;
 use super::list::{List, Walk};
 use super::lone::{Grid, Lone};
 use super::pool::Pool;
 use super::rows::{Block, Row};
-use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Memory, V};
+use crate::mlir::{Builder, Cmp, Memory, V, WARP};
 
 /// Most rows of a block.
 const MAX_ROWS: usize = 128;
@@ -53,13 +53,13 @@ impl Plan {
         if tile_m < 2 || tokens == 0 {
             return None;
         }
-        // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill
-        // the registers to the last one, and spill.
+        // Two tiles would halve the reads of shared memory, but even with heads of 64 they fill the
+        // registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
         // With heads of up to 64 and scores of two pages at a time, the registers of two blocks
-        // fit, whose warps do not wait for each other. (Of int8 pages the codes take what is left:
-        // four bytes would be spilled.)
+        // fit, whose warps do not wait for each other. (For int8 pages the codes take the remaining
+        // registers: four bytes would be spilled.)
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scores: shape.scores };
@@ -77,7 +77,7 @@ impl Plan {
     }
 
     fn threads(&self) -> u32 {
-        self.warps as u32 * 32
+        self.warps as u32 * WARP as u32
     }
 
     /// Most shared memory of a block that leaves room for as many blocks on a multiprocessor; and,
@@ -97,20 +97,10 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         grid.layers(b, |b| prompts(b, (cx, shape, args), &grid, plan), |b, lone| lone.serve(b, cx, shape, args));
     });
     let (shared, scratch) = grid.bytes(shape, plan.list().at + plan.list().bytes());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: plan.threads(),
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), plan.threads(), grid.dims()) }
 }
 
-/// Emits what a block does for its tokens.
+/// Emits a block's work on its tokens.
 fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid: &Grid<'_>, plan: &Plan) {
     Block::take(b, (cx, shape, args), grid, |b, block| {
         b.buffer(Memory {
@@ -124,7 +114,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
         plan.list().declare(b);
         let lane = Lane::new(b, &plan.tile);
         let tid = b.sreg("tid.x");
-        let warp = b.shrc(tid, 5);
+        let warp = b.own_warp(tid);
         let first = b.cmpc(Cmp::Eq, warp, 0);
         b.if_(first, |b| plan.list().write(b, &block, lane.lane));
         b.barrier();
@@ -248,7 +238,7 @@ impl Pass<'_> {
             let offset = b.mulc(which, plan.tile.page_bytes() as i64);
             let base = b.at(base, offset);
             let to = plan.tile.page_at(b, base);
-            let skip = b.mulc(which, warps as i64 * 32);
+            let skip = b.mulc(which, warps as i64 * WARP as i64);
             let piece = b.sub(self.attend.tid, skip);
             self.pool.copy(b, (number, entry), to, self.walk.range, (piece, warps));
         });

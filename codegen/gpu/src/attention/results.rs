@@ -1,6 +1,6 @@
 //! Where results of attention lie between warps, chunks and blocks.
 
-use super::split::{Split, Team};
+use super::share::{Split, Team};
 use crate::mlir::{Builder, Memory, V};
 
 /// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into
@@ -24,7 +24,7 @@ fn sums_bytes(rows: usize, d: usize) -> usize {
     (rows * (d + 2 * (d / width(d))) * 4).next_multiple_of(16)
 }
 
-/// Shared memory of the results, the sums, a word, and what a team's share is.
+/// Shared memory of the results, the sums, a word, and a team's share.
 pub(super) fn joined_bytes(warps: u32, rows: usize, d: usize) -> usize {
     results_bytes(warps, rows, d) + sums_bytes(rows, d) + 2 * 16
 }

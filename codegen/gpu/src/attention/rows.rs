@@ -1,13 +1,14 @@
 //! The query rows of a block of prompt attention: some adjacent tokens with all query heads of one
 //! KV head, numbered token by token.
 
-use super::Shape;
 use super::lone::Grid;
-use super::tiles::Range;
+use super::shape::Range;
+use super::shape::Shape;
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
+use crate::tokens::is_lone;
 
-/// What a block takes.
+/// Tokens of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     pub(super) shape: &'a Shape,
@@ -71,8 +72,8 @@ impl<'a> Block<'a> {
         Block { shape, args, kv_head, token0, count, m, skips: grid.lone.is_some() }
     }
 
-    /// Runs `body` with the same block, of which nothing was kept since: beside the sums of large
-    /// heads no register is free.
+    /// Runs `body` with the same block, found anew: beside the sums of large heads no register is
+    /// free.
     pub(super) fn anew<R>(
         &self,
         b: &mut Builder,
@@ -128,7 +129,7 @@ impl<'a> Block<'a> {
     pub(super) fn row(&self, b: &mut Builder, row: V) -> Row {
         let (token, head, used) = self.query(b, row);
         let (range, none) = (self.range(b, token), b.i32(0));
-        // A token sees itself, so that of what is not used nothing is kept but this.
+        // A token sees itself, so for unused rows nothing else needs to be kept.
         let count = b.select(used, range.count, none);
         let used = b.cmpc(Cmp::Ne, count, 0);
         Row { token, head, seq: self.args.seq(b, token), range: Range { count, ..range }, used }
@@ -138,24 +139,4 @@ impl<'a> Block<'a> {
     pub(super) fn column(&self, b: &mut Builder, head: V) -> V {
         b.mulc(head, self.shape.spec.key_dim as i64)
     }
-}
-
-/// Whether a token of a step of `m` is alone of its sequence: those of a sequence are side by side.
-/// (Where they are not, each is taken to be alone.) `usual`: what is tried when the kernel's skeleton
-/// is verified.
-pub(super) fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
-    let seq = args.seq(b, token);
-    b.assume(seq, &[0]);
-    let (zero, last, one) = (b.i32(0), b.addc(m, -1), b.i32(1));
-    let before = b.addc(token, -1);
-    let after = b.add(token, one);
-    let others = [b.smax(before, zero), b.min(after, last)].map(|other| {
-        let of_other = args.seq(b, other);
-        b.assume(of_other, &[i64::from(usual)]);
-        let (is_other, same) = (b.cmp(Cmp::Ne, other, token), b.cmp(Cmp::Eq, of_other, seq));
-        b.and(is_other, same)
-    });
-    let some = b.or(others[0], others[1]);
-    let (yes, no) = (b.yes(), b.no());
-    b.select(some, no, yes)
 }

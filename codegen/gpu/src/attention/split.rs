@@ -1,17 +1,18 @@
 //! How decoding is cut into pieces of work.
 //!
-//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as
-//! would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]), and no shorter than
-//! [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps
-//! of one team, and the chunks are added in their order ([`join`](super::join)). That makes all
-//! the bits of a result; which team takes which chunks makes none of them.
+//! The range that a token sees is cut into **chunks** of pages; their number and length depend on
+//! the token alone: as would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]),
+//! and no shorter than [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)`
+//! per head, by the warps of one team, and the chunks are added in their order
+//! ([`join`](super::join)). The cut determines all bits of a result; the assignment of chunks to
+//! teams determines no bit.
 //!
 //! So the dealing may follow the step ([`deal`](super::deal)). The grid is fixed, and all chunks of
-//! the step are shared out equally among its **teams**: blocks, or parts of them. An **item** is what
-//! a team has of a token and a unit (the query heads that share a pass over the cache). A team goes
-//! through the chunks of an item without a pause: copies of the next one are under way while one is
-//! finished. Where it has all of them, it adds them up as it goes; where an item is cut, every team
-//! leaves its chunks in the workspace, and the team that counts last adds all.
+//! the step are shared out equally among its **teams**: blocks, or parts of them. An **item** is a
+//! team's part of a token and a unit (the query heads that share a pass over the cache). A team
+//! goes through the chunks of an item without a pause: copies of the next one are under way while
+//! one is finished. Where it has all of them, it adds them up as it goes; where an item is cut,
+//! every team leaves its chunks in the workspace, and the team that counts last adds all.
 //!
 //! # What it costs
 //!
@@ -29,84 +30,20 @@
 //! blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at
 //! once. Eight sequences of 4096 leave 32 results of each unit instead of 4: 4 MB more are written
 //! and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last team
-//! of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. Many sequences
-//! leave what the borders of shares cut: an item or two of each team. A team ends a chunk of 64 KB,
-//! which takes its part of the bandwidth 6000 cycles, with two barriers and about 130 instructions
-//! of each thread, while two pages of every warp are on their way. The workspace has room for the
-//! chunks of one item that is cut of each team: 18 MB here.
+//! of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. With many
+//! sequences, only items cut at the borders of shares are left: one or two per team. A team ends a
+//! chunk of 64 KB, which takes its part of the bandwidth 6000 cycles, with two barriers and about
+//! 130 instructions of each thread, while two pages of every warp are on their way. The workspace
+//! has room for the chunks of one item that is cut of each team: 18 MB here.
 
-use super::Shape;
 use super::deal::{Deal, Served};
 use super::join::Join;
 use super::results::{Results, joined_bytes, slot_floats};
+use super::shape::Shape;
+use super::share::{Item, Split, Team};
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, V};
 use crate::{COUNTER_BYTES, Source, blocks};
-use llmcc_ir::target::GpuArch;
-
-/// Most chunks of a token.
-const MAX_CHUNKS: usize = 64;
-/// Fewest pages of a chunk: two for each of four warps.
-pub(super) const MIN_PAGES: i64 = 8;
-
-/// How a kernel's work is cut.
-#[derive(Clone, Copy)]
-pub(super) struct Split {
-    /// Query heads of an item.
-    pub(super) rows: usize,
-    /// Items of a token that is not cut.
-    pub(super) units: usize,
-    /// Warps of a team, a divisor of [`MIN_PAGES`].
-    pub(super) warps: u32,
-    /// Results of a chunk: of each warp, which takes every `warps`-th page, or one of all.
-    pub(super) parts: u32,
-    /// Most chunks of a token: those that fill the machine with blocks of one team if it is alone.
-    pub(super) most: usize,
-    /// Shared memory that the warps of a team need for their pages.
-    pub(super) shared: usize,
-    /// Teams of a block.
-    pub(super) teams: usize,
-    /// Blocks that take items.
-    pub(super) blocks: usize,
-}
-
-/// Warps that take items together: those of a block, or a part of them.
-#[derive(Clone, Copy)]
-pub(super) struct Team {
-    /// Number in its block, and teams of a block.
-    pub(super) number: V,
-    pub(super) of_block: usize,
-    /// Number of the thread in it.
-    pub(super) thread: V,
-    /// Number among all teams.
-    pub(super) in_grid: V,
-}
-
-/// A team's share of a token and a unit.
-#[derive(Clone, Copy)]
-pub(super) struct Item {
-    pub(super) team: Team,
-    pub(super) token: V,
-    /// First query head.
-    pub(super) head: V,
-    pub(super) kv_head: V,
-    /// First position that the token sees.
-    pub(super) first: V,
-    /// Positions that it sees.
-    pub(super) seen: V,
-    /// Pages `page..end_page`, in chunks of `run` (the last may be shorter).
-    pub(super) page: V,
-    pub(super) end_page: V,
-    pub(super) run: V,
-    /// Chunks `chunk..end_chunk` of the token.
-    pub(super) chunk: V,
-    pub(super) end_chunk: V,
-    /// All chunks of the token, and the teams that have some of them.
-    pub(super) chunks: V,
-    pub(super) shares: V,
-    /// The team that has the first of them: of no two items that are cut it is the same.
-    pub(super) owner: V,
-}
 
 /// The chunks of an item.
 pub(super) struct Chunks<'a> {
@@ -115,24 +52,6 @@ pub(super) struct Chunks<'a> {
 }
 
 impl Split {
-    /// Blocks of one team of `warps` warps, so many on a multiprocessor, as far as there are
-    /// counters for them; `units` items of a token, `rows` query heads each.
-    pub(super) fn new(gpu: &GpuArch, resident: u32, units: usize, (rows, warps): (usize, u32), shared: usize) -> Split {
-        let blocks = ((gpu.sms * resident) as usize).min(COUNTER_BYTES / 4);
-        let most = (blocks / units.max(1)).clamp(1, MAX_CHUNKS);
-        Split { rows, units, warps, parts: warps, most, shared, teams: 1, blocks }
-    }
-
-    /// Threads of a team.
-    pub(super) fn threads(&self) -> u32 {
-        self.warps * 32
-    }
-
-    /// Teams of all blocks.
-    pub(super) fn all_teams(&self) -> usize {
-        self.teams * self.blocks
-    }
-
     /// Shared memory of a block: for each team the pages, the results of the warps and their sums,
     /// a word, and its share.
     pub(super) fn shared_bytes(&self, d: usize) -> usize {
@@ -142,25 +61,6 @@ impl Split {
     /// Bytes of the workspace: a counter for each team, and the chunks of an item that is cut.
     pub(super) fn scratch(&self, d: usize) -> u64 {
         (COUNTER_BYTES + self.all_teams() * self.most * slot_floats(self.rows, d) * 4) as u64
-    }
-
-    /// The team that a thread of the block's teams is in; `block`: the block's number among those
-    /// that take items.
-    pub(super) fn team(&self, b: &mut Builder, block: V) -> Team {
-        let (tid, zero) = (b.sreg("tid.x"), b.i32(0));
-        if self.teams == 1 {
-            return Team { number: zero, of_block: 1, thread: tid, in_grid: block };
-        }
-        let number = b.divc(tid, i64::from(self.threads()));
-        // The same in all lanes, and known to be.
-        let number = b.shuffle_from(number, zero);
-        let first = b.mulc(block, self.teams as i64);
-        Team {
-            number,
-            of_block: self.teams,
-            thread: b.remc(tid, i64::from(self.threads())),
-            in_grid: b.add(first, number),
-        }
     }
 
     /// Emits a kernel whose blocks are teams: `attend` goes through the chunks of an item by
@@ -180,15 +80,10 @@ impl Split {
             self.serve(b, (cx, shape, args), (team, Served::All), |b, item, chunks| attend(b, args, item, chunks));
         });
         Source {
-            entry: cx.entry(),
-            mlir,
-            program,
-            threads: self.threads(),
             shared: self.shared_bytes(d) as u32,
-            grid: [blocks(self.blocks), blocks(1), blocks(1)],
             scratch: self.scratch(d),
-            scratch_per_m: 0,
             generic,
+            ..Source::new(cx.entry(), (mlir, program), self.threads(), [blocks(self.blocks), blocks(1), blocks(1)])
         }
     }
 
@@ -210,8 +105,9 @@ impl Split {
 }
 
 impl Chunks<'_> {
-    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and what is carried
-    /// round, leaves the results of the warps in shared memory, and returns what is carried on.
+    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and the carried
+    /// values, leaves the results of the warps in shared memory, and returns the values to carry
+    /// on.
     pub(super) fn each(
         &self,
         b: &mut Builder,

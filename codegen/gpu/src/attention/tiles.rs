@@ -5,15 +5,15 @@
 //! and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
 //!
 //! A lane has rows `g` and `g + 8` of each tile (its *halves*; only the first when no more than
-//! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and
-//! `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
+//! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and `t =
+//! lane % 4`. For int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
-use super::Scores;
 use super::codes::{self, Scales};
+use super::shape::{Range, Scores};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;
 
-/// What the products are made of.
+/// Shape of the products.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     /// f16 or bf16.
@@ -22,7 +22,7 @@ pub(super) struct Tile {
     pub(super) int8: bool,
     /// Head size, a multiple of 16.
     pub(super) d: usize,
-    /// Tiles of sixteen rows of a warp; they share what is read of the pages.
+    /// Tiles of sixteen rows of a warp; they share the words read from pages.
     pub(super) tiles: usize,
     /// Halves of a tile. 1: rows 0 to 7 only, 2: all.
     pub(super) halves: usize,
@@ -30,12 +30,12 @@ pub(super) struct Tile {
     pub(super) scores: Scores,
 }
 
-/// What a lane has.
+/// Values of a lane.
 pub(super) struct Lane {
     pub(super) lane: V,
     /// Its (first) row.
     pub(super) g: V,
-    /// Its first token of those of a product, and its first column of a run of results.
+    /// Its first token within a product, and its first column of a run of results.
     pub(super) first: V,
     /// Twice its number in its row: its first column of every eight of the queries.
     t2: V,
@@ -46,7 +46,7 @@ pub(super) struct Lane {
 
 /// The left operands of `Q·Kᵀ`.
 pub(super) struct Queries {
-    /// Of each half, the address of the lane's first columns; how queries are stored.
+    /// For each half, the address of the lane's first columns; how queries are stored.
     rows: Vec<V>,
     stored: Elem,
     /// The word of a half that is not used.
@@ -71,13 +71,6 @@ pub(super) struct PageAt {
     pub(super) scales: V,
 }
 
-/// Positions that a row sees.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    pub(super) first: V,
-    pub(super) count: V,
-}
-
 /// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of
 /// each tile, then their weighted values.
 #[derive(Clone)]
@@ -93,7 +86,7 @@ impl Lane {
 
     /// The lane of the thread with this number in its warps.
     pub(super) fn of_thread(b: &mut Builder, tile: &Tile, thread: V) -> Lane {
-        let lane = b.andc(thread, 31);
+        let lane = b.lane_of(thread);
         let g = b.shrc(lane, 2);
         let t = b.andc(lane, 3);
         let t2 = b.shlc(t, 1);
@@ -120,13 +113,13 @@ impl Lane {
         b.addc(self.g, (part / tile.halves * 16 + part % tile.halves * 8) as i64)
     }
 
-    /// Of a [turned](Tile::turned) tile: the rows whose values the lane has.
+    /// Rows whose values the lane has in a [turned](Tile::turned) tile.
     pub(super) fn rows(&self, b: &mut Builder) -> [V; 2] {
         [self.t2, b.addc(self.t2, 1)]
     }
 
-    /// Of a turned tile: where in every 16 columns the lane's two are: the first, and how far off
-    /// the other is. (Codes lie in pairs: see [`State::values`].)
+    /// The lane's two columns of every 16 in a turned tile: the first, and the distance to the
+    /// other. (Codes lie in pairs: see [`State::values`].)
     pub(super) fn columns(&self, b: &mut Builder, tile: &Tile) -> (V, usize) {
         if tile.int8 { (b.shlc(self.g, 1), 1) } else { (self.g, 8) }
     }
@@ -141,9 +134,9 @@ impl Lane {
 }
 
 impl Tile {
-    /// Bytes of a page of keys in shared memory. Of 16 bits: rows of 16 tokens, 32 bytes, whose
+    /// Bytes of a page of keys in shared memory. With 16 bits: rows of 16 tokens, 32 bytes, whose
     /// halves change places in every other four rows, so that eight rows fill all banks; rows of
-    /// codes have 16 bytes and do so anyway.
+    /// codes have 16 bytes and fill them anyway.
     pub(super) const fn k_bytes(&self) -> usize {
         self.d * PAGE_TOKENS * self.bytes()
     }
@@ -181,16 +174,16 @@ impl Tile {
         b.bitcast(two, I32)
     }
 
-    /// Whether weighted values are made as `Vᵀ·Pᵀ`: of eight rows, half of what `P·V` adds to would
-    /// be zeros, which take registers all the same. The words of both operands are the same, and
-    /// those of keys and queries stay where they are; but a lane has the values of two rows, at one
-    /// of each eight columns.
+    /// Whether weighted values are computed as `Vᵀ·Pᵀ`: with eight rows, half of the sums of `P·V`
+    /// would be zeros, which take registers all the same. The words of both operands are the same,
+    /// and so are the places of keys and queries; but a lane has the values of two rows, at one of
+    /// each eight columns.
     pub(super) fn turned(&self) -> bool {
         self.halves == 1 && self.d > HELD
     }
 
-    /// Whether the values of 16 rows leave no registers for what might be computed or read once for
-    /// all pages.
+    /// Whether the values of 16 rows leave no registers for values that could be computed or read
+    /// once for all pages.
     pub(super) fn crowded(&self) -> bool {
         self.halves == 2 && self.d > HELD
     }
@@ -269,8 +262,7 @@ impl Tile {
         self.d / 8 * 2 * self.halves
     }
 
-    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges`:
-    /// one per half.
+    /// Adds adjacent pages, the first at position `start`, to the state. `ranges`: one per half.
     pub(super) fn attend(
         &self,
         b: &mut Builder,
@@ -281,7 +273,7 @@ impl Tile {
         state: &State,
     ) -> State {
         let parts = self.parts();
-        // What is read of the queries serves all pages.
+        // Words read from the queries serve all pages.
         let together = if q.held.is_some() { 1 } else { pages.len() };
         let scores: Vec<Vec<[[V; 4]; 2]>> =
             pages.chunks(together).flat_map(|pages| self.scores(b, lane, pages, q)).collect();
@@ -327,7 +319,7 @@ impl Tile {
 
     /// Before load number `load` of a page's words: in a [crowded](Tile::crowded) tile, nothing is
     /// read earlier than that, every few loads. `ptxas` would read ahead until no register is left,
-    /// and spill what it needs later.
+    /// and spill registers needed later.
     fn pause(&self, b: &mut Builder, load: usize) {
         if self.crowded() && (load * 2 / self.bytes()).is_multiple_of(AHEAD) {
             b.sync_warp();
@@ -364,7 +356,7 @@ impl Tile {
         acc
     }
 
-    /// What four words of a page become: right operands of pairs of products.
+    /// Four words of a page as right operands of pairs of products.
     fn operands(&self, b: &mut Builder, words: &[V]) -> Vec<[[V; 2]; 2]> {
         match self.int8 {
             true => words.chunks(2).map(|words| codes::operands(b, words)).collect(),
@@ -372,8 +364,8 @@ impl Tile {
         }
     }
 
-    /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the
-    /// weighted values so far are multiplied by.
+    /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; the factor
+    /// for the weighted values so far.
     pub(super) fn softmax(
         &self,
         b: &mut Builder,
@@ -415,7 +407,7 @@ impl Tile {
                 b.select(seen[i], s, none)
             })
             .collect();
-        // What is multiplied: see `codes`.
+        // The masked scores to multiply: see `codes`.
         let masked: Vec<V> = scores
             .iter()
             .enumerate()
@@ -510,8 +502,8 @@ impl State {
         self.0[part]
     }
 
-    /// Of a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for
-    /// every 16 columns, those at the [columns](Lane::columns) of the lane.
+    /// In a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for
+    /// every 16 columns, the lane's [columns](Lane::columns).
     pub(super) fn of_row(&self, tile: &Tile, row: usize) -> Vec<[V; 2]> {
         self.0[tile.parts() * 2..].chunks(4).map(|c| [c[row], c[2 + row]]).collect()
     }

@@ -8,9 +8,10 @@
 //! warps, and all have the same probabilities then, in the registers where `P·V` wants them. That is
 //! one barrier per tile.
 //!
-//! In a latent cache a warp's part of the values is its part of those columns as keys too, so nothing
-//! in shared memory is read by two warps but partial scores: every warp copies what it reads, through
-//! a ring of its own as in [`decode`](super::decode), and pages come from the cache once for all rows.
+//! In a latent cache a warp's part of the values is its part of those columns as keys too, so only
+//! partial scores in shared memory are read by two warps: every warp copies its own part, through a
+//! ring of its own as in [`decode`](super::decode), and pages come from the cache once for all
+//! rows.
 //!
 //! # What it costs
 //!
@@ -19,25 +20,28 @@
 //! about 300 instructions of each are issued: about 1,300 cycles per tile and multiprocessor, during
 //! which 37 KB come: 28 bytes per cycle, where 17.6 are a multiprocessor's part of the bandwidth.
 //!
-//! 4096 tokens of 16 heads are two units of 33 chunks, four tiles each: 3 µs. The sums of a chunk of
-//! eight heads have 16 KB, so that the last block of a unit reads 540 KB: about 6 µs. With 16 heads in
-//! a unit it would read twice as much, while half as many blocks work. Of 128 heads, eight units read
-//! the same pages, mostly from the second-level cache. Nothing of this has been measured.
+//! 4096 tokens of 16 heads are two units of 33 chunks, four tiles each: 3 µs. The sums of a chunk
+//! of eight heads have 16 KB, so that the last block of a unit reads 540 KB: about 6 µs. With 16
+//! heads in a unit it would read twice as much, while half as many blocks work. With 128 heads,
+//! eight units read the same pages, mostly from the second-level cache. Nothing of this has been
+//! measured.
 //!
 //! # Where things lie
 //!
-//! A warp's part of a page: its steps of 16 columns of what is stored as keys (lines of 16 tokens,
+//! A warp's part of a page: its steps of 16 columns of the part stored as keys (lines of 16 tokens,
 //! 32 bytes, whose halves change places in every other four lines), then its columns of the values,
 //! a line per token, an odd number of 16-byte pieces apart. Steps of keys are dealt to the warps in
 //! turns; a warp that has one less than others multiplies the last one by zeros.
 
-use super::Shape;
 use super::results::{Results, joined_bytes, slot_floats};
-use super::split::{Chunks, Item, Split};
-use super::tiles::{Lane, Range, State, Tile};
+use super::shape::Range;
+use super::shape::{Rows, Shape};
+use super::share::{Item, Split};
+use super::split::Chunks;
+use super::tiles::{Lane, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V, WARP};
 use crate::ring;
 use llmcc_abi::PAGE_TOKENS;
 
@@ -112,7 +116,7 @@ impl WidePlan {
 
     /// Bytes of the partial scores of a tile: four of each lane of each warp, for eight tokens each.
     fn score_bytes(&self) -> usize {
-        self.warps * self.pages * 2 * 32 * 16
+        self.warps * self.pages * 2 * WARP * 16
     }
 
     /// Shared memory beside the results.
@@ -139,7 +143,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &WidePlan) -> Source {
     split.emit(cx, shape, None, resident, |b, args, item, chunks| attend(b, shape, plan, (args, item, chunks)))
 }
 
-/// Emits what a team does for an item.
+/// Emits a team's work on an item.
 fn attend(b: &mut Builder, shape: &Shape, plan: &WidePlan, (args, item, chunks): (Args<'_>, &Item, &Chunks<'_>)) {
     let walk = WideWalk::new(b, shape, plan, args, item);
     let q = walk.queries(b);
@@ -161,7 +165,7 @@ struct WideWalk<'a> {
     warp: V,
     /// The warp's ring.
     ring: V,
-    /// The lane's place in partial scores of the first warp, and what the warp's own is after it.
+    /// The lane's place in partial scores of the first warp; the warp's own come after it.
     scores: V,
     mine: V,
     /// Row of the block table.
@@ -197,7 +201,7 @@ impl<'a> WideWalk<'a> {
         Range { first: self.item.first, count: self.item.seen }
     }
 
-    /// The warp's step `i` of what is stored as keys; beyond the last, the last.
+    /// The warp's step `i` of the part stored as keys; beyond the last, the last.
     fn step(&self, b: &mut Builder, i: usize) -> V {
         let (step, last) = (b.addc(self.warp, (i * self.plan.warps) as i64), b.i32(self.plan.own as i64 - 1));
         b.min(step, last)
@@ -240,7 +244,7 @@ impl<'a> WideWalk<'a> {
     }
 
     /// The left operand of 16 columns of the heads' queries in `rows`.
-    fn query(&self, b: &mut Builder, rows: super::Rows, heads: &[V], column: V) -> Vec<V> {
+    fn query(&self, b: &mut Builder, rows: Rows, heads: &[V], column: V) -> Vec<V> {
         let lines: Vec<V> = heads
             .iter()
             .map(|head| {
@@ -328,7 +332,7 @@ impl<'a> WideWalk<'a> {
         let from = b.at(from, mine);
         let each = d / 8;
         for i in 0..each / 2 {
-            let piece = b.addc(self.lane.lane, i * 32);
+            let piece = b.addc(self.lane.lane, i * WARP as i64);
             let (token, column) = (b.divc(piece, each), b.remc(piece, each));
             let column = b.shlc(column, 4);
             let (line, place) =
@@ -343,8 +347,8 @@ impl<'a> WideWalk<'a> {
         }
     }
 
-    /// Starts the first copies. What goes from tile to tile: the stage to read, the place of the
-    /// partial scores, the entries of the tile that is copied next.
+    /// Starts the first copies. Values carried from tile to tile: the stage to read, the place of
+    /// the partial scores, the entries of the tile that is copied next.
     fn start(&self, b: &mut Builder) -> Vec<V> {
         let (ahead, pages) = (self.plan.stages as i64 - 1, self.plan.pages as i64);
         for i in 0..ahead {

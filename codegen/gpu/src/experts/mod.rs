@@ -6,7 +6,7 @@
 //! them.
 //!
 //! - Few tokens (`tile_m` = 1): a block per token, slot and tile, which finds its expert in the
-//!   routes. What no token chose is not read.
+//!   routes. Experts that no token chose are not read.
 //! - Many: a block per expert and tile. It collects the pairs of a token and a slot that chose its
 //!   expert in shared memory, in whatever order, and takes them eight by eight; the weights that it
 //!   reads again are in its caches.
@@ -58,7 +58,7 @@ struct Map {
     bytes: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 #[derive(Clone, Copy)]
 struct Thread {
     warp: V,
@@ -92,19 +92,13 @@ pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Source {
         }
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: map.bytes as u32,
-        grid: [
-            blocks(tiles * if few { k.top } else { k.experts }),
-            if few { per_rows(1) } else { blocks(1) },
-            blocks(1),
-        ],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(
+            cx.entry(),
+            (mlir, program),
+            THREADS,
+            [blocks(tiles * if few { k.top } else { k.experts }), if few { per_rows(1) } else { blocks(1) }, blocks(1)],
+        )
     }
 }
 
@@ -259,7 +253,7 @@ impl<'a> Plan<'a> {
         pair: &dyn Fn(&mut Builder, V) -> V,
     ) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let th = Thread { warp, lane, g: b.shrc(lane, 2), t: b.andc(lane, 3) };
         let sums = if self.tensor {
             self.tensor_sums(b, args, th, (expert, tile), rows, pair)

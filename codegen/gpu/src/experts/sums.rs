@@ -1,4 +1,4 @@
-//! Sums of products: what the warps of a block compute, and how they are joined.
+//! Sums of products: the parts of a block's warps, and how they are joined.
 
 use super::{Map, Plan, ROWS, THREADS, Thread, WARPS};
 use crate::cx::{Args, share_out};
@@ -160,7 +160,7 @@ impl Plan<'_> {
     }
 
     /// Address of the input of the pair in row `row`. Rows beyond the last of the block repeat it;
-    /// what comes of them is not stored.
+    /// their results are not stored.
     fn line(&self, b: &mut Builder, args: Args<'_>, row: V, last: V, pair: &dyn Fn(&mut Builder, V) -> V) -> V {
         let row = b.min(row, last);
         let of = pair(b, row);
@@ -192,7 +192,7 @@ impl Plan<'_> {
         })
     }
 
-    /// By multiply-adds: of each lane and row those of the lane's two rows of weights.
+    /// By multiply-adds: for each lane and row, the sums of the lane's two rows of weights.
     pub(super) fn plain_sums(
         &self,
         b: &mut Builder,
@@ -258,8 +258,8 @@ impl Plan<'_> {
             }
             return;
         }
-        // All four threads of a quad have all sums: each stores rows of its own, every fourth. Of
-        // one row there are four copies.
+        // All four threads of a quad have all sums: each stores rows of its own, every fourth. A
+        // single row has four copies.
         let rows = b.mulc(th.t, stride);
         let base = b.at(base, rows);
         let is: Vec<V> = (1..4).map(|t| b.cmpc(Cmp::Eq, th.t, t)).collect();
@@ -278,7 +278,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Adds the warps' sums, in order, into those of the first.
+    /// Adds the warps' sums, in order, into the first warp's.
     pub(super) fn join(&self, b: &mut Builder, map: &Map) {
         let columns = (BLOCK * self.lanes.len()) as i64;
         let (stride, rows) = (self.stride() as i64 * 4, self.rows_stored() as i64);

@@ -1,4 +1,4 @@
-//! What expressions read: elements of rows and vectors.
+//! Leaves of expressions: elements of rows and vectors.
 
 use super::Env;
 use crate::mlir::{Builder, Elem, F32, I32, V};

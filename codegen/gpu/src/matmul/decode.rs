@@ -1,5 +1,4 @@
-//! From packed weights to operands: what a lane does with the 16-byte pieces of a unit of 16×64
-//! weights.
+//! From packed weights to operands: a lane's work on the 16-byte pieces of a unit of 16×64 weights.
 //!
 //! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16)
 //! or 128 (bf16), minus that number, which is exact; numbers of a table are [looked up](super::table).
@@ -7,7 +6,7 @@
 //! does not: f16 of groups in half precision, all others in f32, with one rounding to half.
 
 use super::input::halves;
-use super::table;
+use super::table::{self, prmt};
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
 use llmcc_abi::layout::{by_fours, fragment_bits};
@@ -71,9 +70,9 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
     })
 }
 
-/// Of `word` the bits of `mask`, or-ed into those of `magic`: one instruction where the constants
-/// are in registers, which LLVM's `and` and `or` would not become, since an instruction takes one
-/// constant only.
+/// The bits of `mask` in `word`, or-ed into `magic`: one instruction where the constants are in
+/// registers; LLVM's `and` and `or` would not become that, since an instruction takes one constant
+/// only.
 fn into_mantissa(b: &mut Builder, word: V, mask: i64, magic: i64) -> V {
     let (mask, magic) = (b.i32(mask), b.i32(magic));
     b.asm(I32, "lop3.b32 $0, $1, $2, $3, 0xea;", "=r,r,r,r", &[word, mask, magic])
@@ -113,16 +112,6 @@ fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
     })
 }
 
-/// Four bytes of two words, by a selector.
-pub fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
-    b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
-}
-
-/// Four bytes of two words, by a selector that is known when running.
-pub fn permute_bytes(b: &mut Builder, x: V, y: V, selector: V) -> V {
-    b.asm(I32, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", &[x, y, selector])
-}
-
 /// Four pairs of 8-bit codes minus `zero`.
 fn w8(b: &mut Builder, half: Scalar, low: V, high: V, zero: u32) -> [V; 4] {
     std::array::from_fn(|r| {
@@ -152,7 +141,7 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V, zero: u32) -> [V; 4] {
 }
 
 /// Exchanges the upper half of the first word with the lower half of the second, of each pair of
-/// words: what is by rows becomes by pairs of columns, and back.
+/// words: rows become pairs of columns, and back.
 pub fn exchange_halves(b: &mut Builder, words: &[V]) -> Vec<V> {
     words.chunks_exact(2).flat_map(|w| [0x5410, 0x7632].map(|bytes| prmt(b, w[0], w[1], bytes))).collect()
 }
@@ -187,7 +176,7 @@ pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
 /// Scales (and minima) of a lane's two rows in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
-    /// Of rows `g` and `g + 8`: f32 where [`has_f32_factors`] says so, else f16.
+    /// Scales of rows `g` and `g + 8`: f32 where [`has_f32_factors`] says so, else f16.
     pub scale: [V; 2],
     /// Minima of the same.
     pub min: Option<[V; 2]>,
@@ -428,8 +417,8 @@ pub fn load_group_factors(b: &mut Builder, format: Format, at: V, row: V) -> Vec
     (0..groups).filter_map(of).collect()
 }
 
-/// The factors of both levels for a lane's two rows, f32: `place` says where those of its first row
-/// are in a run, as an address and bytes from there, and `load` reads them.
+/// The factors of both levels for a lane's two rows, f32: `place` gives the first row's factors in
+/// a run, as an address and bytes from there, and `load` reads them.
 pub fn factors(
     b: &mut Builder,
     format: Format,
@@ -445,7 +434,7 @@ pub fn factors(
     })
 }
 
-/// The same of factors that are in registers as they are stored: those of the two rows, run by run.
+/// The same for factors that are in registers as they are stored: the two rows', run by run.
 pub fn factors_of(b: &mut Builder, format: Format, stored: &[[V; 2]]) -> Option<Scales> {
     let mut stored = stored.iter();
     joined(b, format, |b, run| Some(stored.next()?.map(|v| codes::factor(b, run.of.kind, |_, _| v))))

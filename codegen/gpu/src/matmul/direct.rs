@@ -14,7 +14,7 @@ use llmcc_ir::quant::Format;
 /// Where a lane finds a unit of a warp's strips.
 pub struct Sources {
     strips: Vec<StripSource>,
-    /// Whether there is such a unit; the addresses are those of some unit in any case.
+    /// Whether there is such a unit; the addresses belong to some unit in any case.
     exists: V,
 }
 
@@ -88,7 +88,7 @@ impl Weights<'_> {
         out
     }
 
-    /// Types of what [`Weights::load`] gives.
+    /// Types of the values of [`Weights::load`].
     fn types(&self, i: usize, j: usize) -> Vec<Ty> {
         let format = self.format_of(i);
         let runs = schedule::factor_runs(format);
@@ -96,7 +96,7 @@ impl Weights<'_> {
         std::iter::repeat_n(I32, lane_words(format)).chain(new).collect()
     }
 
-    /// Types of what is loaded of a unit: column tile by column tile, strip by strip.
+    /// Types of the values loaded for a unit: column tile by column tile, strip by strip.
     pub fn unit_types(&self) -> Vec<Ty> {
         let strips = self.strips().len();
         (0..self.p.tiles).flat_map(|j| (0..strips).flat_map(move |i| self.types(i, j))).collect()
@@ -112,7 +112,7 @@ impl Weights<'_> {
         out
     }
 
-    /// Where what was loaded of column tile `j` of strip `i` is among the values of a unit.
+    /// Index of the values loaded for column tile `j` of strip `i` among the values of a unit.
     fn start(&self, i: usize, j: usize) -> usize {
         let strips = self.strips().len();
         let before = (0..self.p.tiles).flat_map(|j| (0..strips).map(move |i| (j, i))).take_while(|at| *at != (j, i));

@@ -59,7 +59,7 @@ pub fn row(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, row: V) -> V {
 pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: V, rows: V) {
     let pieces = (plan.k * 2 / 16) as i64;
     let n = b.mulc(rows, pieces);
-    share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
+    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
         let r = b.divc(i, pieces);
         let skip = b.mulc(r, pieces);
         let piece = b.sub(i, skip);
@@ -103,7 +103,7 @@ pub(super) struct How {
     pub norm: Option<Norm>,
     pub gain: Option<Vector>,
     pub bias: Option<Vector>,
-    /// As what they are read.
+    /// The type they are read as.
     pub stored: Elem,
     /// Columns at a time: 4 or 1.
     pub wide: usize,
@@ -111,7 +111,7 @@ pub(super) struct How {
 
 fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V, how: &How) {
     let How { norm, gain, bias, stored, wide } = *how;
-    let threads = plan.schedule.warps as u32 * 32;
+    let threads = plan.schedule.warps as u32 * WARP as u32;
     let shared = norm.map(|norm| Factors {
         at: factors,
         rows: plan.schedule.rows,
@@ -172,7 +172,7 @@ pub(super) fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
         return;
     }
     let n = b.mulc(rows, pad);
-    share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
+    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
         let r = b.divc(i, pad);
         let skip = b.mulc(r, pad);
         let col = b.sub(i, skip);
@@ -220,8 +220,7 @@ pub(super) fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let f32s = plan.schedule.variant == Variant::Fma;
     let offset = b.shlc(col, if f32s { 2 } else { 1 });
     let p = b.at(row, offset);
-    // What is multiplied is rounded to the storage that the kernel names, also where f32 arithmetic
-    // follows.
+    // Operands are rounded to the storage that the kernel names, also where f32 arithmetic follows.
     let half = half_type(plan.elem);
     let mut x: Vec<V> = x.iter().map(|v| half.map_or(*v, |ty| b.ftrunc(*v, ty))).collect();
     if f32s {
@@ -287,8 +286,7 @@ impl Factors {
         p
     }
 
-    /// The sum over a row of the sums of its `warps`, the first of which has number `index`, in their
-    /// order.
+    /// The sum over a row of the sums of its `warps`, from warp `index` on, in their order.
     pub fn sum_of_warps(&self, b: &mut Builder, index: V, warps: usize) -> V {
         let sums: Vec<V> = (0..warps as i64)
             .map(|w| {
@@ -350,8 +348,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Folds every run with `add`, which is given the run's mean `if means`, and writes what
-    /// `finish` makes of it where `place` says for the run's number. Ends with a barrier.
+    /// Folds every run with `add`, which is given the run's mean `if means`, and writes the result
+    /// of `finish` at `place`, a function of the run's index. Ends with a barrier.
     fn emit(
         &self,
         b: &mut Builder,
@@ -362,7 +360,7 @@ impl Sums<'_> {
     ) {
         let (warps, runs, rows) = (self.plan.schedule.warps, self.to.runs, self.rows);
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let sum_of = |b: &mut Builder, index: V, r: V, from: V, (first, step): (V, usize)| {
             let mean = means.then(|| self.to.mean(b, index));
             self.sum(b, (r, from), (first, step), |b, x, sum| add(b, mean, x, sum))
@@ -375,7 +373,7 @@ impl Sums<'_> {
                 let skip = b.mulc(r, runs as i64);
                 let run = b.sub(i, skip);
                 let from = b.mulc(run, self.norm.width as i64);
-                let sum = sum_of(b, i, r, from, (lane, WARP as usize));
+                let sum = sum_of(b, i, r, from, (lane, WARP));
                 let value = finish(b, sum);
                 b.if_(leader, |b| {
                     let p = place(b, i);
@@ -386,7 +384,7 @@ impl Sums<'_> {
         }
         let zero = b.i32(0);
         b.for_range(zero, rows, 1, |b, r| {
-            let sum = sum_of(b, r, r, zero, (tid, warps * WARP as usize));
+            let sum = sum_of(b, r, r, zero, (tid, warps * WARP));
             b.if_(leader, |b| {
                 let line = b.mulc(r, warps as i64);
                 let index = b.add(line, warp);

@@ -8,7 +8,7 @@
 use super::Plan;
 use super::input::{self, Factors, Staged, Vector};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::mlir::{Builder, Cmp, Elem, V, WARP};
 use llmcc_ir::kernel::Norm;
 
 /// Most pieces of a row that a thread holds.
@@ -35,7 +35,7 @@ struct OwnPiece {
 /// a row in registers: normalized in one run, and short.
 pub fn ahead(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>) -> Option<Ahead> {
     let how = input::how(plan, args);
-    let threads = plan.schedule.warps * 32;
+    let threads = plan.schedule.warps * WARP;
     let pieces = plan.k / how.wide;
     let norm = how.norm.filter(|norm| norm.width == plan.k)?;
     if !plan.schedule.direct || pieces > PIECES * threads {
@@ -91,7 +91,7 @@ pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row
     b.barrier();
 }
 
-/// The sum over the row of what `add` adds, in every thread.
+/// The sum over the row of the values that `add` adds, in every thread.
 fn total(
     b: &mut Builder,
     plan: &Plan<'_>,
@@ -106,7 +106,7 @@ fn total(
     }
     let sum = b.reduce(sum, &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y));
     let tid = b.sreg("tid.x");
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+    let (warp, lane) = b.warp_and_lane(tid);
     let leader = b.cmpc(Cmp::Eq, lane, 0);
     b.if_(leader, |b| {
         let p = shared.sum_at(b, warp, 0);

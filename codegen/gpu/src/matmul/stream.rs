@@ -10,15 +10,15 @@
 //! **Elsewhere, and with f32 arithmetic,** each lane copies its pieces into a ring in shared memory
 //! (`cp.async`). Only the scales of a unit are shared by a warp. No other warp need be waited for.
 //!
-//! Measured on an H200 (docs/gpu-results.md): the ring, and copies in bulk with deeper rings, are no
-//! faster. More bytes under way gain nothing: 35 KB on each multiprocessor are enough, which 8 warps
-//! have of 4-bit weights. A 4-bit unit of 544 bytes (groups of 128) costs a warp 60 instructions, half
-//! of them on the pipe of integers, which takes two cycles for each; at 4.3 TB/s a scheduler has 132
-//! while a unit arrives. A unit of bf16 costs 20. What remains are the ends of a kernel: some 4 µs each,
-//! and some 9 µs where tiles are cut between blocks.
+//! Measured on an H200 (docs/gpu-results.md): the ring, and copies in bulk with deeper rings, are
+//! no faster. More bytes under way gain nothing: 35 KB on each multiprocessor are enough, which 8
+//! warps have of 4-bit weights. A 4-bit unit of 544 bytes (groups of 128) costs a warp 60
+//! instructions, half of them on the pipe of integers, which takes two cycles for each; at 4.3 TB/s
+//! a scheduler has 132 while a unit arrives. A unit of bf16 costs 20. The rest is the ends of a
+//! kernel: some 4 µs each, and some 9 µs where tiles are cut between blocks.
 //!
 //! Subtracting 136 from every code (16 instructions) could be left to one product of the sum of the
-//! input, but sums of `(128 + u)·x` are some 34 times as large as those of `(u − 8)·x` where the
+//! input, but sums of `(128 + u)·x` are some 34 times as large as sums of `(u − 8)·x` where the
 //! input has one sign: five bits of f32, more than the error that the evaluator's own f32 sums
 //! have.
 //!
@@ -66,7 +66,7 @@ impl Map {
         Map { factors: FLAG, x, sums, spare: spare_at, rings, bytes }
     }
 
-    /// Says what lies where.
+    /// Declares the layout of shared memory.
     fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
         let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
         b.buffer(of("flag", 0, FLAG));
@@ -108,7 +108,7 @@ struct Stream<'a> {
     map: &'a Map,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread<'a> {
     weights: Weights<'a>,
     /// Quad of the warp, and thread of the quad.
@@ -191,7 +191,7 @@ impl<'a> Stream<'a> {
     fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
         let part = b.divc(warp, phase.columns as i64);
         let skip = b.mulc(part, phase.columns as i64);
@@ -211,8 +211,8 @@ impl<'a> Stream<'a> {
         Thread { weights, g, t, column, part, active, ring, share, x, fits }
     }
 
-    /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last
-    /// one, and what comes of them is not stored.
+    /// Addresses of a thread's operands: rows beyond the block's repeat the last one, and their
+    /// results are not stored.
     fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V, global: bool) -> Vec<V> {
         let last = b.addc(self.block.rows, -1);
         let rows: Vec<V> =
@@ -234,7 +234,7 @@ impl<'a> Stream<'a> {
             .collect()
     }
 
-    /// As what the input is read.
+    /// The type the input is read as.
     fn stored(&self) -> Elem {
         piece::storage(self.plan.cx.kernel.rows(self.plan.body.x).elem)
     }

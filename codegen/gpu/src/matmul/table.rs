@@ -1,9 +1,7 @@
-//! Codes of 4 bits that are numbers of a table, as operands of tensor cores: the bytes of all
-//! sixteen numbers are in registers, and one instruction takes those of four codes from eight of
-//! them.
+//! Codes of 4 bits that index a table, as operands of tensor cores: the bytes of all sixteen
+//! numbers are in registers, and one instruction looks up four codes among eight of them.
 
-use super::decode::{permute_bytes, prmt};
-use crate::mlir::{Builder, Elem, V};
+use crate::mlir::{Builder, Elem, I32, V};
 use half::{bf16, f16};
 
 /// The eight codes of a word as four pairs of numbers, each rounded to `half`: pair `r` is of codes
@@ -14,8 +12,8 @@ pub fn look_up(b: &mut Builder, half: Elem, word: V, values: &[u32]) -> [V; 4] {
         if half == Elem::Bf16 { bf16::from_f32(x).to_bits() } else { f16::from_f32(x).to_bits() }
     };
     let numbers: Vec<u16> = values.iter().map(bits).collect();
-    // The lower three bits of codes choose in a half of the table, the highest, as a distance of
-    // four bytes, between what its halves say.
+    // The lower three bits of codes choose in a half of the table; the highest, as a distance of
+    // four bytes, chooses between the halves' results.
     let (within, highest) = (b.andc(word, 0x7777_7777), b.andc(word, 0x8888_8888u32.into()));
     let highest = b.shrc(highest, 1);
     let places = b.i32(0x3210_3210);
@@ -42,4 +40,14 @@ fn byte_of_each(b: &mut Builder, numbers: &[u16], from: u32, (within, which): (V
         permute_bytes(b, x, y, within)
     });
     permute_bytes(b, low, high, which)
+}
+
+/// Four bytes of two words, by a selector.
+pub fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
+    b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
+}
+
+/// Four bytes of two words, by a selector that is known when running.
+pub fn permute_bytes(b: &mut Builder, x: V, y: V, selector: V) -> V {
+    b.asm(I32, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", &[x, y, selector])
 }

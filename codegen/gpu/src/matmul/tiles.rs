@@ -5,10 +5,11 @@
 //! columns and rows: a warp holds up to four strips of 16 columns and up to 64 rows. Up to 32 rows
 //! those with the same strips divide the columns of the input instead: a step is then of as many
 //! column tiles, each warp takes one with all rows, and their sums are added at the end. So each
-//! strip is fetched and decoded once, not once for every part of the rows; of 4-bit weights that
-//! was half of what a scheduler can issue while they arrive. Every step of 64 columns of input is
-//! copied by all threads into one of several stages, with a barrier per step; the weights come in
-//! fragment order through rings, as in [`stream`](super::stream), and need no barrier of their own.
+//! strip is fetched and decoded once, not once for every part of the rows; with 4-bit weights that
+//! was half of the instructions a scheduler can issue while they arrive. Every step of 64 columns
+//! of input is copied by all threads into one of several stages, with a barrier per step; the
+//! weights come in fragment order through rings, as in [`stream`](super::stream), and need no
+//! barrier of their own.
 //!
 //! Rows of a stage are 128 bytes; lane (g, t) reads two pieces of 16 bytes, `2t` and `2t + 1`, of
 //! row `g`: eight lanes that read at once have two rows and four pieces. Exchanging the pieces of a
@@ -29,7 +30,7 @@ use super::work::{self, Block, Repeated, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32, WARP};
 use llmcc_abi::layout::round_up;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
 
@@ -70,7 +71,7 @@ impl Map {
         Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
 
-    /// Says what lies where.
+    /// Declares the layout of shared memory.
     fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
         let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
         let stage = plan.schedule.depth * plan.schedule.rows * line(plan);
@@ -109,7 +110,7 @@ struct Tiles<'a> {
     map: &'a Map,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread<'a> {
     weights: Weights<'a>,
     /// Quad of the warp, and thread of the quad.
@@ -122,7 +123,7 @@ struct Thread<'a> {
     active: V,
     ring: V,
     share: Share,
-    /// What it copies of a stage: addresses of the pieces in the input's first columns, and in the
+    /// Its copies of a stage: addresses of the pieces in the input's first columns, and in the
     /// stage.
     copies: Vec<(V, V)>,
     /// Where it reads in a stage: the two pieces of its row that have its 16 columns; the words of
@@ -186,13 +187,13 @@ impl<'a> Tiles<'a> {
     fn thread(&self, b: &mut Builder, share: Share) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
         let part = b.divc(warp, phase.columns as i64);
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        // A warp without a part does what the last one does once more, and throws it away.
+        // A warp without a part repeats the last warp's work, and throws it away.
         let part = if self.all_active() {
             part
         } else {
@@ -247,7 +248,7 @@ impl<'a> Tiles<'a> {
 
     /// The pieces of a stage that a thread copies.
     fn copies(&self, b: &mut Builder, tid: V) -> Vec<(V, V)> {
-        let threads = self.plan.schedule.warps * 32;
+        let threads = self.plan.schedule.warps * WARP;
         let repeated = Repeated::new(b, self.block.rows, self.plan.schedule.rows);
         let (pieces, of_tile) = (self.line() / 16, self.tile_bytes() / 16);
         (0..self.pieces().div_ceil(threads))
@@ -304,7 +305,7 @@ impl<'a> Tiles<'a> {
             let to = b.at(base, to);
             let column = b.mulc(kt, depth * self.line());
             let pieces = self.pieces();
-            let threads = self.plan.schedule.warps * 32;
+            let threads = self.plan.schedule.warps * WARP;
             for (i, (from, at)) in th.copies.iter().enumerate() {
                 let copy = |b: &mut Builder| {
                     let (from, to) = (b.at(*from, column), b.at(to, *at));

@@ -10,24 +10,23 @@ use llmcc_ir::gpu::program::Atom;
 use llmcc_ir::gpu::schedule;
 use std::fmt::Write;
 
-/// What is multiplied.
+/// Operands of a step.
 pub struct Step<'a> {
     /// Shape of a step.
     pub atom: Atom,
     /// Columns and types, as PTX writes them: `k16.f32.bf16.bf16`.
     pub shape: &'a str,
-    /// What PTX wants after the signs of the operands: 16-bit types have the order of B, 8-bit ones
-    /// nothing.
+    /// PTX's order modifiers after the signs of the operands: 16-bit types have the order of B,
+    /// 8-bit ones nothing.
     pub order: &'a str,
 }
 
-/// What the products of a turn are added to, and in which registers they are: the sums of the turn
-/// before.
+/// Sums that the products of a turn are added to, and their registers: the sums of the turn before.
 #[derive(Clone, Copy)]
 pub enum Sums<'a> {
-    /// Nothing: the turn's first step overwrites what the registers have.
+    /// Nothing: the turn's first step overwrites the registers.
     Fresh(&'a [V]),
-    /// What the registers have.
+    /// The registers' contents.
     Onto(&'a [V]),
 }
 
@@ -41,8 +40,8 @@ pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>
     let address = b.zext(address, I64);
     // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
     let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
-    // `p` says whether a step is added to what is in the registers. They are operands in either
-    // case: of fresh sums in other registers, ptxas would move sets of them around.
+    // `p` says whether a step is added to the registers. They are operands in either case: with
+    // fresh sums in other registers, ptxas would move sets of them around.
     let adds = "setp.eq.b32 p, 0, 0; ";
     let (sums, first, then) = match sums {
         Sums::Fresh(sums) => (sums, "setp.ne.b32 p, 0, 0; ", adds),

@@ -17,13 +17,13 @@ pub struct Weights<'a> {
     column: V,
     /// Whether the warp holds one strip only, of a lane of the segments that depends on the warp.
     single: bool,
-    /// Of each lane of the segments, for each segment: where its matrix would start if output tiles
-    /// of all segments were its own.
+    /// For each segment and lane: the address its matrix would have if output tiles of all segments
+    /// were its own.
     bases: Vec<Vec<V>>,
 }
 
 impl<'a> Weights<'a> {
-    /// Those of a lane of a warp in column `column`.
+    /// Weights of a lane of a warp in column `column`.
     pub fn new(
         b: &mut Builder,
         plan: &'a Plan<'a>,
@@ -45,7 +45,7 @@ impl<'a> Weights<'a> {
         Weights { plan, p, lane, column, single: false, bases }
     }
 
-    /// Those of a lane of warp `warp`, which holds strip `warp` of all the lanes of the segments
+    /// Weights of a lane of warp `warp`, which holds strip `warp` of all the lanes of the segments
     /// (of equal format) one after the other.
     pub fn single(
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! Which block computes what, and how the sums of an output tile become its result.
+//! Which block computes which units, and how the sums of an output tile become its result.
 //!
 //! Blocks take contiguous shares of the units of a phase. An output tile that lies in one share is
 //! finished by its block. One that is cut is finished by whichever block comes last: each stores
@@ -9,11 +9,11 @@ use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out};
 use crate::epilogue::{self, Tile};
 use crate::expr::{InputScales, RowScales, SharedTile};
-use crate::mlir::{Builder, Cmp, F32, I32, Memory, V};
+use crate::mlir::{Builder, Cmp, F32, I32, Memory, V, WARP};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows};
 use llmcc_ir::gpu::schedule::{self, Variant, sums_stride};
 
-/// What a block knows of itself.
+/// A block's place.
 #[derive(Clone, Copy)]
 pub struct Block {
     /// Its first row in the step.
@@ -66,7 +66,7 @@ impl Repeated {
 pub struct Room {
     /// Partial sums: `[parts][rows][columns + 4]` f32.
     pub sums: V,
-    /// What the epilogue may use.
+    /// Shared memory that the epilogue may use.
     pub spare: V,
     /// A word that tells all threads something.
     pub flag: V,
@@ -125,10 +125,10 @@ pub fn kernel(
     })
 }
 
-/// The same, with what a block does as a whole.
+/// The same, with the block as a whole.
 pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builder, Args<'_>, Block)) -> Source {
     let s = &plan.schedule;
-    let threads = (s.warps + s.producers) as u32 * 32;
+    let threads = (s.warps + s.producers) as u32 * WARP as u32;
     // Streams of weights begin before the kernels before have ended.
     let early = matches!(s.variant, Variant::Gemv | Variant::Fma);
     let (mlir, program) = plan.cx.function_that_waits(threads, s.resident as u32, |b, args| {
@@ -168,15 +168,11 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
     });
     let (scratch, scratch_per_m) = workspace(plan);
     Source {
-        entry: plan.cx.entry(),
-        mlir,
-        program,
-        threads,
         shared: bytes as u32,
-        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
         scratch,
         scratch_per_m,
         generic: s.slow,
+        ..Source::new(plan.cx.entry(), (mlir, program), threads, [blocks(s.blocks), per_rows(s.rows), blocks(1)])
     }
 }
 
@@ -258,8 +254,8 @@ fn owner(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, q: V) -> V {
     b.select(first, early, late)
 }
 
-/// Finishes output tile `t` of a phase, of which this block has the units `share`; partial sums of
-/// all parts are in shared memory, not yet visible to all.
+/// Finishes output tile `t` of a phase, whose units `share` this block has; partial sums of all
+/// parts are in shared memory, not yet visible to all.
 pub fn finish(
     b: &mut Builder,
     args: Args<'_>,
@@ -306,7 +302,7 @@ fn each_sum(
 ) {
     let columns = p.columns();
     let n = b.mulc(block.rows, columns as i64);
-    share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
+    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
         let row = b.divc(i, columns as i64);
         // Rows are padded by 4.
         let skip = b.shlc(row, 2);
@@ -317,7 +313,7 @@ fn each_sum(
     });
 }
 
-/// Adds the sums of all parts to those of the first, in order.
+/// Adds the sums of all parts to the first part's, in order.
 fn add_parts(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, parts: usize) {
     let stride = (plan.schedule.rows.max(8) * sums_stride(&p.segments[0]) * 4) as i64;
     each_sum(b, plan, p, block, room, |b, at, _| {
@@ -432,7 +428,7 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
                 cols,
                 max_cols: p.tile_n,
                 spare: room.spare,
-                threads: plan.schedule.warps as u32 * 32,
+                threads: plan.schedule.warps as u32 * WARP as u32,
                 slots: None,
             };
             epilogue::run(plan.cx, b, args, s, &tile);

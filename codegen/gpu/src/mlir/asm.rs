@@ -23,8 +23,8 @@ impl Builder {
         let text = self.asm_text(text, constraints, args, Some(ty), "has_side_effects ");
         self.op(ty, text)
     }
-    /// The same number (`i32`) or global address, of which the compiler does not know that: what is
-    /// computed of it is computed here, and not kept in registers from an earlier place.
+    /// The same number (`i32`) or global address, hidden from the compiler: values derived from it
+    /// are computed here, and not kept in registers from an earlier place.
     pub fn anew(&mut self, v: V) -> V {
         let (text, constraints) =
             if v.ty == Ty::Global { ("mov.b64 $0, $1;", "=l,l") } else { ("mov.b32 $0, $1;", "=r,r") };

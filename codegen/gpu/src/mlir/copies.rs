@@ -21,8 +21,8 @@ impl Builder {
             "nvvm.cp.async.shared.global {to}, {from}, 16, cache = {cache} : !llvm.ptr<3>, !llvm.ptr<1>"
         ));
     }
-    /// Starts copying 16 bytes, of which only the first `bytes` (an `i32`, 0 to 16) are read: the
-    /// rest becomes zero.
+    /// Starts copying 16 bytes; only the first `bytes` (an `i32`, 0 to 16) are read, the rest
+    /// becomes zero.
     pub fn cp_async_some(&mut self, to: V, from: V, bytes: V) {
         self.record_copy(to);
         self.effect(format!(
@@ -40,7 +40,7 @@ impl Builder {
         self.effect(format!("nvvm.cp.async.wait.group {pending}"));
     }
 
-    /// Makes what this thread wrote to shared memory visible to asynchronous readers (wgmma, bulk
+    /// Makes this thread's writes to shared memory visible to asynchronous readers (wgmma, bulk
     /// copies).
     pub fn fence_proxy_async(&mut self) {
         self.record(Op::FenceAsync);

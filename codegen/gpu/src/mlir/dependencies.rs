@@ -1,9 +1,9 @@
 //! Launches that overlap (programmatic dependent launch, sm90): a kernel may begin while the kernels
 //! before it still run, and waits for them with one instruction.
 //!
-//! [`Builder::wait_for_inputs`] is that instruction. Before it a kernel may only read what no kernel
-//! writes: weights, tables and the step. The builder follows every pointer to anything else from the
-//! parameters on, and records each use that the wait does not dominate
+//! [`Builder::wait_for_inputs`] is that instruction. Before it a kernel may only read memory that
+//! no kernel writes: weights, tables and the step. The builder follows every pointer to anything
+//! else from the parameters on, and records each use that the wait does not dominate
 //! ([`Program::early`](llmcc_ir::gpu::program::Program::early)), which the verifier refuses.
 //!
 //! PTX ISA, `griddepcontrol`: `launch_dependents` lets the next kernel begin once every block has
@@ -19,9 +19,9 @@ use super::{Builder, Ty, V};
 pub(super) struct Dependencies {
     /// The kernel may begin before the ones before have ended.
     overlaps: bool,
-    /// Pointers to what kernels write.
+    /// Pointers to memory that kernels write.
     made: HashSet<Key>,
-    /// Whether the wait dominates what follows, for each open region.
+    /// Whether the wait dominates the next operation, for each open region.
     waited: Vec<bool>,
     /// Uses of [`Dependencies::made`] that the wait does not dominate.
     early: Vec<String>,
@@ -49,7 +49,7 @@ impl Dependencies {
         self.early
     }
 
-    /// Whether an operation's text names a pointer to what kernels write.
+    /// Whether an operation's text names a pointer to memory that kernels write.
     fn uses(&self, text: &str) -> bool {
         named(text).any(|key| self.made.contains(&key))
     }
@@ -64,8 +64,8 @@ impl Builder {
         }
     }
 
-    /// Waits until the kernels before this one have ended. Every thread that reads or writes what
-    /// kernels write comes here before; and in every launch some thread does, so that the end of a
+    /// Waits until the kernels before this one have ended. Every thread that touches memory written
+    /// by kernels comes here before; and in every launch some thread does, so that the end of a
     /// kernel says that all before it have ended too. Nothing where launches do not overlap.
     pub fn wait_for_inputs(&mut self) {
         if self.dependencies.overlaps {
@@ -83,8 +83,8 @@ impl Builder {
         }
     }
 
-    /// The result of an operation: a pointer made of one to what kernels write is one as well; any
-    /// other result is a use.
+    /// The result of an operation: a pointer derived from one to memory that kernels write is such
+    /// a pointer as well; any other result is a use.
     pub(super) fn follow(&mut self, v: V, text: &str) {
         if v.ty != Ty::Global {
             self.check_use(text);

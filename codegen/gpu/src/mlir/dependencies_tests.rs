@@ -2,7 +2,7 @@ use super::{Access, Builder, Cmp, F32, I32, V};
 use llmcc_ir::gpu::program::Program;
 use llmcc_ir::gpu::verify::verify_program;
 
-/// A kernel with a parameter of each kind: weights, what kernels before made, what it writes itself.
+/// A kernel with a parameter of each kind: weights, results of kernels before, its own results.
 fn kernel(overlaps: bool, body: impl FnOnce(&mut Builder, &[V])) -> (String, Program) {
     Builder::kernel("k", &[Access::Read, Access::Result, Access::Write], (32, 1), overlaps, body)
 }

@@ -2,8 +2,7 @@
 
 use super::{Builder, Cmp, I1, I32, V};
 
-/// Threads of a warp.
-pub const WARP: i32 = 32;
+pub use llmcc_ir::gpu::WARP;
 
 impl Builder {
     /// The value of the lane whose number differs in `mask`.
@@ -12,19 +11,31 @@ impl Builder {
     }
     /// The value of lane `lane` (a value below 32).
     pub fn shuffle_from(&mut self, v: V, lane: V) -> V {
-        let (all, clamp) = (self.i32(-1), self.i32(31));
+        let (all, clamp) = (self.i32(-1), self.i32(WARP as i64 - 1));
         let same = self.op(v.ty, format!("nvvm.shfl.sync idx {all}, {v}, {lane}, {clamp} : {0} -> {0}", v.ty));
-        // What is exchanged like this is equal in all lanes.
+        // Values exchanged this way are equal in all lanes.
         self.record_same(same, v);
         same
     }
+    /// The number of the warp of thread `thread`, as each lane computes it for itself.
+    pub fn own_warp(&mut self, thread: V) -> V {
+        self.shrc(thread, WARP.ilog2().into())
+    }
+    /// The number of thread `thread` in its warp.
+    pub fn lane_of(&mut self, thread: V) -> V {
+        self.andc(thread, WARP as i64 - 1)
+    }
+    /// Both.
+    pub fn warp_and_lane(&mut self, thread: V) -> (V, V) {
+        (self.own_warp(thread), self.lane_of(thread))
+    }
     /// The number of the warp of thread `thread`: the same in all lanes, and known to be.
     pub fn warp_of(&mut self, thread: V) -> V {
-        let (warp, zero) = (self.shrc(thread, 5), self.i32(0));
+        let (warp, zero) = (self.own_warp(thread), self.i32(0));
         self.shuffle_from(warp, zero)
     }
     fn shuffle(&mut self, kind: &str, v: V, by: i64) -> V {
-        let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));
+        let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(WARP as i64 - 1));
         self.op(v.ty, format!("nvvm.shfl.sync {kind} {all}, {v}, {by}, {clamp} : {0} -> {0}", v.ty))
     }
     /// The sum of an `i32` over this lane and those before it.

@@ -1,4 +1,4 @@
-//! What sm90 adds for pipelines between warps: `mbarrier`s in shared memory, copies in bulk that
+//! Additions of sm90 for pipelines between warps: `mbarrier`s in shared memory, copies in bulk that
 //! report to them, registers moved between warps.
 //!
 //! An `mbarrier` counts arrivals and bytes. Its phase completes when all that it was initialized
@@ -23,7 +23,7 @@ impl Builder {
         self.asm_effect("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;", "~{memory}", &[]);
     }
 
-    /// Arrives: what this thread did before is seen by those who wait for the phase.
+    /// Arrives: this thread's earlier writes are seen by threads that wait for the phase.
     pub fn mbarrier_arrive(&mut self, barrier: &Mbarrier) {
         self.record(Op::Arrive(barrier.phase));
         self.asm_effect("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", "r,~{memory}", &[barrier.at]);

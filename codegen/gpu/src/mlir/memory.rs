@@ -27,7 +27,7 @@ impl Builder {
         self.record_load(p, ty.bytes());
         self.op(ty, format!("llvm.load {p} {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }
-    /// Loads what no kernel writes (`ld.global.nc`): weights, the step.
+    /// Loads memory that no kernel writes (`ld.global.nc`): weights, the step.
     pub fn load_const(&mut self, p: V, ty: Ty) -> V {
         self.op(ty, format!("llvm.load {p} invariant {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }

@@ -7,6 +7,9 @@
 //!
 //! Values are typed [`V`]; a mistake in types is a bug of an emitter and shows as an MLIR error
 //! with the operation's text.
+//!
+//! [`Builder`] is one type whose methods fill several files, each with the part of its state that
+//! belongs to them: these files use each other (`tests/tests/circles.rs`).
 
 mod asm;
 mod constants;
@@ -38,7 +41,7 @@ use dependencies::Dependencies;
 use llmcc_ir::gpu::program::Program;
 use record::Recording;
 
-/// What a pointer parameter is used for.
+/// Use of a pointer parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Constant: weights, and the step. Written by no one while kernels run, so loads may take any
@@ -67,7 +70,7 @@ pub struct Builder {
 
 impl Builder {
     /// Emits a kernel called `name`, and its skeleton: one global pointer per entry of `params`, at
-    /// most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor. With
+    /// most `threads` threads in a block; `min_blocks` blocks should fit on a multiprocessor. With
     /// `overlaps` it may begin before the kernels before have ended: see
     /// [`Builder::wait_for_inputs`].
     pub fn kernel(
@@ -89,7 +92,7 @@ impl Builder {
         body(&mut b, &args);
         let attributes = |a: &Access| match a {
             Access::Read => "llvm.noalias, llvm.align = 16 : i64, llvm.readonly",
-            // What is said to be read and shared with no one, LLVM loads as constants.
+            // LLVM loads read-only unshared memory as constants.
             Access::Result => "llvm.align = 16 : i64, llvm.readonly",
             // Accesses through a pointer that no one else has may pass any other instruction.
             Access::Write if overlaps => "llvm.align = 16 : i64",

@@ -1,14 +1,15 @@
-//! What a kernel does to shared memory, barriers and asynchronous registers, recorded while it is
-//! printed: its skeleton ([`Program`]).
+//! A kernel's operations on shared memory, barriers and asynchronous registers, recorded while it
+//! is printed: its skeleton ([`Program`]).
 //!
-//! Nobody describes a kernel a second time. Methods that print such an operation record it, those
+//! Nobody describes a kernel a second time. Methods that print such an operation record it, methods
 //! that compute 32-bit integers and addresses of shared memory record how, and so do loops and
-//! branches; what decides nothing is dropped in the end. An emitter says which buffers and
-//! `mbarrier`s there are ([`Builder::buffer`], [`Builder::barriers`]), what to try for numbers that
-//! only a step knows ([`Builder::assume`]), and where threads touch bytes of their own
+//! branches; operations without an effect on these are dropped in the end. An emitter declares
+//! buffers and `mbarrier`s ([`Builder::buffer`], [`Builder::barriers`]), sample values for numbers
+//! that only a step knows ([`Builder::assume`]), and where threads touch bytes of their own
 //! ([`Builder::apart`]).
 
 use super::{Builder, F32, I1, I32, Left, Products, Ty, V};
+use llmcc_ir::gpu::WARP;
 use llmcc_ir::gpu::program::{
     Arrivals, Buffer, BufferId, Counter, Index, Op, Part, Phase, Program, Recorder, RegisterId, Scope, Slot, Source,
     Sync,
@@ -51,7 +52,7 @@ pub struct Memory<'a> {
     pub name: &'a str,
     /// First byte.
     pub at: usize,
-    /// Bytes of a stage: what is written and read as a whole.
+    /// Bytes of a stage, which is written and read as a whole.
     pub bytes: usize,
     /// Stages.
     pub stages: usize,
@@ -61,7 +62,7 @@ pub struct Memory<'a> {
     pub over: &'a [&'a str],
 }
 
-/// What has been recorded of a kernel.
+/// The recording of a kernel.
 pub(super) struct Recording {
     r: Recorder,
     known: HashMap<Key, ValueId>,
@@ -72,7 +73,7 @@ pub(super) struct Recording {
     arrays: HashMap<usize, usize>,
     /// Registers of asynchronous products.
     registers: HashMap<Key, RegisterId>,
-    /// What loops carry, and has the registers of products that go on into the next turn.
+    /// Values carried by loops, with the registers of products that go on into the next turn.
     carried: HashMap<Key, Option<RegisterId>>,
     /// Inside of [`Builder::apart`].
     apart: bool,
@@ -85,7 +86,7 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(name: &str, threads: u32) -> Recording {
         Recording {
-            r: Recorder::new(name, threads.div_ceil(32)),
+            r: Recorder::new(name, threads.div_ceil(WARP as u32)),
             known: HashMap::new(),
             constants: HashMap::new(),
             places: HashMap::new(),
@@ -176,8 +177,8 @@ impl Builder {
         rec.regions.push(Region { at: m.at, end: m.at + m.bytes.max(1) * m.stages.max(1) });
     }
 
-    /// Emits what some blocks do and others do not, whose shared memory is laid out anew: addresses
-    /// lie in the buffers that are declared inside.
+    /// Emits work of some blocks only, whose shared memory is laid out anew: addresses lie in the
+    /// buffers that are declared inside.
     pub fn role<R>(&mut self, body: impl FnOnce(&mut Builder) -> R) -> R {
         let rec = &mut self.recording;
         rec.regions.iter_mut().for_each(|r| *r = Region { at: usize::MAX, end: 0 });
@@ -233,8 +234,8 @@ impl Builder {
         rec.places.insert(key(p), Place { buffer, offset: zero });
     }
 
-    /// `p`, which lies in a buffer, belongs to another one that has the same bytes declared, of
-    /// which each uses its own.
+    /// `p`, which lies in a buffer, belongs to another one declared on the same bytes, where each
+    /// thread uses its own.
     pub fn point_as(&mut self, p: V, name: &str) {
         let rec = &mut self.recording;
         let named = rec.r.program().buffers.iter().position(|b| b.name == name);
@@ -252,8 +253,8 @@ impl Builder {
         }
     }
 
-    /// What is tried for a number that is not known before the kernel runs, and the same in all
-    /// threads, when its skeleton is verified.
+    /// Values to try, when the skeleton is verified, for a number that is not known before the
+    /// kernel runs, and the same in all threads.
     pub fn assume(&mut self, v: V, samples: &[i64]) {
         let id = self.recording.get(v);
         self.recording.r.assume(id, samples);
@@ -378,7 +379,7 @@ impl Builder {
         Mbarrier { at, phase: Phase { barrier, index } }
     }
 
-    /// Opens a loop: what its body sees of the bounds and of what it carries.
+    /// Opens a loop: its body sees the bounds and the carried values.
     pub(super) fn record_for(&mut self, (lo, hi, step): (V, V, V), turn: V, args: &[V]) {
         let rec = &mut self.recording;
         let bounds = [lo, hi, step].map(|v| rec.get(v));
@@ -442,7 +443,7 @@ impl Builder {
         rec.r.end_choose(merges);
     }
 
-    /// Prints what registers of products pass through, staying those that they are.
+    /// Prints operations that pass registers of products through unchanged.
     pub(super) fn passing<R>(&mut self, body: impl FnOnce(&mut Builder) -> R) -> R {
         self.recording.passing = true;
         let result = body(self);
@@ -475,7 +476,7 @@ impl Builder {
         self.recording.registers.extend(out.iter().map(|v| (key(*v), acc)));
     }
 
-    /// Records a wait for products: registers of `from` are those of `to`.
+    /// Records a wait for products: registers of `from` become `to`.
     pub(super) fn record_waited(&mut self, pending: usize, from: &[V], to: &[V]) {
         self.record(Op::WgmmaWait(pending as u32));
         let rec = &mut self.recording;

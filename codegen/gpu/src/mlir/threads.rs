@@ -15,7 +15,7 @@ impl Builder {
         }
         v
     }
-    /// Meets all threads of the block, or, inside of [`Builder::team`], those of the team.
+    /// Meets all threads of the block, or, inside of [`Builder::team`], all threads of the team.
     pub fn barrier(&mut self) {
         match self.team {
             None => self.barrier_all(),

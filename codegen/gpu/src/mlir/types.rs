@@ -24,7 +24,7 @@ pub enum Ty {
     S(Elem),
     /// A vector of so many scalars.
     Vec(u8, Elem),
-    /// A structure of so many equal scalars or vectors: what multi-result instructions return.
+    /// A structure of so many equal scalars or vectors: the result of multi-result instructions.
     Struct(u8, StructElem),
     /// Pointer to global memory.
     Global,

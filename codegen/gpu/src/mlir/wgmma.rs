@@ -1,4 +1,4 @@
-//! Asynchronous products of groups of four warps (sm90): what starts them, and waits for them.
+//! Asynchronous products of groups of four warps (sm90): starting them, and waiting for them.
 
 use super::{Builder, Elem, StructElem, Ty, V};
 use llmcc_ir::gpu::program::Atom;
@@ -22,14 +22,14 @@ pub struct Products<'a> {
     pub left: Left<'a>,
     /// Where in shared memory the right operand is.
     pub right: V,
-    /// What is in the accumulators; nothing of them is an operand where this is empty.
+    /// Contents of the accumulators; where this is empty, they are no operands.
     pub sums: &'a [V],
     /// Accumulators of a lane.
     pub count: usize,
 }
 
 impl Builder {
-    /// Starts products. What it returns, their accumulators, is for more products or
+    /// Starts products. The accumulators it returns are for more products or
     /// [`Builder::wait_products`] only.
     pub fn start_products(&mut self, p: &Products<'_>, text: &str, constraints: &str, args: &[V]) -> Vec<V> {
         self.record_products(p);
@@ -40,7 +40,7 @@ impl Builder {
         out
     }
 
-    /// Waits until at most `pending` groups of products are under way. What is waited for passes
+    /// Waits until at most `pending` groups of products are under way. Finished values pass
     /// through; `read`, which the products read until then, is named, so that nothing else gets its
     /// registers before.
     pub fn wait_products(&mut self, pending: usize, through: &[V], read: &[V]) -> Vec<V> {

@@ -1,4 +1,4 @@
-//! What a recurrence reads of its operands.
+//! Operands of a recurrence.
 
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, V};
@@ -24,7 +24,7 @@ impl Line {
         Line { p, start, cols }
     }
 
-    /// What adjacent columns are multiples of.
+    /// Alignment of adjacent columns.
     pub fn unit(self) -> usize {
         self.cols.unwrap_or(0)
     }
@@ -37,19 +37,19 @@ impl Line {
     }
 }
 
-/// What a token brings along, as far as a lane needs it.
+/// A token's inputs, as far as a lane needs them.
 #[derive(Clone)]
 pub(super) struct TokenInputs {
-    /// Of the lane's rows.
+    /// Query elements of the lane's rows.
     pub q: Vec<V>,
     pub k: Vec<V>,
-    /// Of its columns.
+    /// Values of its columns.
     pub v: Vec<V>,
     /// One, or of the lane's rows; of a scan of its columns.
     pub decay: Vec<V>,
     /// A rate, or of the lane's rows; nothing of a scan.
     pub with: Vec<V>,
-    /// Of the lane's rows where something is erased.
+    /// Keys of erasure for the lane's rows.
     pub write: Vec<V>,
 }
 

@@ -1,8 +1,10 @@
-//! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's
+//! Results of blocks: left in the workspace, joined by the last block of a row, stored as the row's
 //! candidates.
 
-use super::{Block, Shape, THREADS, finite_logit, joined, logit, token};
-use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
+use super::composite::{finite_logit, logit, token};
+use super::search::THREADS;
+use super::slice::{Block, Shape, joined};
+use crate::mlir::{Builder, Cmp, F32, I32, I64, V, WARP};
 use crate::piece::row_at;
 use llmcc_abi::layout::candidate_cols;
 use llmcc_ir::kernel::RowElem;
@@ -59,7 +61,7 @@ impl<'a> Row<'a> {
         b.if_(first, body);
     }
 
-    /// The largest of a slice of a row of which only that is wanted.
+    /// The largest of a slice of a row that needs no more.
     pub(super) fn put_best(&self, b: &mut Builder, best: V) {
         self.one_thread(b, |b| {
             if self.alone() {
@@ -84,8 +86,8 @@ impl<'a> Row<'a> {
         });
     }
 
-    /// The composites of a slice from `threshold` up, in any order. What a short slice leaves of
-    /// its room stays 0.
+    /// The composites of a slice from `threshold` up, in any order. The unused room of a short
+    /// slice stays 0.
     pub(super) fn put_slice(&self, b: &mut Builder, held: &[V], threshold: V) {
         self.collect(b, held, threshold, |b, index, c| {
             let p = if self.alone() {
@@ -227,7 +229,7 @@ impl<'a> Row<'a> {
     /// are larger.
     fn rank(&self, b: &mut Builder) {
         let k = self.shape().k;
-        let team = (THREADS / k.next_power_of_two()).min(32);
+        let team = (THREADS / k.next_power_of_two()).min(WARP);
         let (shared, tid) = (&self.block.shared, self.block.tid);
         let (index, lane) = (b.divc(tid, team as i64), b.andc(tid, team as i64 - 1));
         let last = b.i32(k as i64 - 1);

@@ -1,11 +1,16 @@
-//! What the threads of a block find out together: the largest composite, a sum, and the threshold
-//! of the largest `k`.
+//! Searches by all threads of a block: the largest composite, a sum, and the threshold of the
+//! largest `k`.
 
-use super::{PROBE, THREADS, WARP, high, join, key, logit, low};
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32};
+use super::composite::{high, join, key, logit, low};
+use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32, WARP};
+
+/// Threads of a block.
+pub(super) const THREADS: usize = 256;
+/// How far below the maximum the first probe is.
+const PROBE: f32 = -8.0;
 
 /// Warps of a block.
-const WARPS: usize = THREADS / WARP as usize;
+const WARPS: usize = THREADS / WARP;
 /// Probes after which any two composites are told apart.
 const PROBES: i64 = 66;
 
@@ -41,7 +46,7 @@ impl Shared {
         b.buffer(of("flag", FLAG, 4, 1));
         b.buffer(of("length", LENGTH, 4, 1));
         b.buffer(of("list", LIST, 8 * k, 1));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+        let (warp, lane) = b.warp_and_lane(tid);
         Shared { base: b.shared(), tid, warp, first_lane: b.cmpc(Cmp::Eq, lane, 0) }
     }
 
@@ -113,7 +118,7 @@ impl Shared {
         all[1..].iter().fold(all[0], |sum, x| b.fadd(sum, *x))
     }
 
-    /// The composite of which exactly `need` of the block's are as large or larger. `best` is the
+    /// The composite for which exactly `need` of the block's are as large or larger. `best` is the
     /// largest; at least `need` are not 0.
     pub(super) fn threshold(&self, b: &mut Builder, held: &[V], best: V, need: V) -> V {
         let (from, to, step) = (b.i32(0), b.i32(PROBES), b.i32(1));

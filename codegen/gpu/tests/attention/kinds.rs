@@ -44,7 +44,7 @@ impl Step {
         (0..shape.d).flat_map(of).collect()
     }
 
-    /// What the key at `p` gets in a head for a query at `position`.
+    /// Bias of the key at `p` in a head for a query at `position`.
     pub(super) fn biased(&self, shape: &Shape, head: usize, position: usize, p: usize) -> f64 {
         let Some(goes_by) = shape.bias else { return 0.0 };
         let (of_head, far) = (&self.bias[head * goes_by.width()..], p as f64 - position as f64);

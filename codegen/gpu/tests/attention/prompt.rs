@@ -35,7 +35,7 @@ fn prompts_by_mma() {
     let mixed = shuffled(&prompts(&[(0, 3, 60), (1, 0, 2), (2, 90, 71), (3, 16, 1)]), &mut Rng::new(7));
     check(&many, &[&lone(), &mixed]);
     check(&Shape { window: Some(9), dtype: KvDType::Int8, d: 32, ..many }, &[&mixed]);
-    // What `wgmma` does not do on sm90: few rows, larger heads.
+    // Cases without `wgmma` on sm90: few rows, larger heads.
     check(&Shape { tile_m: 8, target: "sm90", ..MMA }, &[&ragged]);
     check(&Shape { d: 160, kv_heads: 1, target: "sm90", ..MMA }, &[&ragged]);
 }
@@ -117,8 +117,8 @@ fn warpgroups_have_no_bank_conflicts() {
     }
 }
 
-/// With `ptxas` at hand: nothing is spilled, nothing serialized, and the tensor cores are those of
-/// sm90.
+/// With `ptxas` at hand: nothing is spilled, nothing serialized, and the tensor cores' instructions
+/// are sm90's.
 #[test]
 fn warpgroups_have_registers() {
     let Some(ptxas) = Ptxas::find() else { return };

@@ -1,4 +1,4 @@
-//! Keys that are values, of every token and of several, and what the weights of attention add up to.
+//! Keys that are values, of every token and of several, and the sums of the weights of attention.
 
 use crate::support::{Case, Compiled, Gen, step_of};
 use llmcc_gpu::llvm::Compiler;
@@ -45,7 +45,7 @@ impl Rows {
         Rows { out, spec, heads, sums, case: g.case(Body::Attention(body)) }
     }
 
-    /// Values, maxima and sums are what the evaluator says, and those of a token alone have the same bits.
+    /// Values, maxima and sums equal the evaluator's, and a token alone gets the same bits.
     fn check(&self, seed: u64) {
         let compiler = Compiler::new();
         let mut target = *find(["sm80", "sm90"][seed as usize % 2]).unwrap();
@@ -95,8 +95,8 @@ impl Rows {
 /// Rows that are key and value: few columns and many, odd numbers of them, several KV heads.
 fn alone(g: &mut Gen, seed: u64, every: usize) -> KvSpec {
     let dtype = KvDType::ALL[seed as usize % KvDType::ALL.len()].0;
-    // Of a single column LLVM loads what is kept of it together with what lies behind, which the emulator
-    // refuses, as nobody has written it.
+    // With a single column LLVM loads the kept number together with the bytes behind it, which the
+    // emulator refuses, as nobody has written them.
     let dim = if dtype == KvDType::Int4 { 2 * g.rng.below(1, 40) } else { g.rng.below(2, 80) };
     let window = if every == 1 && g.rng.chance(2) { Some(g.rng.below(1, 40)) } else { None };
     let kv_heads = g.rng.below(1, 3);

@@ -4,8 +4,8 @@
 use llmcc_ir::gpu::program::{Op, Program, Stmt};
 use llmcc_ir::gpu::verify::{verify_once, verify_program};
 
-/// What orders something and may still be left out without a finding, as `number operation`; and
-/// buffers whose copies may all be left out.
+/// Ordering operations that may be left out without a finding, as `number operation`; and buffers
+/// whose copies may all be left out.
 pub fn unnoticed(whole: &Program) -> Vec<String> {
     let missed = |gone: &dyn Fn(usize, &Op) -> bool| {
         let body = without(&whole.body, &mut 0, gone);
@@ -55,8 +55,8 @@ fn without(body: &[Stmt], next: &mut usize, gone: &dyn Fn(usize, &Op) -> bool) -
     out
 }
 
-/// What orders accesses. Not so: the accesses, of which several pieces fill a slot; and a group of
-/// no copies.
+/// Whether an operation orders accesses. Not ordering: the accesses, several of which fill a slot;
+/// and a group of no copies.
 fn orders(op: &Op) -> bool {
     let rest = matches!(
         op,

@@ -1,9 +1,9 @@
 //! Random kernels, run by the PTX emulator.
 //!
-//! Every operand is a buffer of its own with nothing around it; what a kernel writes starts as NaN
-//! and never written, so that reading it is a fault.
+//! Every operand is a buffer of its own with nothing around it; outputs start as NaN and never
+//! written, so that reading them is a fault.
 
-#![allow(dead_code)] // Each test takes what it needs.
+#![allow(dead_code)] // Each test uses some of these.
 
 use llmcc_abi::{GpuCtx, PAGE_TOKENS};
 use llmcc_gpu::llvm::Compiler;
@@ -45,8 +45,8 @@ pub fn segment(g: &mut Gen) -> Segment {
     Segment { n, weights: vec![], tile_n: n.next_multiple_of(BLOCK), expr, store }
 }
 
-/// Error of an elementary function, absolute. Those of `ex2.approx`, `rcp.approx` and
-/// `rsqrt.approx` are what PTX states (2, 1 and 2 units in the last place).
+/// Error of an elementary function, absolute. For `ex2.approx`, `rcp.approx` and `rsqrt.approx`
+/// they come from PTX (2, 1 and 2 units in the last place).
 pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     // e^x is 2^(x·log₂e): the rounded exponent moves it by |x| units relatively.
     let size = x.abs();
@@ -89,7 +89,7 @@ impl Compiled {
     }
 
     /// Runs a case of this kernel `n` times in the same memory and workspace; the operands after
-    /// each, and what was counted the last time.
+    /// each, and the counts of the last time.
     pub fn run(&self, case: &Case, n: usize) -> (Vec<Vec<OperandData<'static>>>, Stats) {
         self.run_with(case, n, &Options::default())
     }
@@ -128,7 +128,8 @@ impl<'a> Prepared<'a> {
         let scratch = (source.scratch + source.scratch_per_m * case.m() as u64) as usize;
         let workspace = memory.alloc_from(&vec![0; scratch.max(1)]);
         let counters = COUNTER_BYTES.min(source.scratch as usize);
-        // What follows the counters may hold anything. (Top-k has a counter per row instead.)
+        // The workspace behind the counters may hold anything. (Top-k has a counter per row
+        // instead.)
         if counters > 0 {
             memory.poison(workspace + counters as u64, scratch - counters).expect("the workspace is there");
         }
@@ -212,11 +213,10 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
 
 /// Running a case by the emulator.
 pub trait Emulated {
-    /// Compiles for `target` and runs; the operands afterwards, and what was counted.
+    /// Compiles for `target` and runs; the operands afterwards, and the counts.
     fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats);
 
-    /// Runs `n` times on the same memory, what is written and the workspace included; the operands
-    /// after each.
+    /// Runs `n` times on the same memory, outputs and workspace included; the operands after each.
     fn run_times(&self, compiler: &Compiler, target: &TargetSpec, n: usize) -> Vec<Vec<OperandData<'static>>>;
 
     /// Compiles for `target` and runs; the operands afterwards.

@@ -11,7 +11,7 @@ use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
 
-/// What a product is made of.
+/// The parts of a product.
 #[derive(Clone)]
 pub struct Product {
     pub m: usize,
@@ -20,7 +20,7 @@ pub struct Product {
     pub segments: Vec<(usize, usize)>,
     pub lanes: usize,
     pub format: Format,
-    /// Of the segments after the first, if another.
+    /// Format of the segments after the first, if another.
     pub later: Option<Format>,
     /// Storage of the input, and prologue.
     pub x: RowElem,
@@ -94,11 +94,11 @@ impl Product {
     }
 }
 
-/// What rounding the weights to the tensor cores' input costs, relative to each.
+/// The error of rounding the weights to the tensor cores' input, relative to each.
 pub fn weight_error(case: &Product) -> f64 {
     let e = case.format.encoding();
-    // fp8 fits in both, and its scales multiply the sums; so do those of groups that have whole
-    // units, where sums of a unit are kept apart.
+    // fp8 fits in both, and its scales multiply the sums; so do the scales of groups that have
+    // whole units, where sums of a unit are kept apart.
     let sums = case.tile_m <= 8 && !e.has_minimum() && e.group().is_none_or(|group| group >= 64);
     let fits = schedule::is_fp8(case.format) || sums && !matches!(e.code, Code::Table { .. });
     match case.elem() {
@@ -128,7 +128,7 @@ pub fn relative_error(case: &Product) -> f64 {
 }
 
 /// Σ|x·w| for each row of input, with the input as it is before the prologue; a normalized input is
-/// 1.3 times as large as those of [`Gen`].
+/// 1.3 times as large as the rows of [`Gen`].
 pub fn magnitudes(case: &Product, x: &Rows, w: &[f32]) -> Vec<f64> {
     let grow = if case.prologue.is_some_and(|p| p.0) { 2.0 } else { 1.0 };
     (0..case.m).map(|i| x.row(i).iter().zip(w).map(|(a, b)| f64::from(a * b).abs()).sum::<f64>() * grow).collect()
@@ -175,7 +175,7 @@ pub fn small(sms: u32) -> TargetSpec {
     let mut target = *find("sm90").unwrap();
     if let llmcc_ir::target::Arch::Gpu(gpu) = &mut target.arch {
         gpu.sms = sms;
-        gpu.wish.cut = Some(true);
+        target.wish.cut = Some(true);
     }
     target
 }

@@ -44,7 +44,7 @@ impl Plan {
         Tile { k, v, from, to, valid }
     }
 
-    /// Values in f32, `[16][value_dim]`, behind what is stored of the keys: `[value_dim][16]`.
+    /// Values in f32, `[16][value_dim]`, behind the part stored as keys: `[value_dim][16]`.
     fn turn(&self, e: &mut Emit, values: Value, keys: Value) {
         let to = e.offset(keys, self.spec.own_dim() * PAGE_TOKENS * 4);
         e.each_fixed(self.spec.value_dim, 1, |e, i| {

@@ -1,4 +1,4 @@
-//! Experts: their choice, their products, the sum of what they made.
+//! Experts: their choice, their products, the sum of their results.
 
 use super::generate::random;
 use super::jit::{Jit, same_bits};
@@ -211,8 +211,7 @@ proptest! {
     }
 }
 
-/// Equal logits, infinite ones and what is no number: the lower number first, NaN last, and always
-/// experts that there are.
+/// Equal logits, infinite ones and NaN: the lower index first, NaN last, and always valid experts.
 #[test]
 fn choices_among_equals() {
     let mut g = random(1, 5, 40);

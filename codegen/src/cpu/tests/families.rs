@@ -59,7 +59,7 @@ proptest! {
         let out = g.output(k, RowElem::Q8 { group });
         let mut case = g.case(Body::RowNorm(RowNorm::plain(x, out)));
         let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
-        // Zeros, tiny and huge values, ties, and what must not be lost.
+        // Zeros, tiny and huge values, ties, and values that must not be lost.
         let special = [0.0, 1e-45, 1e-39, 0.5, 63.5, 127.0, f32::MAX, f32::INFINITY, f32::NAN, -0.0];
         for (i, v) in rows.data.iter_mut().enumerate() {
             if (seed.rotate_left(i as u32) & 7) == 0 {
@@ -86,8 +86,7 @@ proptest! {
         run_all(&case, |got| assert!(same_bits(&got[out], &want), "{:?}\n{want:?}", got[out]));
     }
 
-    /// Nor has rounding to integers: what the evaluator has, of ties, of what is out of range, and of what
-    /// is no number.
+    /// Nor has rounding to integers: like the evaluator for ties, values out of range, and NaN.
     #[test]
     fn rows_of_integers_equal_the_evaluator(
         seed in any::<u64>(),
@@ -264,7 +263,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let sums = d == 0 && g.rng.chance(2);
     let causal = !more || apart || g.rng.chance(2);
     let chunked = more && causal && window.is_some() && g.rng.chance(2);
-    // Only what the tokens may see is stored: anything else is NaN in the pages.
+    // Only slots that the tokens may see are stored: anything else is NaN in the pages.
     let mut state = KvState::new(spec);
     let ends = g.batch.ends();
     for (i, end) in ends.iter().enumerate() {

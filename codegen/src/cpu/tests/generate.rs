@@ -40,7 +40,7 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
             if spec.dtype.encoding().is_quantized() {
                 quantum = lcm(quantum, spec.key_dim);
             }
-            // What is not stored has another width.
+            // The part that is not stored has another width.
             let key = g.rng.chance(2);
             let other = 2 * g.rng.below(1, 40);
             // Or values alone are, of several tokens.

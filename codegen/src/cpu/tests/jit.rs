@@ -1,7 +1,7 @@
 //! Runs compiled kernels in the test process.
 //!
 //! Every operand ends where an inaccessible page begins, so that reading or writing past it is a
-//! fault, not a wrong number; scratch ends there too. What a kernel writes starts as NaN.
+//! fault, not a wrong number; scratch ends there too. Outputs of a kernel start as NaN.
 
 use crate::{Backend, Object};
 use llmcc_abi::{ATTEND_BLOCK, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
@@ -92,7 +92,7 @@ pub(super) trait Jit {
     fn items(&self) -> usize;
     /// Compiles.
     fn compile(&self, run: &Run) -> Object;
-    /// Runs what was compiled; the operands afterwards.
+    /// Runs the compiled code; returns the operands afterwards.
     fn run_object(&self, object: &Object, run: &Run) -> Vec<OperandData<'static>>;
 
     /// Compiles and runs.
@@ -153,7 +153,7 @@ impl Jit for Case {
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;
         for range in ranges(&run.cuts, self.items()) {
             let scratch = Guarded::new(&vec![0xff; scratch_len]);
-            // SAFETY: the operands are what the kernel's parameters say.
+            // SAFETY: the operands match the kernel's parameters.
             unsafe { code.entry()(pointers.as_ptr(), &ctx, m, range.start as u64, range.end as u64, scratch.ptr()) };
         }
         memory.iter().enumerate().map(|(i, g)| self.operand(i, g.bytes(), &tables)).collect()

@@ -1,5 +1,4 @@
-//! What the code looks like: the expected instructions are there, and nothing needs a relocation or
-//! a call.
+//! The code as text: the expected instructions are there, and nothing needs a relocation or a call.
 
 use super::generate::random;
 use super::{CALLS, MADE_HERE, target};

@@ -312,7 +312,7 @@ fn products_without_microkernels_are_counted() {
         let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3 }));
         super::CALLS.lower(&case.kernel, super::target(llmcc_ir::target::CpuIsa::X86_64V3)).unwrap().generic.is_some()
     };
-    // What `mx4` is called does not matter: its description is in the table.
+    // The name of `mx4` does not matter: its description is in the table.
     let in_table = |format: &Format| Format::parse(&format.to_string()).is_some() || format.to_string() == "mx4";
     let slow = SLOW.into_iter().map(|name| Format::parse(name).unwrap());
     for format in newcomers().into_iter().filter(|format| !in_table(format)).chain(slow) {

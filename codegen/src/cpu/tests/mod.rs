@@ -50,8 +50,8 @@ fn v3() -> Option<[Run<'static>; 2]> {
     Some([run(&MADE_HERE), run(&CALLS)])
 }
 
-/// The baseline and x86-64-v3 calling the scalar microkernels, those of the baseline and those of
-/// this processor that must give the same bits; no x86-64-v3 where there is no AVX2.
+/// The baseline and x86-64-v3 calling the scalar microkernels, the baseline's, and this
+/// processor's, all of which must give the same bits; no x86-64-v3 where there is no AVX2.
 fn with_microkernels() -> Vec<Run<'static>> {
     let mut runs = vec![baseline(), Run { table: portable_table(detect()), ..baseline() }];
     if let Some([_, calls]) = v3() {

@@ -1,4 +1,4 @@
-//! A family and a state that are in no table of what is shipped: `dummy.rs`.
+//! A family and a state that are in no shipped table: `dummy.rs`.
 
 use super::generate::random;
 use super::jit::{Jit, same_bits};

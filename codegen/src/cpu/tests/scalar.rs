@@ -166,7 +166,7 @@ fn sixteen_bit_cases(widen: impl Fn(u16) -> f32) -> Vec<f32> {
     x
 }
 
-/// What the cache holds after storing `x` as one head, and what the oracle says.
+/// The cache's contents after storing `x` as one head, and the oracle's.
 fn stored(dtype: KvDType, x: &[f32], key: bool, run: &Run) -> (Vec<f64>, Vec<f64>) {
     let spec =
         KvSpec { dtype, kv_heads: 1, key_dim: x.len(), value_dim: x.len(), latent: false, window: None, every: 1 };

@@ -1,4 +1,4 @@
-//! What CPUs lack is refused in words, never by a panic.
+//! Kernels that CPUs do not support are errors, never panics.
 
 use super::jit::Jit;
 use super::{CALLS, MADE_HERE, target};
@@ -28,7 +28,7 @@ fn norm(out: &str) -> String {
     )
 }
 
-/// What the backend says of a kernel that the verifier accepts; empty: it compiles.
+/// The backend's error for a kernel that the verifier accepts; empty: it compiles.
 fn said(backend: &CpuBackend, text: &str) -> String {
     let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{text}{e:?}"));
     assert!(kernel.check().is_ok(), "{text}{:?}", kernel.check().err());
@@ -39,7 +39,7 @@ fn said(backend: &CpuBackend, text: &str) -> String {
     }
 }
 
-/// Whatever a kernel says of itself changes what it computes, or is refused.
+/// Every field of a kernel changes the results, or is refused.
 #[test]
 fn every_field_of_a_kernel_matters() {
     use llmcc_test_support::edits;

@@ -30,7 +30,7 @@ fn case_of(seed: u64, n: usize, elem: RowElem, expr: impl Fn(ParamId, ParamId, P
     let segment =
         Segment { n, weights: vec![], tile_n: n, expr: expr(x, y, v), store: Store::Rows { param: out, start: 0 } };
     let mut case = g.case(Body::Pointwise(Pointwise { segments: vec![segment] }));
-    // All magnitudes, and what is no number.
+    // All magnitudes, and NaN.
     let special = [
         0.0,
         -0.0,

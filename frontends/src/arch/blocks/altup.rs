@@ -1,8 +1,9 @@
-//! Several residual streams, of which a layer computes with one (AltUp, arXiv 2301.13310): before it
-//! each is predicted from all, after it each is corrected by what the layer changed in its own.
+//! Several residual streams, one of which a layer computes with (AltUp, arXiv 2301.13310): before
+//! it each is predicted from all, after it each is corrected by the layer's change to its own.
 
 use crate::arch::blocks::attention::{linear, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::row_statistics::mean_square;
 use crate::error::FrontendError;
@@ -10,11 +11,11 @@ use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// Makes a stream of embeddings, `{e}` its number less one.
 const STREAM: Part = Part("altup.stream");
-/// Makes what a stream adds to the output.
+/// A stream's contribution to the output.
 const STREAM_OUT: Part = Part("altup.stream_out");
 /// Norm before the router.
 const ROUTER_NORM: Part = Part("altup.router.norm");
-/// What kind of row it is, `[streams, hidden]`.
+/// Router of the kind of row, `[streams, hidden]`.
 const ROUTER: Part = Part("altup.router");
 /// Weights of predictions, `[streams², streams]`.
 const PREDICTION: Part = Part("altup.prediction");
@@ -23,15 +24,13 @@ const CORRECTION: Part = Part("altup.correction");
 /// Multiplies the corrected stream where a layer's embeddings are added.
 const CORRECTED: Part = Part("altup.corrected");
 
-pub(crate) const ALTUP: Table = &[
-    (STREAM, "model.altup_projections.{e}"),
-    (STREAM_OUT, "model.altup_unembed_projections.{e}"),
-    (ROUTER_NORM, "model.layers.{}.altup.router_norm"),
-    (ROUTER, "model.layers.{}.altup.modality_router"),
-    (PREDICTION, "model.layers.{}.altup.prediction_coefs"),
-    (CORRECTION, "model.layers.{}.altup.correction_coefs"),
-    (CORRECTED, "model.layers.{}.altup.correct_output_scale"),
-];
+pub(crate) const ALTUP: Table = names! {
+    "model." { STREAM => "altup_projections.{e}", STREAM_OUT => "altup_unembed_projections.{e}" }
+    "model.layers.{}." {
+        ROUTER_NORM => "altup.router_norm", ROUTER => "altup.modality_router", PREDICTION => "altup.prediction_coefs",
+        CORRECTION => "altup.correction_coefs", CORRECTED => "altup.correct_output_scale",
+    }
+};
 
 /// Mean squares are at least this where streams are brought to one magnitude.
 const LEAST: f32 = 1e-5;
@@ -61,7 +60,7 @@ impl AltUp {
         Ok(all)
     }
 
-    /// The mean of what the streams add to the output, of rows of each.
+    /// The mean of the streams' contributions to the output, from rows of each.
     pub(crate) fn end(self, f: &mut Draft, x: &[Value]) -> Value {
         let Some((first, others)) = x.split_first() else { return f.stop() };
         let others = alike(f, STREAM_OUT, *first, others);
@@ -77,7 +76,7 @@ impl AltUp {
         Kinds { gain, router, eps: F32::new(eps) }
     }
 
-    /// What the streams are taken to be before the layer: `x_j + Σ_i c_ji·x_i`.
+    /// Predicted streams before the layer: `x_j + Σ_i c_ji·x_i`.
     pub(crate) fn predict(self, f: &mut Draft, kinds: Kinds, x: &[Value]) -> Vec<Value> {
         let n = self.streams;
         let kinds = kinds.of(f, x[self.active]);
@@ -108,7 +107,7 @@ impl AltUp {
         corrected.collect()
     }
 
-    /// What the gate of a layer's embeddings reads of the corrected streams.
+    /// The corrected streams' input to the gate of a layer's embeddings.
     pub(crate) fn gate_input(self, f: &mut Draft, x: &[Value]) -> Value {
         let x = x[self.active];
         if !self.corrected_scale {
@@ -119,7 +118,7 @@ impl AltUp {
     }
 }
 
-/// What tells the kinds of rows, of predictions as of corrections.
+/// Weights of the kinds of rows, for predictions and for corrections.
 #[derive(Clone, Copy)]
 pub(crate) struct Kinds {
     gain: Value,

@@ -65,128 +65,207 @@ pub(crate) struct Latent {
     pub whole: bool,
     /// The rotated key is normalized before it is rotated.
     pub key_norm: bool,
+    /// Queries are multiplied by a factor that grows with the position, learned for each head.
+    pub head_tuning: bool,
 }
 
-/// What an attention block is.
+/// An attention block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attention {
     /// Heads.
     pub heads: Heads,
     /// Multiplies scores.
     pub scale: f32,
-    /// Q, K and V are stored as one matrix: all queries, all keys, all values.
-    pub fused: bool,
-    /// Stored as one, they are so group by group: for each KV head its queries, its key, its value.
-    pub by_group: bool,
-    /// Stored as one, they are so in this many parts: of each its queries, its values, its keys.
-    pub parts: Option<usize>,
-    /// Matrices are stored `[in, out]`.
-    pub transposed: bool,
-    /// So many of a head's rows are for rotating neighbours; 0: halves are rotated.
-    pub neighbours: usize,
-    /// Multiplies what heads found.
-    pub gate: Option<Gate>,
-    /// Activation of the gate.
-    pub gate_act: UnaryOp,
-    /// Biases on Q, K and V.
-    pub qkv_bias: bool,
-    /// Bias on the output.
-    pub out_bias: bool,
-    /// The same, stored as a tensor that is no module's bias.
-    pub bare_bias: bool,
-    /// What heads found is normalized so before the output's matrix.
-    pub out_norm: Option<Norm>,
-    /// What each head found is normalized, without gains, before the gate.
-    pub found_norm: bool,
-    /// Values are the keys before their norm and rotation.
-    pub value_is_key: bool,
-    /// Each head of values is normalized, without gains.
-    pub value_norm: bool,
-    /// Elements of a head of values, if not those of a key; not of matrices by groups.
-    pub value_dim: Option<usize>,
-    /// Multiplies values.
-    pub value_scale: Option<f32>,
-    /// Norm of Q and K.
-    pub qk_norm: Option<QkNorm>,
-    /// Queries are multiplied by a number that grows with the position.
-    pub tuning: Option<Tuning>,
-    /// The rotary table, by its number; `None` = positions are not rotated.
+    /// Index of the rotary table; `None`: positions are not rotated.
     pub rotary: Option<usize>,
     /// Sliding window.
     pub window: Option<usize>,
-    /// Scores are `cap·tanh(score/cap)`.
-    pub softcap: Option<f32>,
+    /// A token sees no later token.
+    pub causal: bool,
     /// A learned sink for each head, one more score.
     pub sinks: bool,
-    /// What is added to scores by the distance of the key.
+    /// Queries are multiplied by a factor that grows with the position.
+    pub tuning: Option<Tuning>,
+    /// Multiplies the output of the heads.
+    pub gate: Option<Gate>,
+    /// Activation of the gate.
+    pub gate_act: UnaryOp,
+    /// How queries, keys and values are made.
+    pub form: Form,
+}
+
+/// How queries, keys and values are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// Each by a product with the input.
+    Heads(HeadForm),
+    /// Keys and values from one short row.
+    Latent(Latent),
+}
+
+/// Queries, keys and values as products with the input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadForm {
+    /// How the matrices of queries, keys and values are stored.
+    pub projection: Projection,
+    /// Matrices are stored `[in, out]`.
+    pub transposed: bool,
+    /// Rows of a head that are stored for rotating neighbours; 0: halves are rotated.
+    pub neighbours: usize,
+    /// Biases on queries, keys and values.
+    pub qkv_bias: bool,
+    /// Bias on the output.
+    pub out_bias: bool,
+    /// Biases that are stored as tensors of no module.
+    pub bare_bias: BareBias,
+    /// What distinguishes values from keys.
+    pub values: Values,
+    /// Norm of queries and keys.
+    pub qk_norm: Option<QkNorm>,
+    /// Norm of the heads' output, before the output's matrix.
+    pub out_norm: Option<OutNorm>,
+    /// How scores are made.
+    pub scores: ScoreForm,
+}
+
+/// How the matrices of queries, keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Projection {
+    /// A matrix for each.
+    Apart,
+    /// One matrix: all queries, all keys, all values.
+    Fused,
+    /// One matrix, group by group: for each KV head its queries, its key, its value.
+    ByGroup,
+    /// One matrix in this many parts: of each its queries, its values, its keys.
+    Parts(usize),
+}
+
+/// Biases that are stored as tensors of no module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BareBias {
+    /// None.
+    Absent,
+    /// The bias of the output.
+    Out,
+    /// The biases of queries and of values.
+    QueriesAndValues,
+}
+
+/// What distinguishes values from keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Values {
+    /// Elements of a head, if other than of a key; for [`Projection::Apart`] and [`Projection::Fused`].
+    pub dim: Option<usize>,
+    /// Multiplies values.
+    pub scale: Option<f32>,
+    /// Each head is normalized, without gains.
+    pub norm: bool,
+    /// Values are the keys before their norm and rotation.
+    pub is_key: bool,
+}
+
+/// Norm of the heads' output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OutNorm {
+    /// Of the whole row.
+    Row(Norm),
+    /// Of each head, without gains, before the gate.
+    Heads,
+}
+
+/// How scores are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ScoreForm {
+    /// From queries and keys.
+    Dot(DotScores),
+    /// From queries and keys, and from those that distances have of their own.
+    Near(Near),
+    /// Two maps of scores, the second subtracted times a learned factor that starts from this one; values are
+    /// those of two heads.
+    Differential(f32),
+}
+
+/// Scores from queries and keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DotScores {
+    /// Scores are `cap·tanh(score/cap)`.
+    pub softcap: Option<f32>,
+    /// Added to scores by the distance of the key.
     pub distance: Option<Distance>,
-    /// Distances have keys and queries of their own; what follows but for biases, `value_dim` and what
-    /// becomes of the result means nothing then.
-    pub near: Option<Near>,
-    /// Biases of queries and of values, stored as tensors that are no module's.
-    pub bare_biases: bool,
     /// The window is a chunk.
     pub chunked: bool,
-    /// Queries, keys and values are no larger than this.
+    /// Limit of the elements of queries, keys and values, up and down.
     pub clip: Option<f32>,
-    /// Whether a token sees nothing after it.
-    pub causal: bool,
-    /// It is differential, with this number to begin with: values are those of two heads.
-    pub differential: Option<f32>,
-    /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`, `tuning`,
-    /// `head_tuning`, `sinks` and a gate, if not one for each head, means nothing then.
-    pub latent: Option<Latent>,
-    /// Queries of latent attention are multiplied by a number that grows with the position, a learned
-    /// one for each head.
-    pub head_tuning: bool,
 }
 
 impl Attention {
-    /// Without biases, norms or scale of its own.
+    /// Attention without biases and norms, with the scale `1/√dim`.
     pub(crate) fn plain(heads: Heads, window: Option<usize>) -> Attention {
         let scale = heads.scale();
         Attention {
             heads,
             scale,
-            fused: false,
-            by_group: false,
-            parts: None,
-            transposed: false,
-            neighbours: 0,
-            gate: None,
-            gate_act: UnaryOp::Sigmoid,
-            qkv_bias: false,
-            out_bias: false,
-            bare_bias: false,
-            out_norm: None,
-            found_norm: false,
-            value_is_key: false,
-            value_norm: false,
-            value_dim: None,
-            value_scale: None,
-            qk_norm: None,
-            tuning: None,
             rotary: Some(0),
             window,
-            softcap: None,
-            sinks: false,
-            distance: None,
-            near: None,
-            bare_biases: false,
-            chunked: false,
-            clip: None,
             causal: true,
-            differential: None,
-            latent: None,
-            head_tuning: false,
+            sinks: false,
+            tuning: None,
+            gate: None,
+            gate_act: UnaryOp::Sigmoid,
+            form: Form::Heads(HeadForm::PLAIN),
         }
+    }
+
+    /// The form of the heads; of latent attention, which has none, the plain one.
+    pub(crate) fn own(&self) -> HeadForm {
+        match self.form {
+            Form::Heads(form) => form,
+            Form::Latent(_) => HeadForm::PLAIN,
+        }
+    }
+
+    /// Elements of a head of values.
+    pub(crate) fn value_dim(&self) -> usize {
+        self.own().values.dim.unwrap_or(self.heads.dim)
+    }
+
+    /// Changes what is made of heads; latent attention stays as it is.
+    pub(crate) fn change_heads(&mut self, change: impl FnOnce(&mut Attention, &mut HeadForm)) {
+        let Form::Heads(mut form) = self.form else { return };
+        change(self, &mut form);
+        self.form = Form::Heads(form);
     }
 }
 
-impl Attention {
-    /// Elements of a head of values.
-    pub(crate) fn value_dim(&self) -> usize {
-        self.value_dim.unwrap_or(self.heads.dim)
+impl HeadForm {
+    /// Without biases and norms.
+    pub(crate) const PLAIN: HeadForm = HeadForm {
+        projection: Projection::Apart,
+        transposed: false,
+        neighbours: 0,
+        qkv_bias: false,
+        out_bias: false,
+        bare_bias: BareBias::Absent,
+        values: Values { dim: None, scale: None, norm: false, is_key: false },
+        qk_norm: None,
+        out_norm: None,
+        scores: ScoreForm::Dot(DotScores { softcap: None, distance: None, chunked: false, clip: None }),
+    };
+
+    /// The scores from queries and keys; plain where scores are made otherwise.
+    pub(crate) fn dot(&self) -> DotScores {
+        match self.scores {
+            ScoreForm::Dot(scores) => scores,
+            ScoreForm::Near(_) | ScoreForm::Differential(_) => DotScores::default(),
+        }
+    }
+
+    /// Changes the scores from queries and keys.
+    pub(crate) fn with_dot(&mut self, change: impl FnOnce(&mut DotScores)) {
+        let mut scores = self.dot();
+        change(&mut scores);
+        self.scores = ScoreForm::Dot(scores);
     }
 }
 
@@ -328,68 +407,76 @@ pub(crate) fn attention(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let hidden = f.facts().hidden;
+    let (hidden, own) = (f.facts().hidden, a.own());
     let ([q, k, v], gate) = projections(f, a, hidden);
     let made = |f: &mut Draft, (w, b): Linear| product(f, h, w, b);
     let by = [q, k];
     let (q, k) = (made(f, q), made(f, k));
-    let v = if a.value_is_key { k } else { made(f, v) };
-    let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
-    let v = scaled(f, v, a.value_scale);
-    let mut y = match &a.near {
-        Some(near) => disentangled_attention::attended(f, (a.heads, a.scale), near, by, [q, k, v], (kv, positions)),
-        None => attend(f, a, eps, [q, k, v], kv, positions, rope),
+    let v = if own.values.is_key { k } else { made(f, v) };
+    let v = if own.values.norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
+    let v = scaled(f, v, own.values.scale);
+    let mut y = match &own.scores {
+        ScoreForm::Near(near) => {
+            disentangled_attention::attended(f, (a.heads, a.scale), near, by, [q, k, v], (kv, positions))
+        }
+        ScoreForm::Dot(_) | ScoreForm::Differential(_) => attend(f, a, eps, [q, k, v], kv, positions, rope),
     };
     let gate = gate.map(|(w, b)| product(f, h, w, b));
-    if a.found_norm {
+    if let Some(OutNorm::Heads) = own.out_norm {
         y = norm(f, ATTN_OUT_NORM, Norm { gain: false, bias: false, ..eps }, y, a.value_dim());
     }
     y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.value_dim()]);
     let width = a.heads.queries * a.value_dim();
-    y = a.out_norm.map_or(y, |spec| norm(f, ATTN_OUT_NORM, spec, y, width));
-    let (w, b) = stored(f, ATTN_OUT, [hidden, width], a.out_bias, a.transposed);
-    let b = if a.bare_bias { Some(f.weight(ATTN_OUT_BIAS, Kind::Bare, &[hidden])) } else { b };
+    if let Some(OutNorm::Row(spec)) = own.out_norm {
+        y = norm(f, ATTN_OUT_NORM, spec, y, width);
+    }
+    let (w, b) = stored(f, ATTN_OUT, [hidden, width], own.out_bias, own.transposed);
+    let b = match own.bare_bias {
+        BareBias::Out => Some(f.weight(ATTN_OUT_BIAS, Kind::Bare, &[hidden])),
+        BareBias::Absent | BareBias::QueriesAndValues => b,
+    };
     product(f, y, w, b)
 }
 
-/// The matrices and biases of queries, keys and values, for rotating halves, and those of the gate.
+/// The matrices and biases of queries, keys and values, for rotating halves, and the gate's.
 #[track_caller]
 fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Option<Linear>) {
-    let Heads { queries, kv, dim } = a.heads;
+    let (Heads { queries, kv, dim }, own) = (a.heads, a.own());
     let beside = a.gate == Some(Gate::BesideQueries);
     let rows = [if beside { 2 * queries } else { queries } * dim, kv * dim, kv * a.value_dim()];
-    let joined = a.fused || a.by_group || a.parts.is_some();
-    let all = joined.then(|| [rows.iter().sum(), hidden]);
-    let all = all.map(|shape| stored(f, ATTN_QKV, shape, a.qkv_bias, a.transposed));
-    let each = match (all, a.parts) {
-        (Some((w, b)), Some(count)) => {
-            let run = rows[0] / count.max(1);
+    let all = |f: &mut Draft| stored(f, ATTN_QKV, [rows.iter().sum(), hidden], own.qkv_bias, own.transposed);
+    let each = match own.projection {
+        Projection::Parts(count) => {
+            let ((w, b), run) = (all(f), rows[0] / count.max(1));
             let mut part = |i| {
                 let mut pick = |w| run_parts(f, w, 3 * run, i * run, run);
                 (pick(w), b.map(pick))
             };
             [part(0), part(2), part(1)]
         }
-        (Some((w, b)), None) if a.by_group => {
-            let group = queries / kv.max(1);
+        Projection::ByGroup => {
+            let ((w, b), group) = (all(f), queries / kv.max(1));
             let mut part = |start, heads| {
                 let mut pick = |w| run_parts(f, w, (group + 2) * dim, start * dim, heads * dim);
                 (pick(w), b.map(pick))
             };
             [part(0, group), part(group, 1), part(group + 1, 1)]
         }
-        (Some(all), None) => parts(f, all, rows),
-        (None, _) => {
+        Projection::Fused => {
+            let all = all(f);
+            parts(f, all, rows)
+        }
+        Projection::Apart => {
             let mut one = |i: usize| {
                 let part = [ATTN_Q, ATTN_K, ATTN_V][i];
-                stored(f, part, [rows[i], hidden], a.qkv_bias, a.transposed)
+                stored(f, part, [rows[i], hidden], own.qkv_bias, own.transposed)
             };
             let (q, k) = (one(0), one(1));
-            [q, k, if a.value_is_key { k } else { one(2) }]
+            [q, k, if own.values.is_key { k } else { one(2) }]
         }
     };
     let [mut q, k, mut v] = each;
-    if a.bare_biases {
+    if own.bare_bias == BareBias::QueriesAndValues {
         q.1 = Some(f.weight(ATTN_Q_BIAS, Kind::Bare, &[rows[0]]));
         v.1 = Some(f.weight(ATTN_V_BIAS, Kind::Bare, &[rows[2]]));
     }
@@ -398,7 +485,7 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
         (pick(w), b.map(pick))
     };
     let (q, gate) = if beside { (half(f, q, 0), Some(half(f, q, dim))) } else { (q, None) };
-    let turned = |f: &mut Draft, (w, b): (Value, Option<Value>)| match a.neighbours {
+    let turned = |f: &mut Draft, (w, b): (Value, Option<Value>)| match own.neighbours {
         0 => (w, b),
         rotated => (halves(f, w, dim, rotated), b.map(|b| halves(f, b, dim, rotated))),
     };
@@ -416,29 +503,27 @@ pub(crate) fn attend(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let head_dim = a.heads.dim;
+    let (head_dim, own, dot) = (a.heads.dim, a.own(), a.own().dot());
     let normalized = |f: &mut Draft, of, [q, k]: [Value; 2]| {
         let q = qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q);
         [q, qk_norm(f, of, ATTN_K_NORM, a, a.heads.kv, eps, k)]
     };
-    if let Some(of) = a.qk_norm.filter(|of| !of.after()) {
+    if let Some(of) = own.qk_norm.filter(|of| !of.after()) {
         [q, k] = normalized(f, of, [q, k]);
     }
-    [q, k, v] = [q, k, v].map(|x| clipped(f, x, a.clip));
+    [q, k, v] = [q, k, v].map(|x| clipped(f, x, dot.clip));
     if let Some(rope) = rope {
         q = f.op(Op::Rope { head_dim }, &[q, rope]);
         k = f.op(Op::Rope { head_dim }, &[k, rope]);
     }
-    if let Some(of) = a.qk_norm.filter(|of| of.after() && (*of != QkNorm::BareAfter || rope.is_some())) {
+    if let Some(of) = own.qk_norm.filter(|of| of.after() && (*of != QkNorm::BareAfter || rope.is_some())) {
         [q, k] = normalized(f, of, [q, k]);
     }
     if let Some(tuning) = &a.tuning {
         [q] = tuned(f, tuning, [q], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
-    let scores = Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
-    attended(f, &scores, q, kv, positions)
+    attended(f, &Scoring::of(a), q, kv, positions)
 }
 
 /// The norm of queries or of keys, `heads` of them.
@@ -452,13 +537,13 @@ pub(crate) fn qk_norm(
     eps: Norm,
     x: Value,
 ) -> Value {
-    let dim = a.heads.dim;
+    let (dim, own) = (a.heads.dim, a.own());
     let width = match of {
         QkNorm::Row => heads * dim,
         QkNorm::Head | QkNorm::HeadAfter | QkNorm::Heads | QkNorm::HeadsApart | QkNorm::Bare | QkNorm::BareAfter => dim,
     };
     let one_gain = matches!(of, QkNorm::Head | QkNorm::HeadAfter | QkNorm::Row);
-    if one_gain && a.neighbours == 0 {
+    if one_gain && own.neighbours == 0 {
         return norm(f, part, eps, x, width);
     }
     let x = norm(f, part, Norm { gain: false, bias: false, ..eps }, x, width);
@@ -475,11 +560,11 @@ pub(crate) fn qk_norm(
         }
     };
     // In the order that the columns have been brought into.
-    let gains = if a.neighbours > 0 { halves(f, gains, dim, a.neighbours) } else { gains };
+    let gains = if own.neighbours > 0 { halves(f, gains, dim, own.neighbours) } else { gains };
     f.mul(x, gains)
 }
 
-/// Queries times what [`Tuning`] says of their positions.
+/// Queries times the factor of [`Tuning`] for their positions.
 #[track_caller]
 pub(crate) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N], positions: Value) -> [Value; N] {
     let count = f.max_context();

@@ -1,18 +1,19 @@
-//! Gates of attention (arXiv 2505.06708): what heads found is multiplied by activations of the same row.
+//! Gates of attention (arXiv 2505.06708): the heads' results are multiplied by activations of the
+//! same row.
 
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_GATE, Kind, Part};
 use llmcc_ir::graph::{Op, UnaryOp, Value};
 
-/// What each head's columns of a gate have in common, `[heads]`.
+/// Bias common to each head's columns of a gate, `[heads]`.
 pub(crate) const ATTN_GATE_BIAS: Part = Part("attn.gate_bias");
 
 /// Where a gate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// Of each column; in the matrix of queries, after those of each head.
+    /// Per column; in the matrix of queries, after each head's.
     BesideQueries,
-    /// Of each column, by a matrix of its own.
+    /// Per column, by a matrix of its own.
     Columns,
     /// The same, whose columns of a head have a bias in common.
     ColumnsBiased,
@@ -20,8 +21,8 @@ pub(crate) enum Gate {
     Heads,
 }
 
-/// `y`, what `heads` of `cols` columns found for `h`, times the gates, which are `act` of what the
-/// gate says; `beside` is what [`Gate::BesideQueries`] has made already.
+/// `y`, the result of `heads` of `cols` columns for `h`, times the gates `act(gate)`; `beside` is
+/// the gate that [`Gate::BesideQueries`] has made already.
 #[track_caller]
 pub(crate) fn gated(
     f: &mut Draft,

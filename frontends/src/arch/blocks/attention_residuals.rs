@@ -1,13 +1,14 @@
-//! Attention over depth in place of a residual stream that grows (attention residuals of Kimi K3, Moonshot AI,
-//! 2026): layers come in groups, and what the layers of a group have added up to is kept as a source. Each
-//! block reads a mean of the embeddings, of the earlier groups' sums and of its own group's sum so far,
-//! weighted by the softmax of products of a learned vector with their norms.
+//! Attention over depth in place of a residual stream that grows (attention residuals of Kimi K3,
+//! Moonshot AI, 2026): layers come in groups, and the sum of a group's layers is kept as a source.
+//! Each block reads a mean of the embeddings, of the earlier groups' sums and of its own group's
+//! sum so far, weighted by the softmax of products of a learned vector with their norms.
 
 use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::attention::norm;
 use crate::arch::blocks::decoder::{self, Decoder, feed};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, NORM, Part, Table};
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::token_mixer::{Context, mixed};
@@ -16,7 +17,7 @@ use crate::error::FrontendError;
 use llmcc_ir::graph::{BinaryOp, F32, Input, Op, UnaryOp, Value};
 use llmcc_ir::output::Pool;
 
-/// What the weights of a mean are made by.
+/// Parts that make the weights of a mean.
 #[derive(Clone, Copy)]
 struct Site {
     /// Gains of the norm of a source, `[hidden]`.
@@ -25,21 +26,20 @@ struct Site {
     query: Part,
 }
 
-/// Before attention, or what stands in its place.
+/// Before attention, or the mixer in its place.
 const ATTN_SITE: Site = Site { norm: Part("attn.sources.norm"), query: Part("attn.sources.query") };
 /// Before the MLP, or the experts.
 const MLP_SITE: Site = Site { norm: Part("mlp.sources.norm"), query: Part("mlp.sources.query") };
 /// Before the last norm.
 const LAST_SITE: Site = Site { norm: Part("head.sources.norm"), query: Part("head.sources.query") };
 
-pub(crate) const NAMES: Table = &[
-    (ATTN_SITE.norm, "model.layers.{}.self_attention_res_norm"),
-    (ATTN_SITE.query, "model.layers.{}.self_attention_res_proj"),
-    (MLP_SITE.norm, "model.layers.{}.mlp_res_norm"),
-    (MLP_SITE.query, "model.layers.{}.mlp_res_proj"),
-    (LAST_SITE.norm, "model.output_attn_res_norm"),
-    (LAST_SITE.query, "model.output_attn_res_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_SITE.norm => "self_attention_res_norm", ATTN_SITE.query => "self_attention_res_proj",
+        MLP_SITE.norm => "mlp_res_norm", MLP_SITE.query => "mlp_res_proj",
+    }
+    "model." { LAST_SITE.norm => "output_attn_res_norm", LAST_SITE.query => "output_attn_res_proj" }
+};
 
 /// A decoder whose blocks read means of earlier sums.
 #[derive(Debug)]
@@ -106,14 +106,14 @@ fn read(f: &mut Draft, site: (Site, Norm), sources: &[Carried], sum: &Carried) -
     (own, mean(f, site, &all))
 }
 
-/// What means are of, the sum of the group last.
+/// Sources of means, the sum of the group last.
 fn carried(f: &mut Draft, sources: &[Carried], sum: &Carried) -> Vec<Value> {
     let mut all: Vec<Value> = sources.iter().enumerate().map(|(i, x)| f.carried(&format!("source{i}"), x)).collect();
     all.push(f.carried("x", sum));
     all
 }
 
-/// The weighted mean of all `sources`, `[T, hidden]`; one alone is what it is.
+/// The weighted mean of all `sources`, `[T, hidden]`; a single source is its own mean.
 #[track_caller]
 fn mean(f: &mut Draft, (site, spec): (Site, Norm), sources: &[Value]) -> Value {
     if let [one] = *sources {

@@ -1,22 +1,23 @@
-//! Attention over a state, and what scores get by the distance or the position of their keys.
+//! Attention over a state, and biases of scores by the distance or the position of their keys.
 
+use crate::arch::blocks::attention::{Attention, DotScores};
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_BIAS, ATTN_SINKS, Kind};
 use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value};
 
-/// What is added to scores by the distance of the key.
+/// Bias of scores by the distance of the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Distance {
     /// Each head a slope (ALiBi, arXiv 2108.12409).
     Slopes {
-        /// Of `n` heads the `i`-th has `2^(−max·i/n)`.
+        /// The `i`-th of `n` heads has `2^(−max·i/n)`.
         max: f64,
     },
     /// The same slopes, of keys before the query and after it alike.
     BothWays,
     /// The same slopes times the positions of keys, before scores are scaled: slopes, positions and
-    /// products rounded to bf16. So it is no function of the distance, though a softmax does not
-    /// mind what all scores of a token get.
+    /// products rounded to bf16. So it is no function of the distance, though an addend common to a
+    /// token's scores does not change a softmax.
     RoundedSlopes,
     /// A learned number for each head and bucket, which all layers share (T5, arXiv 1910.10683).
     Buckets(Buckets),
@@ -32,8 +33,8 @@ pub(crate) struct Buckets {
     pub most: usize,
 }
 
-/// The slopes of heads. Of a number that is no power of two, every other one of the next power's
-/// comes first, and as many of the rest as are left.
+/// The slopes of heads. If their number is no power of two, every other slope of the next power
+/// comes first, and then as many of the rest as are left.
 fn slopes(heads: usize, max: f64) -> Vec<f32> {
     let n = heads.next_power_of_two();
     let slope = |i: usize| libm::exp2(-max * i as f64 / n as f64) as f32;
@@ -43,13 +44,13 @@ fn slopes(heads: usize, max: f64) -> Vec<f32> {
     }
 }
 
-/// What [`Distance::BothWays`] adds, for each head and each distance up to `reach` on both sides.
+/// Values of [`Distance::BothWays`], for each head and each distance up to `reach` on both sides.
 fn both_ways(heads: usize, reach: usize) -> Vec<f32> {
     let far = (1..=reach).rev().chain(0..=reach);
     slopes(heads, 8.0).into_iter().flat_map(|slope| far.clone().map(move |d| -slope * d as f32)).collect()
 }
 
-/// What [`Distance::RoundedSlopes`] adds to scores that are multiplied by `scale`, for so many
+/// Values of [`Distance::RoundedSlopes`] for scores that are multiplied by `scale`, for so many
 /// positions of each head.
 fn rounded(heads: usize, scale: f32, positions: usize) -> Vec<f32> {
     let round = |x: f32| half::bf16::from_f32(x).to_f32();
@@ -92,7 +93,7 @@ impl Buckets {
     }
 }
 
-/// The operand of attention with what is added.
+/// The bias operand of attention.
 #[track_caller]
 fn bias(f: &mut Draft, of: Distance, a: &Scoring) -> Value {
     let heads = a.heads;
@@ -116,7 +117,7 @@ fn bias(f: &mut Draft, of: Distance, a: &Scoring) -> Value {
     }
 }
 
-/// What becomes of the products of queries and keys.
+/// From products of queries and keys to scores.
 pub(crate) struct Scoring {
     /// Query heads.
     pub heads: usize,
@@ -126,7 +127,7 @@ pub(crate) struct Scoring {
     pub softcap: Option<f32>,
     /// A learned sink for each head, one more score.
     pub sinks: bool,
-    /// What is added by the distance of the key.
+    /// Bias by the distance of the key.
     pub distance: Option<Distance>,
     /// The window is a chunk.
     pub chunked: bool,
@@ -135,7 +136,14 @@ pub(crate) struct Scoring {
 }
 
 impl Scoring {
-    /// Of so many heads, and nothing but a scale.
+    /// The scores of an attention block.
+    pub(crate) fn of(a: &Attention) -> Scoring {
+        let DotScores { softcap, distance, chunked, clip: _ } = a.own().dot();
+        let (scale, sinks, causal) = (a.scale, a.sinks, a.causal);
+        Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal }
+    }
+
+    /// Scores of so many heads with only a scale.
     pub(crate) fn plain(heads: usize, scale: f32) -> Scoring {
         Scoring { heads, scale, softcap: None, sinks: false, distance: None, chunked: false, causal: true }
     }
@@ -232,7 +240,8 @@ mod tests {
         assert_eq!(slopes(2, 4.0), [0.25, 0.0625]);
     }
 
-    /// Slopes of 1/16, 1/256 and 1/4, and positions beyond 256, of which bf16 has every other one.
+    /// Slopes of 1/16, 1/256 and 1/4, and positions beyond 256, where bf16 has only every other
+    /// one.
     #[test]
     fn slopes_times_positions_in_bf16() {
         let table = rounded(3, 0.5, 302);

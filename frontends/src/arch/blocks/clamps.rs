@@ -1,16 +1,16 @@
-//! Limits of what a gated MLP multiplies.
+//! Limits of a gated MLP's operands.
 
 use crate::arch::blocks::attention::capped;
 use crate::arch::blocks::lifter::Draft;
 use llmcc_ir::graph::{BinaryOp, Op, UnaryOp, Value};
 
-/// What is limited of a gate `g` and of what it multiplies, `u`.
+/// Limits of a gate `g` and its operand `u`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limits {
     /// `g·σ(alpha·g)·(u + 1)` of numbers that are not larger than a limit, in place of the
     /// activation (gpt-oss).
     Clamped {
-        /// Multiplies what the sigmoid is of.
+        /// Factor of the sigmoid's argument.
         alpha: f32,
         /// Most of `g`, and of the magnitude of `u`.
         limit: f32,
@@ -70,7 +70,7 @@ pub(crate) fn activated(
     }
 }
 
-/// What is no larger than `limit`, and what has no larger magnitude.
+/// Bounds the gate from above by `limit`, and the operand in magnitude.
 fn limited(f: &mut Draft, limit: f32, gate: Value, up: Value) -> [Value; 2] {
     let [most, least] = [limit, -limit].map(|x| f.scalar(x));
     let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);
@@ -78,7 +78,7 @@ fn limited(f: &mut Draft, limit: f32, gate: Value, up: Value) -> [Value; 2] {
     [gate, f.op(Op::Binary(BinaryOp::Max), &[up, least])]
 }
 
-/// What [`Limits::Clamped`] says.
+/// [`Limits::Clamped`].
 fn clamped(f: &mut Draft, [alpha, limit]: [f32; 2], gate: Value, up: Value) -> Value {
     let [most, least, alpha, inverse, one] = [limit, -limit, alpha, 1.0 / alpha, 1.0].map(|x| f.scalar(x));
     let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);

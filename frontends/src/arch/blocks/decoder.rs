@@ -1,7 +1,7 @@
-//! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
-//! in is data.
+//! Decoders: embedding, layers of attention and an MLP, head. Data describe the differences of
+//! their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, capped, linear, norm, product, scaled};
+use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, capped, linear, norm, product, scaled};
 pub(crate) use crate::arch::blocks::defaults::Defaults;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
@@ -98,7 +98,7 @@ pub(crate) const HEAD_DENSE: Part = Part("head.dense");
 /// The norm before the head.
 pub(crate) const HEAD_NORM: Part = Part("head.norm");
 
-/// Of what frequencies are multiplied by, the logarithms.
+/// Logarithms of the factors of frequencies.
 pub(crate) const ROPE_POWERS: Part = Part("rope.powers");
 
 /// From the columns of the table to the width of the layers.
@@ -194,6 +194,17 @@ impl Decoder {
         self
     }
 
+    /// Changes the attention of every layer that has heads of its own, and their form.
+    pub(crate) fn with_heads(mut self, change: impl Fn(usize, &mut Attention, &mut HeadForm)) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.attention.change_heads(|a, h| change(i, a, h)));
+        self
+    }
+
+    /// Gives queries, keys, values and the output of attention a bias, if they are to have one.
+    pub(crate) fn with_attention_bias(self, bias: bool) -> Decoder {
+        self.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, bias))
+    }
+
     /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window
     /// is long are in it, on either side.
     pub(crate) fn both_ways_if_said(self, f: &Fields) -> Decoder {
@@ -215,8 +226,8 @@ impl Decoder {
         self
     }
 
-    /// Gives the table rows after those of the vocabulary, which a head has not; `tables`: what they are in, in
-    /// words.
+    /// Gives the table rows after the vocabulary's, which a head does not have; `tables`: their
+    /// place, in words.
     pub(crate) fn with_more_rows(mut self, f: &Fields, rows: usize, tables: &str) -> Result<Decoder, ConfigError> {
         if self.facts.tied {
             let help = format!("this architecture has a head of fewer rows than its {tables}");
@@ -243,7 +254,7 @@ impl Shape for Decoder {
     }
 
     fn is_turned(&self) -> bool {
-        self.layers.iter().any(|l| l.attention.transposed)
+        self.layers.iter().any(|l| matches!(l.attention.form, Form::Heads(heads) if heads.transposed))
     }
 
     fn yields(&self) -> Yields {
@@ -394,7 +405,7 @@ pub(crate) fn layer(
     Ok(f.call(&[x])?.pop().unwrap_or_default())
 }
 
-/// What the MLP or the experts of a layer make of `h`, the norm of `x`.
+/// The output of a layer's MLP or experts for `h`, the norm of `x`.
 pub(crate) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
     match &spec.experts {
         Some(experts) if experts.beside_mlp => {
@@ -415,14 +426,14 @@ pub(crate) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value)
     }
 }
 
-/// `x` and what a block adds to it.
+/// `x` plus a block's output.
 fn added(f: &mut Draft, d: &Decoder, x: Value, block: impl FnOnce(&mut Draft) -> Value) -> Value {
     let y = block(f);
     let y = scaled(f, y, d.scales.residual);
     f.add(x, y)
 }
 
-/// `x` and what a block adds to it, with its norms before and after.
+/// `x` plus a block's output, with its norms before and after.
 fn residual(
     f: &mut Draft,
     d: &Decoder,
@@ -453,7 +464,7 @@ fn residual(
     }
 }
 
-/// `head`: logits of the wanted rows, or what is made of these for an embedding.
+/// `head`: logits of the requested rows, or the embedding's rows.
 pub(crate) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
     let last = if d.averaged { all_averaged(d.norm, d.layers.len()) } else { d.norm };

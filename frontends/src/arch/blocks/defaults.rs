@@ -1,9 +1,9 @@
-//! What decoders have where their configuration says nothing.
+//! Defaults of decoders.
 
 use crate::config::common::WindowRule;
 use llmcc_ir::graph::UnaryOp;
 
-/// What an architecture's Transformers configuration class fills in for absent fields.
+/// The values an architecture's Transformers configuration class fills in for absent fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     /// `vocab_size`; `None` = it must be given.
@@ -20,7 +20,7 @@ pub(crate) struct Defaults {
     pub window: WindowRule,
     /// `tie_word_embeddings`.
     pub tied: bool,
-    /// The field with what norms add to the mean square.
+    /// The field with the addend to the mean square of norms.
     pub eps_field: &'static str,
     /// Its value.
     pub eps: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of Llama.
+    /// Llama's defaults.
     pub(crate) const LLAMA: Defaults = Defaults {
         vocab: None,
         heads: None,
@@ -52,7 +52,7 @@ impl Defaults {
         act: ("hidden_act", UnaryOp::Silu),
     };
 
-    /// Those of GPT-2, and of much that followed it: what others have instead is said there.
+    /// Defaults of GPT-2, and of many successors, which list their differences.
     pub(crate) const GPT2: Defaults = Defaults {
         vocab: Some(50_257),
         heads: Some(12),

@@ -11,7 +11,7 @@ use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 pub(crate) const LAMBDAS: [[Part; 2]; 2] =
     [[Part("attn.lambda_q1"), Part("attn.lambda_k1")], [Part("attn.lambda_q2"), Part("attn.lambda_k2")]];
 
-/// What the number is without them, in layer `i`.
+/// The number without learned vectors, in layer `i`.
 pub(crate) fn first_lambda(i: usize) -> f32 {
     (0.8 - 0.6 * libm::exp(-0.3 * i as f64)) as f32
 }
@@ -27,10 +27,10 @@ pub(crate) fn attention(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let (hidden, Heads { queries, kv: groups, dim }) = (f.facts().hidden, a.heads);
-    let q = linear(f, ATTN_Q, [queries * dim, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [groups * dim, hidden], a.qkv_bias, h);
-    let (w, b) = stored(f, ATTN_V, [groups * dim, hidden], a.qkv_bias, false);
+    let (hidden, own, Heads { queries, kv: groups, dim }) = (f.facts().hidden, a.own(), a.heads);
+    let q = linear(f, ATTN_Q, [queries * dim, hidden], own.qkv_bias, h);
+    let k = linear(f, ATTN_K, [groups * dim, hidden], own.qkv_bias, h);
+    let (w, b) = stored(f, ATTN_V, [groups * dim, hidden], own.qkv_bias, false);
     let (w, b) = (paired(f, w, groups, dim), b.map(|b| paired(f, b, groups, dim)));
     let v = product(f, h, w, b);
     let y = attend(f, a, eps, [q, k, v], kv, positions, rope);
@@ -42,11 +42,11 @@ pub(crate) fn attention(
     let y = f.op(Op::Normalize { eps: F32::new(eps.eps), width: 2 * dim }, &[y]);
     let rest = f.computed("attn.rest", &format!("$attention.rest{first}"), vec![1.0 - first]);
     let y = f.mul(y, rest);
-    linear(f, ATTN_OUT, [hidden, cols], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, cols], own.out_bias, y)
 }
 
-/// Rows of values for each group of queries: those of a head of the first half, and of the one that
-/// has the same place in the second.
+/// Rows of values for each group of queries: a head's of the first half, and its counterpart's in
+/// the second.
 #[track_caller]
 fn paired(f: &mut Draft, w: Value, groups: usize, dim: usize) -> Value {
     let half = (groups / 2).max(1);
@@ -55,7 +55,7 @@ fn paired(f: &mut Draft, w: Value, groups: usize, dim: usize) -> Value {
     f.op(Op::ConcatRows, &rows)
 }
 
-/// `exp(q₁·k₁) − exp(q₂·k₂)`, and what there is without them.
+/// `exp(q₁·k₁) − exp(q₂·k₂)`, plus the initial number.
 #[track_caller]
 fn lambda(f: &mut Draft, first: f32, dim: usize) -> Value {
     let [plus, minus] = LAMBDAS.map(|parts| {

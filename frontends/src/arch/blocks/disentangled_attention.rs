@@ -16,7 +16,7 @@ pub(crate) const NEAR_K: Part = Part("near.k");
 /// Makes queries of them.
 pub(crate) const NEAR_Q: Part = Part("near.q");
 
-/// What distances have.
+/// Settings of distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Near {
     /// Rows for distances either way.
@@ -26,9 +26,9 @@ pub(crate) struct Near {
     pub most: Option<usize>,
     /// Rows are normalized as in the layers, with so much added to the mean square.
     pub norm: Option<f32>,
-    /// The matrices of queries and keys are those of tokens.
+    /// Queries and keys of distances use the tokens' matrices.
     pub shared: bool,
-    /// Of its own ones, that of keys has a bias too.
+    /// Its own matrix of keys has a bias too.
     pub key_bias: bool,
 }
 

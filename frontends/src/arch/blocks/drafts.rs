@@ -6,7 +6,7 @@ use crate::arch::blocks::layer::Layer;
 /// The draft heads that a decoder's checkpoints have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drafts {
-    /// What files call them.
+    /// Naming scheme in files.
     pub names: DraftNames,
     /// Their layer.
     pub layer: Layer,

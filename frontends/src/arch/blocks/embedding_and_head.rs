@@ -1,4 +1,4 @@
-//! What stands before the layers of most models, and after them: rows of a table, and logits.
+//! The parts before and after the layers of most models: rows of a table, and logits.
 
 use crate::arch::blocks::attention::{Norm, norm, product};
 use crate::arch::blocks::attention_scores::mean_so_far;
@@ -9,8 +9,8 @@ use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, Value};
 use llmcc_ir::output::Output;
 
-/// The table of embeddings `[vocab, width]`. Of a model for text that has it as its head, too, the
-/// one that both read.
+/// The table of embeddings `[vocab, width]`. If the model's head is tied to it, both read the same
+/// table.
 #[track_caller]
 pub(crate) fn table(f: &mut Draft, width: usize) -> Value {
     let facts = f.facts();
@@ -19,10 +19,10 @@ pub(crate) fn table(f: &mut Draft, width: usize) -> Value {
     if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
 }
 
-/// Rows of a second table, which follow those of the first.
+/// Rows of a second table, which follow the first's.
 pub(crate) const MORE_ROWS: Part = Part("table.more");
 
-/// The same of a table that has so many rows after those of the vocabulary, or of two tables that have as many
+/// The same for a table with so many rows after the vocabulary's, or for two tables with as many
 /// together.
 #[track_caller]
 pub(crate) fn table_with(f: &mut Draft, more: usize, width: usize) -> Value {
@@ -55,8 +55,8 @@ pub(crate) fn embedded(f: &mut Draft) -> Value {
     f.op(Op::Embed, &[table, tokens])
 }
 
-/// The wanted ones of `x`, normalized if they are, `[R, hidden]`: picked first, so that norm and head cost only
-/// what is asked for.
+/// The requested rows of `x`, normalized if asked for, `[R, hidden]`: picked first, so that norm
+/// and head cost only as much as requested.
 #[track_caller]
 pub(crate) fn picked(f: &mut Draft, last: Option<Norm>, x: &Carried) -> Value {
     let x = f.carried("x", x);
@@ -101,7 +101,7 @@ pub(crate) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), Fronte
     Ok(())
 }
 
-/// The rows of an embedding: what its linear layers make of `x`, as many columns as are kept.
+/// The rows of an embedding: the output of its linear layers for `x`, cut to the kept columns.
 #[track_caller]
 pub(crate) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
     let made = embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {

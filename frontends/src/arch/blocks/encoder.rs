@@ -1,7 +1,7 @@
-//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
-//! architectures differ in is data.
+//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
+//! describe the differences of their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, QkNorm, attention, linear, norm};
+use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm};
 use crate::arch::blocks::attention_scores::mean_so_far;
 use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{gathered, projected};
@@ -18,9 +18,11 @@ use crate::arch::blocks::names::{
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::shared_layers::Groups;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, DefaultHeads, Facts, Heads};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use crate::config::rope_base::read_ntk;
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, frequencies};
@@ -81,7 +83,7 @@ pub(crate) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>,
     x
 }
 
-/// The norm of what the input was added to once more.
+/// The norm after the input was added once more.
 pub(crate) const AGAIN_NORM: Part = Part("attn.again_norm");
 /// From the columns of the tables to the width of the layers.
 pub(crate) const WIDEN: Part = Part("widen");
@@ -130,26 +132,22 @@ impl ClassHead {
 }
 
 /// Fields of BERT and those after it.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-    Field::new("type_vocab_size", Accepts::Size(1 << 14)),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    num_attention_heads, intermediate_size, hidden_act, layer_norm_eps, type_vocab_size,
+};
 
 /// Those without kinds of tokens.
-pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
+pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] =
+    fields! { num_attention_heads, intermediate_size, hidden_act, layer_norm_eps };
 
 /// The token that fills texts up: learned positions begin after its number, where they do not with 0.
-pub(crate) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+pub(crate) const FILL: &[Field] = fields! { pad_token_id };
 
-/// What the class decides.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("position_embedding_type", Neutral::Words(&["absolute"])),
-    ("is_decoder", Neutral::Off),
-    ("add_cross_attention", Neutral::Off),
-];
+/// Fields that the class decides.
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Words(&["absolute"]) => position_embedding_type;
+    Off => is_decoder add_cross_attention;
+};
 
 /// What the configuration classes of BERT and those after it differ in.
 pub(crate) struct Defaults {
@@ -168,7 +166,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of BERT.
+    /// BERT's defaults.
     pub(crate) const BERT: Defaults = Defaults {
         types: 2,
         first: 0,
@@ -177,7 +175,7 @@ impl Defaults {
         max_position: 512,
         spare: &["bert.pooler.", "pooler.", "cls."],
     };
-    /// Those of RoBERTa, whose padding token is the second of the vocabulary.
+    /// RoBERTa's defaults; its padding token is the second of the vocabulary.
     pub(crate) const ROBERTA: Defaults =
         Defaults { first: 2, spare: &["roberta.pooler.", "pooler.", "lm_head."], ..Defaults::BERT };
 }
@@ -213,17 +211,17 @@ impl Encoder {
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
         e.ropes = vec![rope];
         for layer in &mut e.layers {
-            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
+            layer.attention.change_heads(|a, h| (h.projection, a.rotary) = (Projection::Fused, Some(0)));
         }
         Ok(e)
     }
 
-    /// Layers alike, with biases, and norms after what blocks add to; without positions and kinds of
-    /// tokens.
+    /// Equal layers, with biases, and norms after the residual addition; without positions and
+    /// kinds of tokens.
     pub(crate) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
         let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
-        let attention =
-            Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        let form = Form::Heads(HeadForm { qkv_bias: true, out_bias: true, ..HeadForm::PLAIN });
+        let attention = Attention { rotary: None, causal: false, form, ..Attention::plain(heads, None) };
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
@@ -255,7 +253,7 @@ impl Encoder {
         }
     }
 
-    /// Norms of BERT: after what a block adds to, and of embeddings.
+    /// Norms of BERT: after the residual addition, and of embeddings.
     fn residual(
         &self,
         f: &mut Draft,
@@ -283,8 +281,8 @@ impl Encoder {
         (table, learned, others)
     }
 
-    /// Those of positions and of types less the first one, of so many columns; what all tokens have in
-    /// common is added to a table of positions, or to that of tokens.
+    /// Tables of positions and of types less the first one, of so many columns; the row common to
+    /// all tokens is added to the table of positions, or to the table of tokens.
     pub(crate) fn tables_beside(
         &self,
         f: &mut Draft,
@@ -393,7 +391,9 @@ impl Encoder {
         };
         let mut a = spec.attention;
         let again = spec.again.is_some_and(|always| always || f.stores(AGAIN_NORM, Kind::Gain));
-        a.qk_norm = if again { Some(QkNorm::Row) } else { a.qk_norm };
+        if again {
+            a.change_heads(|_, h| h.qk_norm = Some(QkNorm::Row));
+        }
         let a = &a;
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
@@ -431,7 +431,7 @@ impl Encoder {
         if self.norm_first {
             x = norm(&mut f, NORM, self.norm, x, hidden);
         }
-        // The mean of scores is what their matrix makes of the mean.
+        // The mean of scores equals the matrix applied to the mean.
         let late = of_classes && self.classes.late;
         if late {
             x = self.pooled(&mut f, x);
@@ -453,7 +453,7 @@ impl Encoder {
 }
 
 impl Encoder {
-    /// What the scores of classes are made of.
+    /// The row from which the scores of classes are made.
     fn pooled(&self, f: &mut Draft, x: Value) -> Value {
         if !self.classes.dense {
             return x;

@@ -1,4 +1,4 @@
-//! An entry of the table of architectures, and what it makes of a `config.json`.
+//! An entry of the table of architectures, and its reading of a `config.json`.
 
 use crate::arch::blocks::lifter::Lifter;
 use crate::arch::blocks::names::Names;
@@ -11,7 +11,7 @@ use crate::error::FrontendError;
 use std::any::Any;
 use std::fmt;
 
-/// What the goldens of most architectures were computed by.
+/// The reference of most architectures' goldens.
 pub const REFERENCE: &str = "Transformers 5.23.0";
 
 /// How goldens of architectures are called that it has no class for: those were computed by a
@@ -21,7 +21,7 @@ const WRITTEN: &str = "_paper";
 /// How goldens are called that mlx-lm computed, of architectures that Transformers has no class for.
 const MLX: &str = "_mlx";
 
-/// What the goldens of an architecture were computed by.
+/// The reference of an architecture's goldens.
 pub fn reference(arch: &Arch) -> &'static str {
     let named = |end: &str| arch.goldens.iter().any(|name| name.ends_with(end));
     match () {
@@ -41,23 +41,24 @@ pub struct Arch {
     /// Nothing else is read.
     pub fields: &'static [&'static [Field]],
     /// Fields that it does not read because the class leaves no choice, with the values that agree
-    /// with it; all others are refused. Of `model_type` and `architectures` other names of the same.
+    /// with it; all others are refused. For `model_type` and `architectures`, other names of the
+    /// same.
     pub fixed: &'static [(&'static str, Neutral)],
     /// The fixtures of `tests/goldens` that hold it against Transformers.
     pub goldens: &'static [&'static str],
-    /// What checkpoints call its tensors.
+    /// Names of its tensors in checkpoints.
     pub(crate) names: Names,
     /// Reads a configuration.
     pub(crate) read: fn(&Fields) -> Result<Box<dyn Shape>, ConfigError>,
 }
 
 impl Arch {
-    /// Whether it is a part of what is named so: the encoder of a model that has a decoder too.
+    /// Whether it is a part of the named model: the encoder of a model that has a decoder too.
     pub(crate) fn is_part(&self) -> bool {
         self.class.ends_with("EncoderModel")
     }
 
-    /// What files say in `model_type` or `architectures` beside its own names.
+    /// Values of `model_type` or `architectures` in files beside its own names.
     pub(crate) fn also(&self, field: &str) -> &'static [&'static str] {
         let words = |(name, rule): &(&str, Neutral)| match rule {
             Neutral::Words(words) if *name == field => Some(*words),
@@ -78,9 +79,9 @@ impl fmt::Debug for Arch {
     }
 }
 
-/// What an architecture has read: all it needs to build the graph.
+/// A configuration that an architecture has read: everything needed to build the graph.
 pub(crate) trait Shape: fmt::Debug + Any {
-    /// What is known of any model.
+    /// Facts common to all models.
     fn facts(&self) -> &Facts;
 
     /// Columns of the rows that embeddings and scores of classes are made of.
@@ -88,7 +89,7 @@ pub(crate) trait Shape: fmt::Debug + Any {
         self.facts().hidden
     }
 
-    /// What it can yield.
+    /// Kinds of outputs.
     fn yields(&self) -> Yields {
         Yields::Logits
     }
@@ -121,7 +122,7 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
-    /// What a tensor of integers holds that follows from the configuration.
+    /// Contents of a tensor of integers that follow from the configuration.
     fn integers(&self, _tensor: &str) -> Option<Vec<i64>> {
         None
     }

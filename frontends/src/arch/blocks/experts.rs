@@ -1,5 +1,5 @@
-//! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
-//! they make of it. One MLP for all tokens may stand beside them.
+//! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up their
+//! outputs. One MLP for all tokens may stand beside them.
 
 mod by_token;
 mod capacity;
@@ -92,18 +92,18 @@ impl Shared {
     }
 }
 
-/// Norm of what an MLP beside experts makes.
+/// Norm of the output of an MLP beside experts.
 pub(crate) const MLP_OWN_NORM: Part = Part("mlp.own_norm");
-/// Norm of what goes into experts beside an MLP.
+/// Norm of the experts' input beside an MLP.
 pub(crate) const EXPERTS_NORM: Part = Part("experts.norm");
-/// Norm of what they make.
+/// Norm of the experts' output.
 pub(crate) const EXPERTS_POST_NORM: Part = Part("experts.post_norm");
-/// Multiplies what the router reads.
+/// Factor of the router's input.
 pub(crate) const ROUTER_SCALE: Part = Part("router.scale");
 /// Multiplies the weights of experts.
 pub(crate) const EXPERT_SCALE: Part = Part("router.expert_scale");
 
-/// What is added to the scores for the choice only.
+/// Addend to the scores for the choice only.
 pub(crate) const CORRECTION: Part = Part("router.correction");
 /// The same, stored as a matrix of one row.
 pub(crate) const CORRECTION_ROW: Part = Part("router.correction_row");
@@ -113,13 +113,13 @@ pub(crate) const CORRECTION_ROWS: Part = Part("router.correction_rows");
 pub(crate) const CORRECTION_IF_ANY: Part = Part("router.correction_if_any");
 
 impl Experts {
-    /// Columns of what goes into them.
+    /// Columns of the experts' input.
     fn width(&self, f: &Draft) -> usize {
         self.row.map_or(f.facts().hidden, |row| row.width)
     }
 
-    /// Checks what fields say together: the names are those of the numbers of experts and of those
-    /// of a token.
+    /// Checks combinations of fields: the names are the fields for the number of experts and for
+    /// the experts per token.
     ///
     /// # Errors
     /// When there is no such choice.
@@ -195,22 +195,22 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     routes_with(f, m.router, [logits, bias])
 }
 
-/// What a router chooses of `count` experts by their logits alone.
+/// A router's choice among `count` experts by their logits alone.
 #[track_caller]
 pub(crate) fn routes(f: &mut Draft, router: Router, count: usize, logits: Value) -> Value {
     let bias = f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]);
     routes_with(f, router, [logits, bias])
 }
 
-/// The same by logits and what is added to scores for the choice.
+/// The same by logits and the addend to scores for the choice.
 #[track_caller]
 pub(crate) fn routes_with(f: &mut Draft, router: Router, by: [Value; 2]) -> Value {
     let Router { score, top, normalize, eps, scale, groups, kept, pairs } = router;
     f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &by)
 }
 
-/// What the matrices of a token's experts, of `rows` rows each, make of `x`, which all of them read, or each
-/// its own part of.
+/// Products of the matrices of a token's experts, of `rows` rows each, with `x`, which all of them
+/// read, or each its own part.
 #[track_caller]
 pub(crate) fn by_expert(
     f: &mut Draft,
@@ -222,14 +222,14 @@ pub(crate) fn by_expert(
     f.expert_product(x, [w, blocks], routes, (experts, top, cols))
 }
 
-/// What comes of the experts of a token, times their weights, together.
+/// The weighted sum of a token's experts' outputs.
 #[track_caller]
 pub(crate) fn together(f: &mut Draft, routes: Value, top: usize, y: Value) -> Value {
     let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
     f.op(Op::Combine, &[weights, y])
 }
 
-/// What a router reads of `x`: its norm without gains, times a learned row, divided by the root of
+/// A router's input from `x`: its norm without gains, times a learned row, divided by the root of
 /// the width.
 #[track_caller]
 pub(crate) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
@@ -240,7 +240,7 @@ pub(crate) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
     scaled(f, x, Some((1.0 / (hidden as f64).sqrt()) as f32))
 }
 
-/// What the experts of each token of `h` add; the router reads `routed`.
+/// The sum of the experts' outputs for each token of `h`; the router reads `routed`.
 #[track_caller]
 pub(crate) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
     let own = m.row.map_or(h, |row| row.entered(f, h));
@@ -251,8 +251,8 @@ pub(crate) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
     m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
 }
 
-/// What the experts that the routes name make of `own`, and what those beyond them give back, `kept` being the
-/// weight of that.
+/// The outputs for `own` of the experts that the routes name, plus the input returned by the
+/// others, `kept` being their weight.
 #[track_caller]
 pub(crate) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, kept: Option<Value>) -> Value {
     let (top, experts, width) = (m.router.top, m.count, m.width(f));
@@ -305,8 +305,8 @@ pub(crate) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, ke
     m.row.map_or(y, |row| row.left(f, y))
 }
 
-/// Routes to experts that compute something, and `[T, 1]` what those that do not weigh together, if that is
-/// wanted. In the slots of these stands the last expert, with a weight of 0.
+/// Routes to experts that compute something, and the total weight `[T, 1]` of the others, if
+/// requested. The last expert stands in the others' slots, with a weight of 0.
 #[track_caller]
 pub(crate) fn apart(f: &mut Draft, m: &Experts, routes: Value, wanted: bool) -> (Value, Option<Value>) {
     let top = m.router.top;
@@ -322,7 +322,7 @@ pub(crate) fn apart(f: &mut Draft, m: &Experts, routes: Value, wanted: bool) -> 
     (f.op(Op::ConcatCols, &[numbers, weights]), kept)
 }
 
-/// `y` and what the MLP for all tokens adds.
+/// `y` plus the output of the MLP for all tokens.
 fn beside(f: &mut Draft, m: &Experts, shared: Shared, h: Value, y: Value) -> Value {
     let hidden = f.facts().hidden;
     let shape = [shared.ffn, hidden];

@@ -5,13 +5,14 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, MLP_NORM, Part, TABLE, Table};
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_V, SSM_NORM, SSM_OUT, convolved, split_cols,
 };
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatedLinear {
     /// Heads.
@@ -37,31 +38,23 @@ pub(crate) enum Decay {
     OfHeads,
 }
 
-/// Rank of the matrices of decays, and what their logarithms are divided by; no file says them.
+/// Rank of the matrices of decays, and the divisor of their logarithms; no file has them.
 const RANK: usize = 16;
 const TEMPERATURE: f32 = 16.0;
 
 const DECAY_DOWN: Part = Part("linear.decay_down");
 const DECAY_UP: Part = Part("linear.decay_up");
 
-/// What checkpoints call its tensors.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "model.embeddings"),
-    (ATTN_NORM, "model.layers.{}.attn_norm"),
-    (MLP_NORM, "model.layers.{}.mlp_norm"),
-    (DELTA_Q, "model.layers.{}.attn.q_proj"),
-    (DELTA_K, "model.layers.{}.attn.k_proj"),
-    (DELTA_V, "model.layers.{}.attn.v_proj"),
-    (CONV_Q, "model.layers.{}.attn.q_conv1d"),
-    (CONV_K, "model.layers.{}.attn.k_conv1d"),
-    (CONV_V, "model.layers.{}.attn.v_conv1d"),
-    (DECAY_DOWN, "model.layers.{}.attn.gk_proj.0"),
-    (DECAY_UP, "model.layers.{}.attn.gk_proj.1"),
-    (DELTA_GATE, "model.layers.{}.attn.g_proj"),
-    (SSM_NORM, "model.layers.{}.attn.g_norm_swish_gate"),
-    (SSM_NORM, "model.layers.{}.attn.g_norm"),
-    (SSM_OUT, "model.layers.{}.attn.o_proj"),
-];
+/// Names of its tensors in checkpoints.
+pub(crate) const NAMES: Table = names! {
+    "" { TABLE => "model.embeddings" }
+    "model.layers.{}." {
+        ATTN_NORM => "attn_norm", MLP_NORM => "mlp_norm", DELTA_Q => "attn.q_proj", DELTA_K => "attn.k_proj",
+        DELTA_V => "attn.v_proj", CONV_Q => "attn.q_conv1d", CONV_K => "attn.k_conv1d", CONV_V => "attn.v_conv1d",
+        DECAY_DOWN => "attn.gk_proj.0", DECAY_UP => "attn.gk_proj.1", DELTA_GATE => "attn.g_proj",
+        SSM_NORM => "attn.g_norm_swish_gate", SSM_NORM => "attn.g_norm", SSM_OUT => "attn.o_proj",
+    }
+};
 
 impl GatedLinear {
     /// Queries and keys are rotated.
@@ -70,7 +63,7 @@ impl GatedLinear {
     }
 }
 
-/// What it makes of `h`, a row per token; `rope` is its rotary table.
+/// Its output for `h`, a row per token; `rope` is its rotary table.
 #[track_caller]
 pub(crate) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Option<Value>, h: Value) -> Value {
     let hidden = f.facts().hidden;

@@ -2,26 +2,28 @@
 //! arXiv 2512.24880; hyper-connections, arXiv 2409.19606).
 //!
 //! All streams of a token are one row, one behind the other, `[T, streams·hidden]`. A block reads a
-//! weighted sum of them. What it makes is added to each with a weight, and the streams themselves are
+//! weighted sum of them. Its output is added to each with a weight, and the streams themselves are
 //! mixed by a matrix whose rows and columns have sums near one, so that nothing grows from layer to
 //! layer. All weights are made of the token's row.
 
 use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, Part, Table};
 use crate::arch::blocks::recurrent::split_each;
 use crate::arch::blocks::weight_forms::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Balance, F32, Op, UnaryOp, Value};
 
-/// What the weights around a block are made by.
+/// Parts that make the weights around a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
-    /// `[(2 + n)·n, n·hidden]` for `n` streams: rows that make weights of the sum, of what is added, and
-    /// of the mixing matrix, a column of it after the other.
+    /// `[(2 + n)·n, n·hidden]` for `n` streams: rows that make weights of the sum, of the output,
+    /// and of the mixing matrix, a column of it after the other.
     weights: Part,
     /// Added to them, `[(2 + n)·n]`.
     base: Part,
@@ -37,12 +39,12 @@ pub(crate) struct Apart {
     norm: Part,
 }
 
-/// Attention, or what stands in its place.
+/// Attention, or the mixer in its place.
 pub(crate) const ATTEND: Apart = Apart { name: "attend", site: ATTN_SITE, norm: ATTN_NORM };
 /// The MLP, or the experts.
 pub(crate) const FEED: Apart = Apart { name: "feed", site: MLP_SITE, norm: MLP_NORM };
 
-/// Around attention, or what stands in its place.
+/// Around attention, or the mixer in its place.
 pub(crate) const ATTN_SITE: Site =
     Site { weights: Part("attn.streams"), base: Part("attn.streams.base"), scale: Part("attn.streams.scale") };
 /// Around the MLP, or the experts.
@@ -53,40 +55,29 @@ pub(crate) const MLP_SITE: Site =
 const HEAD_SITE: Site =
     Site { weights: Part("head.streams"), base: Part("head.streams.base"), scale: Part("head.streams.scale") };
 
-/// What Transformers calls them, writes them, and what they were called when they were published.
-pub(crate) const NAMES: Table = &[
-    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
-    (ATTN_SITE.weights, "model.layers.{}.attn_hc.fn"),
-    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
-    (ATTN_SITE.base, "model.layers.{}.attn_hc.base"),
-    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
-    (ATTN_SITE.scale, "model.layers.{}.attn_hc.scale"),
-    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
-    (MLP_SITE.weights, "model.layers.{}.ffn_hc.fn"),
-    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
-    (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
-    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
-    (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
-    (ATTN_SITE.weights, "layers.{}.hc_attn_fn"),
-    (ATTN_SITE.base, "layers.{}.hc_attn_base"),
-    (ATTN_SITE.scale, "layers.{}.hc_attn_scale"),
-    (MLP_SITE.weights, "layers.{}.hc_ffn_fn"),
-    (MLP_SITE.base, "layers.{}.hc_ffn_base"),
-    (MLP_SITE.scale, "layers.{}.hc_ffn_scale"),
-    (HEAD_SITE.weights, "model.hc_head.hc_fn"),
-    (HEAD_SITE.base, "model.hc_head.hc_base"),
-    (HEAD_SITE.scale, "model.hc_head.hc_scale"),
-    (HEAD_SITE.weights, "hc_head_fn"),
-    (HEAD_SITE.base, "hc_head_base"),
-    (HEAD_SITE.scale, "hc_head_scale"),
-];
+/// Their names in Transformers, its written names, and the names they were published under.
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_SITE.weights => "hc_attn_fn", ATTN_SITE.weights => "attn_hc.fn", ATTN_SITE.base => "hc_attn_base",
+        ATTN_SITE.base => "attn_hc.base", ATTN_SITE.scale => "hc_attn_scale", ATTN_SITE.scale => "attn_hc.scale",
+        MLP_SITE.weights => "hc_ffn_fn", MLP_SITE.weights => "ffn_hc.fn", MLP_SITE.base => "hc_ffn_base",
+        MLP_SITE.base => "ffn_hc.base", MLP_SITE.scale => "hc_ffn_scale", MLP_SITE.scale => "ffn_hc.scale",
+    }
+    "layers.{}." {
+        ATTN_SITE.weights => "hc_attn_fn", ATTN_SITE.base => "hc_attn_base", ATTN_SITE.scale => "hc_attn_scale",
+        MLP_SITE.weights => "hc_ffn_fn", MLP_SITE.base => "hc_ffn_base", MLP_SITE.scale => "hc_ffn_scale",
+    }
+    "model." {
+        HEAD_SITE.weights => "hc_head.hc_fn", HEAD_SITE.base => "hc_head.hc_base",
+        HEAD_SITE.scale => "hc_head.hc_scale",
+    }
+    "" { HEAD_SITE.weights => "hc_head_fn", HEAD_SITE.base => "hc_head_base", HEAD_SITE.scale => "hc_head_scale" }
+};
 
 /// The fields that [`Streams::read`] reads.
-pub(crate) const STREAMS: &[Field] = &[
-    Field::new("hc_mult", Accepts::Size(64)),
-    Field::new("hc_sinkhorn_iters", Accepts::Size(Balance::MOST_ROUNDS)),
-    Field::new("hc_eps", Accepts::Number),
-];
+pub(crate) const STREAMS: &[Field] = fields! {
+    hc_mult, hc_sinkhorn_iters: Accepts::Size(Balance::MOST_ROUNDS), hc_eps,
+};
 
 /// The streams of a model.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +86,7 @@ pub(crate) struct Streams {
     count: usize,
     /// How often rows of the mixing matrix are divided by their sums.
     rounds: usize,
-    /// Added to these sums, and to what is at least that.
+    /// Added to these sums, and to numbers that are at least that.
     eps: f32,
     /// Added to the mean square of a token's row.
     norm_eps: f32,
@@ -126,8 +117,8 @@ impl Streams {
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 
-    /// The streams `x` after a block of layer `i` that is apart. It is given what `given` takes into the
-    /// function, and what its norm makes of the sum that it reads.
+    /// The streams `x` after a block of layer `i` that is apart. It is given the values `given`
+    /// takes into the function, and its norm of the sum that it reads.
     pub(crate) fn block<G>(
         self,
         l: &mut Lifter,
@@ -170,7 +161,7 @@ impl Streams {
         f.op(Op::Combine, &[read, x])
     }
 
-    /// What weighs streams that are read.
+    /// Positive weights of the streams that are read.
     fn positive(self, f: &mut Draft, y: Value) -> Value {
         let y = f.unary(UnaryOp::Sigmoid, y);
         let least = f.scalar(self.eps);
@@ -202,8 +193,8 @@ impl Streams {
         side_by_side(f, &each)
     }
 
-    /// Weights `[T, n]` of the sum that a block reads and of what it makes, and `[T, n²]` of the streams:
-    /// those of what becomes of the first, then those of the second…
+    /// Weights `[T, n]` of the sum that a block reads and of its output, and `[T, n²]` of the
+    /// streams: the weights of the first new stream, then of the second…
     fn weights(self, f: &mut Draft, site: Site, x: Value) -> [Value; 3] {
         let n = self.count;
         let (rows, width) = ([n, n, n * n], n.saturating_mul(f.facts().hidden));
@@ -212,7 +203,7 @@ impl Streams {
         let b = f.weight(site.base, Kind::Bare, &[all]);
         let scale = f.weight(site.scale, Kind::Bare, &[3]);
         let [mut w, mut b] = [w, b].map(|all| split_rows(f, all, rows));
-        // Stored column by column of what is made here row by row.
+        // Stored column by column; made here row by row.
         [w[2], b[2]] = [w[2], b[2]].map(|mix| turned(f, mix, n));
         let scale = split_rows(f, scale, [1; 3]);
         let h = f.op(Op::Normalize { eps: F32::new(self.norm_eps), width }, &[x]);
@@ -231,7 +222,7 @@ impl Streams {
     }
 }
 
-/// Rows `0, n, 2n…` of `n²`, then rows `1, n + 1…`: those of the transposed matrix. Also of a vector.
+/// Rows `0, n, 2n…` of `n²`, then rows `1, n + 1…`: the transposed matrix's. Also of a vector.
 fn turned(f: &mut Draft, w: Value, n: usize) -> Value {
     let each: Vec<Value> = (0..n).map(|start| run_parts(f, w, n, start, 1)).collect();
     if let [one] = each[..] { one } else { f.op(Op::ConcatRows, &each) }

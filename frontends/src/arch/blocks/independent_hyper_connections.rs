@@ -1,7 +1,7 @@
 //! Several residual streams that blocks read together and write each by itself (independent
-//! hyper-connections of Hy4, after arXiv 2409.19606): a block reads a weighted sum of them, and what it
-//! makes is added to each with a weight. The streams themselves are not mixed. All weights are made of
-//! the token's row, which is the streams one behind the other, `[T, streams·hidden]`.
+//! hyper-connections of Hy4, after arXiv 2409.19606): a block reads a weighted sum of them, and its
+//! output is added to each with a weight. The streams themselves are not mixed. All weights are
+//! made of the token's row, which is the streams one behind the other, `[T, streams·hidden]`.
 
 use crate::arch::blocks::hyper_connections::{copies, side_by_side};
 use crate::arch::blocks::lifter::Draft;
@@ -9,17 +9,19 @@ use crate::arch::blocks::names::{Kind, Part};
 use crate::arch::blocks::weight_forms::split_rows;
 use crate::config::ConfigError;
 use crate::config::common;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
-/// What weights are made by.
+/// Parts that make the weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weighing {
     /// `[rows, streams·hidden]`.
     pub rows: Part,
-    /// Added to what these make of a normalized row.
+    /// Added to their result for a normalized row.
     pub base: Part,
-    /// Multiplies it before: a number for the weights of the sum, and one for those of what is added.
+    /// Factors before it: a number for the weights of the sum, and one for the weights of the
+    /// output.
     pub scale: Part,
 }
 
@@ -34,11 +36,7 @@ pub(crate) const HEAD_SITE: Weighing =
     Weighing { rows: Part("head.weigh"), base: Part("head.weigh.base"), scale: Part("head.weigh.scale") };
 
 /// The fields that [`IndependentStreams::read`] reads.
-pub(crate) const STREAMS: &[Field] = &[
-    Field::new("hc_mult", Accepts::Size(MOST)),
-    Field::new("hc_magnitude", Accepts::Number),
-    Field::new("hc_eps", Accepts::Number),
-];
+pub(crate) const STREAMS: &[Field] = fields! { hc_mult: Accepts::Size(MOST), hc_magnitude, hc_eps };
 
 /// Most streams that are believed.
 const MOST: usize = 64;
@@ -48,7 +46,7 @@ const MOST: usize = 64;
 pub(crate) struct IndependentStreams {
     /// How many.
     count: usize,
-    /// Most of the weight of what a block adds.
+    /// Largest weight of a block's output.
     magnitude: f32,
     /// Added to all weights.
     eps: f32,
@@ -110,7 +108,8 @@ impl IndependentStreams {
         f.op(Op::Combine, &[weights, x])
     }
 
-    /// Sigmoids of what `site` makes of the norm of `x`: of each number in its scale so many columns.
+    /// Sigmoids of the product of `site` and the norm of `x`: so many columns for each number in
+    /// its scale.
     #[track_caller]
     fn sigmoids<const N: usize>(self, f: &mut Draft, site: Weighing, runs: [usize; N], x: Value) -> Value {
         let width = self.count.saturating_mul(f.facts().hidden);

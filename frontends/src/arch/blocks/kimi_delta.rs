@@ -3,12 +3,14 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
     of_length_one, split_cols,
 };
-use crate::config::fields::{Accepts, Field};
+use crate::config::dictionary::fields;
+use crate::config::fields::Field;
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 const DECAY_DOWN: Part = Part("delta.decay_down");
@@ -16,17 +18,13 @@ pub(crate) const DECAY_UP: Part = Part("delta.decay_up");
 const GATE_DOWN: Part = Part("delta.gate_down");
 pub(crate) const GATE_UP: Part = Part("delta.gate_up");
 
-/// The object in which published files describe it, the same with a point, and what all have in it.
+/// The object in which published files describe it, the same with a point, and the members common
+/// to all.
 pub(crate) const OBJECT: &str = "linear_attn_config";
 pub(crate) const IN_OBJECT: &str = "linear_attn_config.";
-pub(crate) const DESCRIPTION: &[Field] = &[
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)),
-    Field::new("gate_lower_bound", Accepts::Number),
-];
+pub(crate) const DESCRIPTION: &[Field] = fields! { num_heads, head_dim, short_conv_kernel_size, gate_lower_bound };
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KimiDelta {
     /// Heads.
@@ -39,7 +37,7 @@ pub(crate) struct KimiDelta {
     pub act: UnaryOp,
     /// How the rates of heads are stored.
     pub rates: Kind,
-    /// There may be more of them than heads, of which the first count.
+    /// There may be more of them than heads; only the first count.
     pub spare_rates: bool,
     /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
     pub low_rank: [bool; 2],
@@ -48,26 +46,18 @@ pub(crate) struct KimiDelta {
     pub floor: Option<f32>,
 }
 
-/// What checkpoints call its tensors.
-pub(crate) const NAMES: Table = &[
-    (DELTA_Q, "model.layers.{}.self_attn.q_proj"),
-    (DELTA_K, "model.layers.{}.self_attn.k_proj"),
-    (DELTA_V, "model.layers.{}.self_attn.v_proj"),
-    (CONV_Q, "model.layers.{}.self_attn.q_conv1d"),
-    (CONV_K, "model.layers.{}.self_attn.k_conv1d"),
-    (CONV_V, "model.layers.{}.self_attn.v_conv1d"),
-    (DECAY_DOWN, "model.layers.{}.self_attn.f_a_proj"),
-    (DECAY_UP, "model.layers.{}.self_attn.f_b_proj"),
-    (GATE_DOWN, "model.layers.{}.self_attn.g_a_proj"),
-    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
-    (DELTA_RATE, "model.layers.{}.self_attn.b_proj"),
-    (SSM_DT, "model.layers.{}.self_attn.dt_bias"),
-    (SSM_A, "model.layers.{}.self_attn.A_log"),
-    (SSM_NORM, "model.layers.{}.self_attn.o_norm"),
-    (SSM_OUT, "model.layers.{}.self_attn.o_proj"),
-];
+/// Names of its tensors in checkpoints.
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        DELTA_Q => "self_attn.q_proj", DELTA_K => "self_attn.k_proj", DELTA_V => "self_attn.v_proj",
+        CONV_Q => "self_attn.q_conv1d", CONV_K => "self_attn.k_conv1d", CONV_V => "self_attn.v_conv1d",
+        DECAY_DOWN => "self_attn.f_a_proj", DECAY_UP => "self_attn.f_b_proj", GATE_DOWN => "self_attn.g_a_proj",
+        GATE_UP => "self_attn.g_b_proj", DELTA_RATE => "self_attn.b_proj", SSM_DT => "self_attn.dt_bias",
+        SSM_A => "self_attn.A_log", SSM_NORM => "self_attn.o_norm", SSM_OUT => "self_attn.o_proj",
+    }
+};
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, m.heads * m.dim);

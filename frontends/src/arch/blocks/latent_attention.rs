@@ -2,18 +2,20 @@
 //! short row per token, the latent, beside which one rotated key serves all heads.
 //!
 //! Only these two are cached, as one KV head: its keys are the rotated key followed by the latent,
-//! its values the latent. What makes a head's keys of it, `W_k`, is applied to the queries instead
-//! (`q·(W_k c) = (W_kᵀ q)·c`), and what makes its values to the weighted sum (`Σ p·(W_v c) =
+//! its values the latent. The matrix for a head's keys, `W_k`, is applied to the queries instead
+//! (`q·(W_k c) = (W_kᵀ q)·c`), and the matrix for its values to the weighted sum (`Σ p·(W_v c) =
 //! W_v (Σ p·c)`): two products by heads (the absorbed form, section 2.1.2 of the paper).
 
 pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table};
 use crate::arch::blocks::weight_forms::{Run, by_heads, run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{F32, Op, Value};
 
@@ -25,45 +27,38 @@ pub(crate) const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
 /// Norm of the rotated key.
 pub(crate) const KEY_NORM: Part = Part("attn.key_norm");
 pub(crate) const KV_UP: Part = Part("attn.kv_up");
-/// Of [`KV_UP`] what makes keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF files
-/// have it.
+/// The part of [`KV_UP`] for keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF
+/// files have it.
 pub(crate) const K_UP: Part = Part("attn.k_up");
-/// Of [`KV_UP`] what makes values, `[heads, value, kv_rank]`.
+/// The part of [`KV_UP`] for values, `[heads, value, kv_rank]`.
 pub(crate) const V_UP: Part = Part("attn.v_up");
 
-/// What queries of each head are multiplied by: so often the logarithm of the position, `[heads]`…
+/// Factor of each head's queries per logarithm of the position, `[heads]`…
 pub(crate) const TUNING: Part = Part("attn.tuning.scale");
 /// … and this more.
 pub(crate) const TUNING_BIAS: Part = Part("attn.tuning.bias");
 
-/// What checkpoints of Transformers call its tensors. Before
+/// Names of its tensors in Transformers' checkpoints. Before
 /// [`HUGGING_FACE`](crate::arch::blocks::names::HUGGING_FACE).
-pub(crate) const NAMES: Table = &[
-    (Q_DOWN, "model.layers.{}.self_attn.q_a_proj"),
-    (Q_DOWN_NORM, "model.layers.{}.self_attn.q_a_layernorm"),
-    (Q_UP, "model.layers.{}.self_attn.q_b_proj"),
-    (KV_DOWN, "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
-    (KV_DOWN_NORM, "model.layers.{}.self_attn.kv_a_layernorm"),
-    (KV_UP, "model.layers.{}.self_attn.kv_b_proj"),
-    (K_UP, "model.layers.{}.self_attn.k_b_proj"),
-    (V_UP, "model.layers.{}.self_attn.v_b_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        Q_DOWN => "self_attn.q_a_proj", Q_DOWN_NORM => "self_attn.q_a_layernorm", Q_UP => "self_attn.q_b_proj",
+        KV_DOWN => "self_attn.kv_a_proj_with_mqa", KV_DOWN_NORM => "self_attn.kv_a_layernorm",
+        KV_UP => "self_attn.kv_b_proj", K_UP => "self_attn.k_b_proj", V_UP => "self_attn.v_b_proj",
+    }
+};
 
 /// Largest width of a latent, or of a part of a head.
-const WIDTH: Accepts = Accepts::Size(1 << 16);
+pub(crate) const WIDEST: Accepts = Accepts::Size(1 << 16);
 
 /// The fields that [`Latent::read`] reads.
-pub(crate) const LATENT: &[Field] = &[
-    Field::new("q_lora_rank", WIDTH),
-    Field::new("kv_lora_rank", WIDTH),
-    Field::new("qk_nope_head_dim", WIDTH),
-    Field::new("qk_rope_head_dim", WIDTH),
-    Field::new("v_head_dim", WIDTH),
-    Field::new("qk_head_dim", WIDTH),
-];
+pub(crate) const LATENT: &[Field] = fields! {
+    q_lora_rank: WIDEST, kv_lora_rank: WIDEST, qk_nope_head_dim: WIDEST, qk_rope_head_dim: WIDEST, v_head_dim: WIDEST,
+    qk_head_dim: WIDEST,
+};
 
 impl Latent {
-    /// Those of DeepSeek-V2 and V3.
+    /// DeepSeek-V2 and V3.
     pub(crate) const DEEPSEEK: Latent = Latent {
         q_rank: Some(1536),
         kv_rank: 512,
@@ -76,6 +71,7 @@ impl Latent {
         eps: 1e-6,
         whole: false,
         key_norm: false,
+        head_tuning: false,
     };
 
     /// Queries are made of something short: `q_lora_rank` is not null.
@@ -86,8 +82,8 @@ impl Latent {
         }
     }
 
-    /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
-    /// attention have the width that is returned beside, before they are those of the latent.
+    /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The second
+    /// result gives the heads with the queries' width before they become the latent's.
     pub(crate) fn read(f: &Fields, queries: usize, default: Latent) -> Result<(Latent, Heads), ConfigError> {
         let q_rank = match f.size("q_lora_rank") {
             Given::Value(n) => Some(n),
@@ -150,7 +146,7 @@ pub(crate) fn attention(
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
         appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));
     }
-    if a.head_tuning {
+    if l.head_tuning {
         [q, own] = tuned_by_heads(f, heads, [(q, l.nope), (own, l.rope)], positions);
     }
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);
@@ -176,7 +172,7 @@ pub(crate) fn attention(
     f.add(y, b)
 }
 
-/// What makes keys and values of the latent: the matrices, and the rows of a head in each.
+/// The matrices that make keys and values of the latent, and the rows of a head in each.
 fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
     if f.stores(K_UP, Kind::Matrix) {
         let k = f.weight(K_UP, Kind::Matrix, &[heads, l.kv_rank, l.nope]);

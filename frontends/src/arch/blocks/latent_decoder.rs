@@ -1,12 +1,13 @@
 //! Decoders with latent attention, by their configuration.
 
+use crate::arch::blocks::attention::Form;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::latent_attention::Latent;
 use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope};
 
-/// A decoder whose layers have latent attention. What `default` says of heads is for absent fields;
-/// the width of `default`'s heads is taken from `latent`.
+/// A decoder whose layers have latent attention. `default` gives heads for absent fields; the width
+/// of `default`'s heads is taken from `latent`.
 pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
     let [rotated, whole] = widths(f, &latent);
     // The classes overwrite it; files have one of these or their sum there.
@@ -21,7 +22,8 @@ pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<D
     of_parts(f, default, latent)
 }
 
-/// What is rotated of a head of queries, and all of it, which newer files have in `head_dim`, too.
+/// The rotated width of a head of queries, and its whole width, which newer files have in
+/// `head_dim`, too.
 fn widths(f: &Fields, latent: &Latent) -> [usize; 2] {
     let rotated = f.size("qk_rope_head_dim").or(latent.rope);
     [rotated, rotated.saturating_add(f.size("qk_nope_head_dim").or(latent.nope))]
@@ -42,5 +44,5 @@ pub(crate) fn of_parts(f: &Fields, default: Defaults, latent: Latent) -> Result<
     }
     let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", heads)?, latent)?;
     let scale = (rope::score_scale(f)? / (heads.dim as f64).sqrt()) as f32;
-    Ok(d.with_attention(|_, a| (a.heads, a.scale, a.latent) = (heads, scale, Some(latent))))
+    Ok(d.with_attention(|_, a| (a.heads, a.scale, a.form) = (heads, scale, Form::Latent(latent))))
 }

@@ -1,4 +1,4 @@
-//! What a layer of a decoder is, as data.
+//! A layer of a decoder, as data.
 
 use crate::arch::blocks::attention::Attention;
 use crate::arch::blocks::experts::Experts;

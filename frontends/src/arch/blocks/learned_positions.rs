@@ -22,8 +22,8 @@ impl Positions {
     }
 }
 
-/// The rows of a table of so many: the first for a `filler`, for other tokens those of their places among each other,
-/// from 1.
+/// Rows of a table of `rows` rows: the first for a `filler`, and for other tokens the rows of their
+/// places among each other, from 1.
 #[track_caller]
 pub(crate) fn rows_without(f: &mut Draft, (table, rows): (Value, usize), tokens: Value, filler: usize) -> Value {
     let ids = f.op(Op::TokenIds, &[tokens]);

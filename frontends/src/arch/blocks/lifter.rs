@@ -23,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 /// Builds a [`Module`] call by call.
 pub(crate) struct Lifter<'a> {
     origin: Origin<'a>,
-    /// What is asked for.
+    /// The requested output.
     pub(crate) entry: Entry,
     kv_dtype: KvDType,
     module: Module,
@@ -42,21 +42,21 @@ pub(crate) struct Carried {
     ty: Option<ValueType>,
 }
 
-/// One function under construction, with what its call binds.
+/// One function under construction, with its call's arguments.
 ///
-/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the
-/// function; [`Draft::call`] says why.
+/// Asking for a tensor that the checkpoint lacks, like an operation that does not type, ends the
+/// work on the function; [`Draft::call`] gives the reason.
 pub(crate) struct Draft<'l, 'a> {
     lifter: &'l mut Lifter<'a>,
     name: &'static str,
     layer: Option<usize>,
-    /// Of a layer that has blocks twice, which of them.
+    /// In a layer that has blocks twice, the current half.
     half: Option<usize>,
     f: FuncBuilder,
     args: Vec<(Arg, Value)>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
-    /// The hidden states, where they are a result beside what the function is for.
+    /// The hidden states, where they are a result beside the function's own.
     kept: Option<Value>,
     /// Inputs of products that are rounded.
     pub(crate) rounded: Rounded,
@@ -156,10 +156,10 @@ impl<'a> Lifter<'a> {
         i
     }
 
-    /// What the checkpoint calls a tensor of a layer or none, and of one of its experts or halves;
+    /// The checkpoint's name for a tensor of a layer or none, and of one of its experts or halves;
     /// `None` where no table has the part.
     fn tensor_of(&self, part: Part, kind: Kind, layer: Option<usize>, expert: Option<usize>) -> Option<String> {
-        // Of encoders by its name without the first part, too.
+        // Encoders may omit the first part of the name, too.
         let bare = !self.origin.nested && self.entry.output != Output::Logits;
         let has = |name: &str| match &self.origin.source {
             Source::Checkpoint(ckpt) if bare => self.has(&without_prefix(ckpt, name.to_string())),
@@ -185,13 +185,13 @@ impl<'a> Lifter<'a> {
 }
 
 impl<'a> Draft<'_, 'a> {
-    /// The checkpoint, and what it calls the matrix of a part.
+    /// The checkpoint, and its name for the matrix of a part.
     pub(crate) fn matrix_of(&self, part: Part) -> Option<(&Checkpoint, String)> {
         let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return None };
         Some((ckpt, self.lifter.tensor_of(part, Kind::Matrix, self.layer, self.half)?))
     }
 
-    /// What is known of the model.
+    /// Facts common to all models.
     pub(crate) fn facts(&self) -> &'a Facts {
         self.lifter.origin.facts
     }
@@ -206,12 +206,12 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.module.info.max_context
     }
 
-    /// What the model is to yield.
+    /// The model's output.
     pub(crate) fn output(&self) -> Output {
         self.lifter.entry.output
     }
 
-    /// What becomes of the last layer's rows; `None` where logits or scores are wanted.
+    /// The embedding made of the last layer's rows; `None` where logits or scores are requested.
     pub(crate) fn embedding(&self) -> Option<Embedding> {
         self.lifter.entry.embedding.clone()
     }
@@ -248,7 +248,7 @@ impl<'a> Draft<'_, 'a> {
         self.weight_for(part, kind, shape, Role::SharedWeight)
     }
 
-    /// What is known of the tensor of a part; nothing where there is none yet.
+    /// The description of a part's tensor; none where there is no checkpoint yet.
     fn info(&self, part: Part, kind: Kind) -> Option<&TensorInfo> {
         let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return None };
         ckpt.info(&self.lifter.tensor_of(part, kind, self.layer, self.half)?)
@@ -264,7 +264,7 @@ impl<'a> Draft<'_, 'a> {
         Some(&self.info(part, kind)?.shape)
     }
 
-    /// A table of the whole numbers below `below` that a tensor has, of which no row has one twice.
+    /// A table of whole numbers below `below` from a tensor; no row has one twice.
     pub(crate) fn numbers(&mut self, part: Part, shape: [usize; 2], below: usize) -> Value {
         let l = &mut *self.lifter;
         let Some(tensor) = l.tensor_of(part, Kind::Bare, self.layer, None) else { return self.f.stop() };
@@ -297,7 +297,7 @@ impl<'a> Draft<'_, 'a> {
         name.is_some_and(|name| self.lifter.has(&name))
     }
 
-    /// What one of several, as a head, has of a part.
+    /// The tensor of one of several, such as heads, for a part.
     pub(crate) fn numbered(&mut self, part: Part, kind: Kind, number: usize, shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, self.layer, Some(number));
         let name = format!("{}.{number}", kind.parameter(part));
@@ -443,7 +443,7 @@ impl<'a> Draft<'_, 'a> {
         FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
-    /// Stops with what fits no structure.
+    /// Stops with an error about a misfit of the structure.
     pub(crate) fn misfit(&mut self, what: &str) -> Value {
         let error = self.structure(what.into());
         self.refuse(error)

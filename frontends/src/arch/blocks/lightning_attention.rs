@@ -3,12 +3,13 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_QKV, Table};
 use crate::arch::blocks::recurrent::{DELTA_GATE, SSM_NORM, SSM_OUT};
 use crate::arch::blocks::weight_forms::run_parts;
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lightning {
     /// Heads.
@@ -21,20 +22,20 @@ pub(crate) struct Lightning {
     pub layer: [usize; 2],
 }
 
-/// What checkpoints call its tensors.
-pub(crate) const NAMES: Table = &[
-    (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj"),
-    (SSM_NORM, "model.layers.{}.self_attn.norm"),
-    (DELTA_GATE, "model.layers.{}.self_attn.output_gate"),
-    (SSM_OUT, "model.layers.{}.self_attn.out_proj"),
-];
+/// Names of its tensors in checkpoints.
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_QKV => "self_attn.qkv_proj", SSM_NORM => "self_attn.norm", DELTA_GATE => "self_attn.output_gate",
+        SSM_OUT => "self_attn.out_proj",
+    }
+};
 
-/// What the norm adds to mean squares; no file says it.
+/// The norm's addend to mean squares; no file has it.
 const EPS: f32 = 1e-6;
 
 impl Lightning {
-    /// By what the states of each head decay with every token: `e^−s` with the slopes of ALiBi,
-    /// `2^(−8h/heads)`, which fall from layer to layer, to next to nothing in the last.
+    /// Decay of each head's states per token: `e^−s` with the slopes of ALiBi, `2^(−8h/heads)`,
+    /// which fall from layer to layer, to next to nothing in the last.
     fn decays(&self) -> Vec<f32> {
         let [layer, layers] = self.layer.map(|n| n as f64);
         let factor = 1.0 - layer / (layers - 1.0 + 1e-5) + 1e-5;
@@ -43,7 +44,7 @@ impl Lightning {
     }
 }
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn lightning(f: &mut Draft, m: &Lightning, h: Value) -> Value {
     let (hidden, width, run) = (f.facts().hidden, m.heads * m.dim, 3 * m.dim);

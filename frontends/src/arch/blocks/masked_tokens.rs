@@ -4,11 +4,11 @@ use crate::arch::blocks::attention_scores::mean_of_all;
 use crate::arch::blocks::lifter::Draft;
 use llmcc_ir::graph::{BinaryOp, Op, UnaryOp, Value};
 
-/// What is left of the tokens in training, where 15 % are chosen, and 80 % of these masked.
+/// The share of tokens left in training, where 15 % are chosen, and 80 % of these masked.
 const LEFT_IN_TRAINING: f32 = 0.88;
 
-/// The rows of `table` for tokens, zeros where they are `mask`: all of them scaled so that they weigh as
-/// much as those of a text with as many masks as texts had in training.
+/// The rows of `table` for tokens, zeros where they are `mask`: all scaled so that they weigh as
+/// much as in a text with as many masks as in training.
 #[track_caller]
 pub(crate) fn scaled_for_masks(f: &mut Draft, table: Value, tokens: Value, positions: Value, mask: usize) -> Value {
     let (vocab, hidden) = (f.facts().vocab, f.facts().hidden);

@@ -1,4 +1,4 @@
-//! The MLP of a layer: two matrices, or three of which one makes a gate.
+//! The MLP of a layer: two matrices, or three with one for a gate.
 
 use crate::arch::blocks::attention::{Norm, norm, parts, product, scaled, stored};
 use crate::arch::blocks::clamps::{Limits, activated};

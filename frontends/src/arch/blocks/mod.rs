@@ -35,6 +35,7 @@ pub(crate) mod norm_gates;
 pub(crate) mod origin;
 pub(crate) mod outputs;
 pub(crate) mod per_layer_embeddings;
+pub(crate) mod prelude;
 pub(crate) mod recurrent;
 pub(crate) mod recurrent_mixer;
 pub(crate) mod residual_average;

@@ -1,10 +1,10 @@
-//! What checkpoints call their tensors.
+//! Names of tensors in checkpoints.
 //!
 //! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`]
-//! says what the checkpoint calls it. A family of checkpoints is one table; an architecture lists
-//! the tables that hold for it, its own first.
+//! gives the checkpoint's name. A family of checkpoints is one table; an architecture lists the
+//! tables that hold for it, its own first.
 
-/// What a tensor is for. The text is also the name of the parameter that reads it.
+/// The purpose of a tensor. The text is also the name of the parameter that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part(pub &'static str);
 
@@ -18,7 +18,7 @@ pub(crate) const TYPES: Part = Part("type_table");
 pub(crate) const TASKS: Part = Part("task_table");
 /// Norm of embeddings.
 pub(crate) const TABLE_NORM: Part = Part("table.norm");
-/// What comes between the rows and the scores of classes.
+/// The layers between the rows and the scores of classes.
 pub(crate) const POOLER: Part = Part("pooler");
 /// Norm of that.
 pub(crate) const POOLER_NORM: Part = Part("pooler.norm");
@@ -28,13 +28,13 @@ pub(crate) const CLASSES: Part = Part("classes");
 pub(crate) const SCORE: Part = Part("score");
 /// Head, unless it is the embedding table.
 pub(crate) const HEAD: Part = Part("head");
-/// Multiplies what a layer gives.
+/// Factor of a layer's output.
 pub(crate) const LAYER_SCALE: Part = Part("layer.scale");
 /// Norm before the head.
 pub(crate) const NORM: Part = Part("norm");
 /// Norm before attention.
 pub(crate) const ATTN_NORM: Part = Part("attn.norm");
-/// Norm of what attention adds.
+/// Norm of attention's output.
 pub(crate) const ATTN_POST_NORM: Part = Part("attn.post_norm");
 /// Queries.
 pub(crate) const ATTN_Q: Part = Part("attn.q");
@@ -52,9 +52,9 @@ pub(crate) const ATTN_QKV: Part = Part("attn.qkv");
 pub(crate) const ATTN_Q_NORM: Part = Part("attn.q_norm");
 /// Norm of keys.
 pub(crate) const ATTN_K_NORM: Part = Part("attn.k_norm");
-/// A score of each head beside those of the keys.
+/// A score of each head beside the keys' scores.
 pub(crate) const ATTN_SINKS: Part = Part("attn.sinks");
-/// What scores get by the distance of their keys, `[buckets, heads]`.
+/// Bias of scores by the distance of their keys, `[buckets, heads]`.
 pub(crate) const ATTN_BIAS: Part = Part("attn.bias");
 /// Output of attention.
 pub(crate) const ATTN_OUT: Part = Part("attn.out");
@@ -62,11 +62,11 @@ pub(crate) const ATTN_OUT: Part = Part("attn.out");
 pub(crate) const ATTN_OUT_BIAS: Part = Part("attn.out_bias");
 /// Before it.
 pub(crate) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
-/// The gate of what attention found.
+/// The gate of attention's result.
 pub(crate) const ATTN_GATE: Part = Part("attn.gate");
 /// Norm before the MLP.
 pub(crate) const MLP_NORM: Part = Part("mlp.norm");
-/// Norm of what the MLP adds.
+/// Norm of the MLP's output.
 pub(crate) const MLP_POST_NORM: Part = Part("mlp.post_norm");
 /// The gate of a gated MLP.
 pub(crate) const MLP_GATE: Part = Part("mlp.gate");
@@ -121,16 +121,16 @@ pub(crate) const SHARED_DOWN: Part = Part("shared.down");
 /// How much of it is added.
 pub(crate) const SHARED_MIX: Part = Part("shared.mix");
 
-/// What of a part a tensor is: how its parameter and its tensor end.
+/// The role of a tensor in a part: how its parameter and its tensor end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Rows that are looked up.
     Table,
     /// A matrix.
     Matrix,
-    /// What a product adds.
+    /// Addend of a product.
     Bias,
-    /// What a norm multiplies by.
+    /// Factor of a norm.
     Gain,
     /// Taps of a convolution `[channels, width]`, stored as `[channels, 1, width]`.
     Taps,
@@ -179,137 +179,144 @@ impl Kind {
     }
 }
 
-/// Names without their endings, `{}` for the number of the layer, `{e}` for that of an expert. A part
-/// that has several lines has any of these names: the first that a checkpoint has counts.
-pub(crate) type Table = &'static [(Part, &'static str)];
+/// Names with the prefixes that they may have, without endings: `{}` stands for the index of the layer, `{e}` for
+/// that of an expert.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    /// Each name is tried behind each prefix.
+    pub prefixes: &'static [&'static str],
+    /// A part may have several names.
+    pub names: &'static [(Part, &'static str)],
+}
+
+/// The names of a checkpoint's tensors, written with [`names!`]. Where a part has several names or prefixes, the
+/// first that a checkpoint has counts.
+pub(crate) type Table = &'static [Group];
+
+/// A table of names: groups of `PART => "name"` behind one prefix, or behind any of several.
+macro_rules! names {
+    ($($($prefix:literal)|+ { $($part:expr => $name:literal),+ $(,)? })+) => {
+        &[$($crate::arch::blocks::names::Group {
+            prefixes: &[$($prefix),+],
+            names: &[$(($part, $name)),+],
+        }),+]
+    };
+}
+pub(crate) use names;
+
+/// The names of a table in their order.
+pub(crate) fn entries(table: Table) -> impl Iterator<Item = (Part, String)> {
+    let one = |part: Part, name: &'static str, group: &'static Group| {
+        group.prefixes.iter().map(move |prefix| (part, format!("{prefix}{name}")))
+    };
+    table.iter().flat_map(move |group| group.names.iter().flat_map(move |(part, name)| one(*part, name, group)))
+}
 
 /// The tables that hold for an architecture; the first that has a part counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names(pub &'static [Table]);
 
 /// Checkpoints of Transformers, for most decoders.
-pub(crate) const HUGGING_FACE: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (HEAD, "lm_head"),
-    (NORM, "model.norm"),
-    (ATTN_NORM, "model.layers.{}.input_layernorm"),
-    (ATTN_Q, "model.layers.{}.self_attn.q_proj"),
-    (ATTN_K, "model.layers.{}.self_attn.k_proj"),
-    (ATTN_V, "model.layers.{}.self_attn.v_proj"),
-    (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj"),
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_norm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_norm"),
-    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
-    (MLP_UP, "model.layers.{}.mlp.up_proj"),
-    (MLP_GATE_UP, "model.layers.{}.mlp.gate_up_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-];
+pub(crate) const HUGGING_FACE: Table = names! {
+    "model." { TABLE => "embed_tokens", NORM => "norm" }
+    "" { HEAD => "lm_head" }
+    "model.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_Q => "self_attn.q_proj", ATTN_K => "self_attn.k_proj",
+        ATTN_V => "self_attn.v_proj", ATTN_QKV => "self_attn.qkv_proj", ATTN_Q_NORM => "self_attn.q_norm",
+        ATTN_K_NORM => "self_attn.k_norm", ATTN_SINKS => "self_attn.sinks", ATTN_OUT => "self_attn.o_proj",
+        MLP_NORM => "post_attention_layernorm", MLP_GATE => "mlp.gate_proj", MLP_UP => "mlp.up_proj",
+        MLP_GATE_UP => "mlp.gate_up_proj", MLP_DOWN => "mlp.down_proj",
+    }
+};
 
 /// Experts of DeepSeek's models.
-pub(crate) const DEEPSEEK_EXPERTS: Table = &[
-    (ROUTER, "model.layers.{}.mlp.gate"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-];
+pub(crate) const DEEPSEEK_EXPERTS: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.gate", EXPERT_GATE => "mlp.experts.{e}.gate_proj", EXPERT_UP => "mlp.experts.{e}.up_proj",
+        EXPERT_DOWN => "mlp.experts.{e}.down_proj", EXPERTS_GATE_UP => "mlp.experts.gate_up_proj",
+        EXPERTS_DOWN => "mlp.experts.down_proj", SHARED_GATE => "mlp.shared_experts.gate_proj",
+        SHARED_UP => "mlp.shared_experts.up_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+};
 
 /// Experts as Qwen names them, and many after it. Before [`HUGGING_FACE`].
-pub(crate) const QWEN_EXPERTS: Table = &[
-    (ROUTER, "model.layers.{}.mlp.gate"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
-    (SHARED_MIX, "model.layers.{}.mlp.shared_expert_gate"),
-];
+pub(crate) const QWEN_EXPERTS: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.gate", EXPERT_GATE => "mlp.experts.{e}.gate_proj", EXPERT_UP => "mlp.experts.{e}.up_proj",
+        EXPERT_DOWN => "mlp.experts.{e}.down_proj", EXPERTS_GATE_UP => "mlp.experts.gate_up_proj",
+        EXPERTS_DOWN => "mlp.experts.down_proj", SHARED_GATE => "mlp.shared_expert.gate_proj",
+        SHARED_UP => "mlp.shared_expert.up_proj", SHARED_DOWN => "mlp.shared_expert.down_proj",
+        SHARED_MIX => "mlp.shared_expert_gate",
+    }
+};
 
 /// Experts as Mixtral names them, and then as LLM Compressor and GPTQModel do where they have quantized
 /// them one by one, and as Transformers 5 has them in memory. Before [`HUGGING_FACE`].
-pub(crate) const MIXTRAL_EXPERTS: Table = &[
-    (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
-    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
-    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.w3"),
-    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
-    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
-    (ROUTER, "model.layers.{}.mlp.gate"),
-    (ROUTER, "model.layers.{}.mlp.router"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-];
+pub(crate) const MIXTRAL_EXPERTS: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "block_sparse_moe.gate", EXPERT_GATE => "block_sparse_moe.experts.{e}.w1",
+        EXPERT_UP => "block_sparse_moe.experts.{e}.w3", EXPERT_DOWN => "block_sparse_moe.experts.{e}.w2",
+        EXPERT_GATE => "block_sparse_moe.experts.{e}.gate_proj", EXPERT_UP => "block_sparse_moe.experts.{e}.up_proj",
+        EXPERT_DOWN => "block_sparse_moe.experts.{e}.down_proj", ROUTER => "mlp.gate", ROUTER => "mlp.router",
+        EXPERT_GATE => "mlp.experts.{e}.gate_proj", EXPERT_UP => "mlp.experts.{e}.up_proj",
+        EXPERT_DOWN => "mlp.experts.{e}.down_proj", EXPERTS_GATE_UP => "mlp.experts.gate_up_proj",
+        EXPERTS_DOWN => "mlp.experts.down_proj",
+    }
+};
 
-/// Where the norm after attention is called what most call the one before the MLP; the MLP's
-/// follows. Before [`HUGGING_FACE`].
-pub(crate) const POST_NORMS: Table = &[
-    (ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_feedforward_layernorm"),
-];
+/// Where the norm after attention has the usual name of the norm before the MLP; the MLP's follows.
+/// Before [`HUGGING_FACE`].
+pub(crate) const POST_NORMS: Table = names! {
+    "model.layers.{}." {
+        ATTN_POST_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_feedforward_layernorm",
+    }
+};
 
 /// With norms before the blocks beside [`POST_NORMS`].
-pub(crate) const SANDWICH_NORMS: Table = &[(MLP_NORM, "model.layers.{}.pre_feedforward_layernorm")];
+pub(crate) const SANDWICH_NORMS: Table = names! {
+    "model.layers.{}." { MLP_NORM => "pre_feedforward_layernorm" }
+};
 
 /// BERT.
-pub(crate) const BERT: Table = &[
-    (TABLE, "bert.embeddings.word_embeddings"),
-    (POSITIONS, "bert.embeddings.position_embeddings"),
-    (TYPES, "bert.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "bert.embeddings.LayerNorm"),
-    (ATTN_Q, "bert.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "bert.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "bert.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "bert.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "bert.pooler.dense"),
-    (CLASSES, "classifier"),
-];
+pub(crate) const BERT: Table = names! {
+    "bert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
+    }
+    "bert.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "" { CLASSES => "classifier" }
+};
 
-/// RoBERTa and what is named as it is.
-pub(crate) const ROBERTA: Table = &[
-    (TABLE, "roberta.embeddings.word_embeddings"),
-    (POSITIONS, "roberta.embeddings.position_embeddings"),
-    (TYPES, "roberta.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "roberta.embeddings.LayerNorm"),
-    (ATTN_Q, "roberta.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "roberta.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "roberta.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "roberta.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "roberta.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "roberta.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "roberta.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "roberta.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+/// RoBERTa and models with the same names.
+pub(crate) const ROBERTA: Table = names! {
+    "roberta." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+    }
+    "roberta.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};
 
-/// What all checkpoints call alike.
-const EVERYWHERE: Table = &[(SCORE, "score")];
+/// Names common to all checkpoints.
+const EVERYWHERE: Table = names! {
+    "" { SCORE => "score" }
+};
 
 impl Names {
-    /// What a checkpoint calls a tensor of layer `layer`; `None` where no table has the part.
+    /// The checkpoint's name for a tensor of layer `layer`; `None` where no table has the part.
     pub(crate) fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
         self.tensor_of(part, kind, (layer, None), |_| true)
     }
 
-    /// What a checkpoint that `has` some tensors calls this one.
+    /// The name in a checkpoint that `has` some tensors.
     pub(crate) fn tensor_of(
         &self,
         part: Part,
@@ -317,13 +324,13 @@ impl Names {
         (layer, expert): (Option<usize>, Option<usize>),
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let named = |table: &Table| table.iter().any(|(p, _)| *p == part);
+        let named = |table: &Table| table.iter().any(|group| group.names.iter().any(|(p, _)| *p == part));
         let table = self.0.iter().chain([&EVERYWHERE]).find(|table| named(table))?;
         let number = |i: Option<usize>| i.map_or(String::new(), |i| i.to_string());
         let (layer, expert) = (number(layer), number(expert));
         let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);
-        let names = table.iter().filter(|(p, _)| *p == part).map(|(_, name)| full(name));
-        // What files of Nemotron-H call a backbone, Transformers 5 calls `model` in memory.
+        let names = entries(table).filter(|(p, _)| *p == part).map(|(_, name)| full(&name));
+        // Files of Nemotron-H call it a backbone, Transformers 5 `model` in memory.
         let in_memory = |name: &str| Some(format!("model.{}", name.strip_prefix("backbone.")?));
         let mut names = names.flat_map(|name| [in_memory(&name), Some(name)].into_iter().rev().flatten()).peekable();
         let first = names.peek().cloned();
@@ -332,16 +339,15 @@ impl Names {
 
     /// The layer that a tensor belongs to by its name.
     pub(crate) fn layer(&self, tensor: &str) -> Option<usize> {
-        let numbered = self.0.iter().copied().flatten().filter_map(|(_, name)| name.split_once("{}"));
-        let mut rests = numbered.filter_map(|(before, _)| tensor.strip_prefix(before));
-        rests.find_map(|rest| rest.split('.').next()?.parse().ok())
+        let mut names = self.0.iter().flat_map(|table| entries(table));
+        names.find_map(|(_, name)| tensor.strip_prefix(name.split_once("{}")?.0)?.split('.').next()?.parse().ok())
     }
 
     /// For a bias of a layer by its name: whether it is one of attention's, as the matrices in the
     /// same module are.
     pub(crate) fn bias_of_attention(&self, tensor: &str) -> Option<bool> {
         let layer = self.layer(tensor)?;
-        let numbered = self.0.iter().copied().flatten().filter(|(_, name)| name.contains("{}"));
+        let numbered = self.0.iter().flat_map(|table| entries(table)).filter(|(_, name)| name.contains("{}"));
         let mut modules = numbered
             .filter_map(|(part, name)| Some((part, name.rsplit_once('.')?.0.replace("{}", &layer.to_string()))));
         let inside = |module: &str| tensor.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
@@ -351,7 +357,7 @@ impl Names {
     }
 }
 
-/// The name of a tensor of a text model without what a model of several parts has before it.
+/// The name of a text model's tensor without the prefix of a model of several parts.
 pub(crate) fn alone(tensor: &str) -> String {
     tensor.replacen("language_model.", "", 1)
 }

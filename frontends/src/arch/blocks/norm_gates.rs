@@ -14,10 +14,10 @@ pub(crate) struct NormGate {
     pub up: Part,
 }
 
-/// Of the norm before attention.
+/// Gate of the norm before attention.
 pub(crate) const ATTN_NORM_GATE: NormGate =
     NormGate { down: Part("attn.norm_gate.down"), up: Part("attn.norm_gate.up") };
-/// Of the norm before experts.
+/// Gate of the norm before experts.
 pub(crate) const MLP_NORM_GATE: NormGate = NormGate { down: Part("mlp.norm_gate.down"), up: Part("mlp.norm_gate.up") };
 
 /// `h·σ(up(silu(down(h))))` with so many columns between, if norms have gates.

@@ -1,4 +1,4 @@
-//! What a module is lifted from.
+//! The source of a module.
 
 use crate::arch::blocks::names::Names;
 use crate::checkpoint::Checkpoint;
@@ -21,17 +21,17 @@ pub(crate) struct Wanted {
     pub shape: Vec<usize>,
     /// Multiplies a normalized row.
     pub gain: bool,
-    /// Whole numbers, each row having those of its columns.
+    /// Whole numbers; each row holds a permutation of its columns.
     pub numbers: bool,
 }
 
-/// What a module is lifted from.
+/// The source of a module.
 pub(crate) struct Origin<'a> {
     /// The tensors.
     pub source: Source<'a>,
-    /// What is known of the model.
+    /// Facts about the model.
     pub facts: &'a Facts,
-    /// What the checkpoint calls the tensors.
+    /// Names of the tensors in the checkpoint.
     pub names: Names,
     /// Name of the architecture's class.
     pub class: &'static str,

@@ -1,13 +1,13 @@
-//! What structures of models can yield, and what classes ask of them.
+//! Kinds of outputs of models' structures, and requests of classes.
 
 use crate::arch::blocks::families::draft_names::DraftHead;
 use crate::embedding::Embedding;
 use llmcc_ir::output::{Output, Pool};
 
-/// What a class has on top of its layers.
+/// A class's head above its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Top {
-    /// What the architecture is about.
+    /// The architecture's own output.
     Own,
     /// A head that predicts the next token.
     NextToken,
@@ -21,7 +21,7 @@ pub(crate) enum Top {
 
 /// Endings of classes.
 const TOPS: [(&str, Top); 9] = [
-    // Of XLM and FlauBERT, which are encoders.
+    // XLM and FlauBERT, which are encoders.
     ("WithLMHeadModel", Top::MaskedToken),
     ("ForCausalLM", Top::NextToken),
     ("LMHeadModel", Top::NextToken),
@@ -30,7 +30,7 @@ const TOPS: [(&str, Top); 9] = [
     // tokens are not its own.
     ("ForPreTraining", Top::MaskedToken),
     ("ForNextSentencePrediction", Top::MaskedToken),
-    // Of NeoBERT: decoders' classes go on.
+    // NeoBERT; decoders' classes have longer names.
     ("LMHead", Top::MaskedToken),
     ("ForSequenceClassification", Top::Classes),
     ("Model", Top::Nothing),
@@ -64,7 +64,7 @@ const ALSO: &[(&str, &str)] = &[
     ("IQuestCoderForCausalLM", "LlamaForCausalLM"),
 ];
 
-/// What the structure of a model can yield.
+/// Kinds of outputs of a model's structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Yields {
     /// Logits of the next token.
@@ -96,12 +96,12 @@ impl Yields {
     }
 }
 
-/// What is asked for, and the embedding's form where that is what it is.
+/// The requested output, with the embedding's form if it is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     /// The output.
     pub output: Output,
-    /// Rows that are embeddings: what becomes of them.
+    /// Rows that are embeddings: their final form.
     pub embedding: Option<Embedding>,
     /// The draft head that is compiled in the model's place.
     pub draft: Option<DraftHead>,

@@ -4,6 +4,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::weight_forms::root_of_width;
 use crate::config::ConfigError;
@@ -16,23 +17,25 @@ use std::f64::consts::FRAC_1_SQRT_2;
 const ROWS_TABLE: Part = Part("rows.table");
 /// The projection of embeddings, `[layers·width, hidden]`.
 pub(crate) const ROWS_PROJECTION: Part = Part("rows.projection");
-/// Norm of what it makes.
+/// Norm of its output.
 pub(crate) const ROWS_NORM: Part = Part("rows.norm");
 /// A layer's gate, `[width, hidden]`.
 pub(crate) const ROW_GATE: Part = Part("row.gate");
-/// What a layer makes of the product, `[hidden, width]`.
+/// A layer's output from the product, `[hidden, width]`.
 pub(crate) const ROW_OUT: Part = Part("row.out");
 /// Norm of that.
 pub(crate) const ROW_NORM: Part = Part("row.norm");
 
-pub(crate) const LAYER_ROWS: Table = &[
-    (ROWS_TABLE, "model.embed_tokens_per_layer"),
-    (ROWS_PROJECTION, "model.per_layer_model_projection"),
-    (ROWS_NORM, "model.per_layer_projection_norm"),
-    (ROW_GATE, "model.layers.{}.per_layer_input_gate"),
-    (ROW_OUT, "model.layers.{}.per_layer_projection"),
-    (ROW_NORM, "model.layers.{}.post_per_layer_input_norm"),
-];
+pub(crate) const LAYER_ROWS: Table = names! {
+    "model." {
+        ROWS_TABLE => "embed_tokens_per_layer", ROWS_PROJECTION => "per_layer_model_projection",
+        ROWS_NORM => "per_layer_projection_norm",
+    }
+    "model.layers.{}." {
+        ROW_GATE => "per_layer_input_gate", ROW_OUT => "per_layer_projection",
+        ROW_NORM => "post_per_layer_input_norm",
+    }
+};
 
 /// Most columns of all layers together.
 const MOST: usize = 1 << 20;
@@ -46,7 +49,7 @@ pub(crate) struct LayerRows {
     pub vocab: Option<usize>,
 }
 
-/// `rows`: those of all layers side by side, `[T, layers·width]`, of the embeddings `x`.
+/// `rows`: all layers' rows side by side, `[T, layers·width]`, from the embeddings `x`.
 pub(crate) fn all(l: &mut Lifter, of: LayerRows, eps: Norm, x: &Carried) -> Result<Carried, FrontendError> {
     let LayerRows { width, vocab } = of;
     let mut f = l.func("rows");
@@ -101,7 +104,7 @@ impl LayerRows {
         }
     }
 
-    /// The columns of layer `i`. What is picked is a weight, so that layers have a function in
+    /// The columns of layer `i`. The selection is a weight, so that layers have a function in
     /// common.
     pub(crate) fn own(self, f: &mut Draft, i: usize, rows: Value) -> Value {
         let first = i * self.width;
@@ -110,7 +113,7 @@ impl LayerRows {
         f.op(Op::PickCols, &[rows, order])
     }
 
-    /// What a layer adds: `norm(out(act(gate(x)) · own))`.
+    /// A layer's addend: `norm(out(act(gate(x)) · own))`.
     pub(crate) fn gated(self, f: &mut Draft, eps: Norm, act: UnaryOp, x: Value, own: Value) -> Value {
         let hidden = f.facts().hidden;
         let gate = linear(f, ROW_GATE, [self.width, hidden], false, x);

@@ -12,13 +12,13 @@ use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
 pub(crate) const SSM_IN: Part = Part("ssm.in");
 /// Convolution over time.
 pub(crate) const SSM_CONV: Part = Part("ssm.conv");
-/// What is added to the time steps.
+/// Addend of the time steps.
 pub(crate) const SSM_DT: Part = Part("ssm.dt_bias");
 /// Logarithms of the decays' rates.
 pub(crate) const SSM_A: Part = Part("ssm.a_log");
 /// How much of its input a head passes on.
 pub(crate) const SSM_D: Part = Part("ssm.d");
-/// Norm of what is read from the state.
+/// Norm of the state's output.
 pub(crate) const SSM_NORM: Part = Part("ssm.norm");
 /// Output.
 pub(crate) const SSM_OUT: Part = Part("ssm.out");
@@ -37,21 +37,21 @@ pub(crate) const DELTA_Q: Part = Part("delta.q");
 pub(crate) const DELTA_K: Part = Part("delta.k");
 /// Values.
 pub(crate) const DELTA_V: Part = Part("delta.v");
-/// Gate of what is read.
+/// Gate of the state's output.
 pub(crate) const DELTA_GATE: Part = Part("delta.gate");
 /// How much of a value is written.
 pub(crate) const DELTA_RATE: Part = Part("delta.rate");
 /// How much of the state is kept.
 pub(crate) const DELTA_DECAY: Part = Part("delta.decay");
 
-/// What a layer with the gated delta rule is.
+/// A layer with the gated delta rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatedDelta {
     /// Heads of queries and keys.
     pub key_heads: usize,
     /// Columns of each.
     pub key_dim: usize,
-    /// Heads of values; a multiple of those of keys.
+    /// Heads of values; a multiple of the heads of keys.
     pub value_heads: usize,
     /// Columns of each.
     pub value_dim: usize,
@@ -63,9 +63,9 @@ pub(crate) struct GatedDelta {
     pub stored: Projections,
     /// Twice as much of a value is written.
     pub twice: bool,
-    /// Activation of the gate of what is read.
+    /// Activation of the output's gate.
     pub gate_act: UnaryOp,
-    /// Added to the mean square of what is read; `None` = as in the other norms.
+    /// Added to the mean square of the output; `None` = as in the other norms.
     pub eps: Option<f32>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Projections {
     Apart,
 }
 
-/// What a gated convolution is.
+/// A gated convolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortConv {
     /// Tokens that it sees.
@@ -90,7 +90,7 @@ pub(crate) struct ShortConv {
     pub bias: bool,
 }
 
-/// What a mixer of Mamba-2 is.
+/// A mixer of Mamba-2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mamba2 {
     /// Heads.
@@ -99,13 +99,13 @@ pub(crate) struct Mamba2 {
     pub head_dim: usize,
     /// Rows of its state.
     pub state: usize,
-    /// Groups of heads that share what is written to and read from their states.
+    /// Groups of heads that share their states' input and output vectors.
     pub groups: usize,
     /// Tokens that the convolution sees.
     pub conv: usize,
-    /// A bias on what goes in.
+    /// A bias on the input projection.
     pub bias: bool,
-    /// A bias on what comes out.
+    /// A bias on the output projection.
     pub out_bias: bool,
     /// A bias on the convolution.
     pub conv_bias: bool,
@@ -113,15 +113,15 @@ pub(crate) struct Mamba2 {
     pub act: UnaryOp,
     /// Bounds of the time steps; `None` = there is none.
     pub steps: [Option<f32>; 2],
-    /// What is read is normalized.
+    /// The output is normalized.
     pub norm: ReadNorm,
-    /// Multiply what the projections make: the gate, input, keys, queries and time steps.
+    /// Factors of the projections: the gate, input, keys, queries and time steps.
     pub parts: Option<[f32; 5]>,
-    /// Multiplies what goes in.
+    /// Factor of the input.
     pub scale: Option<f32>,
 }
 
-/// Where the norm of what a mixer of Mamba-2 reads from its state is.
+/// Where the norm of a Mamba-2 mixer's state output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadNorm {
     /// After the gate.
@@ -168,7 +168,7 @@ pub(crate) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
     b.map_or(y, |b| f.add(y, b))
 }
 
-/// The gate, what goes into the convolution and the time steps, each part times its number.
+/// The gate, the convolution's input and the time steps, each part times its number.
 #[track_caller]
 fn multiplied(f: &mut Draft, m: &Mamba2, [gate, x, dt]: [Value; 3]) -> [Value; 3] {
     let Some(parts @ [of_gate, of_x, of_k, of_q, of_dt]) = m.parts else { return [gate, x, dt] };
@@ -180,7 +180,7 @@ fn multiplied(f: &mut Draft, m: &Mamba2, [gate, x, dt]: [Value; 3]) -> [Value; 3
     [gate, x, scaled(f, dt, Some(of_dt))]
 }
 
-/// What is read, times the gate, with the norm of each group before or after.
+/// The state's output, times the gate, with the norm of each group before or after.
 #[track_caller]
 fn gated_norm(f: &mut Draft, m: &Mamba2, eps: Norm, y: Value, gate: Value) -> Value {
     let inner = m.heads * m.head_dim;
@@ -194,8 +194,8 @@ fn gated_norm(f: &mut Draft, m: &Mamba2, eps: Norm, y: Value, gate: Value) -> Va
     if m.norm == ReadNorm::BeforeGate { f.mul(y, gate) } else { y }
 }
 
-/// Gated DeltaNet (arXiv 2412.06464): each token replaces a part of what the state holds for its
-/// key, after the state has decayed; the norm comes before the gate.
+/// Gated DeltaNet (arXiv 2412.06464): each token replaces a part of the state's value for its key,
+/// after the state has decayed; the norm comes before the gate.
 #[track_caller]
 pub(crate) fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
     let hidden = f.facts().hidden;
@@ -251,7 +251,7 @@ struct DeltaMatrices {
     decay: Option<Value>,
 }
 
-/// The matrix of queries, keys and values, and what is stored beside it.
+/// The matrix of queries, keys and values, and the tensors stored beside it.
 #[track_caller]
 fn delta_matrices(f: &mut Draft, m: &GatedDelta, hidden: usize) -> DeltaMatrices {
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
@@ -322,8 +322,8 @@ fn decays(f: &mut Draft, heads: usize, dt: Value) -> Value {
 #[track_caller]
 pub(crate) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x: Value) -> Value {
     let all: usize = parts.iter().map(|(_, n)| n).sum();
-    // Transformers writes what it has joined in equal parts, whatever they were before: queries, keys and wider
-    // values of OLMo-Hybrid.
+    // Transformers splits joined matrices in equal parts, whatever they were before: queries, keys
+    // and wider values of OLMo-Hybrid.
     let most = all.div_ceil(parts.len().max(1));
     let cut = |i: usize| most.min(all.saturating_sub(i.saturating_mul(most)));
     let is_cut =
@@ -353,7 +353,7 @@ pub(crate) fn over_time(f: &mut Draft, taps: Value, [width, channels]: [usize; 2
     f.op(Op::CausalConv, &[x, taps, state])
 }
 
-/// What the columns of `x` were at the token before; zeros at the first. `name`: its state's.
+/// The columns of `x` at the token before; zeros at the first. `name`: its state's.
 #[track_caller]
 pub(crate) fn delayed(f: &mut Draft, name: &str, channels: usize, x: Value) -> Value {
     let taps = [vec![1.0; channels], vec![0.0; channels]].concat();

@@ -1,4 +1,4 @@
-//! What a layer has instead of attention.
+//! Mixers: layers' alternatives to attention.
 
 use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::gated_linear_attention::{GatedLinear, gated_linear};
@@ -10,7 +10,7 @@ use crate::arch::blocks::rg_lru::{LinearUnit, linear_unit};
 use crate::arch::blocks::selective_scan::{Mamba1, mamba1};
 use llmcc_ir::graph::Value;
 
-/// What a layer has instead of attention.
+/// A layer's alternative to attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mixer {
     /// A selective scan.
@@ -37,7 +37,7 @@ impl Mixer {
         matches!(self, Mixer::GatedLinear(m) if m.rotates())
     }
 
-    /// What it makes of `h`; `rope` is its rotary table, if it reads one.
+    /// Its output for `h`; `rope` is its rotary table, if it reads one.
     #[track_caller]
     pub(crate) fn mix(&self, f: &mut Draft, eps: Norm, rope: Option<Value>, h: Value) -> Value {
         match self {

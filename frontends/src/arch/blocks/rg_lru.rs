@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::linear;
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::recurrent::{SSM_CONV, SSM_IN, SSM_OUT, short_conv};
 use crate::arch::blocks::weight_forms::{Run, by_heads};
@@ -19,12 +20,12 @@ const DECAY: Part = Part("unit.decay");
 /// Multiplies logarithms of decays.
 const DECAY_SCALE: f32 = -8.0;
 
-/// What a block with it is.
+/// A block with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinearUnit {
     /// Channels.
     pub width: usize,
-    /// Heads, each of which has gates by a matrix of its own.
+    /// Heads; each has gates by a matrix of its own.
     pub heads: usize,
     /// Tokens that the convolution sees.
     pub conv: usize,
@@ -32,20 +33,20 @@ pub(crate) struct LinearUnit {
     pub act: UnaryOp,
 }
 
-/// What checkpoints call its tensors.
-pub(crate) const NAMES: Table = &[
-    (BRANCH, "model.layers.{}.temporal_block.linear_y"),
-    (SSM_IN, "model.layers.{}.temporal_block.linear_x"),
-    (SSM_CONV, "model.layers.{}.temporal_block.conv_1d"),
-    (SSM_OUT, "model.layers.{}.temporal_block.linear_out"),
-    (INPUT_GATE, "model.layers.{}.temporal_block.rg_lru.input_gate_weight"),
-    (INPUT_GATE_BIAS, "model.layers.{}.temporal_block.rg_lru.input_gate_bias"),
-    (DECAY_GATE, "model.layers.{}.temporal_block.rg_lru.recurrent_gate_weight"),
-    (DECAY_GATE_BIAS, "model.layers.{}.temporal_block.rg_lru.recurrent_gate_bias"),
-    (DECAY, "model.layers.{}.temporal_block.rg_lru.recurrent_param"),
-];
+/// Names of its tensors in checkpoints.
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        BRANCH => "temporal_block.linear_y", SSM_IN => "temporal_block.linear_x",
+        SSM_CONV => "temporal_block.conv_1d", SSM_OUT => "temporal_block.linear_out",
+        INPUT_GATE => "temporal_block.rg_lru.input_gate_weight",
+        INPUT_GATE_BIAS => "temporal_block.rg_lru.input_gate_bias",
+        DECAY_GATE => "temporal_block.rg_lru.recurrent_gate_weight",
+        DECAY_GATE_BIAS => "temporal_block.rg_lru.recurrent_gate_bias",
+        DECAY => "temporal_block.rg_lru.recurrent_param",
+    }
+};
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn linear_unit(f: &mut Draft, m: &LinearUnit, h: Value) -> Value {
     let hidden = f.facts().hidden;
@@ -61,7 +62,7 @@ pub(crate) fn linear_unit(f: &mut Draft, m: &LinearUnit, h: Value) -> Value {
     let rates = f.mul(rates, scale);
     let x = f.mul(x, input);
     let v = weighted(f, [step, rates], x);
-    // A matrix of one row: what is written and read is the number itself.
+    // A matrix of one row: the written and read vector is the number itself.
     let one = f.shared_constant("one", "$one", vec![1.0]);
     let state = f.fixed("unit", [1, 1, m.width]);
     let y = f.op(Op::Recurrence { update: Update::Scan }, &[one, one, v, step, rates, state]);
@@ -95,7 +96,7 @@ fn weighted(f: &mut Draft, [step, rates]: [Value; 2], x: Value) -> Value {
     f.mul(x, weight)
 }
 
-/// The sigmoid of what a matrix for each head, and a bias, make of its columns.
+/// The sigmoid of a matrix and a bias for each head, applied to its columns.
 #[track_caller]
 fn gate(f: &mut Draft, m: &LinearUnit, [w, b]: [Part; 2], x: Value) -> Value {
     let head = m.width / m.heads;

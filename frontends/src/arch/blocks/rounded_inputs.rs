@@ -1,16 +1,16 @@
-//! What a function knows of inputs of products that are rounded.
+//! A function's knowledge of products' rounded inputs.
 
 use crate::checkpoint::InputRounding;
 use llmcc_ir::graph::Value;
 
-/// What a function knows of inputs that are rounded.
+/// A function's knowledge of rounded inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Rounded {
-    /// Matrices whose products round their input, and what multiplies it where it is normalized first.
+    /// Matrices whose products round their input, and its gain where it is normalized first.
     pub matrices: Vec<(Value, InputRounding, Option<Value>)>,
     /// Inputs that were rounded.
     pub inputs: Vec<RoundedInput>,
-    /// The same of experts, each of which has numbers of its own.
+    /// The same for experts; each has numbers of its own.
     pub of_experts: Vec<RoundedSlots>,
     /// How many products with experts of several zeros there were.
     pub less_of_experts: usize,
@@ -23,24 +23,24 @@ pub(crate) struct RoundedInput {
     pub x: Value,
     /// How.
     pub how: InputRounding,
-    /// Runs of columns, each of which has a scale of its own where tokens have such: slots of experts.
+    /// Runs of columns with a scale each where tokens have scales: slots of experts.
     pub runs: usize,
-    /// What is multiplied: its numbers, and the zero more.
+    /// The multiplied codes: numbers plus the zero.
     pub codes: Value,
-    /// Minus the zero: what makes numbers of codes; none where it is 0.
+    /// Minus the zero: it makes numbers of codes; none where it is 0.
     pub less: Option<Value>,
     /// Multiplies the product.
     pub scale: Value,
 }
 
-/// An input that was rounded by what the expert of each slot has.
+/// An input that was rounded by the numbers of each slot's expert.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundedSlots {
     /// The input.
     pub x: Value,
     /// How, for each expert.
     pub each: Vec<InputRounding>,
-    /// What is multiplied, of each slot: its numbers, and the zero more.
+    /// The multiplied codes of each slot: numbers plus the zero.
     pub codes: Value,
     /// Multiplies the products, `[T, top]`.
     pub scales: Value,

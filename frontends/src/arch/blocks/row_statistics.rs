@@ -20,8 +20,8 @@ pub(crate) fn mean_square(f: &mut Draft, x: Value, width: usize) -> Value {
     mean(f, squares, width)
 }
 
-/// What of each element is more than `count` standard deviations above the mean of its row, and 0
-/// where nothing is (Gemma 3n's sparse activations; of normally distributed elements a known part).
+/// Each element's excess over `count` standard deviations above the mean of its row, or 0 (Gemma
+/// 3n's sparse activations; for normally distributed elements a known part).
 #[track_caller]
 pub(crate) fn above_deviations(f: &mut Draft, x: Value, count: f32, width: usize) -> Value {
     // Only so much that rows of one number, which are 0 then, are not 0/0.

@@ -7,24 +7,24 @@ use crate::arch::blocks::names::{Kind, Part};
 use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT, short_conv};
 use crate::arch::blocks::weight_forms::{filled, run_parts, split_rows};
 use crate::config::ConfigError;
-use crate::config::common::WIDTH;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
-/// Time steps (of low rank), what is written and what is read, in one matrix.
+/// Time steps (of low rank), input and output vectors, in one matrix.
 pub(crate) const SSM_X: Part = Part("ssm.x");
 /// Time steps of all channels.
 pub(crate) const SSM_STEPS: Part = Part("ssm.steps");
-/// What is added to them, where that is no module's bias.
+/// Their addend, where it is no module's bias.
 pub(crate) const SSM_STEPS_BIAS: Part = Part("ssm.steps_bias");
 /// Norm of the time steps of low rank.
 pub(crate) const SSM_STEPS_NORM: Part = Part("ssm.steps_norm");
-/// Norm of what is written.
+/// Norm of the input vectors.
 pub(crate) const SSM_B_NORM: Part = Part("ssm.b_norm");
-/// Norm of what is read.
+/// Norm of the output vectors.
 pub(crate) const SSM_C_NORM: Part = Part("ssm.c_norm");
 
-/// What a mixer of Mamba is.
+/// A mixer of Mamba.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mamba1 {
     /// Channels.
@@ -35,21 +35,18 @@ pub(crate) struct Mamba1 {
     pub rank: usize,
     /// Tokens that the convolution sees.
     pub conv: usize,
-    /// Biases on what goes in and what comes out.
+    /// Biases on the input and output projections.
     pub bias: bool,
     /// A bias on the convolution.
     pub conv_bias: bool,
     /// Activation of the convolution.
     pub act: UnaryOp,
-    /// Norms of the time steps and of what is written and read.
+    /// Norms of the time steps and of the input and output vectors.
     pub norms: Option<Norm>,
-    /// Channels are of so many heads, each of which makes its own time steps, and what it writes and reads, of
-    /// its own channels; input and gate take turns in the matrix of what goes in.
+    /// Channels belong to so many heads; each makes its own time steps, input and output vectors
+    /// from its own channels; input and gate alternate in the input matrix.
     pub heads: Option<usize>,
 }
-
-/// What [`rank`] reads of Mamba's own checkpoints.
-pub(crate) const RANK: Field = Field::new("time_step_rank", Accepts::Any);
 
 /// The rank of the time steps that `field` has: a number, or `"auto"` for a sixteenth of the width.
 pub(crate) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, ConfigError> {
@@ -63,18 +60,12 @@ pub(crate) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, Conf
 }
 
 /// Fields of a model of nothing but such mixers.
-pub(crate) const MIXERS: &[Field] = &[
-    Field::new("state_size", WIDTH),
-    Field::new("expand", Accepts::Size(64)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("conv_kernel", Accepts::Size(64)),
-    Field::new("use_bias", Accepts::Flag),
-    Field::new("use_conv_bias", Accepts::Flag),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    RANK,
-];
+pub(crate) const MIXERS: &[Field] = fields! {
+    state_size, expand: Accepts::Size(64), intermediate_size, conv_kernel, use_bias, use_conv_bias,
+    layer_norm_epsilon, time_step_rank,
+};
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn mamba1(f: &mut Draft, m: &Mamba1, h: Value) -> Value {
     let hidden = f.facts().hidden;
@@ -112,7 +103,7 @@ pub(crate) fn mamba1(f: &mut Draft, m: &Mamba1, h: Value) -> Value {
     linear(f, SSM_OUT, [hidden, m.inner], m.bias, y)
 }
 
-/// Time steps before their softplus, what is written and what is read.
+/// Time steps before their softplus, input and output vectors.
 #[track_caller]
 fn steps_of_all(f: &mut Draft, m: &Mamba1, x: Value) -> [Value; 3] {
     let w = f.matrix(SSM_X, [m.rank + 2 * m.state, m.inner]);
@@ -144,7 +135,7 @@ fn steps_by_heads(f: &mut Draft, m: &Mamba1, heads: usize, x: Value) -> [Value; 
     [f.add(dt, b), k, q]
 }
 
-/// What all heads have of a part, one below the other.
+/// A part's tensors of all heads, one below the other.
 #[track_caller]
 fn flat(f: &mut Draft, part: Part, shape: &[usize]) -> Value {
     let w = f.weight(part, Kind::Bare, shape);

@@ -1,5 +1,5 @@
-//! Layers without keys and values of their own, which read those of an earlier layer (Gemma 3n and
-//! Gemma 4; YOCO, arXiv 2405.05254, Cross-Layer Attention, 2405.12981).
+//! Layers without keys and values of their own, which read an earlier layer's (Gemma 3n and Gemma
+//! 4; YOCO, arXiv 2405.05254, Cross-Layer Attention, 2405.12981).
 
 use crate::arch::blocks::attention::{Attention, Norm, linear, qk_norm};
 use crate::arch::blocks::attention_scores::{Scoring, attended};
@@ -12,7 +12,7 @@ use llmcc_ir::graph::{Op, Value};
 
 const FIELD: &str = "num_kv_shared_layers";
 
-/// Lets the last `count` layers read what the last layer before them that sees as far has stored.
+/// Lets the last `count` layers read the state of the last layer before them that sees as far.
 ///
 /// # Errors
 /// When there is no such layer.
@@ -36,7 +36,7 @@ pub(crate) fn share_last(f: &Fields, layers: &mut [Layer], count: usize) -> Resu
 }
 
 /// Attention over `kv`, which another layer has updated in this step: queries of `h`, perhaps
-/// normalized and rotated by `rope`, and the projection of what they find.
+/// normalized and rotated by `rope`, and the projection of their results.
 #[track_caller]
 pub(crate) fn attention_over(
     f: &mut Draft,
@@ -47,12 +47,10 @@ pub(crate) fn attention_over(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let (hidden, width) = (f.facts().hidden, a.heads.queries * a.heads.dim);
-    let q = linear(f, ATTN_Q, [width, hidden], a.qkv_bias, h);
-    let q = a.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
+    let (hidden, width, own) = (f.facts().hidden, a.heads.queries * a.heads.dim, a.own());
+    let q = linear(f, ATTN_Q, [width, hidden], own.qkv_bias, h);
+    let q = own.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
     let q = rope.map_or(q, |rope| f.op(Op::Rope { head_dim: a.heads.dim }, &[q, rope]));
-    let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
-    let scores = Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
-    let y = attended(f, &scores, q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, width], a.out_bias, y)
+    let y = attended(f, &Scoring::of(a), q, kv, positions);
+    linear(f, ATTN_OUT, [hidden, width], own.out_bias, y)
 }

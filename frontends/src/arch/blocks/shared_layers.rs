@@ -5,7 +5,7 @@
 pub(crate) struct Groups {
     /// How many there are, of as many layers each as can be.
     pub count: usize,
-    /// Layers of a group, all of which compute in the place of each of the model's.
+    /// Layers of a group; all of them compute in the place of each of the model's.
     pub inner: usize,
 }
 

@@ -54,13 +54,13 @@ impl Draft<'_, '_> {
         Some(self.rounded_input(x, how, 1))
     }
 
-    /// How an input is rounded, and what multiplies it where it is normalized first.
+    /// How an input is rounded, and its gain where it is normalized first.
     fn input_and_gain_of(&self, mut w: Value) -> Option<(InputRounding, Option<Value>)> {
         loop {
             if let Some((_, how, gain)) = self.rounded.matrices.iter().find(|(of, ..)| *of == w) {
                 return Some((*how, *gain));
             }
-            // Of weights the numbers change, and the columns do not.
+            // Of weights only the numbers change, not the columns.
             let (
                 Op::SliceRows { .. }
                 | Op::PickRows { .. }
@@ -168,8 +168,8 @@ impl Draft<'_, '_> {
         input
     }
 
-    /// What products with the matrices of experts have too much of, taken off: of row `j` of expert `e`
-    /// `−zero_e·Σ w_j`, for each slot. `None` where all zeros are 0.
+    /// The excess of products with the matrices of experts, to subtract: `−zero_e·Σ w_j` for row
+    /// `j` of expert `e`, for each slot. `None` where all zeros are 0.
     #[track_caller]
     fn less_of_experts(&mut self, w: Value, each: &[InputRounding], top: usize, routes: Value) -> Option<Value> {
         if each.iter().all(|how| how.zero == 0.0) {
@@ -189,7 +189,7 @@ impl Draft<'_, '_> {
     #[track_caller]
     fn sums_of_rows(&mut self, w: Value, times: Option<Value>) -> Value {
         let k = self.columns(w);
-        // Of one function alone, so that it may be changed.
+        // A constant of one function alone, so that it may be changed.
         let constant = self.own_constant(&format!("ones.{k}"));
         let ones = self.table(&format!("ones{k}"), &constant, [1, k], vec![1.0; k], Role::Weight);
         let row = times.map_or(ones, |times| self.mul(ones, times));
@@ -207,17 +207,17 @@ impl Draft<'_, '_> {
         self.op(Op::PickCols, &[numbers, order])
     }
 
-    /// Columns of a row; 0 of what has none.
+    /// Columns of a row; 0 for a value without any.
     fn columns(&self, v: Value) -> usize {
         self.ty(v).and_then(|t| t.tensor()).and_then(|t| t.cols()).unwrap_or(0)
     }
 
-    /// `scale·(number(x / scale + zero)·wᵀ − zero·Σ w)`: scale and zero after the product, so that what is
-    /// multiplied are codes, which 8 bits hold.
+    /// `scale·(number(x / scale + zero)·wᵀ − zero·Σ w)`: scale and zero after the product, so that
+    /// codes of 8 bits are multiplied.
     #[track_caller]
     fn rounded_product(&mut self, input: RoundedInput, w: Value) -> Value {
         let y = match input.less {
-            // Nothing is made of what other functions read too.
+            // A value that other functions read too stays unchanged.
             Some(_) if self.is_shared(w) => {
                 let numbers = self.codes_less_zero(input);
                 (**self).matmul(numbers, w)
@@ -232,7 +232,7 @@ impl Draft<'_, '_> {
         self.scaled_back(y, input)
     }
 
-    /// Codes of an input, or products of them, times what the codes count.
+    /// Codes of an input, or products of them, times the codes' unit.
     #[track_caller]
     fn scaled_back(&mut self, y: Value, input: RoundedInput) -> Value {
         match input.how.scale {

@@ -10,7 +10,7 @@ use llmcc_ir::ty::DType;
 /// out of names (`norm.weight` for `model.norm.weight`).
 pub(crate) fn without_prefix(ckpt: &Checkpoint, name: String) -> String {
     let has = |name: &str| ckpt.info(name).is_some();
-    // What norms have was called otherwise by the first versions of Transformers.
+    // Parts of norms had other names in the first versions of Transformers.
     let old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
     let bare = |name: &str| name.split_once('.').map_or(String::new(), |(_, rest)| rest.to_owned());
     [name.clone(), bare(&name), bare(&old), old].into_iter().find(|name| has(name)).unwrap_or(name)
@@ -53,10 +53,10 @@ fn shaped<'a>(
     Ok(info)
 }
 
-/// A tensor of whole numbers below `below`, of which no row has one twice.
+/// A tensor of whole numbers below `below`, without repetitions in a row.
 ///
 /// # Errors
-/// It is missing, or of another shape, or has something else.
+/// It is missing, or has another shape, or other values.
 pub(crate) fn numbers_below(
     ckpt: &Checkpoint,
     tensor: &str,

@@ -1,6 +1,6 @@
 //! The first block of a layer: attention, or a mixer in its place or beside it.
 
-use crate::arch::blocks::attention::{Norm, attention, scaled};
+use crate::arch::blocks::attention::{Form, HeadForm, Norm, ScoreForm, attention, scaled};
 use crate::arch::blocks::differential_attention;
 use crate::arch::blocks::latent_attention;
 use crate::arch::blocks::layer::{Beside, Half, Layer};
@@ -8,14 +8,14 @@ use crate::arch::blocks::lifter::{Carried, Draft};
 use crate::arch::blocks::shared_kv::attention_over;
 use llmcc_ir::graph::{Input, Value};
 
-/// What the first block of a layer reads beside a row.
+/// The inputs of a layer's first block beside a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Context {
     rope: Option<Value>,
     attended: Option<Attended>,
 }
 
-/// What attention reads of a sequence.
+/// The sequence state that attention reads.
 #[derive(Clone, Copy)]
 struct Attended {
     positions: Value,
@@ -33,25 +33,27 @@ impl Context {
             return Context { rope, attended: None };
         }
         let positions = f.input(Input::Positions);
-        let kv = match (&a.latent, spec.shares) {
+        let kv = match (&a.form, spec.shares) {
             (_, Some(of)) => f.kv_of("kv", of),
-            (Some(l), None) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
-            (None, None) => f.kv("kv", a.heads.kv, (a.heads.dim, a.value_dim()), a.window),
+            (Form::Latent(l), None) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
+            (Form::Heads(_), None) => f.kv("kv", a.heads.kv, (a.heads.dim, a.value_dim()), a.window),
         };
         Context { rope, attended: Some(Attended { positions, kv }) }
     }
 }
 
-/// What attention makes of a row `h`, or the mixer in its place or beside it.
+/// The output for a row `h` of attention, or of the mixer in its place or beside it.
 pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
     let (a, rope) = (&spec.attention, context.rope);
-    let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.latent {
-        Some(latent) => latent_attention::attention(f, (a, latent, spec.shares.is_some()), eps, h, kv, positions, rope),
-        None if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
-        None => match a.differential {
-            Some(first) => differential_attention::attention(f, (a, first), eps, h, kv, positions, rope),
-            None => attention(f, a, eps, h, kv, positions, rope),
-        },
+    let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.form {
+        Form::Latent(latent) => {
+            latent_attention::attention(f, (a, latent, spec.shares.is_some()), eps, h, kv, positions, rope)
+        }
+        Form::Heads(_) if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
+        Form::Heads(HeadForm { scores: ScoreForm::Differential(first), .. }) => {
+            differential_attention::attention(f, (a, *first), eps, h, kv, positions, rope)
+        }
+        Form::Heads(_) => attention(f, a, eps, h, kv, positions, rope),
     };
     match (&spec.mixer, context.attended) {
         (Some(mixer), Some(over)) => {

@@ -1,8 +1,7 @@
 //! Other forms of weights than the graph's `[out, in]`: stored as one, stored transposed, rows in
 //! another order.
 //!
-//! What is built here are operations on weights only: they run when packing, and cost nothing
-//! later.
+//! These are operations on weights only: they run when packing, and cost nothing later.
 
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::Part;
@@ -32,8 +31,8 @@ pub(crate) fn transposed(f: &mut Draft, part: Part, shape: [usize; 2]) -> Value 
     f.op(Op::Transpose, &[w])
 }
 
-/// Of each run of `run` rows (or elements of a vector) the `len` from `start` on: what GPT-NeoX and
-/// Falcon store head by head.
+/// From each run of `run` rows (or elements of a vector) the `len` from `start` on: GPT-NeoX and
+/// Falcon store heads this way.
 #[track_caller]
 pub(crate) fn run_parts(f: &mut Draft, w: Value, run: usize, start: usize, len: usize) -> Value {
     f.op(Op::PickRows { run, start, len, pairs: 0 }, &[w])
@@ -47,7 +46,7 @@ pub(crate) fn halves(f: &mut Draft, w: Value, head_dim: usize, rotated: usize) -
     f.op(Op::PickRows { run: head_dim, start: 0, len: head_dim, pairs: rotated }, &[w])
 }
 
-/// Of each run of `run` rows those from `start` on, `len` of them, as a matrix of their own.
+/// `len` rows of each run of `run` rows, from `start` on, as a matrix of their own.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
     /// Rows of a run.
@@ -72,7 +71,7 @@ pub(crate) fn by_heads(f: &mut Draft, heads: usize, w: Value, of: Run, rows: usi
             all.push(own);
             continue;
         }
-        // Zeros are f32, and so is what they stand below.
+        // Zeros are f32, and so are the rows above them.
         let [one, nothing] = [1.0, 0.0].map(|c| f.scalar(c));
         let first = f.op(Op::SliceRows { start: 0, len: 1 }, &[own]);
         let zeros = f.mul(first, nothing);
@@ -90,7 +89,7 @@ pub(crate) fn filled(f: &mut Draft, w: Value, rows: usize) -> Value {
     }
 }
 
-/// `√width`, as a number of the type that the embedding table has: what models were trained with.
+/// `√width`, as a number of the embedding table's type, with which models were trained.
 pub(crate) fn root_of_width(f: &Draft, table: Value, width: usize) -> f32 {
     let root = (width as f64).sqrt() as f32;
     match f.ty(table).and_then(|t| t.tensor()).map(|t| t.dtype) {

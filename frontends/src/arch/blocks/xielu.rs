@@ -7,7 +7,7 @@ use llmcc_ir::graph::{BinaryOp, Op, UnaryOp, Value};
 /// The slope at 0, which is a constant of the class.
 const BETA: f32 = 0.5;
 
-/// xIELU (arXiv 2411.13010): `p·x² + β·x` of what is positive, `n·(eˣ − 1 − x) + β·x` of the rest,
+/// xIELU (arXiv 2411.13010): `p·x² + β·x` where `x` is positive, `n·(eˣ − 1 − x) + β·x` elsewhere,
 /// `p = ln(1 + e^alpha_p)`, `n = β + ln(1 + e^alpha_n)`.
 ///
 /// Transformers takes `e` to no more than −10⁻⁶, which changes numbers nearer to 0 by as much.

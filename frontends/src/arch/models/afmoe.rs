@@ -1,32 +1,18 @@
-//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate of
-//! what attention found, windows in most layers, positions rotated there only, experts chosen by
+//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate
+//! of attention's result, windows in most layers, positions rotated there only, experts chosen by
 //! corrected sigmoids.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
-use crate::arch::blocks::names::{
-    ATTN_GATE, ATTN_POST_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, Names, ROUTER, Table,
-};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "afmoe",
     class: "AfmoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
-    fixed: &[
-        ("score_func", Neutral::Words(&["sigmoid"])),
-        ("route_norm", Neutral::On),
-        ("n_group", Neutral::One),
-        ("topk_group", Neutral::One),
-        ("num_expert_groups", Neutral::One),
-        ("num_limited_groups", Neutral::One),
-    ],
+    fixed: fixed! {
+        Words(&["sigmoid"]) => score_func;
+        On => route_norm;
+        One => n_group topk_group num_expert_groups num_limited_groups;
+    },
     goldens: &["afmoe"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -43,8 +29,8 @@ pub(crate) const ARCH: Arch = Arch {
         d.scales.embedding = f.flag("mup_enabled").then(|| (d.facts.hidden as f64).sqrt() as f32);
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(1024));
         let (every, sliding) = (f.size("global_attn_every_n_layers").or(4), common::sliding_layers(f, d.facts.layers)?);
-        let d = d.with_attention(|i, a| {
-            (a.qk_norm, a.qkv_bias, a.out_bias) = (Some(QkNorm::Head), bias, bias);
+        let d = d.with_heads(|i, a, h| {
+            (h.qk_norm, h.qkv_bias, h.out_bias) = (Some(QkNorm::Head), bias, bias);
             a.gate = Some(Gate::Columns);
             let local = sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i]);
             (a.window, a.rotary) = (window.filter(|_| local), local.then_some(0));
@@ -69,22 +55,16 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("global_attn_every_n_layers", Accepts::Size(1 << 14)),
-    Field::new("mup_enabled", Accepts::Flag),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts", "n_routed_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("num_shared_experts", Accepts::Size(4096)).or(&["n_shared_experts"]),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("num_dense_layers", Accepts::Count),
-    Field::new("route_scale", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    global_attn_every_n_layers: Accepts::Size(1 << 14), mup_enabled,
+    num_experts | num_local_experts | n_routed_experts, num_experts_per_tok, num_shared_experts | n_shared_experts,
+    moe_intermediate_size, num_dense_layers, route_scale,
+};
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.gate_proj"),
-    (ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_NORM, "model.layers.{}.pre_mlp_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
-    (ROUTER, "model.layers.{}.mlp.router.gate"),
-    (CORRECTION, "model.layers.{}.mlp.expert_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.gate_proj", ATTN_POST_NORM => "post_attention_layernorm",
+        MLP_NORM => "pre_mlp_layernorm", MLP_POST_NORM => "post_mlp_layernorm", ROUTER => "mlp.router.gate",
+        CORRECTION => "mlp.expert_bias",
+    }
+};

@@ -1,29 +1,19 @@
 //! ALBERT (arXiv 1909.11942): BERT whose tables are narrower than its layers, which share their weights.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, WIDEN};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, TABLE, TABLE_NORM, TYPES, Table,
-};
+use crate::arch::blocks::encoder::{Defaults, FIELDS, WIDEN};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::shared_layers::Groups;
-use crate::config::common::{MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "albert",
     class: "AlbertModel",
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute"])),
-        // Of the files of its authors' program; nothing is made of them.
-        ("gap_size", Neutral::Any),
-        ("net_structure_type", Neutral::Any),
-        ("num_memory_blocks", Neutral::Any),
-        ("down_scale_factor", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Words(&["absolute"]) => position_embedding_type;
+        // Fields of the authors' program; nothing reads them.
+        Any => gap_size;
+        Any => net_structure_type num_memory_blocks down_scale_factor;
+    },
     goldens: &["albert", "albert_classes"],
     names: Names(&[NAMES]),
     read: |f| {
@@ -41,29 +31,22 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("embedding_size", WIDTH),
-    Field::new("num_hidden_groups", Accepts::Size(4096)),
-    Field::new("inner_group_num", Accepts::Size(64)),
-];
+const OWN: &[Field] = fields! { embedding_size, num_hidden_groups, inner_group_num };
 
-const NAMES: Table = &[
-    (TABLE, "albert.embeddings.word_embeddings"),
-    (POSITIONS, "albert.embeddings.position_embeddings"),
-    (TYPES, "albert.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "albert.embeddings.LayerNorm"),
-    (WIDEN, "albert.encoder.embedding_hidden_mapping_in"),
-    (ATTN_Q, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.query"),
-    (ATTN_K, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.key"),
-    (ATTN_V, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.value"),
-    (ATTN_OUT, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.dense"),
-    (ATTN_POST_NORM, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.LayerNorm"),
-    (MLP_UP, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.ffn"),
-    (MLP_DOWN, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.ffn_output"),
-    (MLP_POST_NORM, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.full_layer_layer_norm"),
-    (POOLER, "albert.pooler"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "albert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+        WIDEN => "encoder.embedding_hidden_mapping_in", POOLER => "pooler",
+    }
+    "albert.encoder.albert_layer_groups.{}." {
+        ATTN_Q => "albert_layers.{e}.attention.query", ATTN_K => "albert_layers.{e}.attention.key",
+        ATTN_V => "albert_layers.{e}.attention.value", ATTN_OUT => "albert_layers.{e}.attention.dense",
+        ATTN_POST_NORM => "albert_layers.{e}.attention.LayerNorm", MLP_UP => "albert_layers.{e}.ffn",
+        MLP_DOWN => "albert_layers.{e}.ffn_output", MLP_POST_NORM => "albert_layers.{e}.full_layer_layer_norm",
+    }
+    "" { CLASSES => "classifier" }
+};
 
 #[cfg(test)]
 mod tests {

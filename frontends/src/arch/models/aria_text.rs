@@ -1,16 +1,8 @@
 //! Aria (arXiv 2410.05993), its text model: Llama with experts in every layer, as stacks of transposed
 //! matrices, beside an MLP for all tokens.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::decoder_experts::silu_alone;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared, Stored};
-use crate::arch::blocks::names::{
-    EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::Router;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "aria_text",
@@ -22,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(32_000), heads: Some(32), ffn: Some(1), ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = Decoder::read(f, &defaults)?.with_attention_bias(bias);
         silu_alone(f, &d)?;
         let router = Router::softmax(f.size("moe_topk").or(2), true);
         let experts = Experts::like(&d, router, f.size("moe_num_experts").or(8));
@@ -34,19 +26,13 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("moe_num_experts", Accepts::Size(4096)),
-    Field::new("moe_topk", Accepts::Size(4096)),
-    Field::new("moe_num_shared_experts", Accepts::Size(4096)),
-];
+const OWN: &[Field] = fields! { moe_num_experts, moe_topk, moe_num_shared_experts: Accepts::Size(4096) };
 
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.mlp.router"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.fc1.weight"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.fc2.weight"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.router", EXPERTS_GATE_UP => "mlp.experts.fc1.weight",
+        EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.fc2.weight",
+        EXPERTS_DOWN => "mlp.experts.down_proj", SHARED_GATE => "mlp.shared_experts.gate_proj",
+        SHARED_UP => "mlp.shared_experts.up_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+};

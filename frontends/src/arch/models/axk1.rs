@@ -1,22 +1,15 @@
-//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts add.
+//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of the experts' output.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, Experts, sparse_by_types_or_every};
+use crate::arch::blocks::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, sparse_by_types_or_every};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::Router;
+use crate::arch::blocks::prelude::*;
 
-const NAMES: Table = &[
-    (CORRECTION_IF_ANY, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (EXPERTS_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
-    (EXPERTS_POST_NORM, "model.layers.{}.mlp.post_mlp_layernorm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION_IF_ANY => "mlp.gate.e_score_correction_bias", EXPERTS_POST_NORM => "post_mlp_layernorm",
+        EXPERTS_POST_NORM => "mlp.post_mlp_layernorm",
+    }
+};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "axk1",
@@ -43,8 +36,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("rope_interleave", Accepts::Flag),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("moe_layer_freq", Accepts::Size(4096)),
-];
+const OWN: &[Field] = fields! { rope_interleave, mlp_layer_types, moe_layer_freq };

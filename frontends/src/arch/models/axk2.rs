@@ -1,31 +1,24 @@
 //! A.X K2 (SK Telecom, 2026): DeepSeek-V3.2 with gates behind its norms and behind attention, whose
-//! queries and gates are made of one matrix. Contexts of which no token is left out are compiled.
+//! queries and gates are made of one matrix. Only contexts in which the indexer drops no token are
+//! compiled.
 
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types_or_every};
+use crate::arch::blocks::experts::sparse_by_types_or_every;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent, Q_UP};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{ATTN_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, MLP_NORM, Names, Table};
+use crate::arch::blocks::latent_attention::Q_UP;
 use crate::arch::blocks::norm_gates::{ATTN_NORM_GATE, MLP_NORM_GATE};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "axk2",
     class: "AXK2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
-    fixed: &[
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("layer_types", Neutral::All("indexed_attention")),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Words(&["sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        All("indexed_attention") => layer_types;
+        Any => index_n_heads index_head_dim;
+    },
     goldens: &["axk2"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
@@ -58,27 +51,19 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("moe_layer_freq", Accepts::Size(4096)),
-    Field::new("gated_norm_rank", WIDTH),
-];
+const OWN: &[Field] = fields! { mlp_layer_types, moe_layer_freq, gated_norm_rank };
 
 /// As they are published, and as Transformers has them in memory.
-const NAMES: Table = &[
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (Q_UP, "model.layers.{}.self_attn.q_b_proj"),
-    (Q_UP, "model.layers.{}.self_attn.q_gate_proj"),
-    (ATTN_NORM, "model.layers.{}.input_layernorm.norm"),
-    (ATTN_NORM_GATE.down, "model.layers.{}.input_layernorm.W_down"),
-    (ATTN_NORM_GATE.down, "model.layers.{}.input_layernorm.mlp.fc1"),
-    (ATTN_NORM_GATE.up, "model.layers.{}.input_layernorm.W_up"),
-    (ATTN_NORM_GATE.up, "model.layers.{}.input_layernorm.mlp.fc2"),
-    // (The second in layers without experts.)
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm.norm"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_NORM_GATE.down, "model.layers.{}.post_attention_layernorm.W_down"),
-    (MLP_NORM_GATE.down, "model.layers.{}.post_attention_layernorm.mlp.fc1"),
-    (MLP_NORM_GATE.up, "model.layers.{}.post_attention_layernorm.W_up"),
-    (MLP_NORM_GATE.up, "model.layers.{}.post_attention_layernorm.mlp.fc2"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION => "mlp.gate.e_score_correction_bias", Q_UP => "self_attn.q_b_proj",
+        Q_UP => "self_attn.q_gate_proj", ATTN_NORM => "input_layernorm.norm",
+        ATTN_NORM_GATE.down => "input_layernorm.W_down", ATTN_NORM_GATE.down => "input_layernorm.mlp.fc1",
+        ATTN_NORM_GATE.up => "input_layernorm.W_up", ATTN_NORM_GATE.up => "input_layernorm.mlp.fc2",
+        // (The second in layers without experts.)
+        MLP_NORM => "post_attention_layernorm.norm", MLP_NORM => "post_attention_layernorm",
+        MLP_NORM_GATE.down => "post_attention_layernorm.W_down",
+        MLP_NORM_GATE.down => "post_attention_layernorm.mlp.fc1", MLP_NORM_GATE.up => "post_attention_layernorm.W_up",
+        MLP_NORM_GATE.up => "post_attention_layernorm.mlp.fc2",
+    }
+};

@@ -1,5 +1,5 @@
 //! Baichuan and Baichuan 2 (arXiv 2309.10305): Llama with Q, K and V in one matrix. The models of
-//! 13 B have slopes in place of positions (ALiBi), those of Baichuan 2 a head of rows of length 1.
+//! 13 B have slopes in place of positions (ALiBi), and Baichuan 2 a head of rows of length 1.
 //!
 //! Which of them a file is about, its class decides: the class of the 13 B has no
 //! `max_position_embeddings`, that of Baichuan 2 a `z_loss_weight`, or its vocabulary.
@@ -7,13 +7,7 @@
 //! Checked against Transformers' Llama with the same matrices, its rotation taken out and slopes
 //! put in, as it has no class for Baichuan.
 
-use crate::arch::blocks::attention_scores::Distance;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_QKV, HUGGING_FACE, Names, Table};
-use crate::config::common::{HEADS, MLP, MODEL, TOKENS};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
@@ -37,18 +31,18 @@ pub(crate) const ARCH: Arch = Arch {
         })?;
         d.facts.max_position = d.facts.max_position.min(longest.unwrap_or(usize::MAX));
         d.unit_head = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
-        Ok(Box::new(d.with_attention(|_, a| {
-            a.fused = true;
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            h.projection = Projection::Fused;
             if sloped {
-                (a.rotary, a.distance) = (None, Some(Distance::Slopes { max: 8.0 }));
+                a.rotary = None;
+                h.with_dot(|s| s.distance = Some(Distance::Slopes { max: 8.0 }));
             }
         })))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("model_max_length", TOKENS).unless(Neutral::Any),
-    Field::new("z_loss_weight", Accepts::Number).unless(Neutral::Any),
-];
+const OWN: &[Field] = fields! { model_max_length, z_loss_weight };
 
-const NAMES: Table = &[(ATTN_QKV, "model.layers.{}.self_attn.W_pack")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_QKV => "self_attn.W_pack" }
+};

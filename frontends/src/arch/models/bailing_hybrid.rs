@@ -1,27 +1,14 @@
 //! Ling 3 (inclusionAI, 2026): Kimi's delta attention in most layers, latent attention with a gate for
 //! each head in the others, experts as DeepSeek-V3 has them.
 
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
 use crate::arch::blocks::families::draft_names::DraftNames;
 use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
 use crate::arch::blocks::kimi_delta::{DECAY_UP, GATE_UP, KimiDelta};
-use crate::arch::blocks::latent_attention::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, V_UP};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{
-    ATTN_GATE, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, Names, TABLE, Table,
-};
+use crate::arch::blocks::latent_attention::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, V_UP};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
 };
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, MLP, MODEL, ROTARY, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, UnaryOp};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bailing_hybrid",
@@ -53,55 +40,32 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)).or(&["linear_conv_kernel_dim"]),
-    Field::new("layer_group_size", Accepts::Size(1 << 14)),
-    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("kda_safe_gate", Accepts::Flag),
-    Field::new("kda_lower_bound", Accepts::Number),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
-    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
-];
+const OWN: &[Field] = fields! {
+    max_position_embeddings | model_max_length, head_dim, linear_head_dim,
+    short_conv_kernel_size | linear_conv_kernel_dim, layer_group_size,
+    layer_types: Accepts::ListOf(&["linear_attention", "full_attention", WINDOW]), mlp_layer_types, kda_safe_gate,
+    kda_lower_bound, n_routed_experts | num_experts | num_local_experts,
+    num_experts_per_tok | num_experts_per_token, n_shared_experts | num_shared_experts, moe_intermediate_size,
+    first_k_dense_replace, routed_scaling_factor, n_group | num_expert_group, topk_group,
+    norm_topk_prob | moe_renormalize,
+};
 
 /// Refused with a word of its own.
 const WINDOW: &str = "sliding_attention";
 
-const NAMES: Table = &[
-    (TABLE, "model.word_embeddings"),
-    (ATTN_Q, "model.layers.{}.attention.q_proj"),
-    (KV_DOWN, "model.layers.{}.attention.kv_a_proj_with_mqa"),
-    (KV_DOWN_NORM, "model.layers.{}.attention.kv_a_layernorm"),
-    (KV_UP, "model.layers.{}.attention.kv_b_proj"),
-    (K_UP, "model.layers.{}.attention.k_b_proj"),
-    (V_UP, "model.layers.{}.attention.v_b_proj"),
-    (ATTN_GATE, "model.layers.{}.attention.g_proj"),
-    (ATTN_OUT, "model.layers.{}.attention.dense"),
-    (DELTA_Q, "model.layers.{}.attention.q_proj"),
-    (DELTA_K, "model.layers.{}.attention.k_proj"),
-    (DELTA_V, "model.layers.{}.attention.v_proj"),
-    (CONV_Q, "model.layers.{}.attention.q_conv1d"),
-    (CONV_K, "model.layers.{}.attention.k_conv1d"),
-    (CONV_V, "model.layers.{}.attention.v_conv1d"),
-    (DECAY_UP, "model.layers.{}.attention.f_proj"),
-    (GATE_UP, "model.layers.{}.attention.g_proj"),
-    (DELTA_RATE, "model.layers.{}.attention.b_proj"),
-    (SSM_DT, "model.layers.{}.attention.dt_bias"),
-    (SSM_A, "model.layers.{}.attention.A_log"),
-    (SSM_NORM, "model.layers.{}.attention.o_norm"),
-    (SSM_OUT, "model.layers.{}.attention.dense"),
-    (CORRECTION, "model.layers.{}.mlp.gate.expert_bias"),
-];
+const NAMES: Table = names! {
+    "" { TABLE => "model.word_embeddings" }
+    "model.layers.{}." {
+        ATTN_Q => "attention.q_proj", KV_DOWN => "attention.kv_a_proj_with_mqa",
+        KV_DOWN_NORM => "attention.kv_a_layernorm", KV_UP => "attention.kv_b_proj", K_UP => "attention.k_b_proj",
+        V_UP => "attention.v_b_proj", ATTN_GATE => "attention.g_proj", ATTN_OUT => "attention.dense",
+        DELTA_Q => "attention.q_proj", DELTA_K => "attention.k_proj", DELTA_V => "attention.v_proj",
+        CONV_Q => "attention.q_conv1d", CONV_K => "attention.k_conv1d", CONV_V => "attention.v_conv1d",
+        DECAY_UP => "attention.f_proj", GATE_UP => "attention.g_proj", DELTA_RATE => "attention.b_proj",
+        SSM_DT => "attention.dt_bias", SSM_A => "attention.A_log", SSM_NORM => "attention.o_norm",
+        SSM_OUT => "attention.dense", CORRECTION => "mlp.gate.expert_bias",
+    }
+};
 
 /// The delta attention. Files that Transformers has written have the width of its heads in a field of
 /// their own, and that of rotated keys in `head_dim`.

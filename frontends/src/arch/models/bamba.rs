@@ -1,21 +1,16 @@
 //! Bamba: mixers of Mamba-2 in most layers, attention that rotates half of each head in the others.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
-use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, PARTIAL_ROTARY_OF_KINDS};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::{Neutral, Unread};
-use crate::config::{ConfigError, rope};
-use crate::rope::RopeConfig;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
+use crate::config::known::Unread;
+use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bamba",
     class: "BambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
-    // What a head has follows from `mamba_expand`; the rest is how it is computed, and training.
+    // The width of a head follows from `mamba_expand`; the rest is about computation and training.
     fixed: &[("mamba_chunk_size", Neutral::Any), ("attn_rotary_emb", Neutral::Any)],
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
@@ -38,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
             _ => false,
         })?;
         let d = d.with_mixers(|i| (!attend.contains(&(i as f64))).then_some(Mixer::Mamba2(mixer)));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
@@ -56,13 +51,12 @@ fn rotation(f: &Fields, head_dim: usize, max_position: usize) -> Result<RopeConf
     rope::read_described(&f.bare(), (at, &map), true, (head_dim, max_position), theta)
 }
 
-const OWN: &[Field] =
-    &[Field::new("attn_layer_indices", Accepts::Numbers), Field::new("layers_block_type", Accepts::Any)];
+const OWN: &[Field] = fields! { attn_layer_indices, layers_block_type };
 
-const NAMES: Table = &[
-    (NORM, "model.final_layernorm"),
-    (MLP_NORM, "model.layers.{}.pre_ff_layernorm"),
-    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
-    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_layernorm" }
+    "model.layers.{}." {
+        MLP_NORM => "pre_ff_layernorm", MLP_GATE => "feed_forward.gate_proj", MLP_UP => "feed_forward.up_proj",
+        MLP_DOWN => "feed_forward.down_proj",
+    }
+};

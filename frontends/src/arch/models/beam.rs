@@ -1,18 +1,12 @@
-//! Beam (Reflection, 2026): a stream that stays as large as what is added to it, norms before and after the
-//! blocks and of queries and keys, windows in most layers, which alone are rotated, queries that grow with the
-//! position in the others, gates of columns, and experts chosen by groups.
+//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and
+//! after the blocks and of queries and keys, windows in most layers, which alone are rotated,
+//! queries that grow with the position in the others, gates of columns, and experts chosen by
+//! groups.
 
-use crate::arch::blocks::attention::{QkNorm, Tuning};
-use crate::arch::blocks::attention_gates::{ATTN_GATE_BIAS, Gate};
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::attention::Tuning;
+use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};
-use crate::arch::blocks::names::{ATTN_GATE, HUGGING_FACE, Names, POST_NORMS, QWEN_EXPERTS, SANDWICH_NORMS, Table};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "beam",
@@ -41,8 +35,8 @@ pub(crate) const ARCH: Arch = Arch {
         let sliding = sliding.unwrap_or_else(|| (1..=layers).map(|i| !i.is_multiple_of(6) && i < layers).collect());
         all_said(f, rotates, &sliding)?;
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(512));
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::ColumnsBiased));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::ColumnsBiased));
             a.window = window.filter(|_| sliding[i]);
             a.rotary = table_of(rotates, sliding[i]);
             a.tuning = a.rotary.is_none().then_some(Tuning { beta: 0.1, shift: 1, step: 2048, power: true });
@@ -80,21 +74,14 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
 
 const CAP: &str = "final_logit_softcapping";
 
-const OWN: &[Field] = &[
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("num_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new(CAP, Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    rope_parameters, mlp_layer_types, num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
+    routed_scaling_factor, n_group, topk_group, final_logit_softcapping,
+};
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.gate_proj"),
-    (ATTN_GATE_BIAS, "model.layers.{}.self_attn.gate_bias"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.gate_proj", ATTN_GATE_BIAS => "self_attn.gate_bias",
+        CORRECTION => "mlp.gate.e_score_correction_bias",
+    }
+};

@@ -1,13 +1,11 @@
-//! BERT (arXiv 1810.04805): norms after what a block adds to, learned positions, types of tokens.
+//! BERT (arXiv 1810.04805): norms after the residual addition, learned positions, types of tokens.
 //!
-//! Tokens of single texts are of the first type; of pairs, which models with a head for classes
-//! compare, those of the second text are of the second.
+//! Tokens of single texts have the first type; in pairs, which models with a head for classes
+//! compare, the second text's tokens have the second.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{BERT, Names};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED};
+use crate::arch::blocks::names::BERT;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bert",

@@ -1,16 +1,6 @@
 //! BERT that predicts the next token (arXiv 1907.12461): the decoder by itself, which reads no encoder.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, Names, POSITIONS, TABLE, TABLE_NORM,
-    Table,
-};
-use crate::config::common::{HEADS, LAYER_NORM_MLP, MODEL};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bert-generation",
@@ -38,25 +28,22 @@ pub(crate) const ARCH: Arch = Arch {
         let norm = Norm::layer(d.norm.eps);
         (d.norm, d.norms, d.learned, d.table_norm) = (norm, Norms::Around, Some(0), Some(norm));
         (d.last_norm, d.head_bias) = (false, true);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("is_decoder", Accepts::Flag)];
+const OWN: &[Field] = fields! { is_decoder };
 
-const NAMES: Table = &[
-    (TABLE, "bert.embeddings.word_embeddings"),
-    (POSITIONS, "bert.embeddings.position_embeddings"),
-    (TABLE_NORM, "bert.embeddings.LayerNorm"),
-    (ATTN_Q, "bert.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "bert.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "bert.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
-    (ATTN_NORM, "bert.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
-    (MLP_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
-    (HEAD, "lm_head.decoder"),
-    (HEAD, "lm_head"),
-];
+const NAMES: Table = names! {
+    "bert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TABLE_NORM => "embeddings.LayerNorm",
+    }
+    "bert.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_NORM => "output.LayerNorm",
+    }
+    "" { HEAD => "lm_head.decoder", HEAD => "lm_head" }
+};

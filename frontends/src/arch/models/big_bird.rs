@@ -1,24 +1,18 @@
 //! BigBird (arXiv 2007.14062) as an encoder: BERT for longer texts. Its sparse attention sees blocks drawn at random
 //! where a text has more tokens than it attends to; of no more tokens, which it is compiled for, it sees all.
 
-use crate::arch::blocks::encoder::{ClassHead, Defaults, Encoder, FIELDS};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{BERT, CLASSES, Names, POOLER, Table};
-use crate::config::common::{self, MODEL};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::encoder::{Defaults, FIELDS};
+use crate::arch::blocks::names::BERT;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "big_bird",
     class: "BigBirdModel",
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute"])),
-        ("is_decoder", Neutral::Off),
-        ("add_cross_attention", Neutral::Off),
-        ("rescale_embeddings", Neutral::Off),
-    ],
+    fixed: fixed! {
+        Words(&["absolute"]) => position_embedding_type;
+        Off => is_decoder add_cross_attention rescale_embeddings;
+    },
     goldens: &["big_bird", "big_bird_classes"],
     names: Names(&[NAMES, BERT]),
     read: |f| {
@@ -30,17 +24,16 @@ pub(crate) const ARCH: Arch = Arch {
             e.facts.max_position = e.facts.max_position.min(seen);
         }
         let bias = f.flag_or("use_bias", true);
-        e.layers.iter_mut().for_each(|layer| layer.attention.qkv_bias = bias);
+        e.layers.iter_mut().for_each(|layer| layer.attention.change_heads(|_, h| h.qkv_bias = bias));
         e.classes = ClassHead { act: common::activation(f, "hidden_act", UnaryOp::GeluTanh), ..ClassHead::BERT };
         Ok(Box::new(e))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("attention_type", Accepts::OneOf(&["block_sparse", "original_full"])),
-    Field::new("num_random_blocks", Accepts::Count),
-    Field::new("block_size", Accepts::Size(1 << 20)),
-    Field::new("use_bias", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    attention_type: Accepts::OneOf(&["block_sparse", "original_full"]), num_random_blocks, block_size, use_bias,
+};
 
-const NAMES: Table = &[(POOLER, "classifier.dense"), (CLASSES, "classifier.out_proj")];
+const NAMES: Table = names! {
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

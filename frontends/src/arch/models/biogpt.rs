@@ -1,15 +1,6 @@
 //! BioGPT (arXiv 2210.10341): OPT's decoder with scaled embeddings and an activation that is not cut.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
-};
-use crate::config::common::{ACTIVATIONS, HEADS, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "biogpt",
@@ -33,28 +24,19 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(2));
         let scaled = f.flag_or("scale_embedding", true);
         d.scales.embedding = scaled.then(|| (d.facts.hidden as f64).sqrt() as f32);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("scale_embedding", Accepts::Flag),
-];
+const OWN: &[Field] = fields! { intermediate_size, hidden_act, scale_embedding };
 
-const NAMES: Table = &[
-    (TABLE, "biogpt.embed_tokens"),
-    (POSITIONS, "biogpt.embed_positions"),
-    (HEAD, "output_projection"),
-    (NORM, "biogpt.layer_norm"),
-    (ATTN_NORM, "biogpt.layers.{}.self_attn_layer_norm"),
-    (ATTN_Q, "biogpt.layers.{}.self_attn.q_proj"),
-    (ATTN_K, "biogpt.layers.{}.self_attn.k_proj"),
-    (ATTN_V, "biogpt.layers.{}.self_attn.v_proj"),
-    (ATTN_OUT, "biogpt.layers.{}.self_attn.out_proj"),
-    (MLP_NORM, "biogpt.layers.{}.final_layer_norm"),
-    (MLP_UP, "biogpt.layers.{}.fc1"),
-    (MLP_DOWN, "biogpt.layers.{}.fc2"),
-];
+const NAMES: Table = names! {
+    "biogpt." { TABLE => "embed_tokens", POSITIONS => "embed_positions", NORM => "layer_norm" }
+    "" { HEAD => "output_projection" }
+    "biogpt.layers.{}." {
+        ATTN_NORM => "self_attn_layer_norm", ATTN_Q => "self_attn.q_proj", ATTN_K => "self_attn.k_proj",
+        ATTN_V => "self_attn.v_proj", ATTN_OUT => "self_attn.out_proj", MLP_NORM => "final_layer_norm",
+        MLP_UP => "fc1", MLP_DOWN => "fc2",
+    }
+};

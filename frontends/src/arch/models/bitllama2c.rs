@@ -1,12 +1,7 @@
 //! BitNet b1.58 (arXiv 2402.17764) as bitllama2.c trains it: Llama whose products divide their input by its
 //! norm, where Llama has norms before blocks. That has no gain, nor anything added to the mean square.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bitllama2c",
@@ -19,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         let of_input = Norm { gain: false, ..Norm::rms(0.0) };
         d.block_norms = Some([of_input; 2]);
-        let d = d.with_attention(|_, a| a.out_norm = Some(of_input));
+        let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Row(of_input)));
         Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(of_input))))
     },
 };

@@ -1,12 +1,8 @@
 //! BitNet b1.58 (arXiv 2402.17764, 2504.12285): Llama with squared ReLU as gate and norms before the
 //! last matrices of the blocks, whose weights are −1, 0 and 1.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_OUT_NORM, HUGGING_FACE, MLP_DOWN_NORM, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::names::{ATTN_OUT_NORM, MLP_DOWN_NORM};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bitnet",
@@ -29,10 +25,11 @@ pub(crate) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let norm = d.norm;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.out_norm) = (bias, bias, Some(norm)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.out_norm) = (bias, bias, Some(OutNorm::Row(norm))));
         Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(norm))))
     },
 };
 
-const NAMES: Table =
-    &[(ATTN_OUT_NORM, "model.layers.{}.self_attn.attn_sub_norm"), (MLP_DOWN_NORM, "model.layers.{}.mlp.ffn_sub_norm")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_OUT_NORM => "self_attn.attn_sub_norm", MLP_DOWN_NORM => "mlp.ffn_sub_norm" }
+};

@@ -1,6 +1,6 @@
 //! CamemBERT (arXiv 1911.03894): RoBERTa for French.
 
-use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::prelude::*;
 use crate::arch::models::roberta;
 
 pub(crate) const ARCH: Arch =

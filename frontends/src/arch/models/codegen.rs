@@ -1,15 +1,9 @@
 //! CodeGen (arXiv 2203.13474): GPT-J whose queries, values and keys are stored as one matrix, in four
 //! parts as it was trained on as many chips.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table};
-use crate::config::common::GPT_MODEL;
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::{GPT_MLP, GPT_MODEL};
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
 
 /// Parts of the matrix, whatever the size of the model.
 const PARTS: usize = 4;
@@ -17,7 +11,7 @@ const PARTS: usize = 4;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "codegen",
     class: "CodeGenForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, OWN],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
     fixed: &[],
     goldens: &["codegen"],
     names: Names(&[NAMES]),
@@ -41,24 +35,18 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });
         d.head_bias = true;
         let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-        let d = d.with_attention(|_, a| (a.parts, a.neighbours) = (Some(PARTS), rotated));
+        let d = d.with_heads(|_, _, h| (h.projection, h.neighbours) = (Projection::Parts(PARTS), rotated));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("rotary_dim", Accepts::Size(1 << 14)),
-    Field::new("auto_map", Accepts::Object).unless(Neutral::Any),
-];
+const OWN: &[Field] = fields! { layer_norm_epsilon, rotary_dim, auto_map };
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.ln_f"),
-    (ATTN_NORM, "transformer.h.{}.ln_1"),
-    (ATTN_QKV, "transformer.h.{}.attn.qkv_proj"),
-    (ATTN_OUT, "transformer.h.{}.attn.out_proj"),
-    (MLP_UP, "transformer.h.{}.mlp.fc_in"),
-    (MLP_DOWN, "transformer.h.{}.mlp.fc_out"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", NORM => "ln_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." {
+        ATTN_NORM => "ln_1", ATTN_QKV => "attn.qkv_proj", ATTN_OUT => "attn.out_proj", MLP_UP => "mlp.fc_in",
+        MLP_DOWN => "mlp.fc_out",
+    }
+};

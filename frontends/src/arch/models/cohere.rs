@@ -1,13 +1,8 @@
 //! Command R (Cohere): attention and MLP side by side behind one LayerNorm without bias, rotation
 //! of neighbours, scaled logits, norms of queries and keys with gains of each head if asked for.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::command_r::{DEFAULTS, LOGIT_SCALE, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere",
@@ -19,8 +14,8 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let qk_norm = f.flag("use_qk_norm").then_some(QkNorm::Heads);
         let d = read(f, &Defaults { theta: 5e5, ..DEFAULTS })?;
-        Ok(Box::new(d.with_attention(|_, a| a.qk_norm = qk_norm)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qk_norm = qk_norm)))
     },
 };
 
-const OWN: &[Field] = &[Field::new("use_qk_norm", Accepts::Flag)];
+const OWN: &[Field] = fields! { use_qk_norm };

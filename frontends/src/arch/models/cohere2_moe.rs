@@ -1,16 +1,8 @@
 //! Command A+ (Cohere, 2026): Cohere 2 with experts, which may stand beside an MLP for all tokens, and
 //! perhaps some layers without before them.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared, sparse_by_types};
 use crate::arch::blocks::families::command_r::{DEFAULTS, LOGIT_SCALE, read};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use llmcc_ir::graph::{Router, Score};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere2_moe",
@@ -49,7 +41,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of the experts whose logits are the greatest, whatever makes weights of these.
+/// The experts with the greatest logits, whatever function makes their weights.
 fn router(f: &Fields) -> Router {
     let top = f.size("num_experts_per_tok").or(2);
     match f.text("expert_selection_fn") {
@@ -71,17 +63,9 @@ const DENSE_WIDTH: &str = "prefix_dense_intermediate_size";
 const PATTERN_BEFORE: &str = "prefix_dense_sliding_window_pattern";
 const COMBINATION: &str = "shared_expert_combination_strategy";
 
-const OWN: &[Field] = &[
-    RMS_NORM,
-    Field::new("sliding_window_pattern", Accepts::Size(4096)),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("num_shared_experts", Accepts::Count),
-    Field::new(COMBINATION, Accepts::OneOf(&["average", "sum"])),
-    Field::new("expert_selection_fn", Accepts::OneOf(&["softmax", "sigmoid"])),
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new(DENSE, Accepts::Count),
-    Field::new(DENSE_WIDTH, WIDTH),
-    Field::new(PATTERN_BEFORE, Accepts::Size(4096)),
-];
+const OWN: &[Field] = fields! {
+    rms_norm_eps, sliding_window_pattern, num_experts | num_local_experts, num_experts_per_tok,
+    num_shared_experts: Accepts::Count, shared_expert_combination_strategy: Accepts::OneOf(&["average", "sum"]),
+    expert_selection_fn: Accepts::OneOf(&["softmax", "sigmoid"]), norm_topk_prob,
+    mlp_layer_types, first_k_dense_replace, prefix_dense_intermediate_size, prefix_dense_sliding_window_pattern,
+};

@@ -1,20 +1,15 @@
 //! Cohere Compass (North Micro Vision, Cohere, 2026), the text models: Command A with halves of heads
 //! rotated, in the layers of those kinds that `rope_parameters` has something for.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::command_r::{DEFAULTS, LOGIT_SCALE, read_with};
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, LAYER_NORM_MLP, MODEL, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere_compass_text",
     class: "CohereCompassForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
-    // Of classifiers, which have a class of their own.
+    // Fields of classifiers, which have a class of their own.
     fixed: &[("pooling", Neutral::Any)],
     goldens: &["cohere_compass"],
     names: Names(&[HUGGING_FACE]),
@@ -35,12 +30,12 @@ pub(crate) const ARCH: Arch = Arch {
         let sliding = common::sliding_layers(f, layers)?.unwrap_or_else(|| vec![false; layers]);
         all_said(f, rotates, &sliding)?;
         let window = f.size("sliding_window").or_null(4096);
-        Ok(Box::new(d.with_attention(|i, a| {
-            a.neighbours = 0;
+        Ok(Box::new(d.with_heads(|i, a, h| {
+            h.neighbours = 0;
             a.window = window.filter(|_| sliding[i]);
             a.rotary = table_of(rotates, sliding[i]);
         })))
     },
 };
 
-const OWN: &[Field] = &[Field::new("rope_parameters", Accepts::Object), Field::new("head_dim", Accepts::Any)];
+const OWN: &[Field] = fields! { rope_parameters, head_dim: Accepts::Any };

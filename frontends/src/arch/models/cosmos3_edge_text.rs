@@ -1,13 +1,8 @@
 //! The reasoner of Cosmos 3 Edge (NVIDIA, 2026): Llama with a squared ReLU and no gate. Positions of
 //! texts are the same in all three sections of its rotation.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::cosmos3::COSMOS3;
-use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_UP, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cosmos3_edge_text",
@@ -30,14 +25,13 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };
 
-const NAMES: Table = &[
-    (MLP_UP, "model.layers.{}.mlp.up_proj"),
-    (MLP_UP, "model.layers.{}.mlp.fc1"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp.fc2"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        MLP_UP => "mlp.up_proj", MLP_UP => "mlp.fc1", MLP_DOWN => "mlp.down_proj", MLP_DOWN => "mlp.fc2",
+    }
+};

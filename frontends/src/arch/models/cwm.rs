@@ -1,12 +1,7 @@
 //! Code World Model (arXiv 2510.02387): Llama 3 with windows in most layers.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::RopeScaling;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cwm",
@@ -30,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let original = f.size("original_max_position_embeddings").or(8192) as f64;
         let mut d = Decoder::read(f, &defaults)?;
         if !rope::described(f)? {
-            // What its class has where nothing is said.
+            // The class's default.
             let scaling = RopeScaling::Llama3 { factor: 16.0, low: 1.0, high: 4.0, original };
             d.ropes.iter_mut().for_each(|rope| rope.scaling = scaling.clone());
         }

@@ -1,13 +1,7 @@
 //! data2vec for text (arXiv 2202.03555): RoBERTa, trained otherwise.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, TABLE, TABLE_NORM, TYPES, Table,
-};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "data2vec-text",
@@ -22,19 +16,15 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (TABLE, "data2vec_text.embeddings.word_embeddings"),
-    (POSITIONS, "data2vec_text.embeddings.position_embeddings"),
-    (TYPES, "data2vec_text.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "data2vec_text.embeddings.LayerNorm"),
-    (ATTN_Q, "data2vec_text.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "data2vec_text.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "data2vec_text.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "data2vec_text.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "data2vec_text.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "data2vec_text.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "data2vec_text.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "data2vec_text.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+const NAMES: Table = names! {
+    "data2vec_text." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+    }
+    "data2vec_text.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

@@ -1,19 +1,8 @@
 //! DBRX (Databricks, 2024): LayerNorm without biases, queries, keys and values of limited size, experts
 //! in three stacks.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Stored};
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP, HEAD,
-    MLP_NORM, NORM, Names, ROUTER, TABLE, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ROTARY, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, UnaryOp};
+use crate::arch::blocks::names::{EXPERTS_GATE, EXPERTS_UP};
+use crate::arch::blocks::prelude::*;
 use serde_json::{Map, Value};
 
 pub(crate) const ARCH: Arch = Arch {
@@ -33,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
             vocab: Some(32_000),
             heads: Some(16),
             max_position: 2048,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             theta,
             eps_field: "layer_norm_epsilon",
@@ -51,7 +40,10 @@ pub(crate) const ARCH: Arch = Arch {
         if !queries.is_multiple_of(kv) {
             return Err(a.invalid("kv_n_heads", &kv, format!("a divisor of `n_heads` ({queries})")));
         }
-        let d = d.with_attention(|_, a| (a.fused, a.clip, a.heads.kv) = (true, clip, kv));
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, a.heads.kv) = (Projection::Fused, kv);
+            h.with_dot(|s| s.clip = clip);
+        });
         let experts = experts(f, &d)?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
@@ -93,61 +85,34 @@ const IN_ATTENTION: &str = "attn_config.";
 const IN_EXPERTS: &str = "ffn_config.";
 const ORDER: &str = "moe_normalize_expert_weights";
 
-const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("hidden_size", WIDTH).or(&["d_model"]),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layers"]),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_heads"]),
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("max_position_embeddings", TOKENS).or(&["max_seq_len"]).unless(Neutral::Any),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-    Field::new("attn_config", Accepts::Object),
-    Field::new("ffn_config", Accepts::Object),
-];
+const OWN: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size | d_model, num_hidden_layers | n_layers,
+    num_attention_heads | n_heads, num_key_value_heads, max_position_embeddings | max_seq_len, tie_word_embeddings,
+    bos_token_id, eos_token_id, attn_config, ffn_config,
+};
 
-const ATTENTION: &[Field] = &[
-    Field::new("clip_qkv", Accepts::Number),
-    Field::new("kv_n_heads", Accepts::Size(1 << 14)),
-    Field::new("rope_theta", Accepts::Number),
-];
+const ATTENTION: &[Field] = fields! { clip_qkv, kv_n_heads, rope_theta };
 
-const EXPERTS: &[Field] = &[
-    Field::new("ffn_hidden_size", WIDTH),
-    Field::new("moe_num_experts", Accepts::Size(4096)),
-    Field::new("moe_top_k", Accepts::Size(4096)),
-    Field::new(ORDER, Accepts::Number),
-    Field::new("ffn_act_fn", Accepts::Object),
-];
+const EXPERTS: &[Field] = fields! {
+    ffn_hidden_size, moe_num_experts, moe_top_k, moe_normalize_expert_weights, ffn_act_fn,
+};
 
-const FIXED_INSIDE: &[(&str, Neutral)] = &[
+const FIXED_INSIDE: &[(&str, Neutral)] = fixed! {
     // Its class has `d_model` whatever this is.
-    ("hidden_size", Neutral::Any),
-    ("_name_or_path", Neutral::Any),
-    ("model_type", Neutral::Any),
-    ("attn_pdrop", Neutral::Any),
-    ("moe_jitter_eps", Neutral::Any),
-    ("moe_loss_weight", Neutral::Any),
-    ("uniform_expert_assignment", Neutral::Off),
-];
+    Any => hidden_size;
+    Any => _name_or_path model_type attn_pdrop moe_jitter_eps moe_loss_weight;
+    Off => uniform_expert_assignment;
+};
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.norm_f"),
-    (ATTN_NORM, "transformer.blocks.{}.norm_attn_norm.norm_1"),
-    (ATTN_QKV, "transformer.blocks.{}.norm_attn_norm.attn.Wqkv"),
-    (ATTN_OUT, "transformer.blocks.{}.norm_attn_norm.attn.out_proj"),
-    (MLP_NORM, "transformer.blocks.{}.norm_attn_norm.norm_2"),
-    (ROUTER, "transformer.blocks.{}.ffn.router.layer"),
-    // As GGUF files have them.
-    (EXPERT_GATE, "transformer.blocks.{}.ffn.experts.{e}.w1"),
-    (EXPERT_UP, "transformer.blocks.{}.ffn.experts.{e}.v1"),
-    (EXPERT_DOWN, "transformer.blocks.{}.ffn.experts.{e}.w2"),
-    (EXPERTS_GATE, "transformer.blocks.{}.ffn.experts.mlp.w1"),
-    (EXPERTS_UP, "transformer.blocks.{}.ffn.experts.mlp.v1"),
-    (EXPERTS_DOWN, "transformer.blocks.{}.ffn.experts.mlp.w2"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", NORM => "norm_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.blocks.{}." {
+        ATTN_NORM => "norm_attn_norm.norm_1", ATTN_QKV => "norm_attn_norm.attn.Wqkv",
+        ATTN_OUT => "norm_attn_norm.attn.out_proj", MLP_NORM => "norm_attn_norm.norm_2", ROUTER => "ffn.router.layer",
+        // As GGUF files have them.
+        EXPERT_GATE => "ffn.experts.{e}.w1", EXPERT_UP => "ffn.experts.{e}.v1", EXPERT_DOWN => "ffn.experts.{e}.w2",
+        EXPERTS_GATE => "ffn.experts.mlp.w1", EXPERTS_UP => "ffn.experts.mlp.v1",
+        EXPERTS_DOWN => "ffn.experts.mlp.w2",
+    }
+};

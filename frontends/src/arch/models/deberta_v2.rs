@@ -1,25 +1,13 @@
 //! DeBERTa of versions 2 and 3 (arXiv 2006.03654, 2111.09543): distances share buckets, and the matrices
 //! of queries and keys; a convolution may be beside the first layer.
 
-use crate::arch::blocks::attention::{norm, product};
-use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q};
-use crate::arch::blocks::encoder::{Encoder, FIELDS_WITHOUT_TYPES};
-use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::attention::product;
+use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q, Near};
+use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;
 use crate::arch::blocks::families::disentangled_fields::{self, FIELDS, FIXED, whole};
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, Kind, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, Part, TABLE, TABLE_NORM, TYPES, Table,
-};
 use crate::arch::blocks::neighbour_rows::neighbours;
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::weight_forms::run_parts;
-use crate::config::ConfigError;
-use crate::config::common::{self, Facts, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deberta-v2",
@@ -31,14 +19,10 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
+const OWN: &[Field] = fields! {
     // Below 1: each distance has a row.
-    Field::new("position_buckets", Accepts::Number).unless(Neutral::Any),
-    Field::new("norm_rel_ebd", Accepts::Text).unless(Neutral::Any),
-    Field::new("share_att_key", Accepts::Flag).unless(Neutral::Any),
-    Field::new("conv_kernel_size", Accepts::Count),
-    Field::new("conv_act", Accepts::OneOf(CONV_ACTS)).unless(Neutral::Any),
-];
+    position_buckets, norm_rel_ebd, share_att_key, conv_kernel_size, conv_act: Accepts::OneOf(CONV_ACTS),
+};
 
 /// Activations of the convolution.
 const CONV_ACTS: &[&str] = &["tanh", "gelu", "gelu_new", "relu", "silu"];
@@ -64,10 +48,8 @@ fn read(f: &Fields) -> Result<Deberta, ConfigError> {
         return Err(f.invalid("layer_norm_eps", &eps, "more than 0".into()));
     }
     for layer in &mut encoder.layers {
-        layer.attention.near = near;
-        if let Some(near) = &mut layer.attention.near {
-            (near.norm, near.shared, near.key_bias) = (normed.then_some(eps), shared, true);
-        }
+        let near = near.map(|near| Near { norm: normed.then_some(eps), shared, key_bias: true, ..near });
+        layer.attention.change_heads(|_, h| h.scores = near.map_or(h.scores, ScoreForm::Near));
     }
     let convolved = match f.count("conv_kernel_size") {
         None | Some(0) => None,
@@ -81,8 +63,8 @@ fn read(f: &Fields) -> Result<Deberta, ConfigError> {
 }
 
 impl Deberta {
-    /// `convolution`: the first layer's rows and what is made of the rows before it, those beside a row
-    /// included, normalized.
+    /// `convolution`: the first layer's output and the convolution of the rows before it over
+    /// neighbouring rows, normalized.
     fn convolution(
         &self,
         l: &mut Lifter,
@@ -139,25 +121,19 @@ impl Shape for Deberta {
     }
 }
 
-const NAMES: Table = &[
-    (TABLE, "deberta.embeddings.word_embeddings"),
-    (POSITIONS, "deberta.embeddings.position_embeddings"),
-    (TYPES, "deberta.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "deberta.embeddings.LayerNorm"),
-    (NEAR, "deberta.encoder.rel_embeddings"),
-    (NEAR_NORM, "deberta.encoder.LayerNorm"),
-    (NEAR_K, "deberta.encoder.layer.{}.attention.self.pos_key_proj"),
-    (NEAR_Q, "deberta.encoder.layer.{}.attention.self.pos_query_proj"),
-    (CONV, "deberta.encoder.conv.conv"),
-    (CONV_NORM, "deberta.encoder.conv.LayerNorm"),
-    (ATTN_Q, "deberta.encoder.layer.{}.attention.self.query_proj"),
-    (ATTN_K, "deberta.encoder.layer.{}.attention.self.key_proj"),
-    (ATTN_V, "deberta.encoder.layer.{}.attention.self.value_proj"),
-    (ATTN_OUT, "deberta.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "deberta.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "deberta.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "deberta.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "deberta.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "pooler.dense"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "deberta." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+        NEAR => "encoder.rel_embeddings", NEAR_NORM => "encoder.LayerNorm", CONV => "encoder.conv.conv",
+        CONV_NORM => "encoder.conv.LayerNorm",
+    }
+    "deberta.encoder.layer.{}." {
+        NEAR_K => "attention.self.pos_key_proj", NEAR_Q => "attention.self.pos_query_proj",
+        ATTN_Q => "attention.self.query_proj", ATTN_K => "attention.self.key_proj",
+        ATTN_V => "attention.self.value_proj", ATTN_OUT => "attention.output.dense",
+        ATTN_POST_NORM => "attention.output.LayerNorm", MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense",
+        MLP_POST_NORM => "output.LayerNorm",
+    }
+    "" { POOLER => "pooler.dense", CLASSES => "classifier" }
+};

@@ -1,14 +1,9 @@
 //! The text model of DeepSeek-OCR (arXiv 2510.18234) and its successor: DeepSeek-V2's experts, and before them
 //! Llama's attention.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::experts::sparse_by_types_or_every;
 use crate::arch::blocks::families::latent_experts::{EXPERTS, second_experts};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_ocr2_text",
@@ -18,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
         ("scoring_func", Neutral::Words(&["softmax"])),
         // The class divides the width among the heads, whatever files say.
         ("head_dim", Neutral::Any),
-        // What `plain_attention` calls it.
+        // Its name under `plain_attention`.
         ("model_type", Neutral::Words(&["deepseek_plain"])),
     ],
     goldens: &["deepseek_ocr2"],
@@ -36,13 +31,9 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
         let experts = second_experts(f, &d)?;
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = d.with_attention_bias(bias);
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("topk_method", Accepts::Text),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("moe_layer_freq", Accepts::Size(4096)),
-];
+const OWN: &[Field] = fields! { topk_method, mlp_layer_types, moe_layer_freq };

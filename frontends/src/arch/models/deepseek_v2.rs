@@ -1,15 +1,8 @@
 //! DeepSeek-V2 and V2-Lite (arXiv 2405.04434): latent attention, and from some layer on mixtures of
 //! experts beside an MLP for all tokens.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::latent_experts::{EXPERTS, second_experts, with_dense};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v2",
@@ -38,4 +31,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const CHOICE: &[Field] = &[Field::new("topk_method", Accepts::Text)];
+const CHOICE: &[Field] = fields! { topk_method };

@@ -1,19 +1,12 @@
 //! DeepSeek-V3 and R1 (arXiv 2412.19437): V2 with experts chosen by sigmoids and a correction of
 //! them. Layers that predict further tokens (section 2.2) are draft heads, and no part of the model.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, with_dense};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::prelude::*;
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v3",
@@ -49,4 +42,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const CHOICE: &[Field] = &[Field::new("rope_interleave", Accepts::Flag)];
+const CHOICE: &[Field] = fields! { rope_interleave };

@@ -1,49 +1,35 @@
-//! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows that
-//! windows of tokens before have in common; experts, in the first layers those of the token itself.
+//! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows
+//! that windows of earlier tokens share; experts, in the first layers chosen by the token itself.
 //!
-//! An indexer selects rows of short windows: contexts of which none is left out are compiled.
+//! An indexer selects rows of short windows: only contexts in which none is dropped are compiled.
 
 mod attention;
 mod fields;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{CORRECTION, Experts, TOKEN_EXPERTS, mixture};
+use crate::arch::blocks::decoder;
+use crate::arch::blocks::experts::TOKEN_EXPERTS;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_NORM, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HEAD, MLP_NORM, NORM, Names, ROUTER, SHARED_DOWN, SHARED_GATE,
-    SHARED_UP, TABLE, Table,
-};
-use crate::arch::blocks::outputs::Yields;
-use crate::config::common::{self, ATTENTION, Facts, MODEL};
-use crate::config::fields::{Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::{ConfigError, rope_kinds};
-use crate::error::FrontendError;
+use crate::arch::blocks::prelude::*;
+use crate::config::rope_kinds;
 use attention::{ForLayer, WindowSizes, Windows, attention, first_of};
 use fields::{OWN, by_token, experts, rotated, windows};
-use llmcc_ir::graph::{Input, Op, Value};
-use llmcc_ir::output::Pool;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v4",
     class: "DeepseekV4ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, common::PARTIAL_ROTARY, STREAMS, OWN],
-    fixed: &[
-        ("hidden_act", Neutral::Words(&["silu"])),
-        ("attention_bias", Neutral::Off),
-        ("mlp_bias", Neutral::Off),
-        ("norm_topk_prob", Neutral::On),
-        ("scoring_func", Neutral::Words(&["sqrtsoftplus"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("n_shared_experts", Neutral::One),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-    ],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, STREAMS, OWN],
+    fixed: fixed! {
+        Words(&["silu"]) => hidden_act;
+        Off => attention_bias mlp_bias;
+        On => norm_topk_prob;
+        Words(&["sqrtsoftplus"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        One => n_shared_experts;
+        Any => index_n_heads index_head_dim;
+    },
     goldens: &["deepseek_v4"],
     names: Names(&[NAMES, attention::NAMES, hyper_connections::NAMES]),
     read,
@@ -63,7 +49,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
     let d = Decoder::read_with(f, &defaults, |heads, max| {
         rope_kinds::read_compressed(f, [rotated(f, heads.dim)?, heads.dim], max)
     })?;
-    let heads = d.layers.first().map_or(common::Heads { queries: 1, kv: 1, dim: 2 }, |l| l.attention.heads);
+    let heads = d.layers.first().map_or(Heads { queries: 1, kv: 1, dim: 2 }, |l| l.attention.heads);
     if heads.kv != 1 {
         let help = "this architecture has one row for all heads".into();
         return Err(f.unsupported("num_key_value_heads", heads.kv.to_string(), help));
@@ -179,39 +165,19 @@ impl Shape for DeepseekV4 {
         let wanted = f.input(Input::OutRows);
         let x: Value = f.op(Op::GatherRows, &[x, wanted]);
         let x = self.streams.sum(&mut f, x);
-        let x = crate::arch::blocks::attention::norm(&mut f, NORM, d.norm, x, d.facts.hidden);
+        let x = norm(&mut f, NORM, d.norm, x, d.facts.hidden);
         decoder::output(f, d, x)
     }
 }
 
 /// Names as Transformers writes them, and as they were published.
-const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (TABLE, "embed"),
-    (NORM, "model.norm"),
-    (NORM, "norm"),
-    (HEAD, "head"),
-    (HEAD, "lm_head"),
-    (ATTN_NORM, "model.layers.{}.attn_norm"),
-    (ATTN_NORM, "layers.{}.attn_norm"),
-    (MLP_NORM, "model.layers.{}.ffn_norm"),
-    (MLP_NORM, "layers.{}.ffn_norm"),
-    (ROUTER, "model.layers.{}.ffn.gate"),
-    (ROUTER, "layers.{}.ffn.gate"),
-    (CORRECTION, "model.layers.{}.ffn.gate.bias"),
-    (CORRECTION, "layers.{}.ffn.gate.bias"),
-    (TOKEN_EXPERTS, "model.layers.{}.ffn.gate.tid2eid"),
-    (TOKEN_EXPERTS, "layers.{}.ffn.gate.tid2eid"),
-    (EXPERT_GATE, "model.layers.{}.ffn.experts.{e}.w1"),
-    (EXPERT_GATE, "layers.{}.ffn.experts.{e}.w1"),
-    (EXPERT_DOWN, "model.layers.{}.ffn.experts.{e}.w2"),
-    (EXPERT_DOWN, "layers.{}.ffn.experts.{e}.w2"),
-    (EXPERT_UP, "model.layers.{}.ffn.experts.{e}.w3"),
-    (EXPERT_UP, "layers.{}.ffn.experts.{e}.w3"),
-    (SHARED_GATE, "model.layers.{}.ffn.shared_experts.w1"),
-    (SHARED_GATE, "layers.{}.ffn.shared_experts.w1"),
-    (SHARED_DOWN, "model.layers.{}.ffn.shared_experts.w2"),
-    (SHARED_DOWN, "layers.{}.ffn.shared_experts.w2"),
-    (SHARED_UP, "model.layers.{}.ffn.shared_experts.w3"),
-    (SHARED_UP, "layers.{}.ffn.shared_experts.w3"),
-];
+const NAMES: Table = names! {
+    "" { TABLE => "model.embed_tokens", TABLE => "embed", HEAD => "head", HEAD => "lm_head" }
+    "model." | "" { NORM => "norm" }
+    "model.layers.{}." | "layers.{}." {
+        ATTN_NORM => "attn_norm", MLP_NORM => "ffn_norm", ROUTER => "ffn.gate", CORRECTION => "ffn.gate.bias",
+        TOKEN_EXPERTS => "ffn.gate.tid2eid", EXPERT_GATE => "ffn.experts.{e}.w1", EXPERT_DOWN => "ffn.experts.{e}.w2",
+        EXPERT_UP => "ffn.experts.{e}.w3", SHARED_GATE => "ffn.shared_experts.w1",
+        SHARED_DOWN => "ffn.shared_experts.w2", SHARED_UP => "ffn.shared_experts.w3",
+    }
+};

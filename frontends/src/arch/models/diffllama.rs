@@ -1,11 +1,7 @@
 //! DiffLlama (after arXiv 2410.05258): Llama with differential attention.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::differential_attention::{LAMBDAS, first_lambda};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "diffllama",
@@ -23,16 +19,16 @@ pub(crate) const ARCH: Arch = Arch {
             let expected = "even: this architecture has values of two heads together";
             return Err(f.invalid("num_key_value_heads", &heads, expected.into()));
         }
-        Ok(Box::new(d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias) = (bias, bias);
-            (a.differential, a.value_dim) = (Some(first_lambda(i)), Some(2 * a.heads.dim));
+        Ok(Box::new(d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias) = (bias, bias);
+            (h.scores, h.values.dim) = (ScoreForm::Differential(first_lambda(i)), Some(2 * a.heads.dim));
         })))
     },
 };
 
-const NAMES: Table = &[
-    (LAMBDAS[0][0], "model.layers.{}.self_attn.lambda_q1"),
-    (LAMBDAS[0][1], "model.layers.{}.self_attn.lambda_k1"),
-    (LAMBDAS[1][0], "model.layers.{}.self_attn.lambda_q2"),
-    (LAMBDAS[1][1], "model.layers.{}.self_attn.lambda_k2"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        LAMBDAS[0][0] => "self_attn.lambda_q1", LAMBDAS[0][1] => "self_attn.lambda_k1",
+        LAMBDAS[1][0] => "self_attn.lambda_q2", LAMBDAS[1][1] => "self_attn.lambda_k2",
+    }
+};

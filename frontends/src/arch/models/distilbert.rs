@@ -1,18 +1,8 @@
 //! DistilBERT (arXiv 1910.01108): BERT with half of its layers, without kinds of tokens.
 
-use crate::arch::blocks::encoder::{ClassHead, Encoder};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::xlm_sizes::short_sizes;
 use crate::arch::blocks::learned_positions::Positions;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, TABLE, TABLE_NORM, Table,
-};
-use crate::config::common::{self, ACTIVATIONS, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::output::Pool;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "distilbert",
@@ -42,29 +32,19 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const FIELDS: &[Field] = &[
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("dim", WIDTH),
-    Field::new("n_layers", Accepts::Size(4096)),
-    Field::new("n_heads", Accepts::Size(1 << 14)),
-    Field::new("hidden_dim", WIDTH),
-    Field::new("activation", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("max_position_embeddings", TOKENS),
-];
+const FIELDS: &[Field] = fields! {
+    quantization_config, vocab_size, dim, n_layers, n_heads, hidden_dim, activation, max_position_embeddings,
+};
 
-const NAMES: Table = &[
-    (TABLE, "distilbert.embeddings.word_embeddings"),
-    (POSITIONS, "distilbert.embeddings.position_embeddings"),
-    (TABLE_NORM, "distilbert.embeddings.LayerNorm"),
-    (ATTN_Q, "distilbert.transformer.layer.{}.attention.q_lin"),
-    (ATTN_K, "distilbert.transformer.layer.{}.attention.k_lin"),
-    (ATTN_V, "distilbert.transformer.layer.{}.attention.v_lin"),
-    (ATTN_OUT, "distilbert.transformer.layer.{}.attention.out_lin"),
-    (ATTN_POST_NORM, "distilbert.transformer.layer.{}.sa_layer_norm"),
-    (MLP_UP, "distilbert.transformer.layer.{}.ffn.lin1"),
-    (MLP_DOWN, "distilbert.transformer.layer.{}.ffn.lin2"),
-    (MLP_POST_NORM, "distilbert.transformer.layer.{}.output_layer_norm"),
-    (POOLER, "pre_classifier"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "distilbert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TABLE_NORM => "embeddings.LayerNorm",
+    }
+    "distilbert.transformer.layer.{}." {
+        ATTN_Q => "attention.q_lin", ATTN_K => "attention.k_lin", ATTN_V => "attention.v_lin",
+        ATTN_OUT => "attention.out_lin", ATTN_POST_NORM => "sa_layer_norm", MLP_UP => "ffn.lin1",
+        MLP_DOWN => "ffn.lin2", MLP_POST_NORM => "output_layer_norm",
+    }
+    "" { POOLER => "pre_classifier", CLASSES => "classifier" }
+};

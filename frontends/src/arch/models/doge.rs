@@ -1,31 +1,19 @@
-//! Doge (arXiv 2412.11834): what a key's score gets is learned from its value, and so is what blocks add
-//! to. Beyond some tokens attention leaves those out that get least; contexts are no longer than that.
+//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a
+//! learned factor. Beyond some tokens attention drops the lowest-scored ones; contexts are no
+//! longer than that.
 
-use crate::arch::blocks::attention::{Attention, Norm, QkNorm, linear, norm, qk_norm};
+use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::mlp::mlp;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_V, HUGGING_FACE, Kind, MLP_NORM, Names, Part,
-    Table,
-};
-use crate::arch::blocks::outputs::Yields;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, Facts, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
-use llmcc_ir::output::Pool;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "doge",
     class: "DogeForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, &[WINDOW[0]], OWN],
-    // Of experts, which are refused.
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, fields! { sliding_window }, OWN],
+    // Fields of experts, which are refused.
     fixed: &[("num_experts", Neutral::Any), ("num_experts_per_tok", Neutral::Any), ("norm_topk_prob", Neutral::Any)],
     goldens: &["doge"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -38,32 +26,31 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(32_768), heads: Some(8), window: WindowRule::Given, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let d = d.with_mlp(|m| m.bias = mlp_bias);
         let most = Selection { tokens: f.size("keep_window_size").or(2048), field: "keep_window_size" };
         Ok(Box::new(Doge(dense_of(f, d, most))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("keep_window_size", Accepts::Size(1 << 28)), Field::new("is_moe", Accepts::Flag)];
+const OWN: &[Field] = fields! { keep_window_size, is_moe };
 
-/// What of a head's values its scores get, and how much that grows.
+/// Bias of scores from a head's values, and its growth.
 const STEPS: Part = Part("attn.steps");
 const RATES: Part = Part("attn.rates");
-/// Multiply what a block adds to.
+/// Factors of the residual stream.
 const KEPT: [Part; 2] = [Part("attn.kept"), Part("mlp.kept")];
 
-const NAMES: Table = &[
-    (STEPS, "model.layers.{}.self_attn.dt_proj"),
-    (RATES, "model.layers.{}.self_attn.A"),
-    (KEPT[0], "model.layers.{}.input_residual"),
-    (KEPT[1], "model.layers.{}.post_attention_residual"),
-    // Before these were parameters of their own.
-    (KEPT[0], "model.layers.{}.input_residual.weight"),
-    (KEPT[1], "model.layers.{}.post_attention_residual.weight"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        STEPS => "self_attn.dt_proj", RATES => "self_attn.A", KEPT[0] => "input_residual",
+        KEPT[1] => "post_attention_residual",
+        // Before these were parameters of their own.
+        KEPT[0] => "input_residual.weight", KEPT[1] => "post_attention_residual.weight",
+    }
+};
 
-/// Columns of keys for what their scores get: tiles of GPUs want as many.
+/// Columns of keys for their scores' bias: tiles of GPUs need a multiple.
 const MORE: usize = 16;
 
 /// A decoder whose keys bring a score of their own.
@@ -92,7 +79,7 @@ impl Doge {
     }
 }
 
-/// `x` times a learned row, and what a block adds.
+/// `x` times a learned row, plus a block's output.
 fn kept(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
     let row = f.weight(part, Kind::Bare, &[f.facts().hidden]);
     let x = f.mul(x, row);
@@ -105,13 +92,13 @@ fn kept(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
 fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, rope: Option<Value>) -> Value {
     let (hidden, heads, head_dim) = (f.facts().hidden, a.heads, a.heads.dim);
     let [queries, keys] = [heads.queries, heads.kv].map(|n| n * head_dim);
-    let q = linear(f, ATTN_Q, [queries, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [keys, hidden], a.qkv_bias, h);
-    let v = linear(f, ATTN_V, [keys, hidden], a.qkv_bias, h);
+    let q = linear(f, ATTN_Q, [queries, hidden], a.own().qkv_bias, h);
+    let k = linear(f, ATTN_K, [keys, hidden], a.own().qkv_bias, h);
+    let v = linear(f, ATTN_V, [keys, hidden], a.own().qkv_bias, h);
     let q = qk_norm(f, QkNorm::Head, ATTN_Q_NORM, a, heads.queries, eps, q);
     let k = qk_norm(f, QkNorm::Head, ATTN_K_NORM, a, heads.kv, eps, k);
     let [q, k] = [q, k].map(|x| rope.map_or(x, |rope| f.op(Op::Rope { head_dim }, &[x, rope])));
-    let steps = linear(f, STEPS, [heads.kv, keys], a.qkv_bias, v);
+    let steps = linear(f, STEPS, [heads.kv, keys], a.own().qkv_bias, v);
     let steps = f.unary(UnaryOp::Softplus, steps);
     let rates = f.weight(RATES, Kind::Bare, &[heads.kv]);
     let own = f.mul(steps, rates);
@@ -127,7 +114,7 @@ fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, rope: Option<Val
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, queries], a.own().out_bias, y)
 }
 
 /// `x`, each of its heads with [`MORE`] columns after it, all of them the column `of` the head of `x` and

@@ -1,32 +1,23 @@
-//! Dots 3 Note (rednote, 2026), the text model: DeepSeek-V3.2 with a norm of the rotated key, larger short rows,
-//! gates of heads, and in three layers of four a window and sizes of their own. Contexts of which no token is left
-//! out are compiled.
+//! Dots 3 Note (rednote, 2026), the text model: DeepSeek-V3.2 with a norm of the rotated key,
+//! larger short rows, gates of heads, and in three layers of four a window and sizes of their own.
+//! Only contexts in which the indexer drops no token are compiled.
 
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::families::windowed_latents::{FIELDS, Reach, WHERE, kinds, ropes, sparse, windowed};
-use crate::arch::blocks::latent_attention::{self, KEY_NORM, LATENT, Latent};
-use crate::arch::blocks::names::{ATTN_GATE, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MODEL, WIDTH};
-use crate::config::fields::{Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::latent_attention::KEY_NORM;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "dots3_note_text",
     class: "Dots3NoteForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, MLP, ATTENTION_BIAS, LATENT, MIXTURE, SELECTION, FIELDS, WHERE, OWN],
-    fixed: &[
-        ("rope_interleave", Neutral::On),
-        ("use_sliding_window", Neutral::On),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-    ],
+    fixed: fixed! {
+        On => rope_interleave use_sliding_window;
+        Words(&["sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        Any => index_n_heads index_head_dim;
+    },
     goldens: &["dots3_note", "dots3_note_text"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
@@ -53,7 +44,7 @@ pub(crate) const ARCH: Arch = Arch {
             let (latent, heads) = if slides { sliding } else { full };
             let larger = |rank: usize| (hidden / rank as f64).sqrt();
             let factor = Some(larger(latent.kv_rank) as f32).filter(|factor| *factor != 1.0);
-            (a.heads, a.latent, a.gate) = (heads, Some(Latent { factor, ..latent }), Some(Gate::Heads));
+            (a.heads, a.form, a.gate) = (heads, Form::Latent(Latent { factor, ..latent }), Some(Gate::Heads));
             a.scale = (latent.q_rank.map_or(1.0, larger) / (heads.dim as f64).sqrt()) as f32;
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
         });
@@ -69,11 +60,11 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] =
-    &[Field::new("shared_experts_intermediate_size", WIDTH).or(&["moe_shared_expert_intermediate_size"])];
+const OWN: &[Field] = fields! { shared_experts_intermediate_size | moe_shared_expert_intermediate_size };
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
-    (KEY_NORM, "model.layers.{}.self_attn.k_rope_only_layernorm"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.g_proj", KEY_NORM => "self_attn.k_rope_only_layernorm",
+        CORRECTION => "mlp.gate.e_score_correction_bias",
+    }
+};

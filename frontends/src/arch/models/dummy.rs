@@ -1,22 +1,13 @@
-//! An architecture for tests: what Llama computes, with keys, names of tensors and forms of weights
-//! of its own, so that it needs all that a newcomer may need.
+//! An architecture for tests: it computes the same as Llama, with keys, names of tensors and forms
+//! of weights of its own, so that it needs all that a newcomer may need.
 //!
 //! Q, K and V lie in one matrix head by head, made for rotating neighbours; gate and up in one
 //! matrix that is stored transposed, as is the output of attention.
 
-use crate::arch::blocks::attention::{Attention, Norm, attend, norm};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, Kind, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, Table,
-};
+use crate::arch::blocks::attention::attend;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::weight_forms::{halves, run_parts, split_rows, transposed};
-use crate::config::ConfigError;
-use crate::config::common::{self, Facts, Heads, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::error::FrontendError;
-use crate::rope::{RopeConfig, RopeScaling, frequencies};
-use llmcc_ir::graph::{Input, Op, UnaryOp};
+use crate::rope::frequencies;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "dummy",
@@ -37,20 +28,16 @@ const FIELDS: &[Field] = &[
     Field::new("d_head", Accepts::Size(64)),
     Field::new("n_positions", TOKENS),
     Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("dummy_scale", Accepts::Number).unless(crate::config::known::Neutral::One),
+    Field::new("dummy_scale", Accepts::Number).unless(Neutral::One),
 ];
 
-const NAMES: Table = &[
-    (TABLE, "wte"),
-    (HEAD, "out"),
-    (NORM, "ln_f"),
-    (ATTN_NORM, "h.{}.ln_1"),
-    (ATTN_QKV, "h.{}.attn.c_attn"),
-    (ATTN_OUT, "h.{}.attn.c_proj"),
-    (MLP_NORM, "h.{}.ln_2"),
-    (MLP_GATE_UP, "h.{}.mlp.c_fc"),
-    (MLP_DOWN, "h.{}.mlp.c_proj"),
-];
+const NAMES: Table = names! {
+    "" { TABLE => "wte", HEAD => "out", NORM => "ln_f" }
+    "h.{}." {
+        ATTN_NORM => "ln_1", ATTN_QKV => "attn.c_attn", ATTN_OUT => "attn.c_proj", MLP_NORM => "ln_2",
+        MLP_GATE_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj",
+    }
+};
 
 #[derive(Debug)]
 struct Dummy {

@@ -1,15 +1,8 @@
 //! ELECTRA (arXiv 2003.10555), the discriminator: BERT whose tables may be narrower than its layers, and
 //! whose classifiers have a head of their own.
 
-use crate::arch::blocks::encoder::{ClassHead, Defaults, Encoder, FIELDS, FIXED, WIDEN};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, TABLE, TABLE_NORM, TYPES, Table,
-};
-use crate::config::common::{MODEL, WIDTH};
-use crate::config::fields::{Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED, WIDEN};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "electra",
@@ -28,22 +21,18 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("embedding_size", WIDTH)];
+const OWN: &[Field] = fields! { embedding_size };
 
-const NAMES: Table = &[
-    (TABLE, "electra.embeddings.word_embeddings"),
-    (POSITIONS, "electra.embeddings.position_embeddings"),
-    (TYPES, "electra.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "electra.embeddings.LayerNorm"),
-    (WIDEN, "electra.embeddings_project"),
-    (ATTN_Q, "electra.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "electra.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "electra.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "electra.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "electra.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "electra.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "electra.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "electra.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+const NAMES: Table = names! {
+    "electra." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+        WIDEN => "embeddings_project",
+    }
+    "electra.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

@@ -2,12 +2,9 @@
 //! that a projection of the embeddings makes alone, and a matrix after the last norm.
 
 use crate::arch::blocks::decoder::NARROW;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gemma4::{SCALES, Wide, decoder};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS, Table};
 use crate::arch::blocks::per_layer_embeddings::{LayerRows, ROW_GATE, ROW_NORM, ROW_OUT, ROWS_NORM, ROWS_PROJECTION};
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "embedding_gemma2_text",
@@ -28,24 +25,18 @@ pub(crate) const ARCH: Arch = Arch {
 
 const ROWS: &str = "hidden_size_per_layer_input";
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("per_layer_config", Accepts::Object),
-    Field::new("sliding_window_pattern", Accepts::Size(4096)),
-    Field::new("global_head_dim", Accepts::Size(1 << 14)),
-    Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new(ROWS, WIDTH),
-    Field::new("embedding_dim", WIDTH),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, rope_parameters, per_layer_config, sliding_window_pattern,
+    global_head_dim, num_global_key_value_heads, hidden_size_per_layer_input, embedding_dim,
+};
 
-const NAMES: Table = &[
-    (ROWS_PROJECTION, "model.ple.per_layer_model_projection"),
-    (ROWS_NORM, "model.ple.per_layer_projection_norm"),
-    (ROW_GATE, "model.layers.{}.ple_block.per_layer_input_gate"),
-    (ROW_OUT, "model.layers.{}.ple_block.per_layer_projection"),
-    (ROW_NORM, "model.layers.{}.ple_block.post_per_layer_input_norm"),
-    (NARROW, "model.embedding_projection"),
-];
+const NAMES: Table = names! {
+    "model." {
+        ROWS_PROJECTION => "ple.per_layer_model_projection", ROWS_NORM => "ple.per_layer_projection_norm",
+        NARROW => "embedding_projection",
+    }
+    "model.layers.{}." {
+        ROW_GATE => "ple_block.per_layer_input_gate", ROW_OUT => "ple_block.per_layer_projection",
+        ROW_NORM => "ple_block.post_per_layer_input_norm",
+    }
+};

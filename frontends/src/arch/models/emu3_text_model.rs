@@ -1,10 +1,6 @@
 //! The text model of Emu3 (arXiv 2409.18869), whose pictures are tokens: Llama.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "emu3_text_model",
@@ -18,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
         let f = &f.by_default(&[("hidden_size", 4096), ("intermediate_size", 14_336), ("num_hidden_layers", 32)]);
         let sizes = Defaults { vocab: Some(184_622), heads: Some(32), kv_heads: Some(8), ..Defaults::LLAMA };
         let d = Decoder::read(f, &Defaults { max_position: 9216, eps: 1e-5, theta: 1e6, ..sizes })?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

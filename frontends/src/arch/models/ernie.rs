@@ -2,15 +2,9 @@
 //!
 //! Nothing says of a text which task it is for, and Transformers takes the first.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, TABLE, TABLE_NORM, TASKS, TYPES, Table,
-};
-use crate::config::common::MODEL;
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED};
+use crate::arch::blocks::names::TASKS;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie",
@@ -27,26 +21,22 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("use_task_id", Accepts::Flag),
+const OWN: &[Field] = fields! {
+    use_task_id,
     // How many there are where there are any.
-    Field::new("task_type_vocab_size", Accepts::Size(1 << 14)).unless(Neutral::Any),
-];
+    task_type_vocab_size,
+};
 
-const NAMES: Table = &[
-    (TABLE, "ernie.embeddings.word_embeddings"),
-    (POSITIONS, "ernie.embeddings.position_embeddings"),
-    (TYPES, "ernie.embeddings.token_type_embeddings"),
-    (TASKS, "ernie.embeddings.task_type_embeddings"),
-    (TABLE_NORM, "ernie.embeddings.LayerNorm"),
-    (ATTN_Q, "ernie.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "ernie.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "ernie.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "ernie.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "ernie.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "ernie.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "ernie.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "ernie.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "ernie.pooler.dense"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "ernie." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TASKS => "embeddings.task_type_embeddings",
+        TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
+    }
+    "ernie.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "" { CLASSES => "classifier" }
+};

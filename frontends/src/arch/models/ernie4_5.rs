@@ -1,10 +1,7 @@
 //! ERNIE 4.5, dense (Baidu, 2025): Llama with rotation of neighbours.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie4_5",
@@ -15,6 +12,6 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let d = dense(f)?;
-        Ok(Box::new(d.with_attention(|_, a| a.neighbours = a.heads.dim)))
+        Ok(Box::new(d.with_heads(|_, a, h| h.neighbours = a.heads.dim)))
     },
 };

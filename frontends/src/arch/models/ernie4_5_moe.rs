@@ -3,14 +3,9 @@
 //!
 //! The layers after the last, which predict further tokens, are left out.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION_ROW, Experts};
+use crate::arch::blocks::experts::CORRECTION_ROW;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, EXPERTS, decoder, experts};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie4_5_moe",
@@ -28,17 +23,16 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("moe_layer_start_index", Accepts::Count),
-    Field::new("moe_layer_end_index", Accepts::Any),
-    Field::new("moe_layer_interval", Accepts::Size(4096)),
-];
+const OWN: &[Field] = fields! {
+    moe_intermediate_size, moe_layer_start_index, moe_layer_end_index, moe_layer_interval,
+};
 
-const NAMES: Table = &[
-    (CORRECTION_ROW, "model.layers.{}.mlp.moe_statics.e_score_correction_bias"),
-    (CORRECTION_ROW, "model.layers.{}.mlp.gate.moe_statics.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION_ROW => "mlp.moe_statics.e_score_correction_bias",
+        CORRECTION_ROW => "mlp.gate.moe_statics.e_score_correction_bias",
+    }
+};
 
 /// Which layers have experts.
 fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -1,15 +1,10 @@
-//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts, of which tokens of
-//! texts have their own half and router. Positions of texts are the same in all three sections of its
-//! rotation.
+//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts; tokens of texts
+//! have their own half of them and their own router. Positions of texts are the same in all three
+//! sections of its rotation.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION_ROWS, Experts, sparse_by_types};
+use crate::arch::blocks::experts::CORRECTION_ROWS;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, EXPERTS, decoder, experts};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, MLP, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::rope::RopeScaling;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie4_5_vl_moe_text",
@@ -48,12 +43,10 @@ fn width(f: &Fields) -> Result<usize, ConfigError> {
 
 const MAX_WIDTH: f64 = (1 << 20) as f64;
 
-const OWN: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("moe_intermediate_size", Accepts::Numbers),
-    Field::new("mlp_layer_types", Accepts::Any),
-];
+const OWN: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, moe_intermediate_size: Accepts::Numbers, mlp_layer_types,
+};
 
-const NAMES: Table = &[(CORRECTION_ROWS, "model.layers.{}.mlp.moe_statics.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION_ROWS => "mlp.moe_statics.e_score_correction_bias" }
+};

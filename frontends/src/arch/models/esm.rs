@@ -1,50 +1,35 @@
 //! ESM-1b and ESM-2 (bioRxiv 622803, 2022.07.20.500902), language models of proteins: RoBERTa with norms
 //! before the blocks, learned or rotary positions, and embeddings that are scaled for masked tokens.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FILL, FREQUENCIES};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS,
-    TABLE, TABLE_NORM, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{DefaultHeads, Heads, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::encoder::{Defaults, FILL, FREQUENCIES};
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "esm",
     class: "EsmModel",
     fields: &[IDENTITY, MODEL, FIELDS, FILL],
-    fixed: &[
-        ("is_decoder", Neutral::Off),
-        ("add_cross_attention", Neutral::Off),
+    fixed: fixed! {
+        Off => is_decoder add_cross_attention;
         // Models that fold proteins have more on top than classes do.
-        ("is_folding_model", Neutral::Off),
-        // What folds, where something does.
-        ("esmfold_config", Neutral::Any),
-        ("vocab_list", Neutral::Any),
-        ("hidden_act", Neutral::Words(&["gelu"])),
-    ],
+        Off => is_folding_model;
+        // The folding model's configuration, where there is one.
+        Any => esmfold_config;
+        Any => vocab_list;
+        Words(&["gelu"]) => hidden_act;
+    },
     goldens: &["esm", "esm_absolute", "esm_classes"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const FIELDS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("layer_norm_eps", Accepts::Number),
-    Field::new("position_embedding_type", Accepts::Text),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("emb_layer_norm_before", Accepts::Flag),
-    Field::new("token_dropout", Accepts::Flag),
-    Field::new("mask_token_id", Accepts::Count).unless(Neutral::Any),
-];
+const FIELDS: &[Field] = fields! {
+    num_attention_heads, intermediate_size, layer_norm_eps, position_embedding_type, rope_theta,
+    emb_layer_norm_before, token_dropout, mask_token_id,
+};
 
-/// What other uses read: scores of masked tokens, contacts; and learned positions, which files of models
-/// with rotary ones have as well.
+/// Tensors for other uses: scores of masked tokens, contacts; and learned positions, which files of
+/// models with rotary ones have as well.
 const SPARE: &[&str] = &[
     "esm.pooler.",
     "pooler.",
@@ -88,27 +73,24 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     Ok(e)
 }
 
-const NAMES: Table = &[
-    (TABLE, "esm.embeddings.word_embeddings"),
-    (POSITIONS, "esm.embeddings.position_embeddings"),
-    (TABLE_NORM, "esm.embeddings.layer_norm"),
-    // Published files have them in each layer, and what Transformers 5 saves has a star for its number;
-    // the first part of the name may be left out.
-    (FREQUENCIES, "esm.rotary_embeddings.inv_freq"),
-    (FREQUENCIES, "rotary_embeddings.inv_freq"),
-    (FREQUENCIES, "esm.encoder.layer.*.attention.self.rotary_embeddings.inv_freq"),
-    (FREQUENCIES, "encoder.layer.*.attention.self.rotary_embeddings.inv_freq"),
-    (FREQUENCIES, "esm.encoder.layer.0.attention.self.rotary_embeddings.inv_freq"),
-    (FREQUENCIES, "encoder.layer.0.attention.self.rotary_embeddings.inv_freq"),
-    (NORM, "esm.encoder.emb_layer_norm_after"),
-    (ATTN_NORM, "esm.encoder.layer.{}.attention.LayerNorm"),
-    (ATTN_Q, "esm.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "esm.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "esm.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "esm.encoder.layer.{}.attention.output.dense"),
-    (MLP_NORM, "esm.encoder.layer.{}.LayerNorm"),
-    (MLP_UP, "esm.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "esm.encoder.layer.{}.output.dense"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+const NAMES: Table = names! {
+    "esm." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TABLE_NORM => "embeddings.layer_norm", NORM => "encoder.emb_layer_norm_after",
+    }
+    "esm.rotary_embeddings." | "rotary_embeddings." {
+        // Published files have them in each layer, and Transformers 5 saves them with a star for its
+        // number; the first part of the name may be left out.
+        FREQUENCIES => "inv_freq",
+    }
+    "esm.encoder." | "encoder." {
+        FREQUENCIES => "layer.*.attention.self.rotary_embeddings.inv_freq",
+        FREQUENCIES => "layer.0.attention.self.rotary_embeddings.inv_freq",
+    }
+    "esm.encoder.layer.{}." {
+        ATTN_NORM => "attention.LayerNorm", ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key",
+        ATTN_V => "attention.self.value", ATTN_OUT => "attention.output.dense", MLP_NORM => "LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

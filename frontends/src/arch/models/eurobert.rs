@@ -1,17 +1,7 @@
 //! EuroBERT (arXiv 2503.05500): Llama's layers, in which every token sees the whole text.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::encoder::{ClassHead, Encoder};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{CLASSES, HUGGING_FACE, Names, POOLER, Table};
-use crate::config::common::{
-    self, ATTENTION, ATTENTION_BIAS, DefaultHeads, Facts, Heads, MLP, MLP_BIAS, MODEL, ROTARY,
-};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::output::Pool;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "eurobert",
@@ -30,8 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut e = Encoder::alike(facts, heads, (ffn, act), eps);
         (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
         for layer in &mut e.layers {
-            let a = &mut layer.attention;
-            (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, Some(0));
+            layer.attention.change_heads(|a, h| (h.qkv_bias, h.out_bias, a.rotary) = (bias, bias, Some(0)));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);
         }
         let (pool, late) = match f.text("classifier_pooling") {
@@ -49,7 +38,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] =
-    &[Field::new("classifier_pooling", Accepts::Text).or(&["clf_pooling"]).unless(Neutral::Words(&["cls", "mean"]))];
+const OWN: &[Field] = fields! { classifier_pooling | clf_pooling };
 
-const NAMES: Table = &[(POOLER, "dense"), (CLASSES, "classifier")];
+const NAMES: Table = names! {
+    "" { POOLER => "dense", CLASSES => "classifier" }
+};

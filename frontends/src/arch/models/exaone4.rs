@@ -1,12 +1,8 @@
 //! EXAONE 4 (arXiv 2507.11407): norms after the blocks and of queries and keys, windows in most
 //! layers of the larger ones; layers without rotate nothing there.
 
-use crate::arch::blocks::decoder::Norms;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::exaone;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "exaone4",
@@ -22,4 +18,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("sliding_window_pattern", Accepts::Any)];
+const OWN: &[Field] = fields! { sliding_window_pattern: Accepts::Any };

@@ -3,14 +3,9 @@
 //!
 //! The layer after the last, which predicts a further token, is left out.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use crate::arch::blocks::families::exaone;
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "exaone_moe",
@@ -35,21 +30,14 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("sliding_window_pattern", Accepts::Any),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    sliding_window_pattern: Accepts::Any, n_routed_experts | num_experts | num_local_experts, num_experts_per_tok,
+    n_shared_experts | num_shared_experts, moe_intermediate_size, first_k_dense_replace, mlp_layer_types,
+    routed_scaling_factor, n_group, topk_group, norm_topk_prob,
+};
 
-const NAMES: Table = &[
-    (CORRECTION, "model.layers.{}.mlp.e_score_correction_bias"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION => "mlp.e_score_correction_bias", CORRECTION => "mlp.gate.e_score_correction_bias",
+    }
+};

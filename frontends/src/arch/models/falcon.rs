@@ -2,16 +2,7 @@
 //! gate. The first ones (Falcon-RW) have slopes instead of positions, which Transformers rounds to
 //! bfloat16, and one block after the other.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::attention_scores::Distance;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
-};
-use crate::config::common::{self, ACTIVATIONS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon",
@@ -46,12 +37,13 @@ pub(crate) const ARCH: Arch = Arch {
         let (bias, alibi) = (f.flag("bias"), f.flag("alibi"));
         d.norm = Norm::layer(d.norm.eps);
         d.norms = if parallel { Norms::Parallel { own: two } } else { Norms::Before };
-        let d = d.with_attention(|_, a| {
-            (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias);
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias);
             if alibi {
-                (a.rotary, a.distance) = (None, Some(Distance::RoundedSlopes));
+                a.rotary = None;
+                h.with_dot(|s| s.distance = Some(Distance::RoundedSlopes));
             }
-            // What is said of their number counts in newer ones only, and there it alone.
+            // Their number counts in newer files only, and there it alone.
             if !new {
                 a.heads.kv = if multi { 1 } else { a.heads.queries };
             }
@@ -60,30 +52,18 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    common::HEADS[0],
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
-    Field::new("new_decoder_architecture", Accepts::Flag),
-    Field::new("multi_query", Accepts::Flag),
-    Field::new("parallel_attn", Accepts::Flag),
-    Field::new("num_ln_in_parallel_attn", Accepts::Size(64)),
-    Field::new("bias", Accepts::Flag),
-    Field::new("alibi", Accepts::Flag),
-    Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation"]),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    num_attention_heads, num_key_value_heads | num_kv_heads, new_decoder_architecture, multi_query, parallel_attn,
+    num_ln_in_parallel_attn, bias, alibi, intermediate_size | ffn_hidden_size, hidden_act | activation,
+    layer_norm_epsilon,
+};
 
-const NAMES: Table = &[
-    (TABLE, "transformer.word_embeddings"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.ln_f"),
-    (ATTN_NORM, "transformer.h.{}.input_layernorm"),
-    (ATTN_NORM, "transformer.h.{}.ln_attn"),
-    (ATTN_QKV, "transformer.h.{}.self_attention.query_key_value"),
-    (ATTN_OUT, "transformer.h.{}.self_attention.dense"),
-    (MLP_NORM, "transformer.h.{}.ln_mlp"),
-    (MLP_NORM, "transformer.h.{}.post_attention_layernorm"),
-    (MLP_UP, "transformer.h.{}.mlp.dense_h_to_4h"),
-    (MLP_DOWN, "transformer.h.{}.mlp.dense_4h_to_h"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "word_embeddings", NORM => "ln_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_NORM => "ln_attn", ATTN_QKV => "self_attention.query_key_value",
+        ATTN_OUT => "self_attention.dense", MLP_NORM => "ln_mlp", MLP_NORM => "post_attention_layernorm",
+        MLP_UP => "mlp.dense_h_to_4h", MLP_DOWN => "mlp.dense_4h_to_h",
+    }
+};

@@ -1,28 +1,20 @@
 //! Falcon-H1 (arXiv 2507.22448): attention and a mixer of Mamba-2 side by side in every layer, with
 //! multipliers of nearly everything.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::mamba_fields::{MAMBA, MIXER, mixer};
 use crate::arch::blocks::layer::Beside;
-use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{Mamba2, ReadNorm};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::Neutral;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_h1",
     class: "FalconH1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
-    fixed: &[
-        ("mamba_chunk_size", Neutral::Any),
-        ("mamba_expand", Neutral::Any),
-        ("mamba_use_mlp", Neutral::On),
-        ("attn_layer_indices", Neutral::Off),
-    ],
+    fixed: fixed! {
+        Any => mamba_chunk_size mamba_expand;
+        On => mamba_use_mlp;
+        Off => attn_layer_indices;
+    },
     goldens: &["falcon_h1"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
@@ -47,37 +39,27 @@ pub(crate) const ARCH: Arch = Arch {
         let [gate, down] = multipliers::<2>(f, "mlp_multipliers")?;
         let mixer = mixer_of(f)?;
         d.layers.iter_mut().for_each(|l| (l.mixer, l.beside) = (Some(Mixer::Mamba2(mixer)), Some(beside)));
-        let d = d.with_attention(|_, a| {
+        let d = d.with_heads(|_, a, h| {
             // Keys times a number are scores times it.
-            (a.qkv_bias, a.out_bias, a.scale) = (attention, attention, a.scale * keys);
+            (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, a.scale * keys);
         });
         Ok(Box::new(d.with_mlp(|m| (m.bias, m.gate_scale, m.scale) = (mlp, Some(gate), Some(down)))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("mamba_d_ssm", WIDTH),
-    Field::new("mamba_rms_norm", Accepts::Flag),
-    Field::new("mamba_norm_before_gate", Accepts::Flag).unless(Neutral::Any),
-    Field::new("projectors_bias", Accepts::Flag),
-    Field::new("embedding_multiplier", Accepts::Number),
-    Field::new("lm_head_multiplier", Accepts::Number),
-    Field::new("mlp_multipliers", Accepts::Numbers),
-    Field::new("key_multiplier", Accepts::Number),
-    Field::new("attention_in_multiplier", Accepts::Number),
-    Field::new("attention_out_multiplier", Accepts::Number),
-    Field::new("ssm_multipliers", Accepts::Numbers),
-    Field::new("ssm_in_multiplier", Accepts::Number),
-    Field::new("ssm_out_multiplier", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    mamba_d_ssm, mamba_rms_norm, mamba_norm_before_gate, projectors_bias, embedding_multiplier, lm_head_multiplier,
+    mlp_multipliers, key_multiplier, attention_in_multiplier, attention_out_multiplier, ssm_multipliers,
+    ssm_in_multiplier, ssm_out_multiplier,
+};
 
-const NAMES: Table = &[
-    (NORM, "model.final_layernorm"),
-    (MLP_NORM, "model.layers.{}.pre_ff_layernorm"),
-    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
-    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_layernorm" }
+    "model.layers.{}." {
+        MLP_NORM => "pre_ff_layernorm", MLP_GATE => "feed_forward.gate_proj", MLP_UP => "feed_forward.up_proj",
+        MLP_DOWN => "feed_forward.down_proj",
+    }
+};
 
 /// `N` multipliers; 1 where nothing is said.
 fn multipliers<const N: usize>(f: &Fields, field: &str) -> Result<[f32; N], ConfigError> {

@@ -1,13 +1,9 @@
-//! Falcon Mamba (arXiv 2410.05355): Mamba with norms, without gains, of the time steps and of what
-//! is written to a state and read from it.
+//! Falcon Mamba (arXiv 2410.05355): Mamba with norms, without gains, of the time steps and of a
+//! state's input and output vectors.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::mamba_decoder::{ACT, FIXED, Mixers, NAMES};
-use crate::arch::blocks::names::Names;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::selective_scan::MIXERS;
-use crate::config::common::{self, MODEL};
-use crate::config::fields::{Accepts, Field, IDENTITY};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_mamba",
@@ -22,4 +18,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("mixer_rms_eps", Accepts::Number)];
+const OWN: &[Field] = fields! { mixer_rms_eps };

@@ -1,6 +1,6 @@
 //! FlauBERT (arXiv 1912.05372): XLM for French.
 
-use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::prelude::*;
 use crate::arch::models::xlm;
 
 pub(crate) const ARCH: Arch =

@@ -1,11 +1,7 @@
 //! FlexOLMo (arXiv 2507.07024): OLMo 2 with a mixture of experts in every layer.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::olmo_experts::{EXPERTS, FIXED, with_experts};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, QWEN_EXPERTS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "flex_olmo",

@@ -1,16 +1,9 @@
 //! Flint (Recursive, 2026): Qwen3 with experts, but sinks in all layers, rotation in those with a window
 //! only, sigmoids as scores of experts, and an MLP for all tokens beside them.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_those};
-use crate::arch::blocks::names::{ATTN_SINKS, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, Score};
+use crate::arch::blocks::names::ATTN_SINKS;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "flint",
@@ -34,8 +27,8 @@ pub(crate) const ARCH: Arch = Arch {
         let full = |i: usize| i < 2 || i % 4 == 1 || i + 1 == layers;
         let sliding = common::sliding_layers(f, layers)?.unwrap_or_else(|| (0..layers).map(|i| !full(i)).collect());
         let window = f.size("sliding_window").or(513);
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.sinks) = (bias, bias, Some(QkNorm::Head), true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.sinks) = (bias, bias, Some(QkNorm::Head), true);
             (a.rotary, a.window) = (sliding[i].then_some(0), sliding[i].then_some(window));
         });
         let experts = experts(f, &d, [6, 512, 256], f.flag_or("norm_topk_prob", true));
@@ -55,7 +48,8 @@ fn sparse_layers(f: &Fields, layers: usize) -> Vec<bool> {
     sparse.into_iter().enumerate().map(|(i, sparse)| sparse && (named || i >= 2)).collect()
 }
 
-const OWN: &[Field] = &[Field::new("shared_expert_intermediate_size", WIDTH)];
+const OWN: &[Field] = fields! { shared_expert_intermediate_size };
 
-const NAMES: Table =
-    &[(ATTN_SINKS, "model.layers.{}.self_attn.softmax_offset"), (ATTN_SINKS, "model.layers.{}.self_attn.sinks")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_SINKS => "self_attn.softmax_offset", ATTN_SINKS => "self_attn.sinks" }
+};

@@ -1,13 +1,7 @@
-//! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and
+//! Gemma (arXiv 2403.08295): Llama with gains that are the stored values plus one, tanh-GELU, and
 //! embeddings times the root of their width.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma",
@@ -31,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         d.norm.from_one = true;
         d.scales.embedding_root = true;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias)).both_ways_if_said(f);
+        let d = d.with_attention_bias(bias).both_ways_if_said(f);
         Ok(Box::new(d.with_mlp(|m| m.act = if m.act == UnaryOp::Gelu { act } else { m.act })))
     },
 };

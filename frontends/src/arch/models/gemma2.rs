@@ -1,12 +1,8 @@
 //! Gemma 2 (arXiv 2408.00118): Gemma with norms before and after the blocks, windows in every other
 //! layer, and soft caps on scores and logits.
 
-use crate::arch::blocks::decoder::Norms;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gemma2_decoder::{self, FIXED, OWN};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma2",

@@ -1,17 +1,8 @@
 //! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of
 //! queries and keys, and windows in most layers, which rotate positions by a table of their own.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
-use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
-};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3_text",
@@ -38,8 +29,8 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);
         d.scales.cap = common::limit(f, "final_logit_softcapping")?;
         let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
-        Ok(Box::new(d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
             a.rotary = Some(usize::from(a.window.is_some()));
             // EmbeddingGemma (arXiv 2509.20354): half of the window on either side.
             if both_ways {
@@ -55,13 +46,7 @@ const ROPES: TwoRopes = TwoRopes {
     ..TwoRopes::new([1e6, 1e4])
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("query_pre_attn_scalar", Accepts::Number).unless(Neutral::HeadDim),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("rope_local_base_freq", Accepts::Number),
-    Field::new("use_bidirectional_attention", Accepts::Flag),
-    Field::new("sliding_window_pattern", Accepts::Size(4096)).or(&["_sliding_window_pattern"]),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, query_pre_attn_scalar, final_logit_softcapping,
+    rope_local_base_freq, use_bidirectional_attention, sliding_window_pattern | _sliding_window_pattern,
+};

@@ -1,44 +1,27 @@
-//! Gemma 3n, the text models (Google, 2025): Gemma 3 with several residual streams (AltUp), a branch
-//! of low rank beside attention (LAuReL, arXiv 2411.07501), embeddings for each layer, gates of which
-//! in the first layers only the largest elements count, and caches that layers share.
+//! Gemma 3n, the text models (Google, 2025): Gemma 3 with several residual streams (AltUp), a
+//! branch of low rank beside attention (LAuReL, arXiv 2411.07501), embeddings for each layer, gates
+//! that keep only the largest elements in the first layers, and caches that layers share.
 
 use crate::arch::blocks::altup::{ALTUP, AltUp};
-use crate::arch::blocks::attention::{QkNorm, linear, norm, scaled};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::attention::scaled;
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::mlp::mlp;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, NORM, Names, POST_NORMS, Part, SANDWICH_NORMS,
-    Table,
-};
-use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::per_layer_embeddings::{self, LAYER_ROWS, LayerRows};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::row_statistics::normal_quantile;
 use crate::arch::blocks::shared_kv::share_last;
-use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::ConfigError;
-use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
-};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
-use llmcc_ir::output::Pool;
+use crate::config::common::ROTARY_OF_KINDS;
 use std::f64::consts::FRAC_1_SQRT_2;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
-    // About learning; and what its class has, and does not read: queries and keys are normalized.
-    fixed: &[
-        ("altup_coef_clip", Neutral::Any),
-        ("altup_lr_multiplier", Neutral::Any),
-        ("query_pre_attn_scalar", Neutral::Any),
-    ],
+    // Fields about learning; and fields that the class has, and does not read: queries and keys are
+    // normalized.
+    fixed: fixed! {
+        Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar;
+    },
     goldens: &["gemma3n"],
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
@@ -62,8 +45,8 @@ pub(crate) const ARCH: Arch = Arch {
             Given::Absent => Some(30.0),
             Given::Null | Given::Value(_) => common::limit(f, "final_logit_softcapping")?,
         };
-        let mut d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+        let mut d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, h.values.norm) = (bias, bias, Some(QkNorm::Head), true);
             (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
         });
         mlps(f, &mut d)?;
@@ -127,7 +110,7 @@ fn mlps(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
 struct Gemma3n {
     decoder: Decoder,
     altup: AltUp,
-    /// Of the branch beside attention.
+    /// Rank of the branch beside attention.
     rank: usize,
     rows: LayerRows,
 }
@@ -238,34 +221,24 @@ impl Shape for Gemma3n {
     }
 }
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", Accepts::Any),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("rope_local_base_freq", Accepts::Number),
-    Field::new("activation_sparsity_pattern", Accepts::Numbers),
-    Field::new("hidden_size_per_layer_input", WIDTH),
-    Field::new("vocab_size_per_layer_input", Accepts::Size(1 << 24)),
-    Field::new("num_kv_shared_layers", Accepts::Count),
-    Field::new("laurel_rank", WIDTH),
-    Field::new("altup_num_inputs", Accepts::Size(64)),
-    Field::new("altup_active_idx", Accepts::Count),
-    Field::new("altup_correct_scale", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size: Accepts::Any, hidden_activation, rms_norm_eps, final_logit_softcapping, rope_local_base_freq,
+    activation_sparsity_pattern, hidden_size_per_layer_input, vocab_size_per_layer_input, num_kv_shared_layers,
+    laurel_rank, altup_num_inputs, altup_active_idx, altup_correct_scale,
+};
 
 /// Down to the rank of the branch beside attention, `[rank, hidden]`.
 const LEFT: Part = Part("laurel.left");
 /// Up from it.
 const RIGHT: Part = Part("laurel.right");
-/// Norm of what it adds.
+/// Norm of its output.
 const LAUREL_NORM: Part = Part("laurel.norm");
 
-const NAMES: Table = &[
-    (LEFT, "model.layers.{}.laurel.linear_left"),
-    (RIGHT, "model.layers.{}.laurel.linear_right"),
-    (LAUREL_NORM, "model.layers.{}.laurel.post_laurel_norm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        LEFT => "laurel.linear_left", RIGHT => "laurel.linear_right", LAUREL_NORM => "laurel.post_laurel_norm",
+    }
+};
 
 #[cfg(test)]
 mod tests {
@@ -273,8 +246,8 @@ mod tests {
     use llmcc_ir::graph::Arg;
     use serde_json::json;
 
-    /// The sizes of E4B, as a part of the model that sees and hears: the last 15 of its 35 layers
-    /// have no caches, and read those of layers 18 and 19.
+    /// The sizes of E4B, as part of the multimodal model: the last 15 of its 35 layers have no
+    /// caches, and read the caches of layers 18 and 19.
     #[test]
     fn the_published_sizes() {
         let sparsity = [vec![0.95; 10], vec![0.0; 25]].concat();

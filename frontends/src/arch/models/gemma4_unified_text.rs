@@ -1,19 +1,15 @@
 //! Gemma 4 whose text model reads images and sound as they are (12B; Google, 2026), its text model: Gemma 4
 //! without experts and without embeddings for each layer.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gemma4::{FIELDS, SCALES, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MODEL, WINDOW};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma4_unified_text",
     class: "Gemma4UnifiedForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, WINDOW, FIELDS],
     fixed: &[
-        // Of images, which text has none of.
+        // A field about images; text has none.
         ("use_bidirectional_attention", Neutral::Words(&["vision"])),
         // Rows of a table that there is none of.
         ("vocab_size_per_layer_input", Neutral::Any),

@@ -1,11 +1,8 @@
 //! Gated linear attention (GLA, arXiv 2312.06635), as flash-linear-attention stores it.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gated_linear_decoder::{self, Absent, FIXED};
 use crate::arch::blocks::gated_linear_attention::{Decay, NAMES};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::MODEL;
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gla",
@@ -25,4 +22,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("use_short_conv", Accepts::Flag), Field::new("conv_size", Accepts::Size(64))];
+const OWN: &[Field] = fields! { use_short_conv, conv_size };

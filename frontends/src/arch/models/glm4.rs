@@ -1,10 +1,8 @@
 //! GLM-4 (arXiv 2406.12793, the version of 2025): norms before and after the blocks, rotation of
 //! neighbours in half of each head, gate and up in one matrix.
 
-use crate::arch::blocks::decoder::Norms;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::glm4_dense::{self, DEFAULTS, FIELDS};
-use crate::arch::blocks::names::{ATTN_POST_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4",
@@ -20,7 +18,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (ATTN_POST_NORM, "model.layers.{}.post_self_attn_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_POST_NORM => "post_self_attn_layernorm", MLP_POST_NORM => "post_mlp_layernorm" }
+};

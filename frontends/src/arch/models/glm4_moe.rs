@@ -3,14 +3,8 @@
 //!
 //! The layers after the last, which predict further tokens, are draft heads and no part of the model.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4_moe",
@@ -24,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
         let qk_norm = f.flag("use_qk_norm").then_some(QkNorm::Head);
         let defaults =
             Defaults { kv_heads: Some(8), max_position: 131_072, eps: 1e-5, partial: 0.5, ..Defaults::LLAMA };
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm));
+        let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| (h.qkv_bias, h.qk_norm) = (bias, qk_norm));
         let router = sigmoids(f, 8, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
         let beside = f.count("n_shared_experts").unwrap_or(1).min(1 << 12);
@@ -40,22 +34,15 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("use_qk_norm", Accepts::Flag),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts", "num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("n_shared_experts", Accepts::Count),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    use_qk_norm, n_routed_experts | num_local_experts | num_experts, num_experts_per_tok, moe_intermediate_size,
+    n_shared_experts: Accepts::Count, routed_scaling_factor, n_group, topk_group, first_k_dense_replace,
+    norm_topk_prob,
+};
 
-const NAMES: Table = &[
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION => "mlp.gate.e_score_correction_bias", SHARED_GATE => "mlp.shared_experts.gate_proj",
+        SHARED_UP => "mlp.shared_experts.up_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+};

@@ -2,16 +2,8 @@
 //!
 //! The layers after the last, which predict further tokens, are draft heads and no part of the model.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4_moe_lite",
@@ -45,6 +37,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("rope_interleave", Accepts::Flag), Field::new("mlp_layer_types", Accepts::Any)];
+const OWN: &[Field] = fields! { rope_interleave, mlp_layer_types };
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};

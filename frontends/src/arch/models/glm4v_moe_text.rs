@@ -1,15 +1,8 @@
-//! GLM-4.5V and 4.6V (arXiv 2507.01006), their text model: GLM-4.5 without norms of queries and keys,
-//! all of whose layers are those of the text. Positions of texts are the same in all three sections of
-//! its rotation.
+//! GLM-4.5V and 4.6V (arXiv 2507.01006), their text model: GLM-4.5 without norms of queries and
+//! keys. Positions of texts are the same in all three sections of its rotation.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4v_moe_text",
@@ -33,11 +26,13 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let bias = f.flag_or("attention_bias", true);
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
+        let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);
         let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1408])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
         Ok(Box::new(with_dense(f, d, experts, 1).with_numbered_drafts()))
     },
 };
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};

@@ -1,13 +1,8 @@
 //! GLM-4.1V (arXiv 2507.01006), its text model: GLM-4 of 2025. Positions of texts are the same in all
 //! three sections of its rotation.
 
-use crate::arch::blocks::decoder::{Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::glm4_dense::{self, DEFAULTS};
-use crate::arch::blocks::names::{ATTN_POST_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4v_text",
@@ -24,7 +19,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (ATTN_POST_NORM, "model.layers.{}.post_self_attn_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_POST_NORM => "post_self_attn_layernorm", MLP_POST_NORM => "post_mlp_layernorm" }
+};

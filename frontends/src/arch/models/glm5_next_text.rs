@@ -1,62 +1,39 @@
 //! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most
-//! layers, latent attention without positions in the others, limited activations, experts as
-//! DeepSeek-V3 has them.
+//! layers, latent attention without positions in the others, limited activations, experts as in
+//! DeepSeek-V3.
 //!
-//! Latent attention reads pools of tokens that an indexer selects, and those of the last pool:
-//! contexts of which none is left out are compiled.
+//! Latent attention reads pools of tokens that an indexer selects, and the tokens of the last pool:
+//! only contexts in which none is dropped are compiled.
 
 mod delta;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::attention::norm;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, mixture, sparse_by_types};
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
 use crate::arch::blocks::kimi_delta;
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::lifter::{Draft, Lifter};
 use crate::arch::blocks::mlp::mlp;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, NORM, Names, Table};
-use crate::arch::blocks::outputs::Yields;
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, Facts, MLP, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
+use crate::arch::blocks::prelude::*;
 use delta::delta;
-use llmcc_ir::output::Pool;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm5_next_text",
     class: "Glm5NextForConditionalGeneration",
     fields: &[IDENTITY, MODEL, DIVIDED, MLP, ATTENTION_BIAS, LATENTS, MIXTURE, STREAMS, OWN],
-    fixed: &[
+    fixed: fixed! {
         // Nothing is rotated, and the size of a head says nothing.
-        ("head_dim", Neutral::Any),
-        ("rope_theta", Neutral::Any),
-        ("rope_scaling", Neutral::Any),
-        ("rope_parameters", Neutral::Any),
-        ("rope_interleave", Neutral::Any),
-        ("mlp_bias", Neutral::Off),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("moe_layer_freq", Neutral::One),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-        ("index_topk_freq", Neutral::Any),
-        ("index_topk_pattern", Neutral::Any),
-        ("index_skip_topk_offset", Neutral::Any),
-        ("indexer_types", Neutral::Any),
-    ],
+        Any => head_dim;
+        Any => rope_theta rope_scaling rope_parameters rope_interleave index_n_heads index_head_dim index_topk_freq
+            index_topk_pattern index_skip_topk_offset indexer_types;
+        Off => mlp_bias;
+        Words(&["sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        One => moe_layer_freq;
+    },
     goldens: &["glm5_next_text"],
     names: Names(&[
         NAMES,
@@ -83,8 +60,9 @@ pub(crate) const ARCH: Arch = Arch {
         if latent.q_rank.is_none() {
             return Err(f.unsupported("q_lora_rank", "null".into(), "this architecture has a number there".into()));
         }
-        let d = d
-            .with_attention(|_, a| (a.heads, a.scale, a.rotary, a.latent) = (heads, heads.scale(), None, Some(latent)));
+        let d = d.with_attention(|_, a| {
+            (a.heads, a.scale, a.rotary, a.form) = (heads, heads.scale(), None, Form::Latent(latent))
+        });
         let limits = Some(Limits::Entering(f.factor_or("swiglu_limit", 10.0)? as f32));
         let d = d.with_mlp(|m| m.limits = limits);
         let (delta, linear) = (delta(f)?, linear_layers(f, d.facts.layers)?);
@@ -98,23 +76,19 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of latent attention, of which nothing is rotated.
-const LATENTS: &[Field] =
-    &[LATENT[0], LATENT[1], LATENT[2], Field::new("qk_rope_head_dim", Accepts::Count), LATENT[4], LATENT[5]];
+/// Fields of latent attention, without rotation.
+const LATENTS: &[Field] = fields! {
+    q_lora_rank: latent_attention::WIDEST, kv_lora_rank: latent_attention::WIDEST,
+    qk_nope_head_dim: latent_attention::WIDEST, qk_rope_head_dim: Accepts::Count,
+    v_head_dim: latent_attention::WIDEST, qk_head_dim: latent_attention::WIDEST,
+};
 
-const OWN: &[Field] = &[
-    Field::new("swiglu_limit", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "indexed_attention", "full_attention", WINDOW])),
-    Field::new("index_topk", Accepts::Size(1 << 24)),
-    Field::new(POOL, Accepts::Size(1 << 24)),
-    Field::new(TAIL, Accepts::Flag),
-    Field::new("linear_attn_config", Accepts::Object),
-    Field::new("linear_num_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
-    Field::new("linear_lower_bound", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    swiglu_limit, mlp_layer_types,
+    layer_types: Accepts::ListOf(&["linear_attention", "indexed_attention", "full_attention", WINDOW]), index_topk,
+    index_kpool, index_kpool_always_select_tail, linear_attn_config, linear_num_heads, linear_head_dim,
+    linear_conv_kernel_dim, linear_lower_bound,
+};
 
 /// Refused with a word of its own.
 const WINDOW: &str = "sliding_attention";
@@ -124,7 +98,9 @@ const POOL: &str = "index_kpool";
 /// The tokens of the last pool are read, which is not whole.
 const TAIL: &str = "index_kpool_always_select_tail";
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};
 
 /// Which layers have delta attention: three of four.
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
@@ -137,8 +113,8 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     Ok(linear.unwrap_or_else(|| (0..layers).map(|i| i % 4 != 3).collect()))
 }
 
-/// For contexts of which nothing is left out, if any layer selects: as many whole pools as are selected,
-/// and the beginning of one more.
+/// Limits contexts to those in which nothing is dropped, if any layer selects: as many whole pools
+/// as are selected, and the beginning of one more.
 fn selected(f: &Fields, d: Decoder, linear: &[bool]) -> Result<Decoder, ConfigError> {
     if linear.iter().all(|linear| *linear) {
         return Ok(d);

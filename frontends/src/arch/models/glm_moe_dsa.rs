@@ -1,16 +1,9 @@
-//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share what an indexer
-//! selects; contexts of which no token is left out are compiled.
+//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share an indexer's
+//! selection; only contexts in which no token is dropped are compiled.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
 use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm_moe_dsa",
@@ -33,6 +26,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("mlp_layer_types", Accepts::Any)];
+const OWN: &[Field] = fields! { mlp_layer_types };
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};

@@ -2,12 +2,8 @@
 //!
 //! The layers after the last, which predict further tokens, are left out.
 
-use crate::arch::blocks::decoder::{Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::glm4_dense::{self, DEFAULTS};
-use crate::arch::blocks::names::{ATTN_POST_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm_ocr_text",
@@ -32,7 +28,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (ATTN_POST_NORM, "model.layers.{}.post_self_attn_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_POST_NORM => "post_self_attn_layernorm", MLP_POST_NORM => "post_mlp_layernorm" }
+};

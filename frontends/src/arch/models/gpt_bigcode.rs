@@ -1,55 +1,40 @@
 //! StarCoder and SantaCoder (arXiv 2305.06161, 2301.03988): GPT-2 with one head of keys and values.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
-};
-use crate::config::common::GPT_MODEL;
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::{GPT_MLP, GPT_MODEL};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",
     class: "GPTBigCodeForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, OWN],
-    // How the softmax is computed, and what follows from `multi_query`.
-    fixed: &[
-        ("num_key_value_heads", Neutral::Any),
-        ("attention_softmax_in_fp32", Neutral::Any),
-        ("scale_attention_softmax_in_fp32", Neutral::Any),
-        ("inference_runner", Neutral::Any),
-        ("validate_runner_input", Neutral::Any),
-        ("pre_allocate_kv_cache", Neutral::Any),
-    ],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
+    // Details of the softmax, and consequences of `multi_query`.
+    fixed: fixed! {
+        Any => num_key_value_heads attention_softmax_in_fp32 scale_attention_softmax_in_fp32 inference_runner
+            validate_runner_input pre_allocate_kv_cache;
+    },
     goldens: &["gpt_bigcode"],
     names: Names(&[NAMES]),
     read: |f| {
         let one = f.flag_or("multi_query", true);
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None);
+        let d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
             // Several are stored head by head.
-            (a.fused, a.by_group) = (one, !one);
+            h.projection = if one { Projection::Fused } else { Projection::ByGroup };
             a.heads.kv = if one { 1 } else { a.heads.queries };
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("layer_norm_epsilon", Accepts::Number), Field::new("multi_query", Accepts::Flag)];
+const OWN: &[Field] = fields! { layer_norm_epsilon, multi_query };
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (POSITIONS, "transformer.wpe"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.ln_f"),
-    (ATTN_NORM, "transformer.h.{}.ln_1"),
-    (ATTN_QKV, "transformer.h.{}.attn.c_attn"),
-    (ATTN_OUT, "transformer.h.{}.attn.c_proj"),
-    (MLP_NORM, "transformer.h.{}.ln_2"),
-    (MLP_UP, "transformer.h.{}.mlp.c_fc"),
-    (MLP_DOWN, "transformer.h.{}.mlp.c_proj"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", POSITIONS => "wpe", NORM => "ln_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." {
+        ATTN_NORM => "ln_1", ATTN_QKV => "attn.c_attn", ATTN_OUT => "attn.c_proj", MLP_NORM => "ln_2",
+        MLP_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj",
+    }
+};

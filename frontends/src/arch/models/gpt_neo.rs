@@ -1,16 +1,7 @@
-//! GPT-Neo (Black et al., 2021): GPT-2 whose scores are not scaled, with windows in some layers, and
-//! biases of what attention gives only.
+//! GPT-Neo (Black et al., 2021): GPT-2 whose scores are not scaled, with windows in some layers,
+//! and biases on attention's output only.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -28,32 +19,20 @@ pub(crate) const ARCH: Arch = Arch {
         let local = |kind: &str, i: usize| kind == if slides[i] { "local" } else { "global" };
         common::follow(f, "attention_layers", d.facts.layers, local)?;
         let window = f.size("window_size").or(256);
-        let d = d.with_attention(|i, a| {
-            (a.out_bias, a.rotary, a.scale) = (true, None, 1.0);
+        let d = d.with_heads(|i, a, h| {
+            (h.out_bias, a.rotary, a.scale) = (true, None, 1.0);
             a.window = slides[i].then_some(window);
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("hidden_size", WIDTH),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["num_layers"]),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["num_heads"]),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
-    Field::new("max_position_embeddings", TOKENS),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new(TYPES, Accepts::Any),
-    Field::new("attention_layers", Accepts::Any),
-    Field::new("window_size", TOKENS),
-];
+const OWN: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers | num_layers,
+    num_attention_heads | num_heads, intermediate_size, hidden_act | activation_function, max_position_embeddings,
+    tie_word_embeddings, bos_token_id, eos_token_id, layer_norm_epsilon, attention_types, attention_layers,
+    window_size,
+};
 
 const TYPES: &str = "attention_types";
 
@@ -89,17 +68,12 @@ fn run(v: &Value) -> Option<(Vec<bool>, usize)> {
     (!kinds.is_empty()).then_some((kinds, times))
 }
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (POSITIONS, "transformer.wpe"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.ln_f"),
-    (ATTN_NORM, "transformer.h.{}.ln_1"),
-    (ATTN_Q, "transformer.h.{}.attn.attention.q_proj"),
-    (ATTN_K, "transformer.h.{}.attn.attention.k_proj"),
-    (ATTN_V, "transformer.h.{}.attn.attention.v_proj"),
-    (ATTN_OUT, "transformer.h.{}.attn.attention.out_proj"),
-    (MLP_NORM, "transformer.h.{}.ln_2"),
-    (MLP_UP, "transformer.h.{}.mlp.c_fc"),
-    (MLP_DOWN, "transformer.h.{}.mlp.c_proj"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", POSITIONS => "wpe", NORM => "ln_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." {
+        ATTN_NORM => "ln_1", ATTN_Q => "attn.attention.q_proj", ATTN_K => "attn.attention.k_proj",
+        ATTN_V => "attn.attention.v_proj", ATTN_OUT => "attn.attention.out_proj", MLP_NORM => "ln_2",
+        MLP_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj",
+    }
+};

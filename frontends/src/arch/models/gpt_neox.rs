@@ -1,16 +1,7 @@
 //! GPT-NeoX and Pythia (arXiv 2204.06745, 2304.01373): attention and MLP side by side, each with a
 //! LayerNorm of its own, Q, K and V stored head by head, rotation of a part of each head.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
-};
-use crate::config::common::{ATTENTION_BIAS, HEADS, LAYER_NORM_MLP, MODEL};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_neox",
@@ -36,27 +27,21 @@ pub(crate) const ARCH: Arch = Arch {
         if f.flag_or("use_parallel_residual", true) {
             d.norms = Norms::Parallel { own: true };
         }
-        let d = d.with_attention(|_, a| (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias));
+        let d = d.with_heads(|_, _, h| (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("use_parallel_residual", Accepts::Flag),
-    Field::new("rope_theta", Accepts::Number).or(&["rotary_emb_base"]),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("partial_rotary_factor", Accepts::Number).or(&["rotary_pct"]).unless(Neutral::One),
-];
+const OWN: &[Field] = fields! {
+    use_parallel_residual, rope_theta | rotary_emb_base, rope_scaling, rope_parameters,
+    partial_rotary_factor | rotary_pct,
+};
 
-const NAMES: Table = &[
-    (TABLE, "gpt_neox.embed_in"),
-    (HEAD, "embed_out"),
-    (NORM, "gpt_neox.final_layer_norm"),
-    (ATTN_NORM, "gpt_neox.layers.{}.input_layernorm"),
-    (ATTN_QKV, "gpt_neox.layers.{}.attention.query_key_value"),
-    (ATTN_OUT, "gpt_neox.layers.{}.attention.dense"),
-    (MLP_NORM, "gpt_neox.layers.{}.post_attention_layernorm"),
-    (MLP_UP, "gpt_neox.layers.{}.mlp.dense_h_to_4h"),
-    (MLP_DOWN, "gpt_neox.layers.{}.mlp.dense_4h_to_h"),
-];
+const NAMES: Table = names! {
+    "gpt_neox." { TABLE => "embed_in", NORM => "final_layer_norm" }
+    "" { HEAD => "embed_out" }
+    "gpt_neox.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_QKV => "attention.query_key_value", ATTN_OUT => "attention.dense",
+        MLP_NORM => "post_attention_layernorm", MLP_UP => "mlp.dense_h_to_4h", MLP_DOWN => "mlp.dense_4h_to_h",
+    }
+};

@@ -1,16 +1,8 @@
-//! GPT-NeoX Japanese (ABEJA, 2022): GPT-NeoX with its blocks one after the other and without biases, but
-//! for one on what the last layer's attention gives.
+//! GPT-NeoX Japanese (ABEJA, 2022): GPT-NeoX with its blocks one after the other and without
+//! biases, except on the output of the last layer's attention.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_OUT_BIAS, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
-};
-use crate::config::common::{ACTIVATIONS, HEADS, MODEL};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::names::ATTN_OUT_BIAS;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_neox_japanese",
@@ -34,7 +26,10 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
         let last = d.facts.layers.saturating_sub(1);
-        let d = d.with_attention(|i, a| (a.by_group, a.bare_bias) = (true, i == last));
+        let d = d.with_heads(|i, _, h| {
+            h.projection = Projection::ByGroup;
+            h.bare_bias = if i == last { BareBias::Out } else { BareBias::Absent };
+        });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },
 };
@@ -42,25 +37,17 @@ pub(crate) const ARCH: Arch = Arch {
 /// The width of the MLP as a multiple of the model's.
 const WIDER: &str = "intermediate_multiple_size";
 
-const OWN: &[Field] = &[
-    Field::new(WIDER, Accepts::Size(1 << 10)),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-    Field::new("rope_theta", Accepts::Number).or(&["rotary_emb_base"]),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("partial_rotary_factor", Accepts::Number).or(&["rotary_pct"]).unless(Neutral::One),
-];
+const OWN: &[Field] = fields! {
+    intermediate_multiple_size, hidden_act, layer_norm_eps, rope_theta | rotary_emb_base, rope_scaling,
+    rope_parameters, partial_rotary_factor | rotary_pct,
+};
 
-const NAMES: Table = &[
-    (TABLE, "gpt_neox_japanese.embed_in"),
-    (HEAD, "embed_out"),
-    (NORM, "gpt_neox_japanese.final_layer_norm"),
-    (ATTN_NORM, "gpt_neox_japanese.layers.{}.input_layernorm"),
-    (ATTN_QKV, "gpt_neox_japanese.layers.{}.attention.query_key_value"),
-    (ATTN_OUT, "gpt_neox_japanese.layers.{}.attention.dense"),
-    (ATTN_OUT_BIAS, "gpt_neox_japanese.layers.{}.attention.dense_bias"),
-    (MLP_NORM, "gpt_neox_japanese.layers.{}.post_attention_layernorm"),
-    (MLP_UP, "gpt_neox_japanese.layers.{}.mlp.dense_h_to_4h"),
-    (MLP_DOWN, "gpt_neox_japanese.layers.{}.mlp.dense_4h_to_h"),
-];
+const NAMES: Table = names! {
+    "gpt_neox_japanese." { TABLE => "embed_in", NORM => "final_layer_norm" }
+    "" { HEAD => "embed_out" }
+    "gpt_neox_japanese.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_QKV => "attention.query_key_value", ATTN_OUT => "attention.dense",
+        ATTN_OUT_BIAS => "attention.dense_bias", MLP_NORM => "post_attention_layernorm",
+        MLP_UP => "mlp.dense_h_to_4h", MLP_DOWN => "mlp.dense_4h_to_h",
+    }
+};

@@ -1,18 +1,11 @@
 //! gpt-oss (arXiv 2508.10925): attention with sinks, windows in every other layer, experts with
 //! biases and an activation of limited numbers.
 
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Stored};
 use crate::arch::blocks::names::{
-    EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE, EXPERTS_GATE_BIAS, EXPERTS_GATE_UP,
-    EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, HUGGING_FACE, Names, ROUTER, Table,
+    EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE, EXPERTS_GATE_BIAS, EXPERTS_GATE_UP_BIAS, EXPERTS_UP,
+    EXPERTS_UP_BIAS,
 };
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, Score};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_oss",
@@ -40,8 +33,8 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(128);
         let sliding = common::sliding_layers(f, d.layers.len())?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.sinks) = (bias, bias, true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.sinks) = (bias, bias, true);
             a.window = window.filter(|_| sliding.as_ref().map_or(i % 2 == 0, |s| s[i]));
         });
         let router = Router::softmax(f.size("num_experts_per_tok").or(4), false);
@@ -61,24 +54,17 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    RMS_NORM,
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["experts_per_token"]),
-    Field::new("swiglu_alpha", Accepts::Number),
-    Field::new("swiglu_limit", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, rms_norm_eps, num_local_experts | num_experts, num_experts_per_tok | experts_per_token,
+    swiglu_alpha, swiglu_limit,
+};
 
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.mlp.router"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_GATE_UP_BIAS, "model.layers.{}.mlp.experts.gate_up_proj_bias"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (EXPERTS_DOWN_BIAS, "model.layers.{}.mlp.experts.down_proj_bias"),
-    (EXPERTS_GATE, "model.layers.{}.mlp.experts.gate_proj"),
-    (EXPERTS_GATE_BIAS, "model.layers.{}.mlp.experts.gate_proj_bias"),
-    (EXPERTS_UP, "model.layers.{}.mlp.experts.up_proj"),
-    (EXPERTS_UP_BIAS, "model.layers.{}.mlp.experts.up_proj_bias"),
-    (EXPERTS_DOWN_ROWS, "model.layers.{}.mlp.experts.down_rows"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.router", EXPERTS_GATE_UP => "mlp.experts.gate_up_proj",
+        EXPERTS_GATE_UP_BIAS => "mlp.experts.gate_up_proj_bias", EXPERTS_DOWN => "mlp.experts.down_proj",
+        EXPERTS_DOWN_BIAS => "mlp.experts.down_proj_bias", EXPERTS_GATE => "mlp.experts.gate_proj",
+        EXPERTS_GATE_BIAS => "mlp.experts.gate_proj_bias", EXPERTS_UP => "mlp.experts.up_proj",
+        EXPERTS_UP_BIAS => "mlp.experts.up_proj_bias", EXPERTS_DOWN_ROWS => "mlp.experts.down_rows",
+    }
+};

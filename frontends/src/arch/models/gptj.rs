@@ -2,21 +2,14 @@
 //! rotation of neighbours in a part of each head, no biases but the MLP's, the norms' and the
 //! head's.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table,
-};
-use crate::config::common::GPT_MODEL;
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
+use crate::config::common::{GPT_MLP, GPT_MODEL};
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gptj",
     class: "GPTJForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, OWN],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
     fixed: &[],
     goldens: &["gptj"],
     names: Names(&[NAMES]),
@@ -31,23 +24,18 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });
         d.head_bias = true;
         let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-        let d = d.with_attention(|_, a| a.neighbours = rotated);
+        let d = d.with_heads(|_, _, h| h.neighbours = rotated);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] =
-    &[Field::new("layer_norm_epsilon", Accepts::Number), Field::new("rotary_dim", Accepts::Size(1 << 14))];
+const OWN: &[Field] = fields! { layer_norm_epsilon, rotary_dim };
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.ln_f"),
-    (ATTN_NORM, "transformer.h.{}.ln_1"),
-    (ATTN_Q, "transformer.h.{}.attn.q_proj"),
-    (ATTN_K, "transformer.h.{}.attn.k_proj"),
-    (ATTN_V, "transformer.h.{}.attn.v_proj"),
-    (ATTN_OUT, "transformer.h.{}.attn.out_proj"),
-    (MLP_UP, "transformer.h.{}.mlp.fc_in"),
-    (MLP_DOWN, "transformer.h.{}.mlp.fc_out"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", NORM => "ln_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." {
+        ATTN_NORM => "ln_1", ATTN_Q => "attn.q_proj", ATTN_K => "attn.k_proj", ATTN_V => "attn.v_proj",
+        ATTN_OUT => "attn.out_proj", MLP_UP => "mlp.fc_in", MLP_DOWN => "mlp.fc_out",
+    }
+};

@@ -1,11 +1,7 @@
 //! Granite, dense (arXiv 2405.04324 and IBM's Granite 3): Llama with four multipliers.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granite",

@@ -1,11 +1,7 @@
-//! The text model of Granite 4 Vision: Granite, to whose layers what is seen is added.
+//! The text model of Granite 4 Vision: Granite, to whose layers image features are added.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granite4_vision_text",

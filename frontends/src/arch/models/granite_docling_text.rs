@@ -1,11 +1,8 @@
-//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers what is seen is added.
+//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers image features are
+//! added.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granite_docling_text",
@@ -15,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["granite_docling"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        // What Transformers' class has for absent ones is nothing that other Granite models have.
+        // The defaults of Transformers' class differ from all other Granite models'.
         if let Some(absent) = MULTIPLIERS.iter().find(|field| f.number(field.name).is_none()) {
             return Err(f.missing(absent.name));
         }

@@ -1,11 +1,8 @@
 //! Granite with experts (IBM's Granite 3 of 1B and 3B): Granite with a mixture of experts in every
 //! layer, whose weights are a softmax of the chosen logits.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{EXPERTS, MULTIPLIERS, NAMES, experts, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granitemoe",

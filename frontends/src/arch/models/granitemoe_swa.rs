@@ -1,11 +1,8 @@
 //! Granite with experts and windows (IBM, 2026), and perhaps an MLP for all tokens.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{EXPERTS, MULTIPLIERS, NAMES, SHARED, read, with_experts};
 use crate::arch::blocks::families::granite_windows::{BASE_OF_EACH, with_windows};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granitemoe_swa",

@@ -1,26 +1,18 @@
 //! Granite 4 (IBM, 2025): mixers of Mamba-2 in most layers, attention without positions in the
 //! others, an MLP for all tokens, in the larger ones beside experts.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::granite_experts::{self, MULTIPLIERS, experts, read};
 use crate::arch::blocks::families::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
-use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE_UP, Names, Table};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granitemoehybrid",
     class: "GraniteMoeHybridForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, MAMBA, EXPAND, OWN],
-    fixed: &[
-        ("mamba_chunk_size", Neutral::Any),
-        ("normalization_function", Neutral::Words(&["rmsnorm"])),
-        ("rope", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Any => mamba_chunk_size rope;
+        Words(&["rmsnorm"]) => normalization_function;
+    },
     goldens: &["granitemoehybrid", "granitemoehybrid_dense"],
     names: Names(&[NAMES, granite_experts::NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
@@ -53,20 +45,18 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("num_local_experts", Accepts::Count).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Count),
-    Field::new("shared_intermediate_size", WIDTH),
-    Field::new("position_embedding_type", Accepts::Text),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)).or(&["layers_block_type"]),
-];
+const OWN: &[Field] = fields! {
+    num_local_experts | num_experts: Accepts::Count, num_experts_per_tok: Accepts::Count, shared_intermediate_size,
+    position_embedding_type, layer_types | layers_block_type: Accepts::ListOf(LAYER_TYPES),
+};
 
 /// As older and newer files say it; the last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["mamba", "attention", "linear_attention", "full_attention", "sliding_attention"];
 
 /// Names of the MLP where there are no experts.
-const NAMES: Table =
-    &[(MLP_GATE_UP, "model.layers.{}.shared_mlp.input_linear"), (MLP_DOWN, "model.layers.{}.shared_mlp.output_linear")];
+const NAMES: Table = names! {
+    "model.layers.{}." { MLP_GATE_UP => "shared_mlp.input_linear", MLP_DOWN => "shared_mlp.output_linear" }
+};
 
 /// Which layers have mixers.
 fn mixing_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

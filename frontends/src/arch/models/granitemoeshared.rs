@@ -1,10 +1,7 @@
 //! Granite with experts and an MLP for all tokens beside them (IBM, 2025).
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::granite_experts::{EXPERTS, MULTIPLIERS, NAMES, SHARED, read, with_experts};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "granitemoeshared",

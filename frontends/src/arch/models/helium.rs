@@ -1,10 +1,6 @@
 //! Helium (Kyutai, 2025): Llama with rotation of neighbours.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "helium",
@@ -26,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (attention, a.heads.dim));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.neighbours) = (attention, a.heads.dim));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

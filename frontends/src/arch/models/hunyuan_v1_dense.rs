@@ -1,10 +1,7 @@
 //! HunYuan, dense (Tencent, 2025): Llama with norms of queries and keys after the rotation.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::hunyuan::{FIXED, NORMS, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hunyuan_v1_dense",

@@ -1,34 +1,20 @@
 //! HunYuan with experts (Tencent, 2025): HunYuan with experts in every layer, beside an MLP for all
 //! tokens that is as wide as each.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::hunyuan::{NORMS, read};
-use crate::arch::blocks::names::{
-    DEEPSEEK_EXPERTS, HUGGING_FACE, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::Router;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hunyuan_v1_moe",
     class: "HunYuanMoEV1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OWN],
-    fixed: &[
-        ("use_qk_norm", Neutral::On),
-        ("qk_norm", Neutral::On),
-        ("qk_layernorm", Neutral::On),
-        ("cla_share_factor", Neutral::Any),
-        ("org_vocab_size", Neutral::Same("vocab_size")),
-        ("use_mixed_mlp_moe", Neutral::On),
-        ("norm_topk_prob", Neutral::On),
+    fixed: fixed! {
+        On => use_qk_norm qk_norm qk_layernorm use_mixed_mlp_moe norm_topk_prob;
+        Any => cla_share_factor moe_intermediate_size;
+        Same("vocab_size") => org_vocab_size;
         // It has none of these, and one MLP for all tokens.
-        ("num_shared_expert", Neutral::Any),
-        ("moe_intermediate_size", Neutral::Any),
-    ],
+        Any => num_shared_expert;
+    },
     goldens: &["hunyuan_v1_moe"],
     names: Names(&[NAMES, NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -41,17 +27,16 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("num_experts", Accepts::Any).or(&["num_local_experts"]),
-    Field::new("moe_topk", Accepts::Any).or(&["num_experts_per_tok"]),
-];
+const OWN: &[Field] = fields! {
+    num_experts | num_local_experts: Accepts::Any, moe_topk | num_experts_per_tok: Accepts::Any,
+};
 
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.mlp.gate.wg"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_mlp.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_mlp.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_mlp.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.gate.wg", SHARED_GATE => "mlp.shared_mlp.gate_proj", SHARED_UP => "mlp.shared_mlp.up_proj",
+        SHARED_DOWN => "mlp.shared_mlp.down_proj",
+    }
+};
 
 /// A number for all layers, or a list of the same for each.
 fn same(f: &Fields, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {

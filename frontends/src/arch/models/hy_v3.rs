@@ -3,31 +3,17 @@
 //!
 //! The layers after the last, which predict further tokens, are left out.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
-use crate::arch::blocks::names::{
-    DEEPSEEK_EXPERTS, HUGGING_FACE, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hy_v3",
     class: "HYV3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, OWN],
-    fixed: &[
-        ("qk_norm", Neutral::On),
-        ("use_qk_norm", Neutral::On),
-        ("first_k_dense_replace", Neutral::One),
-        ("moe_router_use_sigmoid", Neutral::On),
-        ("moe_router_enable_expert_bias", Neutral::On),
-        ("route_norm", Neutral::On),
-        ("enable_moe_fp32_combine", Neutral::Any),
-    ],
+    fixed: fixed! {
+        On => qk_norm use_qk_norm moe_router_use_sigmoid moe_router_enable_expert_bias route_norm;
+        One => first_k_dense_replace;
+        Any => enable_moe_fp32_combine;
+    },
     goldens: &["hy_v3"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -47,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("mlp_bias", "true".into(), help));
         }
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let router = Router {
             score: Score::Sigmoid,
             eps: F32::new(1e-20),
@@ -68,19 +54,14 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("num_shared_experts", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("router_scaling_factor", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    mlp_layer_types, num_experts | num_local_experts, num_experts_per_tok, num_shared_experts,
+    moe_intermediate_size, router_scaling_factor,
+};
 
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.mlp.router.gate"),
-    (CORRECTION, "model.layers.{}.mlp.expert_bias"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_mlp.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_mlp.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_mlp.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "mlp.router.gate", CORRECTION => "mlp.expert_bias", SHARED_GATE => "mlp.shared_mlp.gate_proj",
+        SHARED_UP => "mlp.shared_mlp.up_proj", SHARED_DOWN => "mlp.shared_mlp.down_proj",
+    }
+};

@@ -1,51 +1,31 @@
-//! Hunyuan 4 (Tencent, 2026): several residual streams, latent attention with a gate, sinks and tokens
-//! selected by an indexer, experts as DeepSeek-V3 chooses them, whose gates and inputs are limited.
-//! Contexts of which no token is left out are compiled.
+//! Hunyuan 4 (Tencent, 2026): several residual streams, latent attention with a gate, sinks and
+//! tokens selected by an indexer, experts chosen as in DeepSeek-V3, with limited gates and inputs.
+//! Only contexts in which the indexer drops no token are compiled.
 
-use crate::arch::blocks::attention::norm;
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{Decoder, Defaults, embedding, feed, output};
+use crate::arch::blocks::decoder::{embedding, feed, output};
 use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::independent_hyper_connections::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_GATE, ATTN_NORM, ATTN_SINKS, DEEPSEEK_EXPERTS, HUGGING_FACE, MLP_GATE, MLP_NORM, NORM, Names, SHARED_GATE,
-    Table,
-};
-use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::arch::blocks::names::ATTN_SINKS;
+use crate::arch::blocks::prelude::*;
 use crate::config::Facts;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hy_v4",
     class: "HYV4ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, MIXTURE, SELECTION, STREAMS, OWN],
-    fixed: &[
-        ("mlp_bias", Neutral::Off),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("first_k_dense_replace", Neutral::One),
-        ("layer_types", Neutral::All("indexed_attention")),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-        ("index_topk_freq", Neutral::Any),
-        ("index_topk_pattern", Neutral::Any),
-        ("index_skip_topk_offset", Neutral::Any),
-        ("indexer_types", Neutral::Any),
+    fixed: fixed! {
+        Off => mlp_bias;
+        Words(&["sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        One => first_k_dense_replace;
+        All("indexed_attention") => layer_types;
+        Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
         // Before training.
-        ("learnable_sink_init", Neutral::Any),
-    ],
+        Any => learnable_sink_init;
+    },
     goldens: &["hy_v4"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
@@ -69,7 +49,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("mlp_layer_types", Accepts::Any), Field::new("swiglu_limit", Accepts::Number)];
+const OWN: &[Field] = fields! { mlp_layer_types, swiglu_limit };
 
 /// A decoder with several streams in place of one.
 #[derive(Debug)]
@@ -126,41 +106,27 @@ impl Shape for HyV4 {
 }
 
 /// As Tencent publishes them, as Transformers has them in memory, and as it writes them.
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.linear_gate"),
-    (ATTN_GATE, "model.layers.{}.self_attn.gate_proj"),
-    (ATTN_SINKS, "model.layers.{}.self_attn.learnable_sink_param"),
-    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
-    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
-    (MLP_GATE, "model.layers.{}.mlp.linear_gate"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.linear_gate"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (ATTN_SITE.rows, "model.layers.{}.hc_attn_layer.hc_pre.hc_fn"),
-    (ATTN_SITE.rows, "model.layers.{}.attn_hc.fn"),
-    (ATTN_SITE.rows, "model.layers.{}.hc_pre.hc_attn_layer.hc_fn"),
-    (ATTN_SITE.base, "model.layers.{}.hc_attn_layer.hc_pre.hc_base"),
-    (ATTN_SITE.base, "model.layers.{}.attn_hc.base"),
-    (ATTN_SITE.base, "model.layers.{}.hc_pre.hc_attn_layer.hc_base"),
-    (ATTN_SITE.scale, "model.layers.{}.hc_attn_layer.hc_pre.hc_scale"),
-    (ATTN_SITE.scale, "model.layers.{}.attn_hc.scale"),
-    (ATTN_SITE.scale, "model.layers.{}.hc_pre.hc_attn_layer.hc_scale"),
-    (MLP_SITE.rows, "model.layers.{}.hc_mlp_layer.hc_pre.hc_fn"),
-    (MLP_SITE.rows, "model.layers.{}.ffn_hc.fn"),
-    (MLP_SITE.rows, "model.layers.{}.hc_pre.hc_mlp_layer.hc_fn"),
-    (MLP_SITE.base, "model.layers.{}.hc_mlp_layer.hc_pre.hc_base"),
-    (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
-    (MLP_SITE.base, "model.layers.{}.hc_pre.hc_mlp_layer.hc_base"),
-    (MLP_SITE.scale, "model.layers.{}.hc_mlp_layer.hc_pre.hc_scale"),
-    (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
-    (MLP_SITE.scale, "model.layers.{}.hc_pre.hc_mlp_layer.hc_scale"),
-    (HEAD_SITE.rows, "model.hc_head.hc_head_fn"),
-    (HEAD_SITE.rows, "model.hc_head.hc_fn"),
-    (HEAD_SITE.rows, "model.hc_pre.hc_head.hc_head_fn"),
-    (HEAD_SITE.base, "model.hc_head.hc_head_base"),
-    (HEAD_SITE.base, "model.hc_head.hc_base"),
-    (HEAD_SITE.base, "model.hc_pre.hc_head.hc_head_base"),
-    (HEAD_SITE.scale, "model.hc_head.hc_head_scale"),
-    (HEAD_SITE.scale, "model.hc_head.hc_scale"),
-    (HEAD_SITE.scale, "model.hc_pre.hc_head.hc_head_scale"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.linear_gate", ATTN_GATE => "self_attn.gate_proj",
+        ATTN_SINKS => "self_attn.learnable_sink_param", ATTN_SINKS => "self_attn.sinks", MLP_GATE => "mlp.gate_proj",
+        MLP_GATE => "mlp.linear_gate", SHARED_GATE => "mlp.shared_experts.gate_proj",
+        SHARED_GATE => "mlp.shared_experts.linear_gate", CORRECTION => "mlp.gate.e_score_correction_bias",
+        ATTN_SITE.rows => "hc_attn_layer.hc_pre.hc_fn", ATTN_SITE.rows => "attn_hc.fn",
+        ATTN_SITE.rows => "hc_pre.hc_attn_layer.hc_fn", ATTN_SITE.base => "hc_attn_layer.hc_pre.hc_base",
+        ATTN_SITE.base => "attn_hc.base", ATTN_SITE.base => "hc_pre.hc_attn_layer.hc_base",
+        ATTN_SITE.scale => "hc_attn_layer.hc_pre.hc_scale", ATTN_SITE.scale => "attn_hc.scale",
+        ATTN_SITE.scale => "hc_pre.hc_attn_layer.hc_scale", MLP_SITE.rows => "hc_mlp_layer.hc_pre.hc_fn",
+        MLP_SITE.rows => "ffn_hc.fn", MLP_SITE.rows => "hc_pre.hc_mlp_layer.hc_fn",
+        MLP_SITE.base => "hc_mlp_layer.hc_pre.hc_base", MLP_SITE.base => "ffn_hc.base",
+        MLP_SITE.base => "hc_pre.hc_mlp_layer.hc_base", MLP_SITE.scale => "hc_mlp_layer.hc_pre.hc_scale",
+        MLP_SITE.scale => "ffn_hc.scale", MLP_SITE.scale => "hc_pre.hc_mlp_layer.hc_scale",
+    }
+    "model." {
+        HEAD_SITE.rows => "hc_head.hc_head_fn", HEAD_SITE.rows => "hc_head.hc_fn",
+        HEAD_SITE.rows => "hc_pre.hc_head.hc_head_fn", HEAD_SITE.base => "hc_head.hc_head_base",
+        HEAD_SITE.base => "hc_head.hc_base", HEAD_SITE.base => "hc_pre.hc_head.hc_head_base",
+        HEAD_SITE.scale => "hc_head.hc_head_scale", HEAD_SITE.scale => "hc_head.hc_scale",
+        HEAD_SITE.scale => "hc_pre.hc_head.hc_head_scale",
+    }
+};

@@ -1,10 +1,6 @@
 //! HyperCLOVA X SEED Think (arXiv 2506.22403): Granite with norms after the blocks too.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_POST_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hyperclovax",
@@ -27,19 +23,17 @@ pub(crate) const ARCH: Arch = Arch {
             Some(_) => Some(common::factor(f, "attention_multiplier")?.unwrap_or(1.0)),
             None => None,
         };
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.scale) = (attention, attention, scale.unwrap_or(a.scale));
+        let d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, scale.unwrap_or(a.scale));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("embedding_multiplier", Accepts::Number),
-    Field::new("residual_multiplier", Accepts::Number),
-    Field::new("attention_multiplier", Accepts::Number),
-    Field::new("logits_scaling", Accepts::Number),
-    Field::new("use_post_norm", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling, use_post_norm,
+};
 
-const NAMES: Table = &[(ATTN_POST_NORM, "model.layers.{}.post_norm1"), (MLP_POST_NORM, "model.layers.{}.post_norm2")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_POST_NORM => "post_norm1", MLP_POST_NORM => "post_norm2" }
+};

@@ -1,11 +1,6 @@
 //! InternLM 3 (Shanghai AI Laboratory, 2025): Llama, its biases under names of its own.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "internlm3",
@@ -31,12 +26,9 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("attention_bias", format!("{attention}, unlike `mlp_bias`"), help));
         }
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("attention_bias", Accepts::Flag).or(&["qkv_bias"]),
-    Field::new("mlp_bias", Accepts::Flag).or(&["bias"]),
-];
+const OWN: &[Field] = fields! { attention_bias | qkv_bias, mlp_bias | bias };

@@ -1,33 +1,19 @@
 //! Jamba (arXiv 2403.19887, 2408.12570): mixers of Mamba, with norms of their parts, in most layers,
 //! attention without positions in the others, experts in every other one.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::Experts;
-use crate::arch::blocks::names::{
-    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM,
-    MLP_UP, NORM, Names, ROUTER, Table,
-};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT};
-use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::arch::blocks::selective_scan::{Mamba1, SSM_B_NORM, SSM_C_NORM, SSM_STEPS, SSM_STEPS_NORM, SSM_X, rank};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, MLP, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, UnaryOp};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "jamba",
     class: "JambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, OWN],
     // How the same is computed; which layers have attention is said by period and offset.
-    fixed: &[
-        ("use_mamba_kernels", Neutral::Any),
-        ("use_mambapy", Neutral::Any),
-        ("use_associative_scan", Neutral::Any),
-        ("mamba_inner_layernorms", Neutral::On),
-    ],
+    fixed: fixed! {
+        Any => use_mamba_kernels use_mambapy use_associative_scan;
+        On => mamba_inner_layernorms;
+    },
     goldens: &["jamba"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
@@ -61,46 +47,25 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("layers_block_type", Accepts::Any),
-    Field::new("layer_types", Accepts::Any),
-    Field::new("attn_layer_period", Accepts::Size(4096)),
-    Field::new("attn_layer_offset", Accepts::Count),
-    Field::new("expert_layer_period", Accepts::Size(4096)),
-    Field::new("expert_layer_offset", Accepts::Count),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("mamba_d_state", WIDTH),
-    Field::new("mamba_d_conv", Accepts::Size(64)),
-    Field::new("mamba_expand", Accepts::Size(64)),
-    Field::new("mamba_dt_rank", Accepts::Any),
-    Field::new("mamba_conv_bias", Accepts::Flag),
-    Field::new("mamba_proj_bias", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    layers_block_type, layer_types: Accepts::Any, attn_layer_period, attn_layer_offset, expert_layer_period,
+    expert_layer_offset, num_experts | num_local_experts, num_experts_per_tok, mamba_d_state, mamba_d_conv,
+    mamba_expand, mamba_dt_rank, mamba_conv_bias, mamba_proj_bias,
+};
 
-const NAMES: Table = &[
-    (NORM, "model.final_layernorm"),
-    (MLP_NORM, "model.layers.{}.pre_ff_layernorm"),
-    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
-    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
-    (ROUTER, "model.layers.{}.feed_forward.router"),
-    (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.down_proj"),
-    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_X, "model.layers.{}.mamba.x_proj"),
-    (SSM_STEPS, "model.layers.{}.mamba.dt_proj"),
-    (SSM_STEPS_NORM, "model.layers.{}.mamba.dt_layernorm"),
-    (SSM_B_NORM, "model.layers.{}.mamba.b_layernorm"),
-    (SSM_C_NORM, "model.layers.{}.mamba.c_layernorm"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_layernorm" }
+    "model.layers.{}." {
+        MLP_NORM => "pre_ff_layernorm", MLP_GATE => "feed_forward.gate_proj", MLP_UP => "feed_forward.up_proj",
+        MLP_DOWN => "feed_forward.down_proj", ROUTER => "feed_forward.router",
+        EXPERT_GATE => "feed_forward.experts.{e}.gate_proj", EXPERT_UP => "feed_forward.experts.{e}.up_proj",
+        EXPERT_DOWN => "feed_forward.experts.{e}.down_proj", EXPERTS_GATE_UP => "feed_forward.experts.gate_up_proj",
+        EXPERTS_DOWN => "feed_forward.experts.down_proj", SSM_IN => "mamba.in_proj", SSM_CONV => "mamba.conv1d",
+        SSM_X => "mamba.x_proj", SSM_STEPS => "mamba.dt_proj", SSM_STEPS_NORM => "mamba.dt_layernorm",
+        SSM_B_NORM => "mamba.b_layernorm", SSM_C_NORM => "mamba.c_layernorm", SSM_A => "mamba.A_log",
+        SSM_D => "mamba.D", SSM_OUT => "mamba.out_proj",
+    }
+};
 
 fn mixer(f: &Fields, d: &Decoder) -> Result<Mamba1, ConfigError> {
     let conv = f.size("mamba_d_conv").or(4);

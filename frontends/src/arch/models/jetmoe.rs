@@ -1,31 +1,19 @@
-//! JetMoE (arXiv 2404.07413): experts in place of MLPs, and a mixture of attention heads (arXiv 2210.05144):
-//! what makes queries and what reads what heads found are experts, too; keys and values all tokens have alike.
+//! JetMoE (arXiv 2404.07413): experts in place of MLPs, and a mixture of attention heads (arXiv
+//! 2210.05144): projections of queries and of attention's output are experts, too; keys and values
+//! are common to all tokens.
 
-use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{Experts, Stored, by_expert, mixture, routes, together};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_NORM, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Kind, MLP_NORM, Names, Part, ROUTER, Table,
-};
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::decoder;
+use crate::arch::blocks::experts::{by_expert, routes, together};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::weight_forms::split_rows;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, Facts, Heads, MODEL, RMS_NORM, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, Router, Score, Value};
-use llmcc_ir::output::Pool;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "jetmoe",
     class: "JetMoeForCausalLM",
-    fields: &[IDENTITY, MODEL, &[ATTENTION[1]], ROTARY, &[RMS_NORM], OWN],
+    fields: &[IDENTITY, MODEL, fields! { num_key_value_heads }, ROTARY, fields! { rms_norm_eps }, OWN],
     fixed: &[
-        // Of the authors' files.
+        // Fields of the authors' files.
         ("bias", Neutral::On),
         ("glu", Neutral::On),
     ],
@@ -57,34 +45,27 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// The second names are those of the authors' files.
-const OWN: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Any),
-    Field::new("kv_channels", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
-    Field::new("activation_function", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["moe_num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_top_k"]),
-];
+/// The second names come from the authors' files.
+const OWN: &[Field] = fields! {
+    num_attention_heads: Accepts::Any, kv_channels, intermediate_size | ffn_hidden_size, activation_function,
+    num_local_experts | moe_num_experts, num_experts_per_tok | moe_top_k,
+};
 
-/// The experts of attention, what each of their results gets in the end, keys and values.
+/// The experts of attention, the bias of their output, keys and values.
 const OWN_ROUTER: Part = Part("attn.router");
 const QUERIES: Part = Part("attn.experts.q");
 const OUTPUTS: Part = Part("attn.experts.out");
 const KEYS_VALUES: Part = Part("attn.kv");
 const BIASES: [Part; 2] = [Part("attn.bias"), Part("experts.bias")];
 
-const NAMES: Table = &[
-    (OWN_ROUTER, "model.layers.{}.self_attention.experts.router.layer"),
-    (QUERIES, "model.layers.{}.self_attention.experts.input_linear"),
-    (OUTPUTS, "model.layers.{}.self_attention.experts.output_linear"),
-    (BIASES[0], "model.layers.{}.self_attention.experts.bias"),
-    (KEYS_VALUES, "model.layers.{}.self_attention.kv_proj"),
-    (ROUTER, "model.layers.{}.mlp.router.layer"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.input_linear"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.output_linear"),
-    (BIASES[1], "model.layers.{}.mlp.bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        OWN_ROUTER => "self_attention.experts.router.layer", QUERIES => "self_attention.experts.input_linear",
+        OUTPUTS => "self_attention.experts.output_linear", BIASES[0] => "self_attention.experts.bias",
+        KEYS_VALUES => "self_attention.kv_proj", ROUTER => "mlp.router.layer", EXPERTS_GATE_UP => "mlp.input_linear",
+        EXPERTS_DOWN => "mlp.output_linear", BIASES[1] => "mlp.bias",
+    }
+};
 
 /// Norms of the layers, whatever the file says, which the last one has.
 const EPS: f32 = 1e-6;
@@ -144,12 +125,13 @@ impl JetMoe {
     }
 }
 
-/// Of `outer` times `inner` heads the first of each run of `inner` first, then the second, ...
+/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the
+/// second, ...
 fn across(outer: usize, inner: usize) -> impl Iterator<Item = usize> {
     (0..inner).flat_map(move |j| (0..outer).map(move |i| i * inner + j))
 }
 
-/// `x`, what a block adds, and the same for all tokens.
+/// `x`, plus a block's output, plus a bias for all tokens.
 fn biased(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
     let bias = f.weight(part, Kind::Bare, &[f.facts().hidden]);
     let y = f.add(y, bias);

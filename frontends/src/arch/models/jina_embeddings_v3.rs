@@ -1,14 +1,9 @@
 //! Jina's embeddings, version 3 (arXiv 2409.10173): XLM-RoBERTa with rotary positions. The adapters
-//! of its tasks are folders of their own; the model is what Transformers loads without one.
+//! of its tasks are folders of their own; the model is the one that Transformers loads without an
+//! adapter.
 
-use crate::arch::blocks::encoder::{Encoder, FIELDS, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_OUT, ATTN_POST_NORM, ATTN_QKV, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER, TABLE, TABLE_NORM,
-    TYPES, Table,
-};
-use crate::config::common::{Facts, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{FIELDS, FIXED};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "jina_embeddings_v3",
@@ -26,16 +21,13 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (TABLE, "roberta.embeddings.word_embeddings"),
-    (TYPES, "roberta.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "roberta.emb_ln"),
-    (ATTN_QKV, "roberta.encoder.layers.{}.mixer.Wqkv"),
-    (ATTN_OUT, "roberta.encoder.layers.{}.mixer.out_proj"),
-    (ATTN_POST_NORM, "roberta.encoder.layers.{}.norm1"),
-    (MLP_UP, "roberta.encoder.layers.{}.mlp.fc1"),
-    (MLP_DOWN, "roberta.encoder.layers.{}.mlp.fc2"),
-    (MLP_POST_NORM, "roberta.encoder.layers.{}.norm2"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+const NAMES: Table = names! {
+    "roberta." {
+        TABLE => "embeddings.word_embeddings", TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "emb_ln",
+    }
+    "roberta.encoder.layers.{}." {
+        ATTN_QKV => "mixer.Wqkv", ATTN_OUT => "mixer.out_proj", ATTN_POST_NORM => "norm1", MLP_UP => "mlp.fc1",
+        MLP_DOWN => "mlp.fc2", MLP_POST_NORM => "norm2",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

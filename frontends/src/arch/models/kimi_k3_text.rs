@@ -4,43 +4,26 @@
 //!
 //! Published files call its text model `kimi_linear`, which by itself is another one.
 
-use crate::arch::blocks::attention_gates::Gate;
 use crate::arch::blocks::attention_residuals::{self, OverDepth};
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_NORM, ROW_UP, Shared};
+use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_NORM, ROW_UP};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, sigmoids};
 use crate::arch::blocks::kimi_delta::{self, DESCRIPTION, GATE_UP, IN_OBJECT, KimiDelta, OBJECT};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{
-    ATTN_GATE, HUGGING_FACE, Kind, MIXTRAL_EXPERTS, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, DIVIDED, MODEL, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 use serde_json::{Map, Value};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "kimi_k3_text",
     class: "KimiK3ForConditionalGeneration",
     fields: &[IDENTITY, MODEL, DIVIDED, LATENT, OWN],
-    fixed: &[
+    fixed: fixed! {
         // Nothing is rotated, and the size of a head says nothing.
-        ("head_dim", Neutral::Any),
-        ("rope_theta", Neutral::Any),
-        ("rope_scaling", Neutral::Any),
-        ("rope_parameters", Neutral::Any),
-        ("hidden_act", Neutral::Words(&["situ"])),
-        ("mla_use_nope", Neutral::On),
-        ("moe_router_activation_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("use_grouped_topk", Neutral::On),
-    ],
+        Any => head_dim;
+        Any => rope_theta rope_scaling rope_parameters;
+        Words(&["situ"]) => hidden_act;
+        On => mla_use_nope use_grouped_topk;
+        Words(&["sigmoid"]) => moe_router_activation_func;
+        Words(&["noaux_tc"]) => topk_method;
+    },
     goldens: &["kimi_k3_mlx"],
     names: Names(&[
         NAMES,
@@ -96,28 +79,23 @@ const OWN: &[Field] = &[
     Field::new("latent_moe_use_norm", Accepts::Flag),
 ];
 
-/// What is said of delta attention in its object beside what all files say there.
-const DELTA: &[Field] = &[
-    Field::new("kda_layers", Accepts::Numbers),
-    Field::new("full_attn_layers", Accepts::Numbers),
-    Field::new("use_full_rank_gate", Accepts::Flag),
-];
+/// Members of delta attention's object beside the common ones.
+const DELTA: &[Field] = fields! { kda_layers, full_attn_layers, use_full_rank_gate };
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
-    (GATE_UP, "model.layers.{}.self_attn.g_proj"),
-    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
-    (CORRECTION, "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
-    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
-    (ROW_DOWN, "model.layers.{}.block_sparse_moe.routed_expert_down_proj"),
-    (ROW_NORM, "model.layers.{}.block_sparse_moe.routed_expert_norm"),
-    (ROW_UP, "model.layers.{}.block_sparse_moe.routed_expert_up_proj"),
-    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.g_proj", GATE_UP => "self_attn.g_proj", GATE_UP => "self_attn.g_b_proj",
+        CORRECTION => "block_sparse_moe.gate.e_score_correction_bias",
+        CORRECTION => "block_sparse_moe.e_score_correction_bias",
+        ROW_DOWN => "block_sparse_moe.routed_expert_down_proj", ROW_NORM => "block_sparse_moe.routed_expert_norm",
+        ROW_UP => "block_sparse_moe.routed_expert_up_proj",
+        SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
+        SHARED_UP => "block_sparse_moe.shared_experts.up_proj",
+        SHARED_DOWN => "block_sparse_moe.shared_experts.down_proj",
+    }
+};
 
-/// What gates and what they multiply come closer to than to any larger number.
+/// The limits that gates and their operands approach.
 fn bent(f: &Fields) -> Result<Limits, ConfigError> {
     let gate = common::limit(f, "activation_situ_beta")?.unwrap_or(1.0);
     Ok(Limits::Bent { gate, up: common::limit(f, "activation_situ_linear_beta")? })
@@ -160,7 +138,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
 /// The experts, if there are any.
 fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, ConfigError> {
     let Some(count) = f.size("n_routed_experts").value() else { return Ok(None) };
-    // Experts of other groups would compete with a score of 0, as those of A.X K2 do.
+    // Experts of other groups would compete with a score of 0, as in A.X K2.
     for name in ["n_group", "topk_group"] {
         if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
             let help = "this architecture has experts without groups, as the published model";

@@ -1,22 +1,9 @@
 //! Kimi-Linear (arXiv 2510.26692): Kimi's delta attention in most layers, latent attention without
 //! positions in the others, experts as DeepSeek-V3 has them.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use crate::arch::blocks::families::latent_experts::sigmoids;
 use crate::arch::blocks::kimi_delta::{self, KimiDelta, OBJECT};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{
-    HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -24,15 +11,12 @@ pub(crate) const ARCH: Arch = Arch {
     class: "KimiLinearForCausalLM",
     fields: &[IDENTITY, OWN, MODEL, DIVIDED, MLP, LATENT],
     // Nothing is rotated, and the size of a head says nothing.
-    fixed: &[
-        ("head_dim", Neutral::Any),
-        ("rope_theta", Neutral::Any),
-        ("rope_scaling", Neutral::Any),
-        ("mla_use_nope", Neutral::On),
-        ("moe_router_activation_func", Neutral::Words(&["sigmoid"])),
-        ("moe_layer_freq", Neutral::One),
-        ("use_grouped_topk", Neutral::On),
-    ],
+    fixed: fixed! {
+        Any => head_dim rope_theta rope_scaling;
+        On => mla_use_nope use_grouped_topk;
+        Words(&["sigmoid"]) => moe_router_activation_func;
+        One => moe_layer_freq;
+    },
     goldens: &["kimi_linear"],
     names: Names(&[NAMES, kimi_delta::NAMES, latent_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -80,18 +64,16 @@ const OWN: &[Field] = &[
 /// Refused with a word of its own.
 const WINDOW: &str = "sliding_attention";
 
-const NAMES: Table = &[
-    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
-    (MLP_GATE, "model.layers.{}.block_sparse_moe.gate_proj"),
-    (MLP_UP, "model.layers.{}.mlp.up_proj"),
-    (MLP_UP, "model.layers.{}.block_sparse_moe.up_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-    (MLP_DOWN, "model.layers.{}.block_sparse_moe.down_proj"),
-    (CORRECTION, "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
-    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        MLP_GATE => "mlp.gate_proj", MLP_GATE => "block_sparse_moe.gate_proj", MLP_UP => "mlp.up_proj",
+        MLP_UP => "block_sparse_moe.up_proj", MLP_DOWN => "mlp.down_proj", MLP_DOWN => "block_sparse_moe.down_proj",
+        CORRECTION => "block_sparse_moe.gate.e_score_correction_bias",
+        SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
+        SHARED_UP => "block_sparse_moe.shared_experts.up_proj",
+        SHARED_DOWN => "block_sparse_moe.shared_experts.down_proj",
+    }
+};
 
 /// The delta attention, and which layers have it: `linear_attn_config` in published checkpoints,
 /// which counts layers from 1, fields of their own where Transformers has written the file.

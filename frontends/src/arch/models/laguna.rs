@@ -1,20 +1,8 @@
 //! Laguna (Poolside, 2026): norms of queries and keys, as many heads as each layer wants, windows and
 //! rotations that differ with them, gates that are not bounded, experts chosen by corrected sigmoids.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
-use crate::arch::blocks::names::{
-    ATTN_GATE, HUGGING_FACE, Names, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY_OF_KINDS, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{TwoRopes, read_two};
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use crate::arch::blocks::prelude::*;
+use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -41,8 +29,8 @@ pub(crate) const ARCH: Arch = Arch {
         let (gate, queries) = (gate(f)?, queries(f, layers)?);
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(512));
         let sliding = common::sliding_layers(f, layers)?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head));
             (a.gate, a.gate_act) = (Some(gate), UnaryOp::Softplus);
             let slides = sliding.as_ref().is_some_and(|s| s[i]);
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
@@ -97,27 +85,18 @@ const QUERIES: &str = "num_attention_heads_per_layer";
 /// 0 and less: none.
 const CAP: &str = "moe_router_logit_softcapping";
 
-const OWN: &[Field] = &[
-    Field::new("gating", Accepts::Any),
-    Field::new(QUERIES, Accepts::Numbers),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("shared_expert_intermediate_size", WIDTH),
-    Field::new("moe_routed_scaling_factor", Accepts::Number),
-    Field::new(CAP, Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    gating, num_attention_heads_per_layer, mlp_layer_types, num_experts | num_local_experts, num_experts_per_tok,
+    moe_intermediate_size, shared_expert_intermediate_size, moe_routed_scaling_factor, moe_router_logit_softcapping,
+};
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
-    (CORRECTION, "model.layers.{}.mlp.experts.e_score_correction_bias"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    // The second of each as Transformers 5 has it in memory.
-    (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.g_proj", CORRECTION => "mlp.experts.e_score_correction_bias",
+        CORRECTION => "mlp.gate.e_score_correction_bias",
+        // The second of each as Transformers 5 has it in memory.
+        SHARED_GATE => "mlp.shared_expert.gate_proj", SHARED_GATE => "mlp.shared_experts.gate_proj",
+        SHARED_UP => "mlp.shared_expert.up_proj", SHARED_UP => "mlp.shared_experts.up_proj",
+        SHARED_DOWN => "mlp.shared_expert.down_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+};

@@ -1,13 +1,8 @@
 //! LFM2 (arXiv 2511.23404): gated convolutions over three tokens in most layers, attention with
 //! norms of queries and keys in the others.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::lfm2_layers::{self, LAYER_TYPES, NAMES, convolved_layers};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::families::lfm2_layers::{self, NAMES, convolved_layers};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "lfm2",
@@ -26,17 +21,10 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH).or(&["block_ff_dim"]),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("conv_bias", Accepts::Flag),
-    Field::new("conv_L_cache", Accepts::Size(64)),
-    Field::new("block_auto_adjust_ff_dim", Accepts::Flag),
-    Field::new("block_ffn_dim_multiplier", Accepts::Number),
-    Field::new("block_multiple_of", WIDTH).unless(Neutral::Any),
-    Field::new("full_attn_idxs", Accepts::Numbers),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size | block_ff_dim, norm_eps, conv_bias, conv_L_cache, block_auto_adjust_ff_dim,
+    block_ffn_dim_multiplier, block_multiple_of, full_attn_idxs, layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES),
+};
 
 /// The width of the MLPs, which `intermediate_size` is adjusted to.
 fn ffn_width(f: &Fields, given: usize) -> Result<usize, ConfigError> {

@@ -1,16 +1,8 @@
 //! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but
 //! the first layers.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts};
-use crate::arch::blocks::families::lfm2_layers::{self, LAYER_TYPES, convolved_layers};
-use crate::arch::blocks::names::{
-    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, ROUTER, Table,
-};
-use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::families::lfm2_layers::{self, convolved_layers};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "lfm2_moe",
@@ -43,27 +35,17 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("conv_bias", Accepts::Flag),
-    Field::new("conv_L_cache", Accepts::Size(64)),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-    Field::new("num_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("num_dense_layers", Accepts::Count),
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("use_expert_bias", Accepts::Flag),
-    Field::new("routed_scaling_factor", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, norm_eps, conv_bias, conv_L_cache,
+    layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES), num_experts, num_experts_per_tok,
+    moe_intermediate_size, num_dense_layers, norm_topk_prob, use_expert_bias, routed_scaling_factor,
+};
 
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.feed_forward.gate"),
-    (CORRECTION, "model.layers.{}.feed_forward.expert_bias"),
-    (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.w1"),
-    (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.w3"),
-    (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.w2"),
-    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "feed_forward.gate", CORRECTION => "feed_forward.expert_bias",
+        EXPERT_GATE => "feed_forward.experts.{e}.w1", EXPERT_UP => "feed_forward.experts.{e}.w3",
+        EXPERT_DOWN => "feed_forward.experts.{e}.w2", EXPERTS_GATE_UP => "feed_forward.experts.gate_up_proj",
+        EXPERTS_DOWN => "feed_forward.experts.down_proj",
+    }
+};

@@ -1,16 +1,8 @@
 //! LFM3 (Liquid AI, 2026): LFM2 with norms after the blocks too, windows in some of the layers that
 //! attend, a gate for each head, and rotations that differ with the window.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::lfm2_layers;
-use crate::arch::blocks::names::{
-    ATTN_GATE, ATTN_K_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table,
-};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 use crate::config::rope_kinds::read_proportional;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -48,8 +40,8 @@ pub(crate) const ARCH: Arch = Arch {
             d.norms = Norms::Both;
         }
         let conv = lfm2_layers::conv(f, 7)?;
-        let d = d.with_attention(|i, a| {
-            (a.qk_norm, a.qkv_bias, a.out_bias) = (Some(QkNorm::Head), bias, bias);
+        let d = d.with_heads(|i, a, h| {
+            (h.qk_norm, h.qkv_bias, h.out_bias) = (Some(QkNorm::Head), bias, bias);
             a.gate = gated.then_some(Gate::Heads);
             a.window = (types[i] == WINDOWED).then_some(window);
             a.rotary = Some(usize::from(types[i] == WINDOWED));
@@ -63,23 +55,14 @@ const CONVOLVED: &str = "conv";
 const FULL: &str = "full_attention";
 const WINDOWED: &str = "sliding_attention";
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("conv_bias", Accepts::Flag),
-    Field::new("conv_L_cache", Accepts::Size(64)),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("sliding_window", TOKENS),
-    Field::new("use_sandwich_norm", Accepts::Flag),
-    Field::new("use_attention_gate", Accepts::Flag),
-    Field::new("layer_types", Accepts::ListOf(lfm2_layers::LAYER_TYPES)),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, norm_eps, conv_bias, conv_L_cache, rope_parameters, sliding_window, use_sandwich_norm,
+    use_attention_gate, layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES),
+};
 
-const NAMES: Table = &[
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_norm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_norm"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
-    (ATTN_GATE, "model.layers.{}.self_attn.gate_proj"),
-    (ATTN_POST_NORM, "model.layers.{}.post_operator_norm"),
-    (MLP_POST_NORM, "model.layers.{}.post_ffn_norm"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_Q_NORM => "self_attn.q_norm", ATTN_K_NORM => "self_attn.k_norm", ATTN_OUT => "self_attn.o_proj",
+        ATTN_GATE => "self_attn.gate_proj", ATTN_POST_NORM => "post_operator_norm", MLP_POST_NORM => "post_ffn_norm",
+    }
+};

@@ -1,10 +1,6 @@
 //! Llama 1 to 3 (arXiv 2302.13971, 2307.09288, 2407.21783) and the many models of that shape.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "llama",
@@ -26,12 +22,12 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp).both_ways_if_said(f)))
     },
 };
 
-/// What LLaVA's first files leave out.
+/// Sizes that LLaVA's first files omit.
 const SIZES: &[(&str, usize)] = &[
     ("vocab_size", 32_000),
     ("hidden_size", 4096),

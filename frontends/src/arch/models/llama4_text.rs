@@ -4,18 +4,9 @@
 //!
 //! Layers that rotate see the chunk of the sequence that a token is in.
 
-use crate::arch::blocks::attention::{QkNorm, Tuning};
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared, Stored};
-use crate::arch::blocks::names::{
-    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_UP,
-    Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, TOKENS, UNROTATED, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use llmcc_ir::graph::{Router, Score};
+use crate::arch::blocks::attention::Tuning;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "llama4_text",
@@ -47,11 +38,12 @@ pub(crate) const ARCH: Arch = Arch {
             |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
         // MobileLLM-R1 has none, nor a number of them.
         let experts = (0..layers).any(sparse).then(|| experts(f, &d)).transpose()?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
-            (a.window, a.chunked) = (chunks[i], true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, h.neighbours) = (bias, bias, qk_norm, a.heads.dim);
+            a.window = chunks[i];
+            h.with_dot(|s| s.chunked = true);
             if !rotates[i] {
-                (a.rotary, a.qk_norm, a.neighbours, a.tuning) = (None, None, 0, tuning);
+                (a.rotary, h.qk_norm, h.neighbours, a.tuning) = (None, None, 0, tuning);
             }
         });
         let wide = f.size("intermediate_size_mlp").or(16_384);
@@ -60,39 +52,28 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size_mlp", WIDTH),
-    Field::new("num_local_experts", Accepts::Count).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Count),
-    Field::new("interleave_moe_layer_step", Accepts::Count),
-    Field::new("moe_layers", Accepts::Numbers),
-    Field::new("use_qk_norm", Accepts::Flag),
-    Field::new("attention_chunk_size", TOKENS),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-    Field::new("attn_temperature_tuning", Accepts::Any),
-    Field::new("attn_scale", Accepts::Number),
-    Field::new("floor_scale", TOKENS),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size_mlp, num_local_experts | num_experts: Accepts::Count, num_experts_per_tok: Accepts::Count,
+    interleave_moe_layer_step, moe_layers, use_qk_norm, attention_chunk_size,
+    layer_types: Accepts::ListOf(LAYER_TYPES), attn_temperature_tuning,
+    attn_scale, floor_scale,
+};
 
 const MAX_EXPERTS: usize = 4096;
 
 /// The last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["chunked_attention", "full_attention", "sliding_attention"];
 
-const NAMES: Table = &[
-    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
-    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
-    (ROUTER, "model.layers.{}.feed_forward.router"),
-    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
-    (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.down_proj"),
-    (SHARED_GATE, "model.layers.{}.feed_forward.shared_expert.gate_proj"),
-    (SHARED_UP, "model.layers.{}.feed_forward.shared_expert.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.feed_forward.shared_expert.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        MLP_GATE => "feed_forward.gate_proj", MLP_UP => "feed_forward.up_proj", MLP_DOWN => "feed_forward.down_proj",
+        ROUTER => "feed_forward.router", EXPERTS_GATE_UP => "feed_forward.experts.gate_up_proj",
+        EXPERTS_DOWN => "feed_forward.experts.down_proj", EXPERT_GATE => "feed_forward.experts.{e}.gate_proj",
+        EXPERT_UP => "feed_forward.experts.{e}.up_proj", EXPERT_DOWN => "feed_forward.experts.{e}.down_proj",
+        SHARED_GATE => "feed_forward.shared_expert.gate_proj", SHARED_UP => "feed_forward.shared_expert.up_proj",
+        SHARED_DOWN => "feed_forward.shared_expert.down_proj",
+    }
+};
 
 /// Which layers rotate: 1 says that one does; no numbers are as good as none.
 fn rotated_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -1,39 +1,22 @@
-//! LongCat-Flash (arXiv 2509.01322): layers of two halves, each latent attention and an MLP; experts
-//! read what the first MLP reads, and what they make is added behind the second. Some experts give
-//! back what they get; in their slots the last expert is computed, and weighs nothing.
+//! LongCat-Flash (arXiv 2509.01322): layers of two halves, each latent attention and an MLP;
+//! experts read the first MLP's input, and their output is added behind the second. Some experts
+//! return their input; in their slots the last expert is computed, with weight 0.
 
-use crate::arch::blocks::attention::norm;
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{CORRECTION, Experts, mixture};
-use crate::arch::blocks::latent_attention::{
-    self, KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, Q_DOWN, Q_DOWN_NORM, Q_UP,
-};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::lifter::{Carried, Lifter};
+use crate::arch::blocks::decoder;
+use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Q_DOWN, Q_DOWN_NORM, Q_UP};
 use crate::arch::blocks::mlp::mlp;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN,
-    MLP_GATE, MLP_NORM, MLP_UP, Names, ROUTER, Table,
-};
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{F32, Input, Router};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "longcat_flash",
     class: "LongcatFlashForCausalLM",
     fields: &[IDENTITY, OWN, ATTENTION, ROTARY, ATTENTION_BIAS, LATENT],
-    fixed: &[
-        ("attention_method", Neutral::Words(&["mla"])),
-        ("mla_scale_q_lora", Neutral::On),
-        ("mla_scale_kv_lora", Neutral::On),
-        ("zero_expert_type", Neutral::Words(&["identity"])),
-        ("router_bias", Neutral::Off),
-        ("norm_topk_prob", Neutral::Off),
-    ],
+    fixed: fixed! {
+        Words(&["mla"]) => attention_method;
+        On => mla_scale_q_lora mla_scale_kv_lora;
+        Words(&["identity"]) => zero_expert_type;
+        Off => router_bias norm_topk_prob;
+    },
     goldens: &["longcat_flash"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
@@ -51,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
         let hidden = d.facts.hidden as f64;
         let root = |rank: usize| (hidden / rank.max(1) as f64).sqrt();
         let d = d.with_attention(|_, a| {
-            if let Some(latent) = &mut a.latent {
+            if let Form::Latent(latent) = &mut a.form {
                 latent.factor = Some(root(latent.kv_rank) as f32);
                 a.scale = (f64::from(a.scale) * latent.q_rank.map_or(1.0, root)) as f32;
             }
@@ -71,7 +54,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Its layers, of which each is a layer of the decoder twice.
+/// Its layers; each is a layer of the decoder twice.
 #[derive(Debug)]
 struct Longcat {
     decoder: Decoder,
@@ -79,7 +62,7 @@ struct Longcat {
 }
 
 impl Longcat {
-    /// A half of layer `i`, and what the experts make if it is the first; `more`: what they made.
+    /// A half of layer `i`, and the experts' output if it is the first; `more`: that output.
     fn half(
         &self,
         l: &mut Lifter,
@@ -89,7 +72,7 @@ impl Longcat {
     ) -> Result<Vec<Carried>, FrontendError> {
         let (d, spec) = (&self.decoder, &self.decoder.layers[i]);
         let (a, hidden) = (&spec.attention, d.facts.hidden);
-        let Some(latent) = &a.latent else { return Ok(vec![]) };
+        let Form::Latent(latent) = &a.form else { return Ok(vec![]) };
         let mut f = l.half(["first", "second"][half], i, half);
         let x = f.carried("x", x);
         let more = more.map(|more| f.carried("more", more));
@@ -134,45 +117,24 @@ impl Shape for Longcat {
     }
 }
 
-const OWN: &[Field] = &[
-    MODEL[0],
-    MODEL[1],
-    MODEL[2],
-    MODEL[3],
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["num_layers"]),
-    Field::new("max_position_embeddings", TOKENS),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-    RMS_NORM,
-    Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("moe_intermediate_size", WIDTH).or(&["expert_ffn_hidden_size"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_topk"]),
-    Field::new("n_routed_experts", Accepts::Size(4096)),
-    Field::new("zero_expert_num", Accepts::Count),
-    Field::new("routed_scaling_factor", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers | num_layers,
+    max_position_embeddings, tie_word_embeddings, bos_token_id, eos_token_id, rms_norm_eps,
+    intermediate_size | ffn_hidden_size, hidden_act, moe_intermediate_size | expert_ffn_hidden_size,
+    num_experts_per_tok | moe_topk, n_routed_experts, zero_expert_num, routed_scaling_factor,
+};
 
 /// `{e}` is the number of an expert, or of a half.
-const NAMES: Table = &[
-    (ATTN_NORM, "model.layers.{}.input_layernorm.{e}"),
-    (Q_DOWN, "model.layers.{}.self_attn.{e}.q_a_proj"),
-    (Q_DOWN_NORM, "model.layers.{}.self_attn.{e}.q_a_layernorm"),
-    (Q_UP, "model.layers.{}.self_attn.{e}.q_b_proj"),
-    (KV_DOWN, "model.layers.{}.self_attn.{e}.kv_a_proj_with_mqa"),
-    (KV_DOWN_NORM, "model.layers.{}.self_attn.{e}.kv_a_layernorm"),
-    (KV_UP, "model.layers.{}.self_attn.{e}.kv_b_proj"),
-    (ATTN_OUT, "model.layers.{}.self_attn.{e}.o_proj"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm.{e}"),
-    (MLP_GATE, "model.layers.{}.mlps.{e}.gate_proj"),
-    (MLP_UP, "model.layers.{}.mlps.{e}.up_proj"),
-    (MLP_DOWN, "model.layers.{}.mlps.{e}.down_proj"),
-    (ROUTER, "model.layers.{}.mlp.router.classifier"),
-    (CORRECTION, "model.layers.{}.mlp.router.e_score_correction_bias"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_NORM => "input_layernorm.{e}", Q_DOWN => "self_attn.{e}.q_a_proj",
+        Q_DOWN_NORM => "self_attn.{e}.q_a_layernorm", Q_UP => "self_attn.{e}.q_b_proj",
+        KV_DOWN => "self_attn.{e}.kv_a_proj_with_mqa", KV_DOWN_NORM => "self_attn.{e}.kv_a_layernorm",
+        KV_UP => "self_attn.{e}.kv_b_proj", ATTN_OUT => "self_attn.{e}.o_proj",
+        MLP_NORM => "post_attention_layernorm.{e}", MLP_GATE => "mlps.{e}.gate_proj", MLP_UP => "mlps.{e}.up_proj",
+        MLP_DOWN => "mlps.{e}.down_proj", ROUTER => "mlp.router.classifier",
+        CORRECTION => "mlp.router.e_score_correction_bias", EXPERT_GATE => "mlp.experts.{e}.gate_proj",
+        EXPERT_UP => "mlp.experts.{e}.up_proj", EXPERT_DOWN => "mlp.experts.{e}.down_proj",
+        EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.down_proj",
+    }
+};

@@ -1,29 +1,20 @@
 //! Longformer (arXiv 2004.05150): RoBERTa whose tokens see so many on either side. Tokens that see all others and
 //! are seen by all, which the class for classes makes of the first one, are not compiled.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POSITIONS, TABLE,
-    TABLE_NORM, TYPES, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::MODEL;
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL};
+use crate::arch::blocks::prelude::*;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "longformer",
     class: "LongformerModel",
     fields: &[IDENTITY, MODEL, FIELDS, FILL, OWN],
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute"])),
-        // What files say besides, and nothing reads.
-        ("attention_mode", Neutral::Any),
-        ("ignore_attention_mask", Neutral::Any),
-        ("onnx_export", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Words(&["absolute"]) => position_embedding_type;
+        // Further fields of files, which nothing reads.
+        Any => attention_mode;
+        Any => ignore_attention_mask onnx_export;
+    },
     goldens: &["longformer"],
     names: Names(&[NAMES]),
     read: |f| {
@@ -43,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("attention_window", Accepts::Any)];
+const OWN: &[Field] = fields! { attention_window };
 
 const SPARE: &[&str] = &["longformer.pooler.", "pooler.", "lm_head."];
 
@@ -64,17 +55,14 @@ fn windows(f: &Fields, layers: usize) -> Result<Vec<usize>, ConfigError> {
     Ok(windows)
 }
 
-const NAMES: Table = &[
-    (TABLE, "longformer.embeddings.word_embeddings"),
-    (POSITIONS, "longformer.embeddings.position_embeddings"),
-    (TYPES, "longformer.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "longformer.embeddings.LayerNorm"),
-    (ATTN_Q, "longformer.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "longformer.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "longformer.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "longformer.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "longformer.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "longformer.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "longformer.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "longformer.encoder.layer.{}.output.LayerNorm"),
-];
+const NAMES: Table = names! {
+    "longformer." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
+    }
+    "longformer.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+};

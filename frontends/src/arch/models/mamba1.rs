@@ -1,11 +1,8 @@
 //! Mamba (arXiv 2312.00752): nothing but mixers with a selective scan.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::mamba_decoder::{ACT, FIXED, Mixers, NAMES};
-use crate::arch::blocks::names::Names;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::selective_scan::MIXERS;
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mamba",

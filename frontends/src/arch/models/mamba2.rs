@@ -1,50 +1,30 @@
 //! Mamba-2 (arXiv 2405.21060): nothing but its mixers, each behind a norm.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::mamba_decoder::{self, LONGEST, Mixers};
-use crate::arch::blocks::names::{Names, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{Mamba2, ReadNorm, SSM_DT, SSM_NORM, steps};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Facts, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mamba2",
     class: "Mamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, OWN],
     // Heads say how wide the mixers are; the rest is about training, or how it is computed.
-    fixed: &[
-        ("intermediate_size", Neutral::Any),
-        ("chunk_size", Neutral::Any),
-        ("time_step_rank", Neutral::Any),
-        ("time_step_min", Neutral::Any),
-        ("time_step_max", Neutral::Any),
-        ("time_step_floor", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Any => intermediate_size chunk_size time_step_rank time_step_min time_step_max time_step_floor;
+    },
     goldens: &["mamba2"],
     names: Names(&[NAMES, mamba_decoder::NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    Field::new("expand", Accepts::Number),
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("state_size", WIDTH),
-    Field::new("n_groups", Accepts::Size(1 << 14)),
-    Field::new("conv_kernel", Accepts::Size(64)),
-    Field::new("use_bias", Accepts::Flag),
-    Field::new("use_conv_bias", Accepts::Flag),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("time_step_limit", Accepts::Any),
-];
+const OWN: &[Field] = fields! {
+    expand, num_heads, head_dim, state_size, n_groups, conv_kernel, use_bias, use_conv_bias, hidden_act,
+    layer_norm_epsilon, time_step_limit,
+};
 
-const NAMES: Table = &[(SSM_DT, "backbone.layers.{}.mixer.dt_bias"), (SSM_NORM, "backbone.layers.{}.mixer.norm")];
+const NAMES: Table = names! {
+    "backbone.layers.{}." { SSM_DT => "mixer.dt_bias", SSM_NORM => "mixer.norm" }
+};
 
 fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     let facts = Facts::read(f, Some(32_768), LONGEST, false)?;

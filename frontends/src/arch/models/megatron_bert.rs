@@ -1,13 +1,7 @@
 //! Megatron's BERT (arXiv 1909.08053): BERT with norms before the blocks, and none of the embeddings.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS,
-    TABLE, TYPES, Table,
-};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "megatron-bert",
@@ -23,19 +17,15 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (TABLE, "bert.embeddings.word_embeddings"),
-    (POSITIONS, "bert.embeddings.position_embeddings"),
-    (TYPES, "bert.embeddings.token_type_embeddings"),
-    (NORM, "bert.encoder.ln"),
-    (ATTN_NORM, "bert.encoder.layer.{}.attention.ln"),
-    (ATTN_Q, "bert.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "bert.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "bert.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
-    (MLP_NORM, "bert.encoder.layer.{}.ln"),
-    (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
-    (POOLER, "bert.pooler.dense"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "bert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", NORM => "encoder.ln", POOLER => "pooler.dense",
+    }
+    "bert.encoder.layer.{}." {
+        ATTN_NORM => "attention.ln", ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key",
+        ATTN_V => "attention.self.value", ATTN_OUT => "attention.output.dense", MLP_NORM => "ln",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense",
+    }
+    "" { CLASSES => "classifier" }
+};

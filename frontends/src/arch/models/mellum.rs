@@ -3,19 +3,10 @@
 //!
 //! The layer that predicts a further token is a draft head, and no part of the model.
 
-use crate::arch::blocks::attention::{Attention, QkNorm};
-use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::drafts::Drafts;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, sparse_by_types};
 use crate::arch::blocks::families::draft_names::DraftNames;
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{TwoRopes, read_two};
-use llmcc_ir::graph::Router;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mellum",
@@ -37,8 +28,8 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, TwoRopes::new([5e5, 1e4])))?;
         let window = f.size("sliding_window").or_null(1024);
         let sliding = common::sliding_layers(f, d.layers.len())?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head));
             let slides = sliding.as_ref().is_some_and(|s| s[i]);
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
         });
@@ -61,18 +52,14 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of the layer that predicts a further token, whether it has a window, and experts.
+/// Whether the layer that predicts a further token has a window, and experts.
 fn ahead(f: &Fields) -> [bool; 2] {
     let first = |name: &str| f.get(name).value()?.as_array()?.first()?.as_str();
     [first("mtp_layer_types") != Some("full_attention"), first("mtp_mlp_layer_types") != Some("dense")]
 }
 
-const OWN: &[Field] = &[
-    Field::new("mtp_layer_types", Accepts::ListOf(&["sliding_attention", "full_attention"])),
-    Field::new("mtp_mlp_layer_types", Accepts::ListOf(&["sparse", "dense"])),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    mtp_layer_types: Accepts::ListOf(&["sliding_attention", "full_attention"]),
+    mtp_mlp_layer_types: Accepts::ListOf(&["sparse", "dense"]), mlp_layer_types, num_experts | num_local_experts,
+    num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
+};

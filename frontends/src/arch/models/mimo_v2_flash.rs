@@ -3,36 +3,27 @@
 //!
 //! The layers after the last, which predict further tokens, are left out.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::{ATTN_SINKS, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::ConfigError;
-use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY_OF_KINDS, TOKENS, WIDTH, WINDOW,
-};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{TwoRopes, read_two};
+use crate::arch::blocks::names::ATTN_SINKS;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mimo_v2_flash",
     class: "MiMoV2FlashForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     // The last ones are in files of the authors' own class.
-    fixed: &[
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("n_shared_experts", Neutral::Off),
-        ("swa_num_attention_heads", Neutral::Same("num_attention_heads")),
-        ("swa_head_dim", Neutral::Same("head_dim")),
-        ("swa_v_head_dim", Neutral::Same("v_head_dim")),
-        ("add_swa_attention_sink_bias", Neutral::On),
-        ("add_full_attention_sink_bias", Neutral::Off),
-        ("attention_chunk_size", Neutral::Any),
-        ("attention_projection_layout", Neutral::Words(&["split"])),
-    ],
+    fixed: fixed! {
+        Words(&["sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        Off => n_shared_experts add_full_attention_sink_bias;
+        Same("num_attention_heads") => swa_num_attention_heads;
+        Same("head_dim") => swa_head_dim;
+        Same("v_head_dim") => swa_v_head_dim;
+        On => add_swa_attention_sink_bias;
+        Any => attention_chunk_size;
+        Words(&["split"]) => attention_projection_layout;
+    },
     goldens: &["mimo_v2_flash"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -66,8 +57,8 @@ pub(crate) const ARCH: Arch = Arch {
             Given::Null => None,
             Given::Value(_) | Given::Absent => Some(f.factor_or("attention_value_scale", 0.707)? as f32),
         };
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.value_dim, a.value_scale) = (bias, Some(value_dim), value_scale);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.values.dim, h.values.scale) = (bias, Some(value_dim), value_scale);
             (a.window, a.sinks, a.rotary) = (sliding[i].then_some(window), sliding[i], Some(usize::from(sliding[i])));
             if sliding[i] {
                 a.heads.kv *= 2;
@@ -99,29 +90,16 @@ fn sliding(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
 
 const WINDOWED_HEADS: &str = "swa_num_key_value_heads";
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("rms_norm_eps", Accepts::Number).or(&["layernorm_epsilon"]),
-    Field::new("rope_local_base_freq", Accepts::Number).or(&["swa_rope_theta"]),
-    Field::new("sliding_window_size", TOKENS),
-    Field::new("hybrid_layer_pattern", Accepts::Numbers),
-    Field::new("moe_layer_freq", Accepts::Numbers),
-    Field::new(WINDOWED_HEADS, Accepts::Size(1 << 14)),
-    Field::new("v_head_dim", WIDTH),
-    Field::new("attention_value_scale", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_act, rms_norm_eps | layernorm_epsilon, rope_local_base_freq | swa_rope_theta,
+    sliding_window_size, hybrid_layer_pattern, moe_layer_freq: Accepts::Numbers, swa_num_key_value_heads,
+    v_head_dim, attention_value_scale, mlp_layer_types, n_routed_experts | num_local_experts, num_experts_per_tok,
+    moe_intermediate_size, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
+};
 
-const NAMES: Table = &[
-    (ATTN_SINKS, "model.layers.{}.self_attn.attention_sink_bias"),
-    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_SINKS => "self_attn.attention_sink_bias", ATTN_SINKS => "self_attn.sinks",
+        CORRECTION => "mlp.gate.e_score_correction_bias",
+    }
+};

@@ -2,12 +2,7 @@
 //!
 //! Checked against Transformers' Granite with the same scales, which it has no class for MiniCPM.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minicpm",
@@ -26,12 +21,8 @@ pub(crate) const ARCH: Arch = Arch {
         d.scales.residual = Some((depth / (d.facts.layers as f64).sqrt()) as f32);
         let base = f.factor_or("dim_model_base", 1.0)?;
         d.scales.logits = Some((base / d.facts.hidden as f64) as f32);
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias))))
+        Ok(Box::new(d.with_attention_bias(bias)))
     },
 };
 
-const SCALES: &[Field] = &[
-    Field::new("scale_emb", Accepts::Number),
-    Field::new("scale_depth", Accepts::Number),
-    Field::new("dim_model_base", Accepts::Number),
-];
+const SCALES: &[Field] = fields! { scale_emb, scale_depth, dim_model_base };

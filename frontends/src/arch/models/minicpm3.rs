@@ -1,13 +1,7 @@
 //! MiniCPM3 (arXiv 2404.06395 and OpenBMB's MiniCPM3-4B): latent attention, an MLP with a gate, and
 //! the scales of MiniCPM.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Given, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minicpm3",
@@ -54,8 +48,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const SCALES: &[Field] = &[
-    Field::new("scale_emb", Accepts::Number),
-    Field::new("scale_depth", Accepts::Number),
-    Field::new("dim_model_base", Accepts::Number),
-];
+const SCALES: &[Field] = fields! { scale_emb, scale_depth, dim_model_base };

@@ -1,24 +1,10 @@
-//! MiniMax-01 (arXiv 2501.08313): lightning attention in most layers, softmax attention in the others,
-//! experts in all; blocks add to what their norms give, both with weights.
+//! MiniMax-01 (arXiv 2501.08313): lightning attention in most layers, softmax attention in the
+//! others, experts in all; blocks add to their norms' output, both with weights.
 
-use crate::arch::blocks::attention::{norm, scaled};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{Experts, mixture};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::attention::scaled;
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::lightning_attention::{self, Lightning};
-use crate::arch::blocks::names::{ATTN_NORM, HUGGING_FACE, MIXTRAL_EXPERTS, MLP_NORM, Names};
-use crate::arch::blocks::outputs::Yields;
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, Facts, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Router, UnaryOp, Value};
-use llmcc_ir::output::Pool;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minimax",
@@ -51,17 +37,11 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("full_attn_alpha_factor", Accepts::Number),
-    Field::new("full_attn_beta_factor", Accepts::Number),
-    Field::new("linear_attn_alpha_factor", Accepts::Number),
-    Field::new("linear_attn_beta_factor", Accepts::Number),
-    Field::new("mlp_alpha_factor", Accepts::Number),
-    Field::new("mlp_beta_factor", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    layer_types: Accepts::ListOf(&["linear_attention", "full_attention", WINDOW]), num_local_experts | num_experts,
+    num_experts_per_tok, full_attn_alpha_factor, full_attn_beta_factor, linear_attn_alpha_factor,
+    linear_attn_beta_factor, mlp_alpha_factor, mlp_beta_factor,
+};
 
 /// Refused with a word of its own.
 const WINDOW: &str = "sliding_attention";
@@ -78,10 +58,10 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     }
 }
 
-/// What multiplies a block's input, normalized, and what it makes of it; `None` = 1.
+/// Factors of a block's normalized input, and of its output; `None` = 1.
 type Share = [Option<f32>; 2];
 
-/// Those of all blocks.
+/// Factors of all blocks.
 #[derive(Debug)]
 struct Shares {
     full: Share,
@@ -89,7 +69,7 @@ struct Shares {
     mlp: Share,
 }
 
-/// A decoder whose blocks have the norms on the way of what they add to.
+/// A decoder whose blocks normalize the residual stream itself.
 #[derive(Debug)]
 struct MiniMax {
     decoder: Decoder,
@@ -138,7 +118,7 @@ impl Shape for MiniMax {
     }
 
     fn chooses(&self, tensor: &str) -> bool {
-        // Transformers stores what its class computes of the configuration.
+        // Transformers stores values its class computes from the configuration.
         ["slope_rate", "query_decay", "key_decay", "diagonal_decay"].iter().any(|name| tensor.ends_with(name))
     }
 

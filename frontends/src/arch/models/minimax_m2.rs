@@ -1,29 +1,20 @@
 //! MiniMax-M2 (MiniMax, 2025): norms of the whole rows of queries and keys, rotation of a part of
 //! each head, experts chosen by corrected sigmoids in every layer.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts};
-use crate::arch::blocks::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use llmcc_ir::graph::{Router, Score};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minimax_m2",
     class: "MiniMaxM2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, OWN],
-    fixed: &[
-        ("use_qk_norm", Neutral::On),
-        ("qk_norm_type", Neutral::Words(&["per_layer"])),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("use_routing_bias", Neutral::On),
+    fixed: fixed! {
+        On => use_qk_norm use_routing_bias;
+        Words(&["per_layer"]) => qk_norm_type;
+        Words(&["sigmoid"]) => scoring_func;
         // It does not look at these.
-        ("attn_type_list", Neutral::Any),
-    ],
+        Any => attn_type_list;
+    },
     goldens: &["minimax_m2"],
     names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -47,7 +38,7 @@ pub(crate) const ARCH: Arch = Arch {
             }
             d.ropes.iter_mut().for_each(|rope| rope.dim = dim);
         }
-        let d = d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Row));
+        let d = d.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Row));
         let router = Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
         let experts =
             Experts { correction: Some(CORRECTION), ..Experts::like(&d, router, f.size("num_local_experts").or(256)) };
@@ -56,13 +47,10 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("rotary_dim", Accepts::Size(1 << 14)),
-];
+const OWN: &[Field] = fields! { num_local_experts | num_experts, num_experts_per_tok, rotary_dim };
 
-const NAMES: Table = &[
-    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
-    (CORRECTION, "model.layers.{}.mlp.e_score_correction_bias"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION => "block_sparse_moe.e_score_correction_bias", CORRECTION => "mlp.e_score_correction_bias",
+    }
+};

@@ -1,41 +1,26 @@
 //! MiniMax-M3 (MiniMax, 2026), the text model: norms of each head of queries and keys, rotation of a part
 //! of each, limited activations, experts chosen by corrected sigmoids beside an MLP for all tokens.
 //!
-//! Some layers attend to blocks of tokens that an indexer selects: contexts of which none is left out are
-//! compiled.
+//! Some layers attend to blocks of tokens that an indexer selects: only contexts in which none is
+//! dropped are compiled.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MIXTRAL_EXPERTS, Names, SHARED_DOWN};
-use crate::arch::blocks::names::{SHARED_GATE, SHARED_GATE_UP, SHARED_UP, Table};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, MODEL, PARTIAL_ROTARY, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::names::SHARED_GATE_UP;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minimax_m3_vl_text",
     class: "MiniMaxM3VLForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, OWN],
-    fixed: &[
+    fixed: fixed! {
         // The class puts the limited activation in its place, whatever is said.
-        ("hidden_act", Neutral::Words(&["silu", "swigluoai"])),
-        ("use_qk_norm", Neutral::On),
-        ("qk_norm_type", Neutral::Words(&["per_head"])),
-        ("use_gemma_norm", Neutral::On),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("use_routing_bias", Neutral::On),
-        ("attn_type_list", Neutral::Any),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-        ("index_local_blocks", Neutral::Any),
-        ("n_shared_experts", Neutral::One),
-    ],
+        Words(&["silu", "swigluoai"]) => hidden_act;
+        On => use_qk_norm use_gemma_norm use_routing_bias;
+        Words(&["per_head"]) => qk_norm_type;
+        Words(&["sigmoid"]) => scoring_func;
+        Any => attn_type_list index_n_heads index_head_dim index_local_blocks;
+        One => n_shared_experts;
+    },
     goldens: &["minimax_m3_text", "minimax_m3"],
     names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -51,7 +36,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         refuse_other_part(f, &d)?;
         d.norm.from_one = true;
-        let d = selected(f, d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))?;
+        let d = selected(f, d.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Head)))?;
         let alpha = f.factor_or("swiglu_alpha", 1.702)? as f32;
         let limits = Some(Limits::Clamped { alpha, limit: f.factor_or("swiglu_limit", 7.0)? as f32 });
         let shared = Shared { limits, fused: true, ..Shared::plain(f.size("shared_intermediate_size").or(3072)) };
@@ -74,7 +59,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// `rotary_dim` only repeats what `partial_rotary_factor` says.
+/// `rotary_dim` only repeats `partial_rotary_factor`.
 fn refuse_other_part(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
     let head_dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
@@ -97,7 +82,7 @@ fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     sparse_by_types(f, layers, 0)
 }
 
-/// For contexts of which nothing is left out in layers that select blocks, if there are any.
+/// Limits contexts to those in which nothing is dropped, if there are layers that select blocks.
 fn selected(f: &Fields, d: Decoder) -> Result<Decoder, ConfigError> {
     let older = match f.object("sparse_attention_config") {
         Some(map) => Some(f.inside(map, "sparse_attention_config.", &[OLDER])?),
@@ -121,47 +106,27 @@ fn selected(f: &Fields, d: Decoder) -> Result<Decoder, ConfigError> {
     Ok(dense_of(f, d, Selection { tokens, field: "index_topk_blocks" }))
 }
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    RMS_NORM,
-    Field::new("rotary_dim", Accepts::Size(1 << 14)),
-    Field::new("dense_intermediate_size", WIDTH),
-    Field::new("shared_intermediate_size", WIDTH),
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("swiglu_alpha", Accepts::Number),
-    Field::new("swiglu_limit", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("moe_layer_freq", Accepts::Numbers),
-    Field::new("layer_types", Accepts::ListOf(&["full_attention", "minimax_m3_sparse"])),
-    Field::new("index_topk_blocks", Accepts::Size(1 << 24)),
-    Field::new("index_block_size", Accepts::Size(1 << 24)),
-    Field::new("sparse_attention_config", Accepts::Object),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, rms_norm_eps, rotary_dim, dense_intermediate_size, shared_intermediate_size,
+    num_local_experts | num_experts, num_experts_per_tok, routed_scaling_factor, swiglu_alpha, swiglu_limit,
+    mlp_layer_types, moe_layer_freq: Accepts::Numbers,
+    layer_types: Accepts::ListOf(&["full_attention", "minimax_m3_sparse"]), index_topk_blocks, index_block_size,
+    sparse_attention_config,
+};
 
-/// What older files say of the selection.
-const OLDER: &[Field] = &[
-    Field::new("sparse_attention_freq", Accepts::Numbers),
-    Field::new("sparse_topk_blocks", Accepts::Size(1 << 24)),
-    Field::new("sparse_block_size", Accepts::Size(1 << 24)),
-    Field::new("sparse_local_block", Accepts::Count),
-    Field::new("sparse_init_block", Accepts::Count),
-    Field::new("sparse_num_index_heads", Accepts::Count),
-    Field::new("sparse_index_dim", Accepts::Count),
-    Field::new("use_sparse_attention", Accepts::Flag),
-    Field::new("sparse_score_type", Accepts::Text),
-    Field::new("sparse_disable_index_value", Accepts::Any),
-];
+/// Older files' fields of the selection.
+const OLDER: &[Field] = fields! {
+    sparse_attention_freq, sparse_topk_blocks, sparse_block_size, sparse_local_block, sparse_init_block,
+    sparse_num_index_heads, sparse_index_dim, use_sparse_attention, sparse_score_type, sparse_disable_index_value,
+};
 
-const NAMES: Table = &[
-    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
-    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
-    (SHARED_GATE_UP, "model.layers.{}.mlp.shared_experts.gate_up_proj"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        CORRECTION => "block_sparse_moe.e_score_correction_bias", CORRECTION => "mlp.gate.e_score_correction_bias",
+        EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.down_proj",
+        SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
+        SHARED_UP => "block_sparse_moe.shared_experts.up_proj",
+        SHARED_DOWN => "block_sparse_moe.shared_experts.down_proj",
+        SHARED_GATE_UP => "mlp.shared_experts.gate_up_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+};

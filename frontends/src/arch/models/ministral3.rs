@@ -2,13 +2,8 @@
 //! position beyond the context of pretraining.
 
 use crate::arch::blocks::attention::Tuning;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ministral3",
@@ -36,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
                 d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false })),
             ));
         }
-        // What its class has where nothing is said.
+        // The class's default.
         let step = f.size("original_max_position_embeddings").or(16_384);
         let beta = f.number("llama_4_scaling_beta").unwrap_or(0.1);
         let scaling = RopeScaling::Yarn {
@@ -54,4 +49,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("llama_4_scaling_beta", Accepts::Number)];
+const OWN: &[Field] = fields! { llama_4_scaling_beta };

@@ -1,11 +1,6 @@
 //! Mistral (arXiv 2310.06825): Llama with a sliding window.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral",
@@ -24,7 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What files of LLaVA 1.6 leave out.
+/// Sizes that files of LLaVA 1.6 omit.
 const SIZES: &[(&str, usize)] = &[
     ("vocab_size", 32_000),
     ("hidden_size", 4096),

@@ -2,16 +2,9 @@
 //! position, experts chosen in groups by their probabilities.
 
 use crate::arch::blocks::attention::Tuning;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, with_dense};
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use llmcc_ir::graph::{F32, Router};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral4",
@@ -48,8 +41,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("rope_interleave", Accepts::Flag),
-    Field::new("llama_4_scaling_beta", Accepts::Number),
-    Field::new("partial_rotary_factor", Accepts::Number),
-];
+const OWN: &[Field] = fields! { rope_interleave, llama_4_scaling_beta, partial_rotary_factor };

@@ -1,40 +1,24 @@
-//! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
-//! position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate, layers
-//! that read the latents of earlier ones, learned frequencies, tokens selected by an indexer. Contexts
-//! of which no token is left out are compiled.
+//! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with
+//! the position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate,
+//! layers that read the latents of earlier ones, learned frequencies, tokens selected by an
+//! indexer. Only contexts in which the indexer drops no token are compiled.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults, ROPE_POWERS};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::sparse_by_types;
+use crate::arch::blocks::decoder::ROPE_POWERS;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts};
-use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, TUNING, TUNING_BIAS};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HEAD, HUGGING_FACE, MLP_DOWN,
-    MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, TABLE, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, UNROTATED};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, TUNING, TUNING_BIAS};
+use crate::arch::blocks::prelude::*;
+use crate::config::common::UNROTATED;
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
-use llmcc_ir::graph::{F32, Router};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",
     class: "MistralLarge4ForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, UNROTATED, OWN],
-    fixed: &[
-        ("layer_types", Neutral::All("indexed_attention")),
-        ("index_n_heads", Neutral::Any),
-        ("index_head_dim", Neutral::Any),
-        ("index_topk_freq", Neutral::Any),
-        ("index_topk_pattern", Neutral::Any),
-        ("index_skip_topk_offset", Neutral::Any),
-        ("indexer_types", Neutral::Any),
-    ],
+    fixed: fixed! {
+        All("indexed_attention") => layer_types;
+        Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
+    },
     goldens: &["mistral_large4"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -57,8 +41,8 @@ pub(crate) const ARCH: Arch = Arch {
         let rotates = common::rotating_layers(f, layers)?;
         share(f, &mut d, &rotates)?;
         let mut d = d.with_attention(|i, a| {
-            a.head_tuning = true;
-            let Some(latent) = &mut a.latent else { return };
+            let Form::Latent(latent) = &mut a.form else { return };
+            latent.head_tuning = true;
             latent.eps = eps;
             if !rotates[i] {
                 (latent.whole, latent.nope, a.rotary) = (true, latent.nope + latent.rope, None);
@@ -82,11 +66,7 @@ pub(crate) const ARCH: Arch = Arch {
 
 const SOURCES: &str = "kv_source_layers";
 
-const OWN: &[Field] = &[
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new(SOURCES, Accepts::Numbers),
-    Field::new("final_logit_softcapping", Accepts::Number),
-];
+const OWN: &[Field] = fields! { mlp_layer_types, kv_source_layers, final_logit_softcapping };
 
 /// YaRN from 512 tokens on, where the file describes no rotation.
 fn extended(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
@@ -139,53 +119,29 @@ fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// As Transformers has them in memory, where what is part of a larger model has another prefix, and as
-/// Mistral AI publishes them.
-const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (TABLE, "tok_embeddings"),
-    (ROPE_POWERS, "model.rotary_emb.alpha"),
-    (ROPE_POWERS, "lerope.alpha"),
-    (NORM, "model.norm"),
-    (NORM, "norm"),
-    (HEAD, "lm_head"),
-    (HEAD, "output"),
-    (ATTN_NORM, "model.layers.{}.input_layernorm"),
-    (ATTN_NORM, "layers.{}.attention_norm"),
-    (ATTN_Q, "model.layers.{}.self_attn.q_proj"),
-    (ATTN_Q, "layers.{}.attention.wq"),
-    (TUNING, "model.layers.{}.self_attn.softmax_scaling.scale"),
-    (TUNING, "layers.{}.attention.ssmax_scaling.s"),
-    (TUNING_BIAS, "model.layers.{}.self_attn.softmax_scaling.bias"),
-    (TUNING_BIAS, "layers.{}.attention.ssmax_scaling.b"),
-    (KV_DOWN, "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
-    (KV_DOWN, "layers.{}.attention.wkv_a_with_mqa"),
-    (KV_DOWN_NORM, "model.layers.{}.self_attn.kv_a_layernorm"),
-    (KV_DOWN_NORM, "layers.{}.attention.kv_a_norm"),
-    (KV_UP, "model.layers.{}.self_attn.kv_b_proj"),
-    (KV_UP, "layers.{}.attention.wkv_b"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
-    (ATTN_OUT, "layers.{}.attention.wo"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_NORM, "layers.{}.ffn_norm"),
-    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
-    (MLP_GATE, "layers.{}.feed_forward.w1"),
-    (MLP_UP, "model.layers.{}.mlp.up_proj"),
-    (MLP_UP, "layers.{}.feed_forward.w3"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-    (MLP_DOWN, "layers.{}.feed_forward.w2"),
-    (ROUTER, "model.layers.{}.mlp.gate"),
-    (ROUTER, "layers.{}.gate"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_GATE, "layers.{}.experts.{e}.w1"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_UP, "layers.{}.experts.{e}.w3"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-    (EXPERT_DOWN, "layers.{}.experts.{e}.w2"),
-    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
-    (SHARED_GATE, "layers.{}.shared_experts.w1"),
-    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
-    (SHARED_UP, "layers.{}.shared_experts.w3"),
-    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
-    (SHARED_DOWN, "layers.{}.shared_experts.w2"),
-];
+/// As Transformers has them in memory, with another prefix inside a larger model, and as Mistral AI
+/// publishes them.
+const NAMES: Table = names! {
+    "model." { TABLE => "embed_tokens", ROPE_POWERS => "rotary_emb.alpha" }
+    "" { TABLE => "tok_embeddings", HEAD => "lm_head", HEAD => "output", ROPE_POWERS => "lerope.alpha" }
+    "model." | "" { NORM => "norm" }
+    "model.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_Q => "self_attn.q_proj", TUNING => "self_attn.softmax_scaling.scale",
+        TUNING_BIAS => "self_attn.softmax_scaling.bias", KV_DOWN => "self_attn.kv_a_proj_with_mqa",
+        KV_DOWN_NORM => "self_attn.kv_a_layernorm", KV_UP => "self_attn.kv_b_proj", ATTN_OUT => "self_attn.o_proj",
+        MLP_NORM => "post_attention_layernorm", MLP_GATE => "mlp.gate_proj", MLP_UP => "mlp.up_proj",
+        MLP_DOWN => "mlp.down_proj", ROUTER => "mlp.gate", EXPERT_GATE => "mlp.experts.{e}.gate_proj",
+        EXPERT_UP => "mlp.experts.{e}.up_proj", EXPERT_DOWN => "mlp.experts.{e}.down_proj",
+        SHARED_GATE => "mlp.shared_experts.gate_proj", SHARED_UP => "mlp.shared_experts.up_proj",
+        SHARED_DOWN => "mlp.shared_experts.down_proj",
+    }
+    "layers.{}." {
+        ATTN_NORM => "attention_norm", ATTN_Q => "attention.wq", TUNING => "attention.ssmax_scaling.s",
+        TUNING_BIAS => "attention.ssmax_scaling.b", KV_DOWN => "attention.wkv_a_with_mqa",
+        KV_DOWN_NORM => "attention.kv_a_norm", KV_UP => "attention.wkv_b", ATTN_OUT => "attention.wo",
+        MLP_NORM => "ffn_norm", MLP_GATE => "feed_forward.w1", MLP_UP => "feed_forward.w3",
+        MLP_DOWN => "feed_forward.w2", ROUTER => "gate", EXPERT_GATE => "experts.{e}.w1",
+        EXPERT_UP => "experts.{e}.w3", EXPERT_DOWN => "experts.{e}.w2", SHARED_GATE => "shared_experts.w1",
+        SHARED_UP => "shared_experts.w3", SHARED_DOWN => "shared_experts.w2",
+    }
+};

@@ -1,12 +1,6 @@
 //! Mixtral (arXiv 2401.04088): Mistral with a mixture of experts in every layer.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::Experts;
-use crate::arch::blocks::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::Router;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mixtral",
@@ -27,7 +21,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const EXPERTS: &[Field] = &[
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-];
+const EXPERTS: &[Field] = fields! { num_local_experts | num_experts, num_experts_per_tok };

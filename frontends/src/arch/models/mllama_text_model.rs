@@ -1,13 +1,8 @@
 //! The text model of Llama 3.2 Vision (arXiv 2407.21783): Llama between layers that attend to images only, which
 //! a text without images passes over, with rows of its table for tokens that stand for images.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::layer::Half;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, DIVIDED, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mllama_text_model",
@@ -44,4 +39,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("cross_attention_layers", Accepts::Any)];
+const OWN: &[Field] = fields! { cross_attention_layers };

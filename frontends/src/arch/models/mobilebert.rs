@@ -1,57 +1,40 @@
-//! MobileBERT (arXiv 2004.02984): BERT whose layers compute in narrow rows, with several MLPs each, and
-//! whose embeddings are made of a token's row and those of its neighbours.
+//! MobileBERT (arXiv 2004.02984): BERT whose layers compute in narrow rows, with several MLPs each,
+//! and whose embeddings are made of a token's row and its neighbours' rows.
 
-use crate::arch::blocks::attention::{Attention, attend, linear};
-use crate::arch::blocks::encoder::{ClassHead, Encoder, FIELDS, WIDEN, placed};
-use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::attention::attend;
+use crate::arch::blocks::encoder::{FIELDS, WIDEN, placed};
 use crate::arch::blocks::learned_positions::Positions;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, Kind, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, Part, TABLE, TABLE_NORM, TYPES, Table,
-};
 use crate::arch::blocks::neighbour_rows::neighbours;
-use crate::arch::blocks::outputs::Yields;
-use crate::config::ConfigError;
-use crate::config::common::{self, Facts, Heads, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{F32, Input, Op, UnaryOp, Value};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mobilebert",
     class: "MobileBertModel",
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute"])),
-        ("use_bottleneck", Neutral::On),
-        ("use_bottleneck_attention", Neutral::Off),
-        ("key_query_shared_bottleneck", Neutral::On),
-        // What the class makes of the others.
-        ("true_hidden_size", Neutral::Same("intra_bottleneck_size")),
-    ],
+    fixed: fixed! {
+        Words(&["absolute"]) => position_embedding_type;
+        On => use_bottleneck key_query_shared_bottleneck;
+        Off => use_bottleneck_attention;
+        // The class derives it from the others.
+        Same("intra_bottleneck_size") => true_hidden_size;
+    },
     goldens: &["mobilebert", "mobilebert_classes"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    Field::new("embedding_size", WIDTH),
-    Field::new("intra_bottleneck_size", WIDTH),
-    Field::new("num_feedforward_networks", Accepts::Size(64)),
-    Field::new("trigram_input", Accepts::Flag),
-    Field::new("normalization_type", Accepts::Text),
-    Field::new("classifier_activation", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    embedding_size, intra_bottleneck_size, num_feedforward_networks, trigram_input, normalization_type,
+    classifier_activation: Accepts::Flag,
+};
 
-/// What norms of LayerNorm add where the class does not say it.
+/// LayerNorm's addend where the class does not give one.
 const USUAL_EPS: f32 = 1e-5;
 
 /// The model.
 #[derive(Debug)]
 struct MobileBert {
-    /// What is as in others: what is known of it, positions, types, the head.
+    /// The parts in common with other encoders: facts, positions, types, the head.
     encoder: Encoder,
     /// Attention of a layer.
     attention: Attention,
@@ -113,7 +96,7 @@ impl MobileBert {
     /// A norm of `width` columns, of one of several MLPs if there is a number.
     #[track_caller]
     fn normed(&self, f: &mut Draft, part: Part, at: Option<usize>, x: Value, width: usize) -> Value {
-        // Two of them are made without what the file says.
+        // Two of them ignore the file's value.
         let usual = part == TABLE_NORM || part == MLP_POST_NORM;
         let x = self.eps.map_or(x, |eps| {
             let eps = F32::new(if usual { USUAL_EPS } else { eps });
@@ -144,7 +127,7 @@ impl MobileBert {
         self.normed(f, after, at, x, self.inner)
     }
 
-    /// `embed`: the tokens' rows, those of their neighbours beside them.
+    /// `embed`: the tokens' rows, beside their neighbours' rows.
     fn embedding(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
         let (vocab, hidden) = (self.encoder.facts.vocab, self.encoder.facts.hidden);
         let mut f = l.func("embed");
@@ -179,7 +162,7 @@ impl MobileBert {
         let (rows, asked) = (narrowed(&mut f, [INTO, INTO_NORM]), narrowed(&mut f, [INTO_ATTN, INTO_ATTN_NORM]));
         let q = linear(&mut f, ATTN_Q, [inner, inner], true, asked);
         let k = linear(&mut f, ATTN_K, [inner, inner], true, asked);
-        // Values are those of the wide rows.
+        // Values come from the wide rows.
         let v = linear(&mut f, ATTN_V, [inner, hidden], true, x);
         let y = attend(&mut f, &self.attention, self.encoder.norm, [q, k, v], kv, positions, None);
         let y = linear(&mut f, ATTN_OUT, [inner, inner], true, y);
@@ -237,29 +220,21 @@ const MORE_DOWN: Part = Part("more.down");
 /// Norm after it.
 const MORE_NORM: Part = Part("more.norm");
 
-const NAMES: Table = &[
-    (TABLE, "mobilebert.embeddings.word_embeddings"),
-    (POSITIONS, "mobilebert.embeddings.position_embeddings"),
-    (TYPES, "mobilebert.embeddings.token_type_embeddings"),
-    (WIDEN, "mobilebert.embeddings.embedding_transformation"),
-    (TABLE_NORM, "mobilebert.embeddings.LayerNorm"),
-    (INTO, "mobilebert.encoder.layer.{}.bottleneck.input.dense"),
-    (INTO_NORM, "mobilebert.encoder.layer.{}.bottleneck.input.LayerNorm"),
-    (INTO_ATTN, "mobilebert.encoder.layer.{}.bottleneck.attention.dense"),
-    (INTO_ATTN_NORM, "mobilebert.encoder.layer.{}.bottleneck.attention.LayerNorm"),
-    (ATTN_Q, "mobilebert.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "mobilebert.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "mobilebert.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "mobilebert.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "mobilebert.encoder.layer.{}.attention.output.LayerNorm"),
-    (MORE_UP, "mobilebert.encoder.layer.{}.ffn.{e}.intermediate.dense"),
-    (MORE_DOWN, "mobilebert.encoder.layer.{}.ffn.{e}.output.dense"),
-    (MORE_NORM, "mobilebert.encoder.layer.{}.ffn.{e}.output.LayerNorm"),
-    (MLP_UP, "mobilebert.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "mobilebert.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "mobilebert.encoder.layer.{}.output.LayerNorm"),
-    (OUT_OF, "mobilebert.encoder.layer.{}.output.bottleneck.dense"),
-    (OUT_OF_NORM, "mobilebert.encoder.layer.{}.output.bottleneck.LayerNorm"),
-    (POOLER, "mobilebert.pooler.dense"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "mobilebert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", WIDEN => "embeddings.embedding_transformation",
+        TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
+    }
+    "mobilebert.encoder.layer.{}." {
+        INTO => "bottleneck.input.dense", INTO_NORM => "bottleneck.input.LayerNorm",
+        INTO_ATTN => "bottleneck.attention.dense", INTO_ATTN_NORM => "bottleneck.attention.LayerNorm",
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MORE_UP => "ffn.{e}.intermediate.dense", MORE_DOWN => "ffn.{e}.output.dense",
+        MORE_NORM => "ffn.{e}.output.LayerNorm", MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense",
+        MLP_POST_NORM => "output.LayerNorm", OUT_OF => "output.bottleneck.dense",
+        OUT_OF_NORM => "output.bottleneck.LayerNorm",
+    }
+    "" { CLASSES => "classifier" }
+};

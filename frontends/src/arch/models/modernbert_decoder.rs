@@ -1,26 +1,15 @@
 //! ModernBERT's decoders, Ettin (arXiv 2507.11412): its layers with windows that look back only, and a
 //! head as masked tokens have.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, DenseHead, HEAD_DENSE, HEAD_NORM, Norms};
-use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::decoder::{DenseHead, HEAD_DENSE, HEAD_NORM};
 use crate::arch::blocks::families::modernbert_windows::{ROPES, reach};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, TABLE_NORM,
-    Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MLP_BIAS, MODEL, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::read_two;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "modernbert-decoder",
     class: "ModernBertDecoderForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
-    // What files of ModernBERT say besides, and nothing reads.
+    // Further fields of ModernBERT's files, which nothing reads.
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
         ("layer_norm_eps", Neutral::Same("norm_eps")),
@@ -32,23 +21,12 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("norm_bias", Accepts::Flag),
-    Field::new("local_attention", TOKENS),
-    Field::new("sliding_window", TOKENS),
-    Field::new("global_attn_every_n_layers", Accepts::Size(4096)),
-    Field::new("layer_types", Accepts::ListOf(&["full_attention", "sliding_attention"])),
-    Field::new("global_rope_theta", Accepts::Number),
-    Field::new("local_rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("decoder_bias", Accepts::Flag).unless(Neutral::Any),
-    Field::new("classifier_bias", Accepts::Flag),
-    Field::new("classifier_activation", Accepts::OneOf(ACTIVATIONS)).unless(Neutral::Words(ACTIVATIONS)),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation, norm_eps, norm_bias, local_attention, sliding_window,
+    global_attn_every_n_layers, layer_types: Accepts::ListOf(&["full_attention", "sliding_attention"]),
+    global_rope_theta, local_rope_theta, rope_scaling, rope_parameters, decoder_bias, classifier_bias,
+    classifier_activation,
+};
 
 fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let defaults = Defaults {
@@ -70,7 +48,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let every = f.size("global_attn_every_n_layers").or(3);
     let sliding = common::sliding_layers(f, d.facts.layers)?
         .unwrap_or_else(|| (0..d.facts.layers).map(|i| !i.is_multiple_of(every)).collect());
-    // Half of what an encoder sees, which looks both ways.
+    // Half of an encoder's window, which covers both sides.
     let window = reach(f)?;
     if window == 0 {
         let expected = "at least 2: this architecture has windows of half as many tokens".into();
@@ -79,26 +57,19 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     // The norm of the embeddings stands in place of the first one.
     d.layers.first_mut().into_iter().for_each(|layer| layer.norms = Some(Norms::BeforeMlp));
     let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-    let d = d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias) = (bias, bias);
+    let d = d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias) = (bias, bias);
         (a.rotary, a.window) = (Some(usize::from(sliding[i])), sliding[i].then_some(window));
     });
     Ok(d.with_mlp(|m| (m.fused, m.bias) = (true, mlp_bias)))
 }
 
-const NAMES: Table = &[
-    (TABLE, "model.embeddings.tok_embeddings"),
-    (TABLE_NORM, "model.embeddings.norm"),
-    (HEAD_DENSE, "lm_head.dense"),
-    (HEAD_NORM, "lm_head.norm"),
-    (HEAD, "decoder"),
-    (NORM, "model.final_norm"),
-    (ATTN_NORM, "model.layers.{}.attn_norm"),
-    (ATTN_Q, "model.layers.{}.attn.q_proj"),
-    (ATTN_K, "model.layers.{}.attn.k_proj"),
-    (ATTN_V, "model.layers.{}.attn.v_proj"),
-    (ATTN_OUT, "model.layers.{}.attn.Wo"),
-    (MLP_NORM, "model.layers.{}.mlp_norm"),
-    (MLP_GATE_UP, "model.layers.{}.mlp.Wi"),
-    (MLP_DOWN, "model.layers.{}.mlp.Wo"),
-];
+const NAMES: Table = names! {
+    "model." { TABLE => "embeddings.tok_embeddings", TABLE_NORM => "embeddings.norm", NORM => "final_norm" }
+    "lm_head." { HEAD_DENSE => "dense", HEAD_NORM => "norm" }
+    "" { HEAD => "decoder" }
+    "model.layers.{}." {
+        ATTN_NORM => "attn_norm", ATTN_Q => "attn.q_proj", ATTN_K => "attn.k_proj", ATTN_V => "attn.v_proj",
+        ATTN_OUT => "attn.Wo", MLP_NORM => "mlp_norm", MLP_GATE_UP => "mlp.Wi", MLP_DOWN => "mlp.Wo",
+    }
+};

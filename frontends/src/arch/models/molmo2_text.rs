@@ -1,19 +1,9 @@
 //! The text model of Molmo 2 (Ai2, 2025): Qwen3's norms of heads or OLMo 2's of rows, norms before or after the
 //! blocks, and rotations that are scaled in some layers. Rows of a second table are of tokens that no text has.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::arch::blocks::embedding_and_head::MORE_ROWS;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q_NORM, ATTN_QKV, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM,
-    MLP_POST_NORM, NORM, Names, TABLE, Table,
-};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "molmo2_text",
@@ -46,8 +36,8 @@ pub(crate) const ARCH: Arch = Arch {
         // The layers whose rotations are scaled; none given: all.
         let scaled = common::layer_numbers(f, "rope_scaling_layers")?;
         let (bias, tables) = (f.flag("attention_bias"), d.ropes.len());
-        let d = d.with_attention(|i, a| {
-            (a.fused, a.qkv_bias, a.qk_norm) = (true, bias, Some(norm));
+        let d = d.with_heads(|i, a, h| {
+            (h.projection, h.qkv_bias, h.qk_norm) = (Projection::Fused, bias, Some(norm));
             let plain = scaled.as_ref().is_some_and(|list| !list.contains(&i));
             a.rotary = Some(usize::from(plain && tables > 1));
         });
@@ -55,26 +45,19 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("qk_norm_type", Accepts::OneOf(&["qwen3", "olmo"])),
-    Field::new("norm_after", Accepts::Flag),
-    Field::new("additional_vocab_size", Accepts::Count),
-    Field::new("rope_scaling_layers", Accepts::Any),
-];
+const OWN: &[Field] = fields! {
+    qk_norm_type: Accepts::OneOf(&["qwen3", "olmo"]), norm_after, additional_vocab_size, rope_scaling_layers,
+};
 
-const NAMES: Table = &[
-    (TABLE, "model.transformer.wte.embedding"),
-    (MORE_ROWS, "model.transformer.wte.new_embedding"),
-    (HEAD, "lm_head"),
-    (NORM, "model.transformer.ln_f"),
-    (ATTN_NORM, "model.transformer.blocks.{}.attn_norm"),
-    (ATTN_POST_NORM, "model.transformer.blocks.{}.attn_norm"),
-    (ATTN_QKV, "model.transformer.blocks.{}.self_attn.att_proj"),
-    (ATTN_Q_NORM, "model.transformer.blocks.{}.self_attn.q_norm"),
-    (ATTN_K_NORM, "model.transformer.blocks.{}.self_attn.k_norm"),
-    (ATTN_OUT, "model.transformer.blocks.{}.self_attn.attn_out"),
-    (MLP_NORM, "model.transformer.blocks.{}.ff_norm"),
-    (MLP_POST_NORM, "model.transformer.blocks.{}.ff_norm"),
-    (MLP_GATE_UP, "model.transformer.blocks.{}.mlp.ff_proj"),
-    (MLP_DOWN, "model.transformer.blocks.{}.mlp.ff_out"),
-];
+const NAMES: Table = names! {
+    "model." {
+        TABLE => "transformer.wte.embedding", MORE_ROWS => "transformer.wte.new_embedding",
+        NORM => "transformer.ln_f",
+    }
+    "" { HEAD => "lm_head" }
+    "model.transformer.blocks.{}." {
+        ATTN_NORM => "attn_norm", ATTN_POST_NORM => "attn_norm", ATTN_QKV => "self_attn.att_proj",
+        ATTN_Q_NORM => "self_attn.q_norm", ATTN_K_NORM => "self_attn.k_norm", ATTN_OUT => "self_attn.attn_out",
+        MLP_NORM => "ff_norm", MLP_POST_NORM => "ff_norm", MLP_GATE_UP => "mlp.ff_proj", MLP_DOWN => "mlp.ff_out",
+    }
+};

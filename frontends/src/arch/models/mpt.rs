@@ -1,18 +1,7 @@
 //! MPT (MosaicML, 2023): scores with slopes instead of positions (ALiBi), queries, keys and values of
 //! limited size, no biases at all.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::attention_scores::Distance;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 use serde_json::Map;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -39,15 +28,15 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };
         let Scores { clip, scale, slopes } = scores(f)?;
-        let d = d.with_attention(|_, a| {
-            (a.fused, a.rotary, a.clip) = (true, None, clip);
-            (a.distance, a.scale) = (Some(Distance::Slopes { max: slopes }), scale.unwrap_or(a.scale));
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, a.rotary, a.scale) = (Projection::Fused, None, scale.unwrap_or(a.scale));
+            h.with_dot(|s| (s.clip, s.distance) = (clip, Some(Distance::Slopes { max: slopes })));
         });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },
 };
 
-/// What `attn_config` says.
+/// The contents of `attn_config`.
 struct Scores {
     clip: Option<f32>,
     scale: Option<f32>,
@@ -68,45 +57,25 @@ fn scores(f: &Fields) -> Result<Scores, ConfigError> {
     Ok(Scores { clip, scale: factor("softmax_scale")?, slopes: a.factor_or("alibi_bias_max", 8.0)? })
 }
 
-const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("hidden_size", WIDTH).or(&["d_model"]),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layers"]),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_heads"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["max_seq_len"]).unless(Neutral::Any),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("expansion_ratio", Accepts::Size(64)),
-    Field::new("attn_config", Accepts::Object),
-];
+const OWN: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size | d_model, num_hidden_layers | n_layers,
+    num_attention_heads | n_heads, max_position_embeddings | max_seq_len, tie_word_embeddings, bos_token_id,
+    eos_token_id, layer_norm_epsilon, expansion_ratio, attn_config,
+};
 
-const ATTENTION: &[Field] = &[
-    Field::new("alibi_bias_max", Accepts::Number),
-    Field::new("clip_qkv", Accepts::Number),
-    Field::new("softmax_scale", Accepts::Number),
-];
+const ATTENTION: &[Field] = fields! { alibi_bias_max, clip_qkv, softmax_scale };
 
-const FIXED: &[(&str, Neutral)] = &[
-    ("attn_type", Neutral::Words(&["multihead_attention"])),
-    ("attn_impl", Neutral::Any),
-    ("_name_or_path", Neutral::Any),
-    ("model_type", Neutral::Any),
-    ("attn_pdrop", Neutral::Any),
-    ("alibi", Neutral::On),
-];
+const FIXED: &[(&str, Neutral)] = fixed! {
+    Words(&["multihead_attention"]) => attn_type;
+    Any => attn_impl _name_or_path model_type attn_pdrop;
+    On => alibi;
+};
 
-const NAMES: Table = &[
-    (TABLE, "transformer.wte"),
-    (HEAD, "lm_head"),
-    (NORM, "transformer.norm_f"),
-    (ATTN_NORM, "transformer.blocks.{}.norm_1"),
-    (ATTN_QKV, "transformer.blocks.{}.attn.Wqkv"),
-    (ATTN_OUT, "transformer.blocks.{}.attn.out_proj"),
-    (MLP_NORM, "transformer.blocks.{}.norm_2"),
-    (MLP_UP, "transformer.blocks.{}.ffn.up_proj"),
-    (MLP_DOWN, "transformer.blocks.{}.ffn.down_proj"),
-];
+const NAMES: Table = names! {
+    "transformer." { TABLE => "wte", NORM => "norm_f" }
+    "" { HEAD => "lm_head" }
+    "transformer.blocks.{}." {
+        ATTN_NORM => "norm_1", ATTN_QKV => "attn.Wqkv", ATTN_OUT => "attn.out_proj", MLP_NORM => "norm_2",
+        MLP_UP => "ffn.up_proj", MLP_DOWN => "ffn.down_proj",
+    }
+};

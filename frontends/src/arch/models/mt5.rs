@@ -1,9 +1,7 @@
 //! The encoder of mT5 (arXiv 2010.11934): T5's, with gates.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::t5_encoder::{Absent, FIELDS, FIXED, NAMES, read};
-use crate::arch::blocks::names::{ATTN_BIAS, Names, Table};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mt5",
@@ -15,4 +13,6 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f, &Absent::MT5)?)),
 };
 
-const DISTANCES: Table = &[(ATTN_BIAS, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias")];
+const DISTANCES: Table = names! {
+    "" { ATTN_BIAS => "encoder.block.0.layer.0.SelfAttention.relative_attention_bias" }
+};

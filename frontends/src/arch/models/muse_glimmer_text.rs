@@ -1,15 +1,7 @@
-//! Muse Glimmer (Meta, 2026): norms on both sides of the blocks, of embeddings, queries and keys, a gate
-//! of what attention found, windows in most layers, positions rotated there only.
+//! Muse Glimmer (Meta, 2026): norms on both sides of the blocks, of embeddings, queries and keys, a
+//! gate of attention's result, windows in most layers, positions rotated there only.
 
-use crate::arch::blocks::attention::{Norm, QkNorm};
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_GATE, HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS, Table};
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "muse_glimmer_text",
@@ -33,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// The decoder; what multiplies logits and queries is for absent fields.
+/// The decoder; factors of logits and queries are defaults.
 pub(crate) fn decoder(
     f: &Fields,
     default: &Defaults,
@@ -55,8 +47,8 @@ pub(crate) fn decoder(
     if let Some(list) = bases.as_ref().filter(|list| list.len() != layers) {
         return Err(f.invalid(BASES, list, format!("{layers} bases, 0 where positions are not rotated")));
     }
-    Ok(d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
+    Ok(d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
         a.scale = (of_queries / (a.heads.dim as f64).sqrt()) as f32;
         let slides = sliding.as_ref().map_or(!full(i), |s| s[i]);
         let rotates = bases.as_ref().map_or(!full(i), |b| b[i] != 0.0);
@@ -68,15 +60,11 @@ pub(crate) fn decoder(
 const BASES: &str = "layer_rope_theta";
 
 /// The fields that [`decoder`] reads, beside those that are shared.
-pub(crate) const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)).or(&["hidden_act"]),
-    RMS_NORM,
-    Field::new("post_norm_eps", Accepts::Number),
-    Field::new("qk_scale_factor", Accepts::Number),
-    Field::new("output_multiplier", Accepts::Number),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new(BASES, Accepts::Numbers),
-];
+pub(crate) const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation | hidden_act, rms_norm_eps, post_norm_eps, qk_scale_factor,
+    output_multiplier, final_logit_softcapping, layer_rope_theta,
+};
 
-pub(crate) const NAMES: Table = &[(ATTN_GATE, "model.layers.{}.self_attn.gate_proj")];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" }
+};

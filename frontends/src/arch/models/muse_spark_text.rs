@@ -1,25 +1,10 @@
-//! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of what each head and each
-//! expert made, and gates that mix what a block adds with the residual stream.
+//! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of each head's and
+//! each expert's output, and gates that mix a block's output with the residual stream.
 
-use crate::arch::blocks::attention::{Norm, norm};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults, feed};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{
-    CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first, sparse_by_types,
-};
-use crate::arch::blocks::lifter::{Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_POST_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, MLP_NORM, MLP_POST_NORM, Names, POST_NORMS, Part,
-    SANDWICH_NORMS, Table,
-};
-use crate::arch::blocks::outputs::Yields;
-use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::arch::blocks::decoder::{self, feed};
+use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first};
+use crate::arch::blocks::prelude::*;
 use crate::arch::models::muse_glimmer_text as glimmer;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, Facts, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, F32, Op, Router, Score, UnaryOp, Value};
-use llmcc_ir::output::Pool;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "muse_spark_text",
@@ -42,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let multiplier = 0.176_776_695_296_636_9;
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
-        let d = d.with_attention(|_, a| a.found_norm = true);
+        let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Heads));
         let [before, after] = d.block_norms.unwrap_or([d.norm; 2]);
         let router = Router {
             score: Score::Sigmoid,
@@ -70,35 +55,29 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("num_local_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("moe_hidden_size", WIDTH),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("residual_gate_temperature", Accepts::Number),
-];
+const OWN: &[Field] = fields! {
+    moe_intermediate_size, num_local_experts, num_experts_per_tok, routed_scaling_factor, moe_hidden_size,
+    mlp_layer_types, residual_gate_temperature,
+};
 
-/// Of attention and of the MLP or the experts: how much of what they add counts, `[hidden]`.
+/// Shares of the outputs of attention and of the MLP or the experts, `[hidden]`.
 const GATES: [Part; 2] = [Part("attn.residual_gate"), Part("mlp.residual_gate")];
 
-const NAMES: Table = &[
-    (GATES[0], "model.layers.{}.post_attention_residual_gate.gate"),
-    (GATES[1], "model.layers.{}.post_feedforward_residual_gate.gate"),
-    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
-    (ROW_DOWN, "model.layers.{}.mlp.pre_expert_proj"),
-    (ROW_ENTRY_NORM, "model.layers.{}.mlp.pre_expert_norm"),
-    (ROW_EACH_NORM, "model.layers.{}.mlp.experts.post_expert_norm"),
-    (ROW_UP, "model.layers.{}.mlp.post_expert_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        GATES[0] => "post_attention_residual_gate.gate", GATES[1] => "post_feedforward_residual_gate.gate",
+        CORRECTION => "mlp.gate.e_score_correction_bias", ROW_DOWN => "mlp.pre_expert_proj",
+        ROW_ENTRY_NORM => "mlp.pre_expert_norm", ROW_EACH_NORM => "mlp.experts.post_expert_norm",
+        ROW_UP => "mlp.post_expert_proj",
+    }
+};
 
 #[derive(Debug)]
 struct Spark {
     decoder: Decoder,
     /// Before blocks and after them.
     norms: [Norm; 2],
-    /// What gates are divided by.
+    /// Divisor of gates.
     temperature: f32,
 }
 

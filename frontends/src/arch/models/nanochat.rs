@@ -1,14 +1,7 @@
 //! nanochat (Karpathy, 2025): norms without gains, also of embeddings and of rotated queries and
 //! keys, squared ReLU without gate, positions rotated backwards.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_UP, Names, Table};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Given, IDENTITY};
-use crate::rope::RopeScaling;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "nanochat",
@@ -36,21 +29,18 @@ pub(crate) const ARCH: Arch = Arch {
             // Backwards.
             rope.scaling = RopeScaling::Linear { factor: -1.0 };
         }
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::BareAfter));
+        let d = d.with_heads(|_, _, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::BareAfter));
         });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"])),
-    RMS_NORM,
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
+    rms_norm_eps, final_logit_softcapping, rope_theta, rope_scaling, rope_parameters,
+};
 
-const NAMES: Table = &[(MLP_UP, "model.layers.{}.mlp.fc1"), (MLP_DOWN, "model.layers.{}.mlp.fc2")];
+const NAMES: Table = names! {
+    "model.layers.{}." { MLP_UP => "mlp.fc1", MLP_DOWN => "mlp.fc2" }
+};

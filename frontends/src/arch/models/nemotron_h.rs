@@ -2,21 +2,12 @@
 //! Mamba-2, attention without positions, an MLP or experts, both with squared ReLU without gate. Experts
 //! may read and write a narrower row.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults, Half};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_UP, Shared};
+use crate::arch::blocks::decoder::Half;
+use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_UP};
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, EXPERT_DOWN, EXPERT_UP, EXPERTS_DOWN, EXPERTS_UP, HEAD, MLP_DOWN,
-    MLP_NORM, MLP_UP, NORM, Names, ROUTER, SHARED_DOWN, SHARED_UP, TABLE, Table,
-};
+use crate::arch::blocks::names::EXPERTS_UP;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "nemotron_h",
@@ -24,25 +15,11 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION, ATTENTION_BIAS, MLP_BIAS, OWN],
     // The class has its own bounds of time steps, and one MLP beside the experts; the rest is about
     // training, or how it is computed. Nothing is rotated.
-    fixed: &[
-        ("time_step_limit", Neutral::Any),
-        ("time_step_max", Neutral::Any),
-        ("time_step_floor", Neutral::Any),
-        ("time_step_rank", Neutral::Any),
-        ("n_shared_experts", Neutral::Any),
-        ("mamba_proj_bias", Neutral::Any),
-        ("use_mamba_kernels", Neutral::Any),
-        ("mamba_ssm_cache_dtype", Neutral::Any),
-        ("moe_shared_expert_overlap", Neutral::Any),
-        ("chunk_size", Neutral::Any),
-        ("expand", Neutral::Any),
-        ("rope_theta", Neutral::Any),
-        ("partial_rotary_factor", Neutral::Any),
-        ("rms_norm_eps", Neutral::Any),
-        ("norm_eps", Neutral::Any),
-        ("mtp_hybrid_override_pattern", Neutral::Any),
-        ("mtp_layers_block_type", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Any => time_step_limit time_step_max time_step_floor time_step_rank n_shared_experts mamba_proj_bias
+            use_mamba_kernels mamba_ssm_cache_dtype moe_shared_expert_overlap chunk_size expand rope_theta
+            partial_rotary_factor rms_norm_eps norm_eps mtp_hybrid_override_pattern mtp_layers_block_type;
+    },
     goldens: &["nemotron_h", "nemotron_h_latent"],
     names: Names(&[NAMES]),
     read: |f| {
@@ -67,39 +44,23 @@ pub(crate) const ARCH: Arch = Arch {
             let first = matches!(*kind, KIND_MIXER | KIND_ATTENTION);
             layer.only = Some(if first { Half::First } else { Half::Second });
         }
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (attention, attention, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };
 
 /// As in [`ATTENTION`], and as the first files have it.
-const HEADS: &[Field] = &[Field::new("head_dim", Accepts::Size(1 << 14)).or(&["attention_head_dim"])];
+const HEADS: &[Field] = fields! { head_dim | attention_head_dim };
 
-const OWN: &[Field] = &[
-    Field::new("hybrid_override_pattern", Accepts::Text),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)).or(&["layers_block_type"]),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("mlp_hidden_act", Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"])),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("mamba_num_heads", Accepts::Size(1 << 14)),
-    Field::new("mamba_head_dim", Accepts::Size(1 << 14)),
-    Field::new("mamba_hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("ssm_state_size", WIDTH),
-    Field::new("n_groups", Accepts::Size(1 << 14)).or(&["mamba_n_groups"]),
-    Field::new("conv_kernel", Accepts::Size(64)).or(&["mamba_d_conv"]),
-    Field::new("use_conv_bias", Accepts::Flag).or(&["mamba_conv_bias"]),
-    Field::new("use_bias", Accepts::Flag),
-    Field::new("time_step_min", Accepts::Number).unless(Neutral::Any),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("moe_shared_expert_intermediate_size", WIDTH),
-    Field::new("moe_latent_size", WIDTH),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    hybrid_override_pattern, layer_types | layers_block_type: Accepts::ListOf(LAYER_TYPES), intermediate_size,
+    mlp_hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]), layer_norm_epsilon,
+    mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size, n_groups | mamba_n_groups,
+    conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
+    n_routed_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size,
+    moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group,
+    norm_topk_prob,
+};
 
 /// As newer and older files say it; the last is refused with a word of its own.
 const LAYER_TYPES: &[&str] =
@@ -111,36 +72,21 @@ const KIND_ATTENTION: char = '*';
 const KIND_MLP: char = '-';
 const KIND_EXPERTS: char = 'E';
 
-const NAMES: Table = &[
-    (TABLE, "backbone.embeddings"),
-    (HEAD, "lm_head"),
-    (NORM, "backbone.norm_f"),
-    (ATTN_NORM, "backbone.layers.{}.norm"),
-    (MLP_NORM, "backbone.layers.{}.norm"),
-    (ATTN_Q, "backbone.layers.{}.mixer.q_proj"),
-    (ATTN_K, "backbone.layers.{}.mixer.k_proj"),
-    (ATTN_V, "backbone.layers.{}.mixer.v_proj"),
-    (ATTN_OUT, "backbone.layers.{}.mixer.o_proj"),
-    (MLP_UP, "backbone.layers.{}.mixer.up_proj"),
-    (MLP_DOWN, "backbone.layers.{}.mixer.down_proj"),
-    (ROUTER, "backbone.layers.{}.mixer.gate"),
-    (CORRECTION, "backbone.layers.{}.mixer.gate.e_score_correction_bias"),
-    (EXPERT_UP, "backbone.layers.{}.mixer.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "backbone.layers.{}.mixer.experts.{e}.down_proj"),
-    (ROW_DOWN, "backbone.layers.{}.mixer.fc1_latent_proj"),
-    (ROW_UP, "backbone.layers.{}.mixer.fc2_latent_proj"),
-    (EXPERTS_UP, "backbone.layers.{}.mixer.experts.up_proj"),
-    (EXPERTS_DOWN, "backbone.layers.{}.mixer.experts.down_proj"),
-    (SHARED_UP, "backbone.layers.{}.mixer.shared_experts.up_proj"),
-    (SHARED_DOWN, "backbone.layers.{}.mixer.shared_experts.down_proj"),
-    (SSM_IN, "backbone.layers.{}.mixer.in_proj"),
-    (SSM_CONV, "backbone.layers.{}.mixer.conv1d"),
-    (SSM_DT, "backbone.layers.{}.mixer.dt_bias"),
-    (SSM_A, "backbone.layers.{}.mixer.A_log"),
-    (SSM_D, "backbone.layers.{}.mixer.D"),
-    (SSM_NORM, "backbone.layers.{}.mixer.norm"),
-    (SSM_OUT, "backbone.layers.{}.mixer.out_proj"),
-];
+const NAMES: Table = names! {
+    "backbone." { TABLE => "embeddings", NORM => "norm_f" }
+    "" { HEAD => "lm_head" }
+    "backbone.layers.{}." {
+        ATTN_NORM => "norm", MLP_NORM => "norm", ATTN_Q => "mixer.q_proj", ATTN_K => "mixer.k_proj",
+        ATTN_V => "mixer.v_proj", ATTN_OUT => "mixer.o_proj", MLP_UP => "mixer.up_proj",
+        MLP_DOWN => "mixer.down_proj", ROUTER => "mixer.gate", CORRECTION => "mixer.gate.e_score_correction_bias",
+        EXPERT_UP => "mixer.experts.{e}.up_proj", EXPERT_DOWN => "mixer.experts.{e}.down_proj",
+        ROW_DOWN => "mixer.fc1_latent_proj", ROW_UP => "mixer.fc2_latent_proj", EXPERTS_UP => "mixer.experts.up_proj",
+        EXPERTS_DOWN => "mixer.experts.down_proj", SHARED_UP => "mixer.shared_experts.up_proj",
+        SHARED_DOWN => "mixer.shared_experts.down_proj", SSM_IN => "mixer.in_proj", SSM_CONV => "mixer.conv1d",
+        SSM_DT => "mixer.dt_bias", SSM_A => "mixer.A_log", SSM_D => "mixer.D", SSM_NORM => "mixer.norm",
+        SSM_OUT => "mixer.out_proj",
+    }
+};
 
 /// The kind of each layer, by names or by letters.
 fn kinds(f: &Fields, layers: usize) -> Result<Vec<char>, ConfigError> {

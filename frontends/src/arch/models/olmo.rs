@@ -1,11 +1,6 @@
 //! OLMo (arXiv 2402.00838): Llama with a LayerNorm that has neither gain nor bias.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo",
@@ -19,12 +14,11 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         d.norm = Norm { gain: false, bias: false, ..Norm::layer(d.norm.eps) };
         let clip = common::limit(f, "clip_qkv")?;
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.clip) = (bias, bias, clip))))
+        Ok(Box::new(d.with_heads(|_, _, h| {
+            (h.qkv_bias, h.out_bias) = (bias, bias);
+            h.with_dot(|s| s.clip = clip);
+        })))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("clip_qkv", Accepts::Number),
-];
+const OWN: &[Field] = fields! { intermediate_size, hidden_act, clip_qkv };

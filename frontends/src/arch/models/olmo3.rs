@@ -1,16 +1,8 @@
 //! OLMo 3 (Allen Institute for AI, 2025): OLMo 2 with windows in most layers, whose frequencies are not
 //! rescaled.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WINDOW, WindowRule};
-use crate::config::fields::{Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use crate::rope::RopeConfig;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo3",
@@ -24,16 +16,16 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { eps: 1e-5, window: WindowRule::Most(4096, 4), ..Defaults::LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| ropes(f, heads.dim, max))?;
         d.norms = Norms::After;
-        Ok(Box::new(d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row));
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row));
             a.rotary = Some(usize::from(a.window.is_some()));
         })))
     },
 };
 
-/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it there for layers
-/// without a window and forgets it for the others, so one that is not what it takes for them means one thing to it and
-/// another to the versions before.
+/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it
+/// there for layers without a window and forgets it for the others, so a value other than its
+/// default means one thing to it and another to the versions before.
 fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     const BASE: &str = "rope_theta";
     let class = TwoRopes { beside: Beside::Scaling { bases: [BASE, ""], both: false }, ..TwoRopes::new([5e5; 2]) };

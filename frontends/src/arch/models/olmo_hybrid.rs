@@ -1,33 +1,20 @@
 //! OLMo Hybrid (Allen Institute for AI, 2026): the gated delta rule in most layers, with norms
 //! before the blocks; OLMo 3's attention in the others, with norms after them.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, Names, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_DECAY, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, GatedDelta, Projections,
     SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
 };
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo_hybrid",
     class: "OlmoHybridForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, OWN],
     // About training.
-    fixed: &[
-        ("linear_a_log_min", Neutral::Any),
-        ("linear_a_log_max", Neutral::Any),
-        ("linear_dt_min", Neutral::Any),
-        ("linear_dt_max", Neutral::Any),
-        ("linear_dt_init_floor", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Any => linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max linear_dt_init_floor;
+    },
     goldens: &["olmo_hybrid"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
@@ -40,46 +27,32 @@ pub(crate) const ARCH: Arch = Arch {
         for (layer, linear) in d.layers.iter_mut().zip(&linear) {
             layer.norms = Some(if *linear { Norms::Before } else { Norms::After });
         }
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
-    Field::new("linear_key_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_value_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_num_key_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_num_value_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_allow_neg_eigval", Accepts::Flag),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
+const OWN: &[Field] = fields! {
+    linear_conv_kernel_dim, linear_key_head_dim, linear_value_head_dim, linear_num_key_heads,
+    linear_num_value_heads, linear_allow_neg_eigval, layer_types: Accepts::ListOf(LAYER_TYPES),
+};
 
 /// The last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["linear_attention", "full_attention", "sliding_attention"];
 
-const NAMES: Table = &[
-    (ATTN_NORM, "model.layers.{}.attention_layer_norm"),
-    (ATTN_NORM, "model.layers.{}.input_layernorm"),
-    (ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"),
-    // As Transformers saves it.
-    (ATTN_POST_NORM, "model.layers.{}.feedforward_layer_norm"),
-    (MLP_NORM, "model.layers.{}.feedforward_layer_norm"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_POST_NORM, "model.layers.{}.post_feedforward_layernorm"),
-    (DELTA_Q, "model.layers.{}.linear_attn.q_proj"),
-    (DELTA_K, "model.layers.{}.linear_attn.k_proj"),
-    (DELTA_V, "model.layers.{}.linear_attn.v_proj"),
-    (CONV_Q, "model.layers.{}.linear_attn.q_conv1d"),
-    (CONV_K, "model.layers.{}.linear_attn.k_conv1d"),
-    (CONV_V, "model.layers.{}.linear_attn.v_conv1d"),
-    (DELTA_GATE, "model.layers.{}.linear_attn.g_proj"),
-    (DELTA_RATE, "model.layers.{}.linear_attn.b_proj"),
-    (DELTA_DECAY, "model.layers.{}.linear_attn.a_proj"),
-    (SSM_DT, "model.layers.{}.linear_attn.dt_bias"),
-    (SSM_A, "model.layers.{}.linear_attn.A_log"),
-    (SSM_NORM, "model.layers.{}.linear_attn.o_norm"),
-    (SSM_OUT, "model.layers.{}.linear_attn.o_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_NORM => "attention_layer_norm", ATTN_NORM => "input_layernorm",
+        ATTN_POST_NORM => "post_attention_layernorm",
+        // As Transformers saves it.
+        ATTN_POST_NORM => "feedforward_layer_norm", MLP_NORM => "feedforward_layer_norm",
+        MLP_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_feedforward_layernorm",
+        DELTA_Q => "linear_attn.q_proj", DELTA_K => "linear_attn.k_proj", DELTA_V => "linear_attn.v_proj",
+        CONV_Q => "linear_attn.q_conv1d", CONV_K => "linear_attn.k_conv1d", CONV_V => "linear_attn.v_conv1d",
+        DELTA_GATE => "linear_attn.g_proj", DELTA_RATE => "linear_attn.b_proj", DELTA_DECAY => "linear_attn.a_proj",
+        SSM_DT => "linear_attn.dt_bias", SSM_A => "linear_attn.A_log", SSM_NORM => "linear_attn.o_norm",
+        SSM_OUT => "linear_attn.o_proj",
+    }
+};
 
 fn delta(f: &Fields, hidden: usize, queries: usize) -> Result<GatedDelta, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);

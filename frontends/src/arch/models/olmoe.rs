@@ -1,12 +1,8 @@
 //! OLMoE (arXiv 2409.02060): Llama with norms of the whole rows of queries and keys, and a mixture
 //! of experts in every layer.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::olmo_experts::{EXPERTS, FIXED, with_experts};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmoe",
@@ -18,9 +14,9 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, ..Defaults::LLAMA })?;
         let clip = common::limit(f, "clip_qkv")?;
-        let d = d.with_attention(|_, a| a.clip = clip);
+        let d = d.with_heads(|_, _, h| h.with_dot(|s| s.clip = clip));
         with_experts(f, d, 8, 64)
     },
 };
 
-const OWN: &[Field] = &[Field::new("clip_qkv", Accepts::Number)];
+const OWN: &[Field] = fields! { clip_qkv };

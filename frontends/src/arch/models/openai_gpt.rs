@@ -1,20 +1,13 @@
-//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after what the blocks are added to,
-//! and none of what the last layer gives.
+//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and
+//! no last norm.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, Names, POSITIONS, TABLE, Table,
-};
-use crate::config::common::GPT_SIZES;
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::GPT_MODEL;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "openai-gpt",
     class: "OpenAIGPTLMHeadModel",
-    fields: &[IDENTITY, GPT_SIZES, OWN],
+    fields: &[IDENTITY, GPT_MODEL, OWN],
     // The MLP is four times as wide as the model, whatever files say.
     fixed: &[],
     goldens: &["openai_gpt"],
@@ -24,8 +17,9 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.norms, d.learned, d.last_norm) = (Norm::layer(d.norm.eps), Norms::Around, Some(0), false);
         let act = activation(f);
-        let d = d.with_attention(|_, a| {
-            (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, h.transposed) = (Projection::Fused, true);
+            (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
         });
         Ok(Box::new(d.with_mlp(|m| (m.act, m.gated, m.transposed, m.bias) = (act, false, true, true))))
     },
@@ -40,28 +34,14 @@ fn activation(f: &Fields) -> UnaryOp {
     }
 }
 
-const OWN: &[Field] = &[
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("afn", Accepts::OneOf(&["gelu", "relu", "silu", "swish"])),
-];
+const OWN: &[Field] = fields! { layer_norm_epsilon, afn: Accepts::OneOf(&["gelu", "relu", "silu", "swish"]) };
 
 /// As the class for text generation saves it, and as the model without its head is published.
-const NAMES: Table = &[
-    (TABLE, "transformer.tokens_embed"),
-    (TABLE, "tokens_embed"),
-    (POSITIONS, "transformer.positions_embed"),
-    (POSITIONS, "positions_embed"),
-    (HEAD, "lm_head"),
-    (ATTN_NORM, "transformer.h.{}.ln_1"),
-    (ATTN_NORM, "h.{}.ln_1"),
-    (ATTN_QKV, "transformer.h.{}.attn.c_attn"),
-    (ATTN_QKV, "h.{}.attn.c_attn"),
-    (ATTN_OUT, "transformer.h.{}.attn.c_proj"),
-    (ATTN_OUT, "h.{}.attn.c_proj"),
-    (MLP_NORM, "transformer.h.{}.ln_2"),
-    (MLP_NORM, "h.{}.ln_2"),
-    (MLP_UP, "transformer.h.{}.mlp.c_fc"),
-    (MLP_UP, "h.{}.mlp.c_fc"),
-    (MLP_DOWN, "transformer.h.{}.mlp.c_proj"),
-    (MLP_DOWN, "h.{}.mlp.c_proj"),
-];
+const NAMES: Table = names! {
+    "transformer." | "" { TABLE => "tokens_embed", POSITIONS => "positions_embed" }
+    "" { HEAD => "lm_head" }
+    "transformer.h.{}." | "h.{}." {
+        ATTN_NORM => "ln_1", ATTN_QKV => "attn.c_attn", ATTN_OUT => "attn.c_proj", MLP_NORM => "ln_2",
+        MLP_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj",
+    }
+};

@@ -1,12 +1,8 @@
 //! PaddleOCR-VL (arXiv 2510.14528), its text model: ERNIE 4.5 that rotates halves. Positions of texts are
 //! the same in all three sections of its rotation.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "paddleocr_vl_text",

@@ -1,15 +1,7 @@
 //! Persimmon (Adept, 2023): LayerNorm before the blocks, and of each head of queries and keys, these and
 //! the values stored head by head, rotation of half of each head, squared ReLU, biases.
 
-use crate::arch::blocks::attention::{Norm, QkNorm};
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K_NORM, ATTN_OUT, ATTN_Q_NORM, ATTN_QKV, HUGGING_FACE, MLP_DOWN, MLP_UP, NORM, Names, Table,
-};
-use crate::config::common::{HEADS, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "persimmon",
@@ -32,19 +24,21 @@ pub(crate) const ARCH: Arch = Arch {
         let qk_norm = f.flag_or("qk_layernorm", true).then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
-        let d = d.with_attention(|_, a| (a.by_group, a.qkv_bias, a.out_bias, a.qk_norm) = (true, true, true, qk_norm));
+        let d = d.with_heads(|_, _, h| {
+            (h.projection, h.qk_norm) = (Projection::ByGroup, qk_norm);
+            (h.qkv_bias, h.out_bias) = (true, true);
+        });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("qk_layernorm", Accepts::Flag)];
+const OWN: &[Field] = fields! { qk_layernorm };
 
-const NAMES: Table = &[
-    (NORM, "model.final_layernorm"),
-    (ATTN_QKV, "model.layers.{}.self_attn.query_key_value"),
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm"),
-    (ATTN_OUT, "model.layers.{}.self_attn.dense"),
-    (MLP_UP, "model.layers.{}.mlp.dense_h_to_4h"),
-    (MLP_DOWN, "model.layers.{}.mlp.dense_4h_to_h"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_layernorm" }
+    "model.layers.{}." {
+        ATTN_QKV => "self_attn.query_key_value", ATTN_Q_NORM => "self_attn.q_layernorm",
+        ATTN_K_NORM => "self_attn.k_layernorm", ATTN_OUT => "self_attn.dense", MLP_UP => "mlp.dense_h_to_4h",
+        MLP_DOWN => "mlp.dense_4h_to_h",
+    }
+};

@@ -1,15 +1,7 @@
 //! Phi-1, Phi-1.5 and Phi-2 (arXiv 2306.11644, 2309.05463): attention and MLP side by side behind one
 //! LayerNorm, rotation of a part of each head, biases everywhere, also of the head.
 
-use crate::arch::blocks::attention::{Norm, QkNorm};
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K_NORM, ATTN_OUT, ATTN_Q_NORM, HUGGING_FACE, MLP_DOWN, MLP_UP, NORM, Names, Table,
-};
-use crate::config::common::{ATTENTION, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "phi",
@@ -31,18 +23,17 @@ pub(crate) const ARCH: Arch = Arch {
         let qk_norm = f.flag("qk_layernorm").then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
         (d.norm, d.norms, d.head_bias) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false }, true);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (true, true, qk_norm));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (true, true, qk_norm));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("qk_layernorm", Accepts::Flag)];
+const OWN: &[Field] = fields! { qk_layernorm };
 
-const NAMES: Table = &[
-    (NORM, "model.final_layernorm"),
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm"),
-    (ATTN_OUT, "model.layers.{}.self_attn.dense"),
-    (MLP_UP, "model.layers.{}.mlp.fc1"),
-    (MLP_DOWN, "model.layers.{}.mlp.fc2"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_layernorm" }
+    "model.layers.{}." {
+        ATTN_Q_NORM => "self_attn.q_layernorm", ATTN_K_NORM => "self_attn.k_layernorm", ATTN_OUT => "self_attn.dense",
+        MLP_UP => "mlp.fc1", MLP_DOWN => "mlp.fc2",
+    }
+};

@@ -5,12 +5,8 @@
 //! pretraining, else the short ones. (Transformers decides by the sequence at hand, and leaves keys in its cache as
 //! they are when one outgrows that context.)
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::phi_decoder::{ROTARY, decoder};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "phi3",

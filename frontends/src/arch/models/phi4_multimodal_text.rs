@@ -1,13 +1,9 @@
-//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, by the names of Transformers and by those of its
-//! authors, whose file has adapters for images and for sound beside its matrices. Without either they are off.
+//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, with the names of Transformers and
+//! of its authors, whose file has adapters for images and for sound beside its matrices. Without
+//! either they are off.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::phi_decoder::{ROTARY, decoder};
-use crate::arch::blocks::names::{ATTN_OUT, ATTN_QKV, HUGGING_FACE, MLP_DOWN, MLP_GATE_UP, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, WINDOW};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "phi4_multimodal_text",
@@ -26,13 +22,11 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 /// With adapters beside them matrices have another name.
-const NAMES: Table = &[
-    (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj"),
-    (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj.base_layer"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj.base_layer"),
-    (MLP_GATE_UP, "model.layers.{}.mlp.gate_up_proj"),
-    (MLP_GATE_UP, "model.layers.{}.mlp.gate_up_proj.base_layer"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj.base_layer"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_QKV => "self_attn.qkv_proj", ATTN_QKV => "self_attn.qkv_proj.base_layer", ATTN_OUT => "self_attn.o_proj",
+        ATTN_OUT => "self_attn.o_proj.base_layer", MLP_GATE_UP => "mlp.gate_up_proj",
+        MLP_GATE_UP => "mlp.gate_up_proj.base_layer", MLP_DOWN => "mlp.down_proj",
+        MLP_DOWN => "mlp.down_proj.base_layer",
+    }
+};

@@ -1,21 +1,12 @@
 //! Phi-3.5-MoE (arXiv 2404.14219, 2412.08905): LayerNorm, biases in attention and of the head, two
 //! experts of each layer by the sparse mixer (arXiv 2409.12136).
 //!
-//! Longrope has the divisors of short contexts everywhere, as in Transformers; what sines and cosines are
-//! multiplied by follows the longest sequence.
+//! Longrope has the divisors of short contexts everywhere, as in Transformers; the factor of sines
+//! and cosines follows the longest sequence.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::Experts;
-use crate::arch::blocks::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, TOKENS, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::rope::LongRopeFactors;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "phimoe",
@@ -38,7 +29,7 @@ pub(crate) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read_with(f, &defaults, |heads, longest| Ok(vec![rotation(f, heads.dim, longest)?]))?;
         (d.norm, d.head_bias) = (Norm::layer(d.norm.eps), f.flag("lm_head_bias"));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = d.with_attention_bias(bias);
         let eps = F32::new(f.number("router_jitter_noise").unwrap_or(0.01) as f32);
         let top = f.size("num_experts_per_tok").or(2);
         if top != 2 {
@@ -93,33 +84,22 @@ const THETA: f64 = 1e6;
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-const LONGROPE: &[Field] = &[
-    Field::new("rope_type", Accepts::Text),
-    Field::new("type", Accepts::Text),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("short_factor", Accepts::Numbers),
+const LONGROPE: &[Field] = fields! {
+    rope_type, type, rope_theta, short_factor,
     // Read by nobody: see above.
-    Field::new("long_factor", Accepts::Numbers),
-    Field::new("short_mscale", Accepts::Number),
-    Field::new("long_mscale", Accepts::Number),
-    Field::new(ORIGINAL, TOKENS),
-];
+    long_factor, short_mscale, long_mscale, original_max_position_embeddings,
+};
 
-const BASE: &[Field] = &[
+const BASE: &[Field] = fields! {
     // Without longrope nothing reads it.
-    Field::new(ORIGINAL, TOKENS),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-];
+    original_max_position_embeddings, rope_theta, rope_scaling, rope_parameters,
+};
 
-const OWN: &[Field] = &[
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+const OWN: &[Field] = fields! {
+    num_local_experts | num_experts, num_experts_per_tok,
     // The others draw noise from it, in training.
-    Field::new("router_jitter_noise", Accepts::Number).unless(Neutral::Any),
-    Field::new("lm_head_bias", Accepts::Flag),
-];
+    router_jitter_noise, lm_head_bias,
+};
 
 #[cfg(test)]
 mod tests {
@@ -136,8 +116,8 @@ mod tests {
         with(config("phimoe"), json!({ "rope_theta": 10000.0, "rope_scaling": with(scaling, changes) }))
     }
 
-    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are those of short contexts in all of them, and its
-    /// sines and cosines are multiplied by what the file says.
+    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are the short contexts' everywhere, and
+    /// its sines and cosines are multiplied by the file's factor.
     #[test]
     fn longrope_has_short_factors() {
         let (module, _) = Model::parse(&longrope(json!({}))).unwrap().imagined().unwrap();

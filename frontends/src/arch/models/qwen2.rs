@@ -1,25 +1,18 @@
 //! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows
 //! in the upper layers if asked for.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::dual_chunk::{CHUNKS, within_chunk};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS, CAUSAL, CHUNKS],
     // The biases of Q, K and V are always there.
-    fixed: &[
-        ("attention_bias", Neutral::On),
-        ("qkv_bias", Neutral::On),
-        ("use_qkv_bias", Neutral::On),
-        ("add_qkv_bias", Neutral::On),
-    ],
+    fixed: fixed! {
+        On => attention_bias qkv_bias use_qkv_bias add_qkv_bias;
+    },
     goldens: &["qwen2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
@@ -27,6 +20,6 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         within_chunk(f, &mut d.facts)?;
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true).both_ways_if_said(f)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f)))
     },
 };

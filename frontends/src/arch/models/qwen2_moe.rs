@@ -1,14 +1,8 @@
 //! Qwen1.5 and Qwen2 with experts (arXiv 2407.10671): Qwen2 with mixtures of experts in most
 //! layers, beside an MLP for all tokens that each takes a share of.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_moe",
@@ -20,11 +14,11 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag_or("qkv_bias", true);
         let d = Decoder::read(f, &Defaults { kv_heads: Some(16), max_position: 32_768, ..Defaults::LLAMA })?;
-        let d = d.with_attention(|_, a| a.qkv_bias = bias);
+        let d = d.with_heads(|_, _, h| h.qkv_bias = bias);
         let shared = Shared { mixed: true, ..Shared::plain(f.size("shared_expert_intermediate_size").or(5632)) };
         let experts = experts(f, &d, [4, 1408, 60], f.flag("norm_topk_prob"));
         in_layers(f, d, Experts { shared: Some(shared), ..experts })
     },
 };
 
-const OWN: &[Field] = &[Field::new("qkv_bias", Accepts::Flag), Field::new("shared_expert_intermediate_size", WIDTH)];
+const OWN: &[Field] = fields! { qkv_bias, shared_expert_intermediate_size };

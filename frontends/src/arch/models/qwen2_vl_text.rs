@@ -1,12 +1,8 @@
 //! Qwen2-VL (arXiv 2409.12191), its text model: Qwen2. Positions of texts are the same in all three
 //! sections of its rotation.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_vl_text",
@@ -27,6 +23,6 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true)))
     },
 };

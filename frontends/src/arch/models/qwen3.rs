@@ -1,12 +1,7 @@
 //! Qwen3, dense (arXiv 2505.09388): no biases, RMSNorm over each head of Q and K.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3",
@@ -20,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults =
             Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         Ok(Box::new(d.both_ways_if_said(f)))
     },
 };

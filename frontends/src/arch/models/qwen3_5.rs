@@ -1,13 +1,8 @@
 //! Qwen3.5, the dense text models: the gated delta rule in most layers, attention with gates in the
 //! others, gains from one.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::qwen_gated_delta::{DELTA, GATE, LAYERS, NAMES, decoder, delta, drafted};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_5_text",

@@ -1,15 +1,10 @@
 //! Qwen3.5 with experts, the text models: Qwen3.5 with mixtures of experts, beside an MLP for all
 //! tokens that each takes a share of.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::qwen_gated_delta::{
     DELTA, EXPERTS, GATE, LAYERS, NAMES, decoder, delta, drafted, experts,
 };
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_5_moe_text",
@@ -26,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
             head_dim: Some(256),
             max_position: 32_768,
             partial: 0.25,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };
@@ -36,4 +31,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[RMS_NORM, Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];
+const OWN: &[Field] = fields! { rms_norm_eps, hidden_act };

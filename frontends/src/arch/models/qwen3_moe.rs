@@ -1,13 +1,7 @@
 //! Qwen3 with experts (arXiv 2505.09388): Qwen3 with mixtures of experts in most layers.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_moe",
@@ -19,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &Defaults { kv_heads: Some(4), max_position: 32_768, ..Defaults::LLAMA })?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag("norm_topk_prob"));
         in_layers(f, d, experts)
     },

@@ -1,15 +1,9 @@
 //! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
 //! head by head.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::Experts;
 use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_next",
@@ -36,11 +30,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("decoder_sparse_step", Accepts::Size(4096)),
-    Field::new("mlp_only_layers", Accepts::Numbers),
-];
+const OWN: &[Field] = fields! { norm_topk_prob, decoder_sparse_step, mlp_only_layers };
 
-const NAMES: Table =
-    &[(DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"), (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba")];
+const NAMES: Table = names! {
+    "model.layers.{}." { DELTA_QKV => "linear_attn.in_proj_qkvz", DELTA_RATE => "linear_attn.in_proj_ba" }
+};

@@ -2,15 +2,8 @@
 //! always have the sum 1. Published files have the stacks transposed, those that Transformers saves anew
 //! may have them either way.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{Experts, Stored};
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, experts, in_layers};
-use crate::arch::blocks::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_vl_moe_text",
@@ -31,13 +24,12 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = Experts { stored: Stored::JoinedEitherWay, ..experts(f, &d, [4, 1408, 60], true) };
         in_layers(f, d, experts)
     },
 };
 
-const NAMES: Table = &[
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." { EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.down_proj" }
+};

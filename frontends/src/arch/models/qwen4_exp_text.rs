@@ -1,30 +1,17 @@
 //! Qwen4-Exp, the text models (Qwen, 2026): Qwen3.5 with experts, with several residual streams, which
 //! every block reads and changes all of, and in some layers rows of large tables by the last tokens.
 //!
-//! Layers with attention select blocks of tokens by an indexer: contexts of which none is left out are
-//! compiled.
+//! Layers with attention select blocks of tokens by an indexer: only contexts in which none is
+//! dropped are compiled.
 
 mod ngrams;
 mod streams;
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::mixture;
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, INTERVAL, delta, experts, linear_layers};
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::GatedDelta;
-use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::ConfigError;
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, PARTIAL_ROTARY, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp};
-use llmcc_ir::output::Pool;
 use ngrams::{NGRAMS, NGram};
 use streams::{ATTN, LAST, MLP, STREAMS, Streams};
 
@@ -32,14 +19,13 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen4_exp_text",
     class: "Qwen4ExpForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, ngrams::FIELDS, OWN],
-    fixed: &[
-        ("attn_output_gate", Neutral::On),
-        // What is said of the indexer.
-        ("indexer_n_heads", Neutral::Any),
-        ("indexer_kv_heads", Neutral::One),
-        ("indexer_head_dim", Neutral::Any),
-        ("number_of_conv_states", Neutral::Any),
-    ],
+    fixed: fixed! {
+        On => attn_output_gate;
+        // Fields of the indexer.
+        Any => indexer_n_heads;
+        One => indexer_kv_heads;
+        Any => indexer_head_dim number_of_conv_states;
+    },
     goldens: &["qwen4_exp"],
     names: Names(&[NGRAMS, STREAMS, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -49,7 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
             kv_heads: Some(2),
             head_dim: Some(256),
             max_position: 32_768,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };
@@ -78,7 +64,7 @@ fn gate(f: &Fields) -> Result<UnaryOp, ConfigError> {
     }
 }
 
-/// For contexts of which nothing is left out, if there is attention.
+/// Limits contexts to those in which nothing is dropped, if there is attention.
 fn selected(f: &Fields, d: Decoder, attends: bool) -> Result<Decoder, ConfigError> {
     if !attends {
         return Ok(d);
@@ -96,12 +82,12 @@ fn selected(f: &Fields, d: Decoder, attends: bool) -> Result<Decoder, ConfigErro
 struct Qwen4 {
     decoder: Decoder,
     streams: Streams,
-    /// What some layers add by the last tokens.
+    /// Addends of some layers by the last tokens.
     ngrams: Option<NGram>,
 }
 
 impl Qwen4 {
-    /// The norms of streams and of what is made of n-grams.
+    /// The norms of streams and of n-grams' rows.
     fn norm(&self) -> Norm {
         self.decoder.norm
     }
@@ -169,7 +155,7 @@ const OWN: &[Field] = &[
     RMS_NORM,
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
     INTERVAL,
-    // What is called full attention selects too; the last is refused with a word of its own.
+    // Layers called full attention select too; the last kind is refused with its own message.
     Field::new(
         "layer_types",
         Accepts::ListOf(&["linear_attention", "full_attention", "indexed_attention", "sliding_attention"]),

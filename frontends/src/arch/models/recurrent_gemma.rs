@@ -1,31 +1,18 @@
 //! RecurrentGemma (arXiv 2404.07839): Griffin's gated linear units in two of three layers, attention
 //! with a window in the others, norms and scales as in Gemma, logits with a soft cap.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table,
-};
-use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::rg_lru::{self, LinearUnit};
-use crate::config::ConfigError;
-use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MODEL, PARTIAL_ROTARY, RMS_NORM, TOKENS, WIDTH, WindowRule,
-};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "recurrent_gemma",
     class: "RecurrentGemmaForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
     // The classes divide the width among the heads, and multiply embeddings.
-    fixed: &[
-        ("embeddings_scale_by_sqrt_dim", Neutral::On),
-        ("final_w_init_variance_scale", Neutral::Any),
-        ("w_init_variance_scale", Neutral::Any),
-    ],
+    fixed: fixed! {
+        On => embeddings_scale_by_sqrt_dim;
+        Any => final_w_init_variance_scale w_init_variance_scale;
+    },
     goldens: &["recurrent_gemma"],
     names: Names(&[NAMES, rg_lru::NAMES, HUGGING_FACE]),
     read: |f| {
@@ -54,37 +41,26 @@ pub(crate) const ARCH: Arch = Arch {
         d.scales.embedding = Some(half::bf16::from_f32((d.facts.hidden as f64).sqrt() as f32).to_f32());
         d.scales.cap = Some(f.factor_or("logits_soft_cap", 30.0)? as f32);
         let d = d.with_mixers(|i| (!kinds[i % kinds.len()]).then_some(Mixer::Linear(unit)));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, true));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, true));
         // The two matrices of gate and input together have that width.
         Ok(Box::new(d.with_mlp(|m| (m.ffn, m.bias) = (m.ffn / 2, true))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("head_dim", Accepts::Any),
-    RMS_NORM,
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("lru_width", WIDTH),
-    Field::new("conv1d_width", Accepts::Size(64)),
-    Field::new("sliding_window", TOKENS).or(&["attention_window_size"]),
-    Field::new("logits_soft_cap", Accepts::Number),
-    Field::new("block_types", Accepts::ListOf(KINDS)).or(&["_block_types"]),
-];
+const OWN: &[Field] = fields! {
+    head_dim: Accepts::Any, rms_norm_eps, num_key_value_heads, intermediate_size, hidden_activation, lru_width,
+    conv1d_width, sliding_window | attention_window_size, logits_soft_cap,
+    block_types | _block_types: Accepts::ListOf(KINDS),
+};
 
-const NAMES: Table = &[
-    (NORM, "model.final_norm"),
-    (ATTN_NORM, "model.layers.{}.temporal_pre_norm"),
-    (MLP_NORM, "model.layers.{}.channel_pre_norm"),
-    (ATTN_Q, "model.layers.{}.temporal_block.q_proj"),
-    (ATTN_K, "model.layers.{}.temporal_block.k_proj"),
-    (ATTN_V, "model.layers.{}.temporal_block.v_proj"),
-    (ATTN_OUT, "model.layers.{}.temporal_block.o_proj"),
-    (MLP_GATE, "model.layers.{}.mlp_block.gate_proj"),
-    (MLP_UP, "model.layers.{}.mlp_block.up_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp_block.down_proj"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "model.final_norm" }
+    "model.layers.{}." {
+        ATTN_NORM => "temporal_pre_norm", MLP_NORM => "channel_pre_norm", ATTN_Q => "temporal_block.q_proj",
+        ATTN_K => "temporal_block.k_proj", ATTN_V => "temporal_block.v_proj", ATTN_OUT => "temporal_block.o_proj",
+        MLP_GATE => "mlp_block.gate_proj", MLP_UP => "mlp_block.up_proj", MLP_DOWN => "mlp_block.down_proj",
+    }
+};
 
 fn unit(f: &Fields) -> Result<LinearUnit, ConfigError> {
     let (hidden, heads) = (f.required_size("hidden_size")?, f.size("num_attention_heads").or(10));

@@ -1,12 +1,9 @@
 //! RetNet (arXiv 2307.08621), as flash-linear-attention stores it, whose model leaves the fields
 //! about convolutions unread.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gated_linear_decoder::{self, Absent, FIXED};
 use crate::arch::blocks::gated_linear_attention::{Decay, NAMES};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "retnet",

@@ -1,16 +1,9 @@
-//! RoFormer (arXiv 2104.09864): BERT with rotary positions, of which files have the sines and cosines, and
-//! with tables that may be narrower than its layers.
+//! RoFormer (arXiv 2104.09864): BERT with rotary positions, whose sines and cosines are in files,
+//! and with tables that may be narrower than its layers.
 
-use crate::arch::blocks::encoder::{ClassHead, Defaults, Encoder, FIELDS, TURNS, WIDEN};
-use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, TURNS, WIDEN};
 use crate::arch::blocks::learned_positions::Positions;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER, TABLE,
-    TABLE_NORM, TYPES, Table,
-};
-use crate::config::common::{MODEL, WIDTH};
-use crate::config::fields::{Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "roformer",
@@ -30,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
                 let expected = format!("such that heads have an even number of elements, not {}", a.heads.dim);
                 return Err(f.invalid("num_attention_heads", &a.heads.queries, expected));
             }
-            (a.rotary, a.neighbours) = (Some(0), a.heads.dim);
+            a.change_heads(|a, h| (a.rotary, h.neighbours) = (Some(0), a.heads.dim));
             // Its classifiers activate as its layers do.
             e.classes = ClassHead { act: layer.mlp.act, ..ClassHead::BERT };
         }
@@ -38,22 +31,17 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("embedding_size", WIDTH)];
+const OWN: &[Field] = fields! { embedding_size };
 
-const NAMES: Table = &[
-    (TABLE, "roformer.embeddings.word_embeddings"),
-    (TYPES, "roformer.embeddings.token_type_embeddings"),
-    (TABLE_NORM, "roformer.embeddings.LayerNorm"),
-    (WIDEN, "roformer.embeddings_project"),
-    (TURNS, "roformer.encoder.embed_positions"),
-    (ATTN_Q, "roformer.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "roformer.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "roformer.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "roformer.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "roformer.encoder.layer.{}.attention.output.LayerNorm"),
-    (MLP_UP, "roformer.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "roformer.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "roformer.encoder.layer.{}.output.LayerNorm"),
-    (POOLER, "classifier.dense"),
-    (CLASSES, "classifier.out_proj"),
-];
+const NAMES: Table = names! {
+    "roformer." {
+        TABLE => "embeddings.word_embeddings", TYPES => "embeddings.token_type_embeddings",
+        TABLE_NORM => "embeddings.LayerNorm", WIDEN => "embeddings_project", TURNS => "encoder.embed_positions",
+    }
+    "roformer.encoder.layer.{}." {
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
+    }
+    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
+};

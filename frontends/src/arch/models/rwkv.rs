@@ -1,17 +1,11 @@
 //! RWKV-4 (arXiv 2305.13048): means of the values so far, channel by channel, with weights that
 //! decay.
 
-use crate::arch::blocks::attention::linear;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::rwkv::{
+use crate::arch::blocks::families::rwkv_blocks::{
     BONUS, ChannelMix, DECAY, FIELDS, FIXED, K, MIX_K, MIX_NAMES, MIX_R, MIX_V, NAMES, OUT, Pair, R, Rwkv, TimeMix,
     Toward, V,
 };
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{Kind, Names, Table};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
-use llmcc_ir::graph::{Op, UnaryOp, Value};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv",
@@ -26,7 +20,10 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: Table = &[(BONUS, "blocks.{}.att.time_first"), (BONUS, "rwkv.blocks.{}.attention.time_first")];
+const OWN: Table = names! {
+    "blocks.{}." { BONUS => "att.time_first" }
+    "rwkv.blocks.{}." { BONUS => "attention.time_first" }
+};
 
 #[derive(Debug)]
 struct Means;

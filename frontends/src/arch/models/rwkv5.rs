@@ -1,17 +1,10 @@
 //! RWKV-5.2, "Eagle" (arXiv 2404.05892): a matrix per head, whose rows decay each at its own rate.
 
-use crate::arch::blocks::attention::linear;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::rwkv::{
-    BONUS, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_NAMES, MIX_R, MIX_V, Matrices, NAMES, Pair,
-    R, Rwkv, TimeMix, Toward, V, ffn,
+use crate::arch::blocks::families::rwkv_blocks::{
+    BONUS, ChannelMix, DECAY, FIELDS, G, HEADS, K, MIX_G, MIX_K, MIX_NAMES, MIX_R, MIX_V, Matrices, NAMES, Pair, R,
+    Rwkv, TimeMix, Toward, V, ffn,
 };
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{Kind, Names, Table};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Op, UnaryOp, Value};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv5",
@@ -19,12 +12,11 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, FIELDS, MODEL, HEADS],
     // It is the size of a head that some files give as their number; 5.0 and 5.1 have one decay for
     // a head.
-    fixed: &[
-        FIXED[0],
-        FIXED[1],
-        ("num_attention_heads", Neutral::Any),
-        ("model_version", Neutral::Words(&["5_2", "5.2"])),
-    ],
+    fixed: fixed! {
+        Any => rescale_every num_attention_heads;
+        Same("hidden_size") => attention_hidden_size;
+        Words(&["5_2", "5.2"]) => model_version;
+    },
     goldens: &["rwkv5_paper"],
     names: Names(&[OWN, MIX_NAMES, NAMES]),
     read: |f| {
@@ -33,12 +25,10 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: Table = &[
-    (MIX_G, "blocks.{}.att.time_mix_g"),
-    (MIX_G, "rwkv.blocks.{}.attention.time_mix_gate"),
-    (BONUS, "blocks.{}.att.time_faaaa"),
-    (BONUS, "rwkv.blocks.{}.attention.time_faaaa"),
-];
+const OWN: Table = names! {
+    "blocks.{}." { MIX_G => "att.time_mix_g", BONUS => "att.time_faaaa" }
+    "rwkv.blocks.{}." { MIX_G => "attention.time_mix_gate", BONUS => "attention.time_faaaa" }
+};
 
 #[derive(Debug)]
 struct Eagle {

@@ -1,25 +1,21 @@
 //! RWKV-6, "Finch" (arXiv 2404.05892): as RWKV-5, with decays and mixtures of tokens that depend on
 //! the tokens, by matrices of low rank.
 
-use crate::arch::blocks::attention::linear;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::rwkv::{
-    BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V,
-    Matrices, NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
+use crate::arch::blocks::families::rwkv_blocks::{
+    BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V, Matrices,
+    NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
 };
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{Kind, Names, Part, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::weight_forms::split_rows;
-use crate::config::common::{MODEL, WIDTH};
-use crate::config::fields::{Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Op, UnaryOp, Value};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv6",
     class: "Rwkv6ForCausalLM",
     fields: &[IDENTITY, FIELDS, MODEL, HEADS, RANKS],
-    fixed: &[FIXED[0], FIXED[1], ("num_attention_heads", Neutral::Any), ("model_version", Neutral::Any)],
+    fixed: fixed! {
+        Any => rescale_every num_attention_heads model_version;
+        Same("hidden_size") => attention_hidden_size;
+    },
     goldens: &["rwkv6_paper"],
     names: Names(&[OWN, NAMES]),
     read: |f| {
@@ -35,8 +31,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Ranks of what depends on the tokens; no file of the hub says them.
-const RANKS: &[Field] = &[Field::new("time_mix_extra_dim", WIDTH), Field::new("time_decay_extra_dim", WIDTH)];
+/// Ranks of the parts that depend on the tokens; no file of the hub has them.
+const RANKS: &[Field] = fields! { time_mix_extra_dim, time_decay_extra_dim };
 
 const MIX_X: Part = Part("time.mix_x");
 const MIX_W: Part = Part("time.mix_w");
@@ -45,36 +41,23 @@ const MIX_UP: Part = Part("time.mix_up");
 const DECAY_DOWN: Part = Part("time.decay_down");
 const DECAY_UP: Part = Part("time.decay_up");
 
-const OWN: Table = &[
-    (MIX_X, "blocks.{}.att.time_maa_x"),
-    (MIX_X, "rwkv.blocks.{}.attention.time_maa_x"),
-    (MIX_W, "blocks.{}.att.time_maa_w"),
-    (MIX_W, "rwkv.blocks.{}.attention.time_maa_w"),
-    (MIX_K, "blocks.{}.att.time_maa_k"),
-    (MIX_K, "rwkv.blocks.{}.attention.time_maa_k"),
-    (MIX_V, "blocks.{}.att.time_maa_v"),
-    (MIX_V, "rwkv.blocks.{}.attention.time_maa_v"),
-    (MIX_R, "blocks.{}.att.time_maa_r"),
-    (MIX_R, "rwkv.blocks.{}.attention.time_maa_r"),
-    (MIX_G, "blocks.{}.att.time_maa_g"),
-    (MIX_G, "rwkv.blocks.{}.attention.time_maa_g"),
-    (MIX_DOWN, "blocks.{}.att.time_maa_w1"),
-    (MIX_DOWN, "rwkv.blocks.{}.attention.time_maa_w1"),
-    (MIX_UP, "blocks.{}.att.time_maa_w2"),
-    (MIX_UP, "rwkv.blocks.{}.attention.time_maa_w2"),
-    (DECAY, "blocks.{}.att.time_decay"),
-    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
-    (DECAY_DOWN, "blocks.{}.att.time_decay_w1"),
-    (DECAY_DOWN, "rwkv.blocks.{}.attention.time_decay_w1"),
-    (DECAY_UP, "blocks.{}.att.time_decay_w2"),
-    (DECAY_UP, "rwkv.blocks.{}.attention.time_decay_w2"),
-    (BONUS, "blocks.{}.att.time_faaaa"),
-    (BONUS, "rwkv.blocks.{}.attention.time_faaaa"),
-    (CHANNEL_MIX_K, "blocks.{}.ffn.time_maa_k"),
-    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_maa_k"),
-    (CHANNEL_MIX_R, "blocks.{}.ffn.time_maa_r"),
-    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_maa_r"),
-];
+const OWN: Table = names! {
+    "blocks.{}." {
+        MIX_X => "att.time_maa_x", MIX_W => "att.time_maa_w", MIX_K => "att.time_maa_k", MIX_V => "att.time_maa_v",
+        MIX_R => "att.time_maa_r", MIX_G => "att.time_maa_g", MIX_DOWN => "att.time_maa_w1",
+        MIX_UP => "att.time_maa_w2", DECAY => "att.time_decay", DECAY_DOWN => "att.time_decay_w1",
+        DECAY_UP => "att.time_decay_w2", BONUS => "att.time_faaaa", CHANNEL_MIX_K => "ffn.time_maa_k",
+        CHANNEL_MIX_R => "ffn.time_maa_r",
+    }
+    "rwkv.blocks.{}." {
+        MIX_X => "attention.time_maa_x", MIX_W => "attention.time_maa_w", MIX_K => "attention.time_maa_k",
+        MIX_V => "attention.time_maa_v", MIX_R => "attention.time_maa_r", MIX_G => "attention.time_maa_g",
+        MIX_DOWN => "attention.time_maa_w1", MIX_UP => "attention.time_maa_w2", DECAY => "attention.time_decay",
+        DECAY_DOWN => "attention.time_decay_w1", DECAY_UP => "attention.time_decay_w2",
+        BONUS => "attention.time_faaaa", CHANNEL_MIX_K => "feed_forward.time_maa_k",
+        CHANNEL_MIX_R => "feed_forward.time_maa_r",
+    }
+};
 
 #[derive(Debug)]
 struct Finch {

@@ -1,19 +1,12 @@
-//! RWKV-7, "Goose" (arXiv 2503.14456): a matrix per head, whose rows decay as the token says, of
-//! which a part of what it holds for one key is taken off what it holds for another.
+//! RWKV-7, "Goose" (arXiv 2503.14456): a matrix per head, whose rows decay by the token; a part of
+//! its value for one key is subtracted at another key.
 
-use crate::arch::blocks::attention::linear;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::rwkv::{
+use crate::arch::blocks::families::rwkv_blocks::{
     CHANNEL_MIX_K, ChannelMix, FIELDS, K, MIX_G, MIX_K, MIX_R, MIX_V, NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V,
     minus, read_norm,
 };
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{Kind, Names, Part, Table};
-use crate::config::ConfigError;
-use crate::config::common::{Facts, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
+use crate::arch::blocks::prelude::*;
+use llmcc_ir::graph::Update;
 use llmcc_ir::quant::BLOCK;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -21,16 +14,12 @@ pub(crate) const ARCH: Arch = Arch {
     class: "RWKV7ForCausalLM",
     fields: &[IDENTITY, OWN_FIELDS, FIELDS, MODEL],
     // How the same is computed.
-    fixed: &[
-        ("attn_mode", Neutral::Any),
-        ("num_heads", Neutral::Any),
-        ("value_dim", Neutral::Any),
-        ("hidden_ratio", Neutral::Any),
-        ("hidden_act", Neutral::Words(&["sqrelu"])),
-        ("norm_first", Neutral::On),
-        ("norm_bias", Neutral::On),
-        ("attn", Neutral::Off),
-    ],
+    fixed: fixed! {
+        Any => attn_mode num_heads value_dim hidden_ratio;
+        Words(&["sqrelu"]) => hidden_act;
+        On => norm_first norm_bias;
+        Off => attn;
+    },
     goldens: &["rwkv7_paper"],
     names: Names(&[OWN, NAMES]),
     read: |f| {
@@ -39,14 +28,10 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN_FIELDS: &[Field] = &[
-    Field::new("head_dim", Accepts::Size(256)),
-    Field::new("layer_norm_epsilon", Accepts::Number).or(&["norm_eps"]),
-    Field::new("decay_low_rank_dim", WIDTH),
-    Field::new("a_low_rank_dim", WIDTH),
-    Field::new("v_low_rank_dim", WIDTH),
-    Field::new("gate_low_rank_dim", WIDTH),
-];
+const OWN_FIELDS: &[Field] = fields! {
+    head_dim: Accepts::Size(256), layer_norm_epsilon | norm_eps, decay_low_rank_dim, a_low_rank_dim, v_low_rank_dim,
+    gate_low_rank_dim,
+};
 
 const MIX_W: Part = Part("time.mix_w");
 const MIX_A: Part = Part("time.mix_a");
@@ -69,29 +54,15 @@ const A: Low = Low { fixed: Some(Part("time.a0")), down: Part("time.a1"), up: Pa
 const FIRST: Low = Low { fixed: Some(Part("time.v0")), down: Part("time.v1"), up: Part("time.v2") };
 const GATE: Low = Low { fixed: None, down: Part("time.g1"), up: Part("time.g2") };
 
-const OWN: Table = &[
-    (MIX_R, "blocks.{}.att.x_r"),
-    (MIX_W, "blocks.{}.att.x_w"),
-    (MIX_K, "blocks.{}.att.x_k"),
-    (MIX_V, "blocks.{}.att.x_v"),
-    (MIX_A, "blocks.{}.att.x_a"),
-    (MIX_G, "blocks.{}.att.x_g"),
-    (Part("time.w0"), "blocks.{}.att.w0"),
-    (W.down, "blocks.{}.att.w1"),
-    (W.up, "blocks.{}.att.w2"),
-    (Part("time.a0"), "blocks.{}.att.a0"),
-    (A.down, "blocks.{}.att.a1"),
-    (A.up, "blocks.{}.att.a2"),
-    (Part("time.v0"), "blocks.{}.att.v0"),
-    (FIRST.down, "blocks.{}.att.v1"),
-    (FIRST.up, "blocks.{}.att.v2"),
-    (GATE.down, "blocks.{}.att.g1"),
-    (GATE.up, "blocks.{}.att.g2"),
-    (ERASED, "blocks.{}.att.k_k"),
-    (WRITTEN, "blocks.{}.att.k_a"),
-    (OWN_READ, "blocks.{}.att.r_k"),
-    (CHANNEL_MIX_K, "blocks.{}.ffn.x_k"),
-];
+const OWN: Table = names! {
+    "blocks.{}." {
+        MIX_R => "att.x_r", MIX_W => "att.x_w", MIX_K => "att.x_k", MIX_V => "att.x_v", MIX_A => "att.x_a",
+        MIX_G => "att.x_g", Part("time.w0") => "att.w0", W.down => "att.w1", W.up => "att.w2",
+        Part("time.a0") => "att.a0", A.down => "att.a1", A.up => "att.a2", Part("time.v0") => "att.v0",
+        FIRST.down => "att.v1", FIRST.up => "att.v2", GATE.down => "att.g1", GATE.up => "att.g2",
+        ERASED => "att.k_k", WRITTEN => "att.k_a", OWN_READ => "att.r_k", CHANNEL_MIX_K => "ffn.x_k",
+    }
+};
 
 /// `e^−½`, the most that the logarithm of a decay is away from 0.
 const MOST_DECAY: f32 = 0.606_530_67;
@@ -100,7 +71,7 @@ const MOST_DECAY: f32 = 0.606_530_67;
 struct Goose {
     head: usize,
     eps: f32,
-    /// Ranks of decays, of what is erased, of the share of the first layer's values, of gates.
+    /// Ranks of decays, of erasure, of the share of the first layer's values, of gates.
     ranks: [usize; 4],
 }
 
@@ -118,13 +89,13 @@ impl Goose {
         Ok(Goose { head, eps: (eps * head as f64) as f32, ranks })
     }
 
-    /// What is erased and what takes its place: the key that is read, divided by the decays, since
-    /// it is read before them, and the one that is written.
+    /// The erased key and its replacement: the key that is read, divided by the decays, since it is
+    /// read before them, and the key that is written.
     #[track_caller]
     fn erased(&self, f: &mut Draft, k: Value, [decay, a]: [Value; 2]) -> [Value; 2] {
         let weights = f.weight(ERASED, Kind::Row, &[f.facts().hidden]);
         let kk = f.mul(k, weights);
-        // Of length 1, head by head: x/√(mean + ε), divided by √n.
+        // Length 1, head by head: x/√(mean + ε), divided by √n.
         let unit = Op::Normalize { eps: F32::new(1e-26), width: self.head };
         let kk = f.op(unit, &[kk]);
         let scale = f.scalar((1.0 / (self.head as f64).sqrt()) as f32);
@@ -144,7 +115,7 @@ impl Goose {
     }
 }
 
-/// What two matrices of low rank make of `x`, with `act` between them, and a vector.
+/// The product of two matrices of low rank with `x`, with `act` between them, plus a vector.
 #[track_caller]
 fn low(f: &mut Draft, of: Low, rank: usize, act: Option<UnaryOp>, x: Value) -> Value {
     let hidden = f.facts().hidden;

@@ -1,10 +1,6 @@
 //! Seed-OSS: Llama with a switch of its own for the bias of attention's output.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "seed_oss",
@@ -19,9 +15,9 @@ pub(crate) const ARCH: Arch = Arch {
             f,
             &Defaults { kv_heads: Some(8), head_dim: Some(128), max_position: 524_288, ..Defaults::LLAMA },
         )?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (qkv, out));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (qkv, out));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
 
-const OUT_BIAS: &[Field] = &[Field::new("attention_out_bias", Accepts::Flag)];
+const OUT_BIAS: &[Field] = fields! { attention_out_bias };

@@ -1,10 +1,7 @@
 //! SmolLM3: Llama whose every fourth layer does not rotate positions.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, UNROTATED};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "smollm3",
@@ -18,8 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { kv_heads: Some(4), max_position: 32_768, tied: true, theta: 2e6, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let rotates = common::rotating_layers(f, d.facts.layers)?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },

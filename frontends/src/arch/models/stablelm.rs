@@ -1,19 +1,13 @@
 //! StableLM (arXiv 2402.17834): Llama with LayerNorm and rotation of a part of each head; attention
 //! and MLP side by side, norms of queries and keys with gains of each head, if asked for.
 
-use crate::arch::blocks::attention::{Norm, QkNorm};
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_K_NORM, ATTN_Q_NORM, HUGGING_FACE, Names, Table};
-use crate::config::common::{DIVIDED, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "stablelm",
     class: "StableLmForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
-    // What the first configurations had, of a class of their own.
+    // Fields of the first configurations, which had a class of their own.
     fixed: &[("rotary_scaling_factor", Neutral::One), ("rope_pct", Neutral::Same("partial_rotary_factor"))],
     goldens: &["stablelm", "stablelm_parallel", "stablelm_norms"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -34,17 +28,14 @@ pub(crate) const ARCH: Arch = Arch {
         if f.flag("use_parallel_residual") {
             d.norms = Norms::Parallel { own: false };
         }
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.qk_norm) = (bias, qk_norm))))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("use_qkv_bias", Accepts::Flag),
-    Field::new("use_parallel_residual", Accepts::Flag),
-    Field::new("qk_layernorm", Accepts::Flag),
-];
+const OWN: &[Field] = fields! { use_qkv_bias, use_parallel_residual, qk_layernorm };
 
-const NAMES: Table = &[
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm.norms.{e}"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm.norms.{e}"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_Q_NORM => "self_attn.q_layernorm.norms.{e}", ATTN_K_NORM => "self_attn.k_layernorm.norms.{e}",
+    }
+};

@@ -1,43 +1,23 @@
-//! Step-3.5 and Step-3.7 (StepFun, 2026), the text model: windows in most layers, with more heads and
-//! another rotation there, gates of whole heads, experts chosen by corrected sigmoids beside an MLP for
-//! all tokens, and limits of what the last of them multiply.
+//! Step-3.5 and Step-3.7 (StepFun, 2026), the text model: windows in most layers, with more heads
+//! and another rotation there, gates of whole heads, experts chosen by corrected sigmoids beside an
+//! MLP for all tokens, and limits of the last layers' operands.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, Stored, sparse_by_types};
-use crate::arch::blocks::names::{
-    ATTN_GATE, DEEPSEEK_EXPERTS, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP, HUGGING_FACE, Names, ROUTER, SHARED_DOWN,
-    SHARED_GATE, SHARED_UP, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{ACTIVATIONS, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use llmcc_ir::graph::{F32, Router, Score};
+use crate::arch::blocks::names::{EXPERTS_GATE, EXPERTS_UP};
+use crate::arch::blocks::prelude::*;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "step3p5",
     class: "Step3p7ForConditionalGeneration",
     fields: &[IDENTITY, MODEL, HEADS, ROTATION, ATTENTION_BIAS, WINDOW, OWN],
-    // What files of the authors' own class say.
-    fixed: &[
-        ("gating", Neutral::On),
-        ("use_head_wise_attn_gate", Neutral::On),
-        ("use_qk_norm", Neutral::On),
-        ("zero_centered", Neutral::On),
-        ("sink", Neutral::Off),
-        ("use_moe_router_bias", Neutral::On),
-        ("moe_router_activation", Neutral::Words(&["sigmoid"])),
-        ("norm_expert_weight", Neutral::On),
-        ("yarn_only_types", Neutral::All("full_attention")),
-        ("mtp_layer_types", Neutral::Any),
-        ("mtp_mlp_layer_types", Neutral::Any),
-    ],
+    // Fields of the authors' own class.
+    fixed: fixed! {
+        On => gating use_head_wise_attn_gate use_qk_norm zero_centered use_moe_router_bias norm_expert_weight;
+        Off => sink;
+        Words(&["sigmoid"]) => moe_router_activation;
+        All("full_attention") => yarn_only_types;
+        Any => mtp_layer_types mtp_mlp_layer_types;
+    },
     goldens: &["step3p5", "step3p7"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -70,8 +50,8 @@ pub(crate) const ARCH: Arch = Arch {
         let queries = queries(f, &d, &slides)?;
         let scale =
             f.factor_or("query_pre_attn_scalar", d.layers.first().map_or(1, |l| l.attention.heads.dim) as f64)?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::Heads));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::Heads));
             (a.window, a.rotary) = (window.filter(|_| slides[i]), Some(usize::from(slides[i])));
             a.scale = (1.0 / scale.sqrt()) as f32;
             a.heads.queries = queries[i];
@@ -88,8 +68,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What a list says of each layer: it may say something of those after the last as well, which predict
-/// further tokens.
+/// A list's entries for the layers: it may have more entries for layers after the last, which
+/// predict further tokens.
 fn of_layers<'a>(f: &Fields<'a>, field: &str, layers: usize) -> Result<Option<&'a [Value]>, ConfigError> {
     let Some(v) = f.get(field).value() else { return Ok(None) };
     let list = v.as_array().and_then(|list| list.get(..layers));
@@ -116,8 +96,8 @@ fn by_kind(f: &Fields, field: &str, slides: &[bool], default: f64) -> Result<[f6
     both.ok_or_else(|| f.invalid(field, &list, expected()))
 }
 
-/// Heads of queries of each layer: those with a window may have others, and any layer what is said of it
-/// alone.
+/// Heads of queries of each layer: layers with a window may have others, and any layer its own
+/// number.
 fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, ConfigError> {
     let Some(heads) = d.layers.first().map(|l| l.attention.heads) else { return Ok(Vec::new()) };
     let mut sliding = f.size("num_sliding_attention_heads").value();
@@ -198,61 +178,38 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }
 
-const HEADS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_attention_groups"]),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("num_sliding_attention_heads", Accepts::Size(1 << 14)),
-    Field::new(OTHER, Accepts::Object),
-    Field::new(EACH, Accepts::Object),
-    Field::new("query_pre_attn_scalar", Accepts::Number),
-];
+const HEADS: &[Field] = fields! {
+    num_attention_heads, num_key_value_heads | num_attention_groups, head_dim, num_sliding_attention_heads,
+    attention_other_setting, per_layer_config, query_pre_attn_scalar,
+};
 
-/// What single layers have.
+/// Settings of single layers.
 const EACH: &str = "per_layer_config";
-/// What layers with a window have, in older files.
+/// Settings of layers with a window, in older files.
 const OTHER: &str = "attention_other_setting";
 
-const OTHERS: &[Field] = &[
-    Field::new("attention_type", Accepts::OneOf(&["sliding_attention"])),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("num_attention_groups", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-];
+const OTHERS: &[Field] = fields! {
+    attention_type: Accepts::OneOf(&["sliding_attention"]), num_attention_heads, num_attention_groups, head_dim,
+};
 
 /// How much of a head is rotated, for each layer.
 const PARTS: &str = "partial_rotary_factors";
 
-const ROTATION: &[Field] = &[
-    Field::new("rope_theta", Accepts::Any),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new(PARTS, Accepts::Any),
-];
+const ROTATION: &[Field] = fields! {
+    rope_theta: Accepts::Any, rope_scaling, rope_parameters, partial_rotary_factors,
+};
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("moe_layers_enum", Accepts::Any),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts", "moe_num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_top_k"]),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("share_expert_dim", WIDTH).or(&["share_expert_dims"]),
-    Field::new("moe_router_scaling_factor", Accepts::Number),
-    Field::new("swiglu_limits", Accepts::Any),
-    Field::new("swiglu_limits_shared", Accepts::Any),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_act, rms_norm_eps, mlp_layer_types, moe_layers_enum,
+    n_routed_experts | num_local_experts | moe_num_experts, num_experts_per_tok | moe_top_k, moe_intermediate_size,
+    share_expert_dim | share_expert_dims, moe_router_scaling_factor, swiglu_limits, swiglu_limits_shared,
+};
 
-const NAMES: Table = &[
-    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
-    (ROUTER, "model.layers.{}.moe.gate"),
-    (CORRECTION, "model.layers.{}.moe.router_bias"),
-    (EXPERTS_GATE, "model.layers.{}.moe.gate_proj"),
-    (EXPERTS_UP, "model.layers.{}.moe.up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.moe.down_proj"),
-    (SHARED_GATE, "model.layers.{}.share_expert.gate_proj"),
-    (SHARED_UP, "model.layers.{}.share_expert.up_proj"),
-    (SHARED_DOWN, "model.layers.{}.share_expert.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_GATE => "self_attn.g_proj", ROUTER => "moe.gate", CORRECTION => "moe.router_bias",
+        EXPERTS_GATE => "moe.gate_proj", EXPERTS_UP => "moe.up_proj", EXPERTS_DOWN => "moe.down_proj",
+        SHARED_GATE => "share_expert.gate_proj", SHARED_UP => "share_expert.up_proj",
+        SHARED_DOWN => "share_expert.down_proj",
+    }
+};

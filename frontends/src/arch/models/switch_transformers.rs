@@ -1,18 +1,13 @@
 //! The encoder of Switch Transformers (arXiv 2101.03961): T5's, with experts in place of some MLPs, one for
 //! each token. An expert takes no more than some tokens of a text; those after them get nothing of it.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::Experts;
-use crate::arch::blocks::families::t5_encoder::{self, Absent, FIELDS, NAMES, read};
-use crate::arch::blocks::names::{ATTN_BIAS, EXPERT_DOWN, EXPERT_UP, MLP_DOWN, MLP_UP, Names, ROUTER, Table};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::{Router, UnaryOp};
+use crate::arch::blocks::families::t5_encoder::{Absent, NAMES, read};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "switch_transformers",
     class: "SwitchTransformersEncoderModel",
-    fields: &[IDENTITY, FIELDS.split_at(9).0, &[FIELDS[10], FIELDS[12], FIELDS[13], FIELDS[14]], OWN],
+    fields: &[IDENTITY, OWN],
     fixed: FIXED,
     goldens: &["switch_transformers"],
     names: Names(&[EXPERTS, NAMES]),
@@ -41,46 +36,34 @@ pub(crate) const ARCH: Arch = Arch {
 
 const ABSENT: Absent = Absent { layers: 12, heads: 12, ..Absent::T5 };
 
-const OWN: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)),
-    Field::new("expert_capacity", Accepts::Size(1 << 24)),
-    Field::new("router_bias", Accepts::Flag),
-    Field::new("num_sparse_encoder_layers", Accepts::Count),
-    Field::new("encoder_sparse_step", Accepts::Count),
-];
+const OWN: &[Field] = fields! {
+    quantization_config, vocab_size, d_model, d_kv, d_ff, num_layers, num_heads, n_positions,
+    layer_norm_epsilon, dense_act_fn, relative_attention_num_buckets, relative_attention_max_distance,
+    eos_token_id,
 
-const FIXED: &[(&str, Neutral)] = &[
-    t5_encoder::FIXED[0],
-    t5_encoder::FIXED[1],
-    t5_encoder::FIXED[2],
-    t5_encoder::FIXED[3],
-    t5_encoder::FIXED[4],
-    t5_encoder::FIXED[5],
-    t5_encoder::FIXED[6],
-    ("add_cross_attention", Neutral::Off),
+    num_experts, expert_capacity, router_bias, num_sparse_encoder_layers, encoder_sparse_step,
+};
+
+const FIXED: &[(&str, Neutral)] = fixed! {
+    Off => is_decoder add_cross_attention is_gated_act;
+    Any => is_encoder_decoder num_decoder_layers scale_decoder_outputs tie_word_embeddings dropout_rate bos_token_id
+        decoder_sparse_step router_ignore_padding_tokens router_z_loss_coef router_aux_loss_coef add_router_probs;
     // No MLP has a gate, and `dense_act_fn` says the activation.
-    ("feed_forward_proj", Neutral::Words(&["relu"])),
-    ("is_gated_act", Neutral::Off),
-    // Of the decoder.
-    ("num_sparse_decoder_layers", Neutral::Any),
-    ("decoder_sparse_step", Neutral::Any),
-    // Another type would round what the router computes.
-    ("router_dtype", Neutral::Words(&["float32"])),
+    Words(&["relu"]) => feed_forward_proj;
+    // Field of the decoder.
+    Any => num_sparse_decoder_layers;
+    // Another type would round the router's results.
+    Words(&["float32"]) => router_dtype;
     // There is one way, and it is this.
-    ("router_type", Neutral::Words(&["tokens_masked"])),
-    // Of training, and of texts that are filled up.
-    ("router_jitter_noise", Neutral::Any),
-    ("router_ignore_padding_tokens", Neutral::Any),
-    ("router_z_loss_coef", Neutral::Any),
-    ("router_aux_loss_coef", Neutral::Any),
-    ("add_router_probs", Neutral::Any),
-];
+    Words(&["tokens_masked"]) => router_type;
+    // Fields of training, and of padded texts.
+    Any => router_jitter_noise;
+};
 
-const EXPERTS: Table = &[
-    (ATTN_BIAS, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
-    (MLP_UP, "encoder.block.{}.layer.1.mlp.wi"),
-    (MLP_DOWN, "encoder.block.{}.layer.1.mlp.wo"),
-    (ROUTER, "encoder.block.{}.layer.1.mlp.router.classifier"),
-    (EXPERT_UP, "encoder.block.{}.layer.1.mlp.experts.expert_{e}.wi"),
-    (EXPERT_DOWN, "encoder.block.{}.layer.1.mlp.experts.expert_{e}.wo"),
-];
+const EXPERTS: Table = names! {
+    "" { ATTN_BIAS => "encoder.block.0.layer.0.SelfAttention.relative_attention_bias" }
+    "encoder.block.{}." {
+        MLP_UP => "layer.1.mlp.wi", MLP_DOWN => "layer.1.mlp.wo", ROUTER => "layer.1.mlp.router.classifier",
+        EXPERT_UP => "layer.1.mlp.experts.expert_{e}.wi", EXPERT_DOWN => "layer.1.mlp.experts.expert_{e}.wo",
+    }
+};

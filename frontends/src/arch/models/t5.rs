@@ -1,9 +1,7 @@
-//! The encoder of T5 (arXiv 1910.10683): what scores get by distance is the same in all layers.
+//! The encoder of T5 (arXiv 1910.10683): the bias of scores by distance is the same in all layers.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::t5_encoder::{Absent, FIELDS, FIXED, NAMES, read};
-use crate::arch::blocks::names::{ATTN_BIAS, Names, Table};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "t5",
@@ -15,4 +13,6 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f, &Absent::T5)?)),
 };
 
-const DISTANCES: Table = &[(ATTN_BIAS, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias")];
+const DISTANCES: Table = names! {
+    "" { ATTN_BIAS => "encoder.block.0.layer.0.SelfAttention.relative_attention_bias" }
+};

@@ -1,29 +1,14 @@
 //! UltraBERT (Korea University, 2026): EuroBERT with a window on both sides in two layers of three, which rotate by
 //! a table of their own.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::encoder::{ClassHead, Encoder};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, TABLE,
-    Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{
-    self, ATTENTION, ATTENTION_BIAS, DefaultHeads, Facts, Heads, MLP, MLP_BIAS, MODEL, WINDOW,
-};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::output::Pool;
+use crate::arch::blocks::prelude::*;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ultrabert",
     class: "UltrabertModel",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, ATTENTION_BIAS, MLP_BIAS, WINDOW, OWN],
-    // Of the head for masked tokens.
+    // Field of the head for masked tokens.
     fixed: &[("prediction_head_size", Neutral::Any)],
     goldens: &["ultrabert", "ultrabert_classes"],
     names: Names(&[NAMES]),
@@ -40,7 +25,8 @@ pub(crate) const ARCH: Arch = Arch {
         (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, ropes);
         for (layer, slides) in e.layers.iter_mut().zip(sliding) {
             let a = &mut layer.attention;
-            (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, Some(usize::from(slides)));
+            a.rotary = Some(usize::from(slides));
+            a.change_heads(|_, h| (h.qkv_bias, h.out_bias) = (bias, bias));
             // So many tokens on either side, and the token itself.
             a.window = slides.then_some(window.saturating_add(1));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);
@@ -63,8 +49,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Which layers have windows, and how far these reach. Older files list those of all layers, 0 or null for
-/// none.
+/// Which layers have windows, and how far these reach. Older files list the windows of all layers,
+/// 0 or null for none.
 fn windows(f: &Fields, layers: usize) -> Result<(Vec<bool>, usize), ConfigError> {
     let types = common::sliding_layers(f, layers)?;
     let window = f.size("sliding_window").or(128);
@@ -107,36 +93,21 @@ fn bases(f: &Fields, sliding: &[bool]) -> Result<[f64; 2], ConfigError> {
 const BASE: &str = "rope_theta";
 const WINDOWS: &str = "attention_windows";
 
-const OWN: &[Field] = &[
-    Field::new(BASE, Accepts::Any),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new(WINDOWS, Accepts::Any),
-    Field::new("classifier_pooling", Accepts::Text).unless(Neutral::Words(&["cls", "mean"])),
-];
+const OWN: &[Field] = fields! { rope_theta: Accepts::Any, rope_parameters, attention_windows, classifier_pooling };
 
 /// As they are published, and as Transformers has them in memory.
-const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (TABLE, "ultrabert.embed_tokens"),
-    (NORM, "model.norm"),
-    (NORM, "ultrabert.norm"),
-    (ATTN_NORM, "model.layers.{}.input_layernorm"),
-    (ATTN_NORM, "ultrabert.layers.{}.input_layernorm"),
-    (ATTN_Q, "model.layers.{}.self_attn.q_proj"),
-    (ATTN_Q, "ultrabert.layers.{}.self_attn.q_proj"),
-    (ATTN_K, "model.layers.{}.self_attn.k_proj"),
-    (ATTN_K, "ultrabert.layers.{}.self_attn.k_proj"),
-    (ATTN_V, "model.layers.{}.self_attn.v_proj"),
-    (ATTN_V, "ultrabert.layers.{}.self_attn.v_proj"),
-    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
-    (ATTN_OUT, "ultrabert.layers.{}.self_attn.o_proj"),
-    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
-    (MLP_NORM, "ultrabert.layers.{}.post_attention_layernorm"),
-    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
-    (MLP_GATE, "ultrabert.layers.{}.mlp.gate_proj"),
-    (MLP_UP, "model.layers.{}.mlp.up_proj"),
-    (MLP_UP, "ultrabert.layers.{}.mlp.up_proj"),
-    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
-    (MLP_DOWN, "ultrabert.layers.{}.mlp.down_proj"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "model." { TABLE => "embed_tokens", NORM => "norm" }
+    "ultrabert." { TABLE => "embed_tokens", NORM => "norm" }
+    "model.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_Q => "self_attn.q_proj", ATTN_K => "self_attn.k_proj",
+        ATTN_V => "self_attn.v_proj", ATTN_OUT => "self_attn.o_proj", MLP_NORM => "post_attention_layernorm",
+        MLP_GATE => "mlp.gate_proj", MLP_UP => "mlp.up_proj", MLP_DOWN => "mlp.down_proj",
+    }
+    "ultrabert.layers.{}." {
+        ATTN_NORM => "input_layernorm", ATTN_Q => "self_attn.q_proj", ATTN_K => "self_attn.k_proj",
+        ATTN_V => "self_attn.v_proj", ATTN_OUT => "self_attn.o_proj", MLP_NORM => "post_attention_layernorm",
+        MLP_GATE => "mlp.gate_proj", MLP_UP => "mlp.up_proj", MLP_DOWN => "mlp.down_proj",
+    }
+    "" { CLASSES => "classifier" }
+};

@@ -1,10 +1,7 @@
 //! VaultGemma (arXiv 2510.15001): Gemma 2 with norms before the blocks only.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gemma2_decoder::{self, FIXED, OWN};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, SANDWICH_NORMS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "vaultgemma",

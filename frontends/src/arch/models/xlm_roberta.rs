@@ -1,11 +1,9 @@
-//! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; what most
-//! multilingual embedders and rerankers are.
+//! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; most
+//! multilingual embedders and rerankers use it.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{Names, ROBERTA};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
+use crate::arch::blocks::names::ROBERTA;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "xlm-roberta",

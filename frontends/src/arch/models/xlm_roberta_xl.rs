@@ -1,11 +1,9 @@
 //! XLM-RoBERTa XL and XXL (arXiv 2105.00572): XLM-RoBERTa with norms before the blocks, and none of the
 //! embeddings.
 
-use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_NORM, MLP_NORM, NORM, Names, ROBERTA, Table};
-use crate::config::common::MODEL;
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
+use crate::arch::blocks::names::ROBERTA;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "xlm-roberta-xl",
@@ -21,8 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (NORM, "roberta.encoder.LayerNorm"),
-    (ATTN_NORM, "roberta.encoder.layer.{}.attention.self_attn_layer_norm"),
-    (MLP_NORM, "roberta.encoder.layer.{}.LayerNorm"),
-];
+const NAMES: Table = names! {
+    "" { NORM => "roberta.encoder.LayerNorm" }
+    "roberta.encoder.layer.{}." { ATTN_NORM => "attention.self_attn_layer_norm", MLP_NORM => "LayerNorm" }
+};

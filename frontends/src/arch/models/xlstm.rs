@@ -1,99 +1,61 @@
-//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has them
-//! (2503.13427): a recurrence whose gates forget and write, and whose results are divided by what its
-//! weights add up to.
+//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has
+//! them (2503.13427): a recurrence whose gates forget and write, and whose results are divided by
+//! the sum of their weights.
 
-use crate::arch::blocks::attention::{Norm, capped, linear, norm, parts, product, scaled, stored};
+use crate::arch::blocks::attention::{capped, parts, product, scaled, stored};
 use crate::arch::blocks::embedding_and_head::{embedded, picked};
-use crate::arch::blocks::entry::{Arch, Shape};
 use crate::arch::blocks::families::mamba_decoder::LONGEST;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::mlp::{Mlp, mlp};
-use crate::arch::blocks::names::{
-    ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, NORM, Names, Part, TABLE, Table,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, Facts, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
+use crate::arch::blocks::prelude::*;
+use llmcc_ir::graph::Update;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "xlstm",
     class: "xLSTMForCausalLM",
     fields: &[IDENTITY, OWN],
-    fixed: &[
+    fixed: fixed! {
         // The class always has it.
-        ("add_out_norm", Neutral::On),
-        ("tie_word_embeddings", Neutral::Off),
+        On => add_out_norm;
+        Off => tie_word_embeddings;
         // How the same is computed.
-        ("mode", Neutral::Any),
-        ("chunk_size", Neutral::Any),
-        ("max_inference_chunksize", Neutral::Any),
-        ("chunkwise_kernel", Neutral::Any),
-        ("sequence_kernel", Neutral::Any),
-        ("step_kernel", Neutral::Any),
-        ("return_last_states", Neutral::Any),
-        ("autocast_kernel_dtype", Neutral::Any),
-        ("inference_state_dtype", Neutral::Words(&["float32"])),
-        ("norm_reduction_force_float32", Neutral::Any),
-    ],
+        Any => mode;
+        Any => chunk_size max_inference_chunksize chunkwise_kernel sequence_kernel step_kernel return_last_states
+            autocast_kernel_dtype norm_reduction_force_float32;
+        Words(&["float32"]) => inference_state_dtype;
+    },
     goldens: &["xlstm_large"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(Xlstm::read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    MODEL[0],
-    MODEL[1],
-    MODEL[2],
-    Field::new("hidden_size", common::WIDTH).or(&["embedding_dim"]),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["num_blocks"]),
-    MODEL[7],
-    MODEL[8],
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("use_bias", Accepts::Flag),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("eps", Accepts::Number),
-    Field::new("qk_dim_factor", Accepts::Number),
-    Field::new("v_dim_factor", Accepts::Number),
-    Field::new("ffn_proj_factor", Accepts::Number),
-    Field::new("ffn_round_up_to_multiple_of", common::WIDTH),
-    Field::new("gate_soft_cap", Accepts::Number),
-    Field::new("output_logit_soft_cap", Accepts::Number),
-    Field::new("weight_mode", Accepts::OneOf(&["single", "fused"])),
-];
+const OWN: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size | embedding_dim, num_hidden_layers | num_blocks,
+    bos_token_id, eos_token_id, num_heads, use_bias, norm_eps, eps, qk_dim_factor, v_dim_factor, ffn_proj_factor,
+    ffn_round_up_to_multiple_of, gate_soft_cap, output_logit_soft_cap,
+    weight_mode: Accepts::OneOf(&["single", "fused"]),
+};
 
-/// Queries, keys, values and what opens the results; all in one.
+/// Queries, keys, values and the output gates; all in one.
 const EACH: [Part; 4] = [Part("cell.q"), Part("cell.k"), Part("cell.v"), Part("cell.open")];
 const ALL: Part = Part("cell.qkvo");
-/// Gates of what is written and of what is kept; both in one.
+/// Gates of writing and of keeping; both in one.
 const GATES: [Part; 2] = [Part("cell.write"), Part("cell.keep")];
 const BOTH_GATES: Part = Part("cell.gates");
 const CELL_NORM: Part = Part("cell.norm");
 const CELL_OUT: Part = Part("cell.out");
 
-const NAMES: Table = &[
-    (TABLE, "backbone.embeddings"),
-    (HEAD, "lm_head"),
-    (NORM, "backbone.out_norm"),
-    (ATTN_NORM, "backbone.blocks.{}.norm_mlstm"),
-    (EACH[0], "backbone.blocks.{}.mlstm_layer.q"),
-    (EACH[1], "backbone.blocks.{}.mlstm_layer.k"),
-    (EACH[2], "backbone.blocks.{}.mlstm_layer.v"),
-    (EACH[3], "backbone.blocks.{}.mlstm_layer.ogate_preact"),
-    (ALL, "backbone.blocks.{}.mlstm_layer.qkv_opreact"),
-    (GATES[0], "backbone.blocks.{}.mlstm_layer.igate_preact"),
-    (GATES[1], "backbone.blocks.{}.mlstm_layer.fgate_preact"),
-    (BOTH_GATES, "backbone.blocks.{}.mlstm_layer.ifgate_preact"),
-    (CELL_NORM, "backbone.blocks.{}.mlstm_layer.multihead_norm"),
-    (CELL_OUT, "backbone.blocks.{}.mlstm_layer.out_proj"),
-    (MLP_NORM, "backbone.blocks.{}.norm_ffn"),
-    (MLP_GATE, "backbone.blocks.{}.ffn.proj_up_gate"),
-    (MLP_UP, "backbone.blocks.{}.ffn.proj_up"),
-    (MLP_GATE_UP, "backbone.blocks.{}.ffn.proj_up_gate_z"),
-    (MLP_DOWN, "backbone.blocks.{}.ffn.proj_down"),
-];
+const NAMES: Table = names! {
+    "backbone." { TABLE => "embeddings", NORM => "out_norm" }
+    "" { HEAD => "lm_head" }
+    "backbone.blocks.{}." {
+        ATTN_NORM => "norm_mlstm", EACH[0] => "mlstm_layer.q", EACH[1] => "mlstm_layer.k", EACH[2] => "mlstm_layer.v",
+        EACH[3] => "mlstm_layer.ogate_preact", ALL => "mlstm_layer.qkv_opreact",
+        GATES[0] => "mlstm_layer.igate_preact", GATES[1] => "mlstm_layer.fgate_preact",
+        BOTH_GATES => "mlstm_layer.ifgate_preact", CELL_NORM => "mlstm_layer.multihead_norm",
+        CELL_OUT => "mlstm_layer.out_proj", MLP_NORM => "norm_ffn", MLP_GATE => "ffn.proj_up_gate",
+        MLP_UP => "ffn.proj_up", MLP_GATE_UP => "ffn.proj_up_gate_z", MLP_DOWN => "ffn.proj_down",
+    }
+};
 
 /// A model of such layers.
 #[derive(Debug)]
@@ -114,7 +76,7 @@ struct Xlstm {
     logit_cap: f32,
 }
 
-/// Of larger gates, exponentials and their sums over long texts would be no numbers of f32.
+/// With larger gates, exponentials and their sums over long texts would overflow f32.
 const MOST_CAP: f64 = 60.0;
 
 impl Xlstm {
@@ -158,12 +120,13 @@ impl Xlstm {
         })
     }
 
-    /// What memories hold for the queries of `h`.
+    /// Memories' values for the queries of `h`.
     ///
-    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C + e^i·k·vᵀ`,
-    /// its weights are `n = σ(f)·n + e^i·k`, and what is read is `Cᵀq / max(|nᵀq|, 1)`. The class has all of
-    /// these over `e^m`, the largest weight so far, and adds `eps` to the divisor; gates are limited, so that
-    /// f32 has them as they are, and a norm of heads follows, which divides by the divisor again.
+    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C +
+    /// e^i·k·vᵀ`, its weights are `n = σ(f)·n + e^i·k`, and the result is `Cᵀq / max(|nᵀq|, 1)`.
+    /// The class has all of these over `e^m`, the largest weight so far, and adds `eps` to the
+    /// divisor; gates are limited, so that f32 has them as they are, and a norm of heads follows,
+    /// which divides by the divisor again.
     fn cell(&self, f: &mut Draft, h: Value) -> Value {
         let (hidden, bias, heads) = (self.facts.hidden, self.norm.bias, self.heads);
         let [keys, values] = [self.keys, self.values].map(|n| n * heads);

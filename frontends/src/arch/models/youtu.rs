@@ -1,13 +1,6 @@
 //! Youtu-LLM (arXiv 2512.24618): Llama with latent attention.
 
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
-use crate::arch::blocks::latent_decoder;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "youtu",
@@ -28,4 +21,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const INTERLEAVED: &[Field] = &[Field::new("rope_interleave", Accepts::Flag)];
+const INTERLEAVED: &[Field] = fields! { rope_interleave };

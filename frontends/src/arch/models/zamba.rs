@@ -1,32 +1,18 @@
-//! Zamba (arXiv 2405.16712): mixers of Mamba with several heads, before some of which stands the one block of
-//! attention without positions and an MLP that they share.
+//! Zamba (arXiv 2405.16712): mixers of Mamba with several heads; before some of them stands the one
+//! block of attention without positions and an MLP that they share.
 
-use crate::arch::blocks::attention::{Attention, Norm};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::zamba_decoder::{self, KINDS, SharedBlock, Zamba, hybrid};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, Names, Table,
-};
-use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::selective_scan::{Mamba1, SSM_STEPS, SSM_STEPS_BIAS, SSM_X, rank};
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, DIVIDED, Facts, Heads, MODEL, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "zamba",
     class: "ZambaForCausalLM",
-    fields: &[IDENTITY, MODEL, DIVIDED, &[RMS_NORM], OWN],
+    fields: &[IDENTITY, MODEL, DIVIDED, fields! { rms_norm_eps }, OWN],
     // How the same is computed, and training.
-    fixed: &[
-        ("use_mamba_kernels", Neutral::Any),
-        ("use_associative_scan", Neutral::Any),
-        ("time_step_min", Neutral::Any),
-        ("time_step_max", Neutral::Any),
-        ("time_step_floor", Neutral::Any),
-    ],
+    fixed: fixed! {
+        Any => use_mamba_kernels use_associative_scan time_step_min time_step_max time_step_floor;
+    },
     goldens: &["zamba"],
     names: Names(&[NAMES, zamba_decoder::NAMES]),
     read: |f| {
@@ -41,41 +27,24 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("attention_hidden_size", WIDTH),
-    Field::new("attention_head_dim", Accepts::Size(1 << 14)).or(&["head_dim"]),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("hidden_mamba_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layers_block_type", Accepts::ListOf(KINDS)).or(&["layer_types"]),
-    Field::new("attn_layer_period", Accepts::Size(4096)),
-    Field::new("attn_layer_offset", Accepts::Count),
-    Field::new("n_mamba_heads", Accepts::Size(1 << 14)),
-    Field::new("mamba_d_state", WIDTH),
-    Field::new("mamba_d_conv", Accepts::Size(64)),
-    Field::new("mamba_expand", Accepts::Size(64)),
-    Field::new("mamba_dt_rank", Accepts::Any),
-    Field::new("mamba_conv_bias", Accepts::Flag),
-    Field::new("mamba_proj_bias", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    attention_hidden_size, attention_head_dim | head_dim, intermediate_size, hidden_act, hidden_mamba_act,
+    layers_block_type | layer_types: Accepts::ListOf(KINDS), attn_layer_period, attn_layer_offset, n_mamba_heads,
+    mamba_d_state, mamba_d_conv, mamba_expand, mamba_dt_rank, mamba_conv_bias, mamba_proj_bias,
+};
 
-const NAMES: Table = &[
-    (SSM_X, "model.layers.{}.mamba.x_proj_weight"),
-    (SSM_X, "model.layers.{}.mamba_decoder.mamba.x_proj_weight"),
-    (SSM_STEPS, "model.layers.{}.mamba.dt_proj_weight"),
-    (SSM_STEPS, "model.layers.{}.mamba_decoder.mamba.dt_proj_weight"),
-    (SSM_STEPS_BIAS, "model.layers.{}.mamba.dt_proj_bias"),
-    (SSM_STEPS_BIAS, "model.layers.{}.mamba_decoder.mamba.dt_proj_bias"),
-    (ATTN_NORM, "model.layers.{}.shared_transf.input_layernorm"),
-    (ATTN_Q, "model.layers.{}.shared_transf.self_attn.q_proj"),
-    (ATTN_K, "model.layers.{}.shared_transf.self_attn.k_proj"),
-    (ATTN_V, "model.layers.{}.shared_transf.self_attn.v_proj"),
-    (ATTN_OUT, "model.layers.{}.shared_transf.self_attn.o_proj"),
-    (MLP_NORM, "model.layers.{}.shared_transf.pre_ff_layernorm"),
-    (MLP_GATE, "model.layers.{}.shared_transf.feed_forward.gate_proj"),
-    (MLP_UP, "model.layers.{}.shared_transf.feed_forward.up_proj"),
-    (MLP_DOWN, "model.layers.{}.shared_transf.feed_forward.down_proj"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        SSM_X => "mamba.x_proj_weight", SSM_X => "mamba_decoder.mamba.x_proj_weight",
+        SSM_STEPS => "mamba.dt_proj_weight", SSM_STEPS => "mamba_decoder.mamba.dt_proj_weight",
+        SSM_STEPS_BIAS => "mamba.dt_proj_bias", SSM_STEPS_BIAS => "mamba_decoder.mamba.dt_proj_bias",
+        ATTN_NORM => "shared_transf.input_layernorm", ATTN_Q => "shared_transf.self_attn.q_proj",
+        ATTN_K => "shared_transf.self_attn.k_proj", ATTN_V => "shared_transf.self_attn.v_proj",
+        ATTN_OUT => "shared_transf.self_attn.o_proj", MLP_NORM => "shared_transf.pre_ff_layernorm",
+        MLP_GATE => "shared_transf.feed_forward.gate_proj", MLP_UP => "shared_transf.feed_forward.up_proj",
+        MLP_DOWN => "shared_transf.feed_forward.down_proj",
+    }
+};
 
 /// Which layers have the block where none is named: the third, and of those after it each of a period.
 fn every(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
@@ -99,7 +68,7 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     }
     let dim = f.size("attention_head_dim").or((wide / queries).max(1));
     let heads = Heads { queries, kv, dim };
-    // As if heads were not twice as wide as those of the model's width.
+    // As if heads were half as wide, like the model's width.
     let scale = (1.0 / (dim as f64 / 2.0).sqrt()) as f32;
     Ok(SharedBlock {
         count: 1,

@@ -1,93 +1,74 @@
-//! Zamba2 (arXiv 2411.15242): mixers of Mamba-2, before some of which stands a block of attention and
-//! an MLP over the rows and the embeddings side by side. There are few such blocks, which take turns;
-//! each use has adapters of low rank of its own.
+//! Zamba2 (arXiv 2411.15242): mixers of Mamba-2; before some of them stands a block of attention
+//! and an MLP over the rows and the embeddings side by side. There are few such blocks, which take
+//! turns; each use has adapters of low rank of its own.
 
-use crate::arch::blocks::attention::{Attention, Norm};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::zamba_decoder::{
     self, ADAPTERS, GATE_UP_DOWN, GATE_UP_UP, KINDS, SharedBlock, Zamba, hybrid,
 };
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE_UP, MLP_NORM, Names, Table,
-};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{Mamba2, ReadNorm, SSM_DT, SSM_NORM};
-use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, MODEL, RMS_NORM, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::{ConfigError, rope as read_rope};
-use llmcc_ir::graph::UnaryOp;
+use crate::config::rope as read_rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "zamba2",
     class: "Zamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, ROTARY, OWN],
-    // What nothing reads, how the same is computed, and training.
-    fixed: &[
-        ("kv_channels", Neutral::Any),
-        ("num_query_groups", Neutral::Any),
-        ("chunk_size", Neutral::Any),
-        ("use_conv_bias", Neutral::On),
-        ("use_mem_eff_path", Neutral::Any),
-        ("use_mamba_kernels", Neutral::Any),
-        ("use_shared_block_lora", Neutral::On),
-        ("use_long_context", Neutral::Off),
-        ("time_step_max", Neutral::Any),
-        ("time_step_floor", Neutral::Any),
-        ("time_step_limit", Neutral::Any),
-    ],
+    // Fields that nothing reads, about details of computation and training.
+    fixed: fixed! {
+        Any => kv_channels num_query_groups chunk_size use_mem_eff_path use_mamba_kernels time_step_max
+            time_step_floor time_step_limit;
+        On => use_conv_bias use_shared_block_lora;
+        Off => use_long_context;
+    },
     goldens: &["zamba2"],
     names: Names(&[NAMES, zamba_decoder::NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    RMS_NORM,
-    Field::new("layers_block_type", Accepts::ListOf(KINDS)).or(&["layer_types"]),
-    Field::new("num_mem_blocks", Accepts::Size(64)),
-    Field::new("use_shared_attention_adapter", Accepts::Flag),
-    Field::new("adapter_rank", WIDTH),
-    Field::new("use_mem_rope", Accepts::Flag),
-    Field::new("add_bias_linear", Accepts::Flag),
-    Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("n_mamba_heads", Accepts::Size(1 << 14)),
-    Field::new("mamba_ngroups", Accepts::Size(1 << 14)),
-    Field::new("mamba_d_state", WIDTH),
-    Field::new("mamba_d_conv", Accepts::Size(64)),
-    Field::new("mamba_expand", Accepts::Size(64)),
-    Field::new("time_step_min", Accepts::Number).unless(Neutral::Any),
+const OWN: &[Field] = fields! {
+    rms_norm_eps,
+    layers_block_type | layer_types: Accepts::ListOf(KINDS),
+    num_mem_blocks,
+    use_shared_attention_adapter,
+    adapter_rank,
+    use_mem_rope,
+    add_bias_linear,
+    intermediate_size | ffn_hidden_size,
+    hidden_act,
+    num_attention_heads,
+    num_key_value_heads,
+    n_mamba_heads,
+    mamba_ngroups,
+    mamba_d_state,
+    mamba_d_conv,
+    mamba_expand,
+    time_step_min,
     // These follow from others.
-    Field::new(HEAD_DIM, Accepts::Any).or(&["head_dim"]),
-    Field::new("attention_hidden_size", Accepts::Any),
-    Field::new("mamba_headdim", Accepts::Any),
-    Field::new("hybrid_layer_ids", Accepts::Any),
-];
+    attention_head_dim | head_dim: Accepts::Any,
+    attention_hidden_size: Accepts::Any,
+    mamba_headdim,
+    hybrid_layer_ids,
+};
 
-const NAMES: Table = &[
-    (SSM_DT, "model.layers.{}.mamba.dt_bias"),
-    (SSM_DT, "model.layers.{}.mamba_decoder.mamba.dt_bias"),
-    (SSM_NORM, "model.layers.{}.mamba.norm"),
-    (SSM_NORM, "model.layers.{}.mamba_decoder.mamba.norm"),
-    (ATTN_NORM, "model.layers.{}.shared_transformer.input_layernorm"),
-    (ATTN_Q, "model.layers.{}.shared_transformer.self_attn.q_proj"),
-    (ATTN_K, "model.layers.{}.shared_transformer.self_attn.k_proj"),
-    (ATTN_V, "model.layers.{}.shared_transformer.self_attn.v_proj"),
-    (ATTN_OUT, "model.layers.{}.shared_transformer.self_attn.o_proj"),
-    (ADAPTERS[0].0, "model.layers.{}.shared_transformer.self_attn.linear_q_adapter_list.{e}.0"),
-    (ADAPTERS[0].1, "model.layers.{}.shared_transformer.self_attn.linear_q_adapter_list.{e}.1"),
-    (ADAPTERS[1].0, "model.layers.{}.shared_transformer.self_attn.linear_k_adapter_list.{e}.0"),
-    (ADAPTERS[1].1, "model.layers.{}.shared_transformer.self_attn.linear_k_adapter_list.{e}.1"),
-    (ADAPTERS[2].0, "model.layers.{}.shared_transformer.self_attn.linear_v_adapter_list.{e}.0"),
-    (ADAPTERS[2].1, "model.layers.{}.shared_transformer.self_attn.linear_v_adapter_list.{e}.1"),
-    (MLP_NORM, "model.layers.{}.shared_transformer.pre_ff_layernorm"),
-    (MLP_GATE_UP, "model.layers.{}.shared_transformer.feed_forward.gate_up_proj"),
-    (MLP_DOWN, "model.layers.{}.shared_transformer.feed_forward.down_proj"),
-    (GATE_UP_DOWN, "model.layers.{}.shared_transformer.feed_forward.gate_up_proj_adapter_list.{e}.0"),
-    (GATE_UP_UP, "model.layers.{}.shared_transformer.feed_forward.gate_up_proj_adapter_list.{e}.1"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        SSM_DT => "mamba.dt_bias", SSM_DT => "mamba_decoder.mamba.dt_bias", SSM_NORM => "mamba.norm",
+        SSM_NORM => "mamba_decoder.mamba.norm", ATTN_NORM => "shared_transformer.input_layernorm",
+        ATTN_Q => "shared_transformer.self_attn.q_proj", ATTN_K => "shared_transformer.self_attn.k_proj",
+        ATTN_V => "shared_transformer.self_attn.v_proj", ATTN_OUT => "shared_transformer.self_attn.o_proj",
+        ADAPTERS[0].0 => "shared_transformer.self_attn.linear_q_adapter_list.{e}.0",
+        ADAPTERS[0].1 => "shared_transformer.self_attn.linear_q_adapter_list.{e}.1",
+        ADAPTERS[1].0 => "shared_transformer.self_attn.linear_k_adapter_list.{e}.0",
+        ADAPTERS[1].1 => "shared_transformer.self_attn.linear_k_adapter_list.{e}.1",
+        ADAPTERS[2].0 => "shared_transformer.self_attn.linear_v_adapter_list.{e}.0",
+        ADAPTERS[2].1 => "shared_transformer.self_attn.linear_v_adapter_list.{e}.1",
+        MLP_NORM => "shared_transformer.pre_ff_layernorm",
+        MLP_GATE_UP => "shared_transformer.feed_forward.gate_up_proj",
+        MLP_DOWN => "shared_transformer.feed_forward.down_proj",
+        GATE_UP_DOWN => "shared_transformer.feed_forward.gate_up_proj_adapter_list.{e}.0",
+        GATE_UP_UP => "shared_transformer.feed_forward.gate_up_proj_adapter_list.{e}.1",
+    }
+};
 
 fn read(f: &Fields) -> Result<Zamba, ConfigError> {
     let facts = Facts::read(f, Some(32_000), 4096, true)?;
@@ -111,7 +92,8 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let heads = Heads::read(f, wide, default)?;
     common::follows(f, "attention_hidden_size", wide, "twice `hidden_size`")?;
     common::follows(f, HEAD_DIM, heads.dim, "twice `hidden_size` over `num_attention_heads`")?;
-    // Heads are twice as wide as those of the model's width, scores as if they were not.
+    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were
+    // not.
     let scale = (1.0 / (heads.dim as f64 / 2.0).sqrt()) as f32;
     let rotated = f.flag("use_mem_rope");
     let rope = if rotated { Some(read_rope::read(f, heads.dim, facts.max_position, 10_000.0)?) } else { None };

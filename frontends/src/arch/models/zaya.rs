@@ -1,35 +1,27 @@
-//! ZAYA1 (arXiv 2511.17127): compressed convolutional attention (2510.04476), whose queries and keys
-//! convolutions mix and half of whose values are those of the token before, experts whose routers are MLPs that
-//! read what the router before had, and weights on the way of what blocks add to.
+//! ZAYA1 (arXiv 2511.17127): compressed convolutional attention (2510.04476), with queries and keys
+//! mixed by convolutions and half of the values taken from the token before, experts whose routers
+//! are MLPs that read the hidden row of the router before, and weights on the residual stream.
 
-use crate::arch::blocks::attention::{Attention, linear, norm};
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{Experts, apart, mixed_by, routes_with};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP,
-    HUGGING_FACE, Kind, MLP_NORM, Names, Part, ROUTER, Table,
-};
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::decoder;
+use crate::arch::blocks::experts::{apart, mixed_by, routes_with};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{convolved, delayed};
 use crate::arch::blocks::weight_forms::filled;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, Facts, MLP, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::rope::read_described;
-use crate::error::FrontendError;
-use crate::rope::RopeConfig;
-use llmcc_ir::graph::{F32, Input, Op, Router, UnaryOp, Value};
-use llmcc_ir::output::Pool;
 use serde_json::{Map, Value as Json};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "zaya",
     class: "ZayaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, &[ROTARY[2], MLP[1], RMS_NORM, WINDOW[0]], ATTENTION_BIAS, OWN],
+    fields: &[
+        IDENTITY,
+        MODEL,
+        ATTENTION,
+        fields! { rope_parameters, hidden_act, rms_norm_eps, sliding_window },
+        ATTENTION_BIAS,
+        OWN,
+    ],
     fixed: &[],
     goldens: &["zaya"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -42,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
             max_position: 131_072,
             eps: 1e-5,
             tied: true,
-            // There are no MLPs but those of experts.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };
@@ -51,9 +43,9 @@ pub(crate) const ARCH: Arch = Arch {
         let dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
         d.ropes = ropes(f, dim, d.facts.max_position, &windows)?;
         d.head_bias = f.flag("lm_head_bias");
-        d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.window) = (bias, bias, windows[i]);
-            // Of one kind of layers there is one table.
+        d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.window) = (bias, bias, windows[i]);
+            // One kind of layers has one table.
             a.rotary = Some(usize::from(windows[i].is_some() && windows.contains(&None)));
         });
         if let Some(n) = f.size("num_experts_per_tok").value().filter(|n| *n != 1) {
@@ -77,16 +69,10 @@ pub(crate) const ARCH: Arch = Arch {
 /// Tokens that convolutions see, at most.
 const MOST_TAPS: usize = 16;
 
-const OWN: &[Field] = &[
-    Field::new("layer_types", Accepts::ListOf(&["hybrid", SLIDING])),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("router_hidden_size", WIDTH),
-    Field::new("lm_head_bias", Accepts::Flag),
-    Field::new("cca_time0", Accepts::Size(1 << 14)),
-    Field::new("cca_time1", Accepts::Size(1 << 14)),
-];
+const OWN: &[Field] = fields! {
+    layer_types: Accepts::ListOf(&["hybrid", SLIDING]), num_experts | num_local_experts, num_experts_per_tok,
+    moe_intermediate_size, router_hidden_size, lm_head_bias, cca_time0, cca_time1,
+};
 
 const SLIDING: &str = "hybrid_sliding";
 
@@ -134,9 +120,9 @@ const CONVS: [Part; 2] = [Part("attn.conv"), Part("attn.conv_heads")];
 const VALUES: [Part; 2] = [Part("attn.v_now"), Part("attn.v_before")];
 /// Multiplies the keys of a head.
 const KEY_SCALE: Part = Part("attn.k_scale");
-/// What is added to embeddings, and multiplies them then.
+/// Addend of embeddings, and their factor after it.
 const ENTERING: [Part; 2] = [Part("entering.bias"), Part("entering.scale")];
-/// The same of what a block adds, and of what it adds to.
+/// The same for a block's output, and for the residual stream.
 const JOINED: [[Part; 4]; 2] = [
     [Part("attn.y_bias"), Part("attn.y_scale"), Part("attn.x_bias"), Part("attn.x_scale")],
     [Part("mlp.y_bias"), Part("mlp.y_scale"), Part("mlp.x_bias"), Part("mlp.x_scale")],
@@ -147,52 +133,43 @@ const ROUTER_NORM: Part = Part("router.norm");
 const ROUTER_INNER: [Part; 2] = [Part("router.first"), Part("router.second")];
 const BALANCE: Part = Part("router.balance");
 
-const NAMES: Table = &[
-    (ENTERING[0], "model.input_hidden_states_bias"),
-    (ENTERING[1], "model.input_hidden_states_scale"),
-    (ATTN_Q, "model.layers.{}.self_attn.qkv_proj.q_proj"),
-    (ATTN_K, "model.layers.{}.self_attn.qkv_proj.k_proj"),
-    (VALUES[0], "model.layers.{}.self_attn.qkv_proj.v_proj_current"),
-    (VALUES[1], "model.layers.{}.self_attn.qkv_proj.v_proj_delayed"),
-    (CONVS[0], "model.layers.{}.self_attn.qkv_proj.conv_qk_depthwise"),
-    (CONVS[1], "model.layers.{}.self_attn.qkv_proj.conv_qk_grouped"),
-    (KEY_SCALE, "model.layers.{}.self_attn.qk_norm.temp"),
-    (JOINED[0][0], "model.layers.{}.post_attention_residual_scale.hidden_states_bias"),
-    (JOINED[0][1], "model.layers.{}.post_attention_residual_scale.hidden_states_scale"),
-    (JOINED[0][2], "model.layers.{}.post_attention_residual_scale.residual_bias"),
-    (JOINED[0][3], "model.layers.{}.post_attention_residual_scale.residual_scale"),
-    (JOINED[1][0], "model.layers.{}.post_mlp_residual_scale.hidden_states_bias"),
-    (JOINED[1][1], "model.layers.{}.post_mlp_residual_scale.hidden_states_scale"),
-    (JOINED[1][2], "model.layers.{}.post_mlp_residual_scale.residual_bias"),
-    (JOINED[1][3], "model.layers.{}.post_mlp_residual_scale.residual_scale"),
-    (ROUTER_DOWN, "model.layers.{}.mlp.gate.down_proj"),
-    (ROUTER_BEFORE, "model.layers.{}.mlp.gate.router_states_scale"),
-    (ROUTER_NORM, "model.layers.{}.mlp.gate.router_mlp.norm"),
-    (ROUTER_INNER[0], "model.layers.{}.mlp.gate.router_mlp.fc1"),
-    (ROUTER_INNER[1], "model.layers.{}.mlp.gate.router_mlp.fc2"),
-    (ROUTER, "model.layers.{}.mlp.gate.router_mlp.out_proj"),
-    (BALANCE, "model.layers.{}.mlp.gate.balancing_biases"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-];
+const NAMES: Table = names! {
+    "model." { ENTERING[0] => "input_hidden_states_bias", ENTERING[1] => "input_hidden_states_scale" }
+    "model.layers.{}." {
+        ATTN_Q => "self_attn.qkv_proj.q_proj", ATTN_K => "self_attn.qkv_proj.k_proj",
+        VALUES[0] => "self_attn.qkv_proj.v_proj_current", VALUES[1] => "self_attn.qkv_proj.v_proj_delayed",
+        CONVS[0] => "self_attn.qkv_proj.conv_qk_depthwise", CONVS[1] => "self_attn.qkv_proj.conv_qk_grouped",
+        KEY_SCALE => "self_attn.qk_norm.temp", JOINED[0][0] => "post_attention_residual_scale.hidden_states_bias",
+        JOINED[0][1] => "post_attention_residual_scale.hidden_states_scale",
+        JOINED[0][2] => "post_attention_residual_scale.residual_bias",
+        JOINED[0][3] => "post_attention_residual_scale.residual_scale",
+        JOINED[1][0] => "post_mlp_residual_scale.hidden_states_bias",
+        JOINED[1][1] => "post_mlp_residual_scale.hidden_states_scale",
+        JOINED[1][2] => "post_mlp_residual_scale.residual_bias",
+        JOINED[1][3] => "post_mlp_residual_scale.residual_scale", ROUTER_DOWN => "mlp.gate.down_proj",
+        ROUTER_BEFORE => "mlp.gate.router_states_scale", ROUTER_NORM => "mlp.gate.router_mlp.norm",
+        ROUTER_INNER[0] => "mlp.gate.router_mlp.fc1", ROUTER_INNER[1] => "mlp.gate.router_mlp.fc2",
+        ROUTER => "mlp.gate.router_mlp.out_proj", BALANCE => "mlp.gate.balancing_biases",
+        EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.down_proj",
+        EXPERT_GATE => "mlp.experts.{e}.gate_proj", EXPERT_UP => "mlp.experts.{e}.up_proj",
+        EXPERT_DOWN => "mlp.experts.{e}.down_proj",
+    }
+};
 
-/// A decoder whose layers hand on what their routers read.
+/// A decoder whose layers hand their routers' rows on.
 #[derive(Debug)]
 struct Zaya {
     decoder: Decoder,
     /// The last of them, which is beyond their number, makes nothing.
     experts: Experts,
-    /// Width of what routers read.
+    /// Width of routers' rows.
     router: usize,
     /// Tokens that the convolutions see.
     taps: [usize; 2],
 }
 
 impl Zaya {
-    /// A layer; gives the rows, and what its router read.
+    /// A layer; returns the rows, and its router's row.
     fn layer(
         &self,
         l: &mut Lifter,
@@ -222,7 +199,7 @@ impl Zaya {
         Ok([results.next().unwrap_or_default(), results.next().unwrap_or_default()])
     }
 
-    /// Logits of the experts, and what they were made of.
+    /// Logits of the experts, and the row they were made of.
     fn router(&self, f: &mut Draft, h: Value, before: Option<Value>) -> (Value, Value) {
         let (hidden, width) = (f.facts().hidden, self.router);
         let mut read = linear(f, ROUTER_DOWN, [width, hidden], true, h);
@@ -249,7 +226,7 @@ fn weighted(f: &mut Draft, [bias, scale]: [Part; 2], x: Value) -> Value {
     f.mul(x, scale)
 }
 
-/// What a block makes, `y`, and what it adds to, both with weights.
+/// A block's output `y`, and the residual `x`, both with weights.
 fn joined(f: &mut Draft, [bias, scale, of_x, by]: [Part; 4], x: Value, y: Value) -> Value {
     let y = weighted(f, [bias, scale], y);
     let x = weighted(f, [of_x, by], x);
@@ -260,15 +237,15 @@ fn joined(f: &mut Draft, [bias, scale, of_x, by]: [Part; 4], x: Value, y: Value)
 fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Option<Value>) -> Value {
     let (hidden, heads, head_dim) = (f.facts().hidden, a.heads, a.heads.dim);
     let [queries, keys] = [heads.queries, heads.kv].map(|n| n * head_dim);
-    let q = linear(f, ATTN_Q, [queries, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [keys, hidden], a.qkv_bias, h);
+    let q = linear(f, ATTN_Q, [queries, hidden], a.own().qkv_bias, h);
+    let k = linear(f, ATTN_K, [keys, hidden], a.own().qkv_bias, h);
     let [passed_q, passed_k] = passed(f, a, [q, k]);
     let all = f.op(Op::ConcatCols, &[q, k]);
     let all = over_heads(f, a, taps, all);
     let q = f.op(Op::SliceCols { start: 0, len: queries }, &[all]);
     let k = f.op(Op::SliceCols { start: queries, len: keys }, &[all]);
     let [q, k] = [(q, passed_q), (k, passed_k)].map(|(x, passed)| f.add(x, passed));
-    let v = values(f, keys / 2, a.qkv_bias, h);
+    let v = values(f, keys / 2, a.own().qkv_bias, h);
     // Heads of length √dim.
     let unit = Op::Normalize { eps: F32::new(f32::MIN_POSITIVE), width: head_dim };
     let [q, k] = [q, k].map(|x| f.op(unit.clone(), &[x]));
@@ -280,10 +257,10 @@ fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Opt
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, queries], a.own().out_bias, y)
 }
 
-/// What is added to convolved queries and keys: the mean of a query and its key, and of these of a key.
+/// Addend of convolved queries and keys: the mean of a query and its key, and of these for a key.
 fn passed(f: &mut Draft, a: &Attention, [q, k]: [Value; 2]) -> [Value; 2] {
     let (heads, dim) = (a.heads, a.heads.dim);
     let group = heads.queries / heads.kv.max(1);
@@ -299,8 +276,8 @@ fn passed(f: &mut Draft, a: &Attention, [q, k]: [Value; 2]) -> [Value; 2] {
     [both, f.mul(sum, part)]
 }
 
-/// Queries and keys, convolved column by column, then head by head. What comes before the first token is zeros
-/// to the first convolution, and its bias to the second.
+/// Queries and keys, convolved column by column, then head by head. Before the first token, the
+/// first convolution reads zeros, and the second reads its bias.
 fn over_heads(f: &mut Draft, a: &Attention, [first, second]: [usize; 2], x: Value) -> Value {
     let (dim, heads) = (a.heads.dim, a.heads.queries + a.heads.kv);
     let channels = heads * dim;
@@ -323,7 +300,7 @@ fn over_heads(f: &mut Draft, a: &Attention, [first, second]: [usize; 2], x: Valu
     y
 }
 
-/// Values, half of them of the token before: nothing of what would come before the first, but a bias.
+/// Values, half of them from the token before: before the first token only a bias.
 fn values(f: &mut Draft, half: usize, bias: bool, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let now = linear(f, VALUES[0], [half, hidden], bias, h);

@@ -1,7 +1,7 @@
-//! What a checkpoint is to yield: logits, embeddings, or scores of classes.
+//! The output of a checkpoint: logits, embeddings, or scores of classes.
 //!
-//! The class in `architectures` says what stands on top of the layers; the files of
-//! sentence-transformers, or the user, that rows are wanted instead of text.
+//! The class in `architectures` gives the head above the layers; the files of
+//! sentence-transformers, or the user, ask for rows instead of text.
 
 use super::model::Model;
 use crate::arch::blocks::entry::Shape;
@@ -47,8 +47,8 @@ impl Model {
 /// The output of a checkpoint.
 ///
 /// # Errors
-/// The model cannot yield what is asked for; files of sentence-transformers that are malformed, or
-/// ask for what is not supported.
+/// The model cannot yield the requested output; files of sentence-transformers that are malformed,
+/// or ask for an unsupported output.
 pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Result<Entry, FrontendError> {
     let entry = Entry { hidden: options.hidden_states, ..yielded(ckpt, model, options.embed)? };
     if entry.hidden && entry.output != Output::Logits {
@@ -62,7 +62,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
     Ok(entry)
 }
 
-/// What is said where an architecture's head does not leave its rows.
+/// The error where an architecture's head does not leave its rows.
 pub(crate) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
     FrontendError::Output {
         path: ckpt.dir().to_path_buf(),
@@ -71,7 +71,7 @@ pub(crate) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
     }
 }
 
-/// What a checkpoint yields; `asked`: the user wants embeddings.
+/// The output of a checkpoint; `asked`: the user asked for embeddings.
 fn yielded(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Entry, FrontendError> {
     let (shape, top) = (&*model.shape, model.top);
     let refuse =

@@ -53,10 +53,10 @@ impl Model {
     }
 }
 
-/// What is lifted where draft head `number` is asked for.
+/// The entry for draft head `number`.
 ///
 /// # Errors
-/// The architecture has none, or the checkpoint not so many.
+/// The architecture has no draft heads, or the checkpoint has fewer.
 pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<Entry, FrontendError> {
     let refuse = |what: String, help| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
     let Some((_, Drafts { names, .. })) = drafts(&*model.shape) else {
@@ -93,7 +93,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     }
 }
 
-/// The decoder that has draft heads, and what they are.
+/// The decoder with draft heads, and their description.
 fn drafts(shape: &dyn Shape) -> Option<(&Decoder, Drafts)> {
     let decoder = (shape as &dyn Any).downcast_ref::<Decoder>()?;
     Some((decoder, decoder.draft?))

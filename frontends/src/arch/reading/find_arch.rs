@@ -1,4 +1,4 @@
-//! Which architecture a `config.json` is for, and what its class has on top.
+//! Finds the architecture for a `config.json`, and its class's head.
 
 use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::outputs::Top;
@@ -18,7 +18,7 @@ pub(crate) fn first_class(config: &serde_json::Map<String, Value>) -> Option<&st
     config.get("architectures")?.get(0)?.as_str()
 }
 
-/// What a JSON value is, in words.
+/// The kind of a JSON value, in words.
 pub(crate) fn kind(v: &Value) -> &'static str {
     match v {
         Value::Null => "`null`",
@@ -44,7 +44,7 @@ impl Supported {
         ConfigError::UnknownArch { found, nearest, supported: self.names() }
     }
 
-    /// The architecture of a file, and what its class has on top.
+    /// The architecture of a file, and its class's head.
     pub(crate) fn find(self, f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
         let class = class(f);
         let by_type = match f.text("model_type") {
@@ -69,7 +69,7 @@ impl Supported {
         }
     }
 
-    /// The architecture of a class, of which files give the `model_type` of a simpler one: `bert` for
+    /// The architecture of a class whose files give the `model_type` of a simpler one: `bert` for
     /// `jina_bert`.
     fn of_type(self, model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
         let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));

@@ -11,7 +11,7 @@ use crate::arch::blocks::outputs::{Entry, Top};
 use crate::arch::models::ARCHS;
 use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
-use crate::config::{ConfigError, Facts, common};
+use crate::config::{ConfigError, Facts, common, dictionary};
 use crate::error::FrontendError;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -39,7 +39,7 @@ pub struct Model {
     pub(crate) shape: Box<dyn Shape>,
     /// A part of a larger model.
     pub(crate) nested: bool,
-    /// What its class has on top of its layers.
+    /// Its class's head.
     pub(crate) top: Top,
     /// Layers after the last, which predict further tokens.
     pub(crate) ahead: usize,
@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    /// What is known of any model.
+    /// Facts common to all models.
     pub fn facts(&self) -> &Facts {
         self.shape.facts()
     }
@@ -122,12 +122,14 @@ impl Model {
     }
 }
 
-/// What a field that other architectures read must be for one that does not.
+/// The neutral value of a field that other architectures read.
 fn elsewhere(name: &str) -> Option<Neutral> {
     static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| {
-        let names =
-            |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
-        // Of several architectures the first counts.
+        let names = |f: &'static Field| {
+            std::iter::once((f.name, f.neutral))
+                .chain(f.also.iter().map(|name| (*name, dictionary::neutral(name).unwrap_or(f.neutral))))
+        };
+        // If several architectures have it, the first counts.
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()

@@ -1,9 +1,9 @@
 //! Models of several parts, as those that see images: the text model in them is compiled, the other
 //! parts are left out and named in the report.
 //!
-//! `config.json` has the fields of the text model in an object of their own, or, of older models, beside
-//! those of the other parts; its tensors have a prefix, which has changed with the versions of
-//! Transformers.
+//! `config.json` has the fields of the text model in an object of their own, or, in older models,
+//! beside the other parts' fields; its tensors have a prefix, which has changed with the versions
+//! of Transformers.
 
 use crate::arch::blocks::outputs::Top;
 use crate::arch::reading::other_modalities::{is_other, within_text};
@@ -21,8 +21,8 @@ const WHOLE: [&str; 5] =
 /// that see images too.
 const POOLING: &str = "classifier_pooling";
 
-/// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
-/// tensors begin with.
+/// The object that contains those objects in a model that also speaks, beside the parts that make
+/// sound; prefix of its tensors.
 const THINKER: [&str; 2] = ["thinker_config", "thinker."];
 
 /// Beginnings of the names of fields of other parts, where the text model's are beside them.
@@ -35,7 +35,7 @@ const INSTEAD: [&str; 6] = [
     "model.text_model.",
     "language_model.",
     "text_model.",
-    // A model around one of several parts, and layers as Transformers 5 saves those of Qianfan-OCR.
+    // A model around one of several parts, and layers as Transformers 5 saves them for Qianfan-OCR.
     "model.language_model.model.",
     "language_model.model.encoder.",
 ];
@@ -47,8 +47,8 @@ pub(crate) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     if whole.is_some_and(|whole| known(whole) || unsupported::reason(whole).is_some()) {
         return None;
     }
-    // What the whole is decides, if its text model has a name of its own: that of Kimi K3 says that it is a
-    // `kimi_linear`.
+    // The type of the whole decides, if its text model has a name of its own: Kimi K3's text model
+    // says that it is a `kimi_linear`.
     let own = whole.map(|whole| format!("{whole}_text")).filter(|text| known(text));
     let Some(inside) = part(config).filter(|part| own.is_some() || model_type(part).is_some_and(&known)) else {
         return own.map(|text| flat(config, text));
@@ -64,7 +64,7 @@ pub(crate) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     Some(said.chain(fields).chain(own).chain(pooling).collect())
 }
 
-/// What a model, or a part of one, says that it is.
+/// The `model_type` of a model, or of a part of one.
 fn model_type(fields: &Map<String, Value>) -> Option<&str> {
     fields.get("model_type")?.as_str()
 }
@@ -106,7 +106,7 @@ pub(crate) fn settled(ckpt: &Checkpoint, known: impl Fn(&str) -> bool) -> Option
     Some(settled)
 }
 
-/// The fields of a text model of this type that are those of the whole.
+/// The fields of a text model of this type, from the whole's fields.
 fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
     let other = |name: &str, v: &Value| {
         let of_part = !name.ends_with("_config") || v.is_object();
@@ -125,8 +125,8 @@ pub(crate) fn left_out(config: &Map<String, Value>) -> impl Iterator<Item = Stri
     parts.map(|(name, v)| format!("`{name}` is {}", show(v)))
 }
 
-/// What the checkpoint of a model of several parts calls a tensor of the text model; `tensor`
-/// itself if it has none.
+/// The name of a text model's tensor in the checkpoint of a model of several parts; `tensor` itself
+/// if it has none.
 pub(crate) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     let rest = tensor.strip_prefix("model.");
     let instead = INSTEAD.iter().filter_map(|prefix| Some(format!("{prefix}{}", rest?)));
@@ -139,7 +139,7 @@ pub(crate) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     names.find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
-/// What a class of several parts has on top of the text model; `None` where that is not known.
+/// The head of a class of several parts above the text model; `None` where that is not known.
 pub(crate) fn top(class: Option<&str>) -> Option<Top> {
     const TEXT: [&str; 5] = ["ConditionalGeneration", "CausalLM", "ImageTextToText", "Vision2Seq", "PreTraining"];
     match class.and_then(|class| class.rsplit_once("For")) {
@@ -160,7 +160,7 @@ pub(crate) fn of_text(tensor: &str) -> bool {
     // (The last two as Mistral AI names them, and Ai2.)
     const OWN: [&str; 7] =
         ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score.", "layers.", "model.transformer."];
-    // What begins so has other parts too.
+    // This prefix also covers other parts.
     let (tensor, parts) = match tensor.strip_prefix(THINKER[1]) {
         Some(rest) => (rest, &[][..]),
         None => (tensor, &BEFORE[..]),

@@ -1,4 +1,4 @@
-//! What a user chooses of a graph.
+//! The user's choices for a graph.
 
 use llmcc_ir::kv::KvDType;
 

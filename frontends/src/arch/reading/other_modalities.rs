@@ -1,5 +1,5 @@
-//! Tensors of the parts of a model that are not its text model: those that see, hear, speak or draw, and what lies
-//! between these and the text model.
+//! Tensors of the parts of a model other than its text model: vision, audio, speech and image
+//! parts, and the projections between these and the text model.
 
 /// Words in the names of such parts: of modules in Transformers, and in files of the models' authors.
 const WORDS: &[&str] = &[
@@ -61,8 +61,9 @@ const MODULES: &[&str] = &[
     "action_modality_embed",
 ];
 
-/// Parts of names of tensors in the layers and tables of the text model that no text needs: adapters for what is no
-/// text, rows of a second table, and a model in the same layers that makes images and sound.
+/// Parts of names of tensors in the layers and tables of the text model that no text needs:
+/// adapters for other inputs, rows of a second table, and a model in the same layers that makes
+/// images and sound.
 const WITHIN: &[&str] = &[
     ".lora_A.speech.",
     ".lora_B.speech.",
@@ -79,7 +80,7 @@ const WITHIN: &[&str] = &[
     ".self_attn.k_norm_und_for_gen.",
 ];
 
-/// Whether a tensor lies among those of the text model and is for something else.
+/// Whether a tensor lies among the text model's and has another purpose.
 pub(crate) fn within_text(tensor: &str) -> bool {
     WITHIN.iter().any(|part| tensor.contains(part))
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// What they say of latent attention, which is nothing.
+/// Their fields of latent attention, which they do not have.
 const LATENT: [&str; 6] =
     ["use_mla", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"];
 

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 
 const MIXERS: &str = "ssm_cfg";
 
-/// Fields of the model and those of Transformers that say the same.
+/// Fields of the model and Transformers' fields with the same meaning.
 const MODEL: &[(&str, &str)] =
     &[("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("tie_embeddings", "tie_word_embeddings")];
 
-/// Fields in [`MIXERS`] of both, with Transformers' and what their absence means.
+/// Fields in [`MIXERS`] of both, with Transformers' names and defaults.
 const BOTH: &[(&str, &str, Otherwise)] = &[
     ("d_conv", "conv_kernel", Otherwise::Size(4)),
     ("expand", "expand", Otherwise::Size(2)),
@@ -21,19 +21,19 @@ const BOTH: &[(&str, &str, Otherwise)] = &[
     ("conv_bias", "use_conv_bias", Otherwise::Flag(true)),
 ];
 
-/// Those of Mamba only.
+/// Fields of Mamba only.
 const FIRST: &[(&str, &str, Otherwise)] =
     &[("d_state", "state_size", Otherwise::Size(16)), ("dt_rank", "time_step_rank", Otherwise::Auto)];
 
-/// Those of Mamba-2 only.
+/// Fields of Mamba-2 only.
 const SECOND: &[(&str, &str, Otherwise)] = &[
     ("d_state", "state_size", Otherwise::Size(128)),
     ("headdim", "head_dim", Otherwise::Size(64)),
     ("ngroups", "n_groups", Otherwise::Size(1)),
 ];
 
-/// What of a mixer must have one value, if it is there, since Transformers' class has no other; and
-/// what is about training, or how the same is computed.
+/// Fields of a mixer that must have one value, if present, since Transformers' class has no other;
+/// and fields about training, or details of computation.
 const FIXED: &[(&str, Option<bool>)] = &[
     ("rmsnorm", Some(true)),
     ("norm_before_gate", Some(false)),
@@ -50,7 +50,7 @@ const FIXED: &[(&str, Option<bool>)] = &[
     ("conv_init", None),
 ];
 
-/// What the absence of a field means.
+/// The meaning of an absent field.
 #[derive(Clone, Copy)]
 enum Otherwise {
     Size(u64),
@@ -62,7 +62,7 @@ enum Otherwise {
 /// The fields as Transformers has them, of such a file; of any other those that are there.
 ///
 /// # Errors
-/// When it describes what Transformers has no class for.
+/// When it describes a model that Transformers has no class for.
 pub(crate) fn translated(config: &Map<String, Value>) -> Result<Cow<'_, Map<String, Value>>, ConfigError> {
     let named = ["model_type", "architectures"].iter().any(|name| config.contains_key(*name));
     let (Some(Value::Object(mixers)), false) = (config.get(MIXERS), named) else { return Ok(Cow::Borrowed(config)) };
@@ -121,7 +121,7 @@ pub(crate) fn translated(config: &Map<String, Value>) -> Result<Cow<'_, Map<Stri
     Ok(Cow::Owned(fields))
 }
 
-/// The number of heads, of which files say how wide each is.
+/// The number of heads; files give their width.
 fn heads(fields: &mut Map<String, Value>) {
     let size = |name: &str| fields.get(name).and_then(Value::as_u64);
     if let (Some(hidden), Some(expand), Some(dim @ 1..)) = (size("hidden_size"), size("expand"), size("head_dim")) {

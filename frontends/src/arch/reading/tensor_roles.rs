@@ -1,4 +1,4 @@
-//! Which tensors of a checkpoint are what to a model.
+//! The purpose of a checkpoint's tensors to a model.
 
 use super::model::Model;
 use crate::arch::blocks::names::{self, ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
@@ -7,7 +7,7 @@ use crate::checkpoint::Checkpoint;
 use llmcc_ir::output::Output;
 
 impl Model {
-    /// What the checkpoint calls embedding table and head, if they are the same.
+    /// The checkpoint's names of embedding table and head, if they are the same tensor.
     pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
         let name = |part, kind| {
             let has = |name: &str| ckpt.info(&self.located(ckpt, name)).is_some();
@@ -16,7 +16,7 @@ impl Model {
         self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
     }
 
-    /// What the checkpoint calls a tensor of the text model.
+    /// The checkpoint's name of a text model's tensor.
     pub(crate) fn located(&self, ckpt: &Checkpoint, tensor: &str) -> String {
         let tensor = tensor.to_string();
         if self.nested { nested::located(ckpt, tensor) } else { tensor }
@@ -31,7 +31,7 @@ impl Model {
             || output != Output::Logits && self.spares(&name)
     }
 
-    /// Whether a tensor only chooses among tokens, of which all are taken.
+    /// Whether a tensor only chooses among tokens, all of which are taken here.
     pub(crate) fn chooses(&self, tensor: &str) -> bool {
         self.shape.chooses(tensor)
     }
@@ -44,12 +44,12 @@ impl Model {
         ahead || self.shape.passes(layer) || self.is_shared(layer, name)
     }
 
-    /// What a tensor of integers holds that follows from the configuration.
+    /// Contents of a tensor of integers that follow from the configuration.
     pub(crate) fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
         self.shape.integers(&names::alone(tensor))
     }
 
-    /// Whether a tensor of a layer is for keys or values, and the layer reads those of another.
+    /// Whether a tensor of a layer is for keys or values, and the layer reads another's.
     fn is_shared(&self, layer: usize, name: &str) -> bool {
         let of = |part: Part| {
             let mut kinds = [Kind::Matrix, Kind::Bias, Kind::Gain].into_iter();

@@ -1,7 +1,7 @@
 //! Kinds of models that are not compiled, with the reason: messages about them say more than that a
 //! name is unknown.
 
-/// Values of `model_type`, and what the message says of them.
+/// Values of `model_type`, and the message for each.
 const KINDS: &[(&str, &str)] = &[
     (
         "nllb-moe",

@@ -25,7 +25,8 @@ fn caps_of_one() {
     }
 }
 
-/// What follows from other fields is as these say, or refused; where a class reads something else, that counts.
+/// A field that follows from others agrees with them, or is refused; where a class reads another
+/// field, that one counts.
 #[test]
 fn fields_that_follow_from_others() {
     for (arch, field, good, bad) in [
@@ -68,7 +69,7 @@ fn fields_that_were_passed_over() {
     }
     let bloom = |on: bool| lifted(&with(config("bloom"), json!({ "apply_residual_connection_post_layernorm": on })));
     assert_ne!(bloom(true).funcs, bloom(false).funcs);
-    // Of Bamba half of each head turns, whatever stands beside `rope_parameters`.
+    // In Bamba half of each head is rotated, whatever stands beside `rope_parameters`.
     let bamba = parse("bamba", json!({ "partial_rotary_factor": 0.25 })).unwrap();
     assert_eq!(bamba.unread, ["`partial_rotary_factor` is 0.25"]);
     for arch in ["hy_v4", "glm5_next_text", "aria_text"] {

@@ -331,11 +331,12 @@ fn fields_that_change_the_mathematics() {
                 Neutral::NoWindow => "max_position_embeddings",
                 _ => "model_type",
             };
-            // With latent attention heads are what their parts say, not those of the samples.
+            // With latent attention the widths of heads follow from their parts, not from the
+            // samples.
             let of_parts = ["head_dim", "num_key_value_heads"].contains(&beside);
             let absent = match beside {
                 "rope_theta" => base.get(beside).is_none(),
-                // Of a class whose heads follow from others, the samples have another number.
+                // A class whose heads follow from others has another number in the samples.
                 "num_attention_heads" => base.get(beside) != Some(&json!(4)),
                 _ => false,
             };
@@ -363,7 +364,7 @@ fn fields_that_change_the_mathematics() {
     }
 }
 
-/// The same for what has a rule of its own.
+/// The same for fields with rules of their own.
 #[test]
 fn fields_that_depend_on_others() {
     let refused = |arch: &str, changes: Value| match Model::parse(&with(config(arch), changes)) {
@@ -396,8 +397,8 @@ fn fields_that_depend_on_others() {
     );
 }
 
-/// What an architecture declares, it reads: a value of a wrong type is an error, another good one
-/// makes another configuration.
+/// An architecture reads every field it declares: a value of a wrong type is an error, another good
+/// one makes another configuration.
 #[test]
 fn declared_fields_are_read() {
     for arch in ARCHS {
@@ -413,17 +414,17 @@ fn declared_fields_are_read() {
         let base = Some(with(base.clone(), scaled)).filter(|c| Model::parse(c).is_ok()).unwrap_or(base);
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
-        // Of two layers the second has a window where nothing else is said.
+        // The second of two layers has a window by default.
         let upper = arch.field("max_window_layers").is_some() || UPPER.contains(&arch.model_type);
         for Field { name, accepts, .. } in fields_of(arch) {
-            // Says of these two layers what the pattern of layers says.
+            // Gives these two layers the kinds of the pattern.
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {
                 continue;
             }
             if idle(arch, name) {
                 continue;
             }
-            // With latent attention other numbers than what the parts of heads say are refused.
+            // With latent attention, numbers that contradict the parts of heads are refused.
             let heads = ["head_dim", "num_key_value_heads", "num_attention_heads"];
             if heads.contains(name) && arch.field("qk_rope_head_dim").is_some() {
                 continue;
@@ -440,7 +441,7 @@ fn declared_fields_are_read() {
             {
                 continue;
             }
-            // Without what counts in its place.
+            // Without the field that counts in its place.
             let instead = if *name == "expand" { "intermediate_size" } else { *name };
             let changed = with(base.clone(), json!({ instead: "absent", *name: good }));
             match Model::parse(&changed) {
@@ -524,8 +525,8 @@ fn real_configurations() {
         };
         assert!(found.starts_with(&expected), "{name}: {found}");
     }
-    // Configurations of another compiler's presets: those of the supported architectures parse, but
-    // for the one that has a field of that compiler's own.
+    // Configurations of another compiler's presets: the supported architectures' parse, except one
+    // with a field of that compiler's own.
     let presets: Map<String, Value> =
         serde_json::from_slice(&std::fs::read(dir.join("mlc_llm_presets.json")).unwrap()).unwrap();
     let ours = |c: &Value| c["model_type"].as_str().is_some_and(|t| by_model_type(t).is_some());

@@ -1,4 +1,4 @@
-//! Models and their draft heads against what Transformers' `MtpModel` computes.
+//! Models and their draft heads against Transformers' `MtpModel`.
 
 use super::renamed::{Renamings, renamed};
 use super::*;
@@ -17,7 +17,7 @@ fn draft(number: usize) -> Options {
     Options { draft_head: Some(number), ..EXACT }
 }
 
-/// The evaluated step of what is lifted.
+/// The evaluated step of the lifted module.
 fn step(ckpt: &Checkpoint, options: &Options, batch: &Batch) -> Left {
     let module = lift(ckpt, options).unwrap();
     assert_eq!(verify_module(&module), vec![]);
@@ -26,8 +26,8 @@ fn step(ckpt: &Checkpoint, options: &Options, batch: &Batch) -> Left {
     eval_step(&module, &weights, &mut states, batch).unwrap()
 }
 
-/// Logits and hidden states of the model, and of each head that gets the golden ones of what is before it, are
-/// closer to the f64 reference than those in f32 are.
+/// Logits and hidden states of the model, and of each head given the golden ones before it, are
+/// closer to the f64 reference than f32's are.
 #[test]
 fn logits_and_hidden_states() {
     for (name, heads) in NAMES {
@@ -93,7 +93,7 @@ fn furthest(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// What cannot be had is refused in words.
+/// Missing draft heads are refused with a message.
 #[test]
 fn draft_heads_that_are_not_there() {
     let message = |ckpt: &Checkpoint, number| lift(ckpt, &draft(number)).unwrap_err().to_string();
@@ -110,7 +110,7 @@ fn draft_heads_that_are_not_there() {
     assert!(text.contains("draft head 0 is not in the checkpoint: there is no tensor `model.layers."), "{text}");
 }
 
-/// What a head has in a file, it reads.
+/// A head reads all its tensors in a file.
 #[test]
 fn tensors_of_heads_are_used() {
     for (name, heads) in NAMES {

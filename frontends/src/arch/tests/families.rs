@@ -14,7 +14,8 @@ fn own_config(name: &str) -> Value {
     Checkpoint::open(&golden(name)).unwrap().config().clone()
 }
 
-/// Weights of what blocks add to were modules of their own once; JetMoE's authors have other names of sizes.
+/// Weights of residual additions were modules of their own once; JetMoE's authors have other names
+/// of sizes.
 #[test]
 fn older_spellings() {
     let residuals = &[("_residual", "_residual.weight")];

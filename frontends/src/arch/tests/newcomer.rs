@@ -1,4 +1,4 @@
-//! What a newcomer costs, and that the means it is given are right: `arch/models/dummy.rs`.
+//! The cost of a newcomer, and its means: `arch/models/dummy.rs`.
 
 use super::*;
 use crate::arch::blocks::lifter::Lifter;
@@ -30,8 +30,8 @@ fn sources(dir: &Path, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// One file and one line. What the tests know of it besides is its configuration, which the others
-/// have among the goldens.
+/// One file and one line. Beyond that, the tests only know its configuration, which the others have
+/// among the goldens.
 #[test]
 fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
@@ -54,7 +54,7 @@ fn an_architecture_is_one_file_and_one_line() {
         let lines: Vec<&str> = of_other_files
             .flat_map(|(_, text)| text.lines().take_while(|l| *l != "#[cfg(test)]"))
             // Kinds of norms have the names of models that have them.
-            .filter(|l| !l.contains("\"qk_norm_type\""))
+            .filter(|l| !l.contains("qk_norm_type"))
             // Another name of the same is a file of one line.
             .filter(|l| !l.ends_with(&format!("..{name}::ARCH }};")))
             .filter(|l| {
@@ -102,7 +102,7 @@ fn transpose(w: &[f32], rows: usize) -> Vec<f32> {
 }
 
 /// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original:
-/// fused, transposed and permuted weights mean what they should.
+/// fused, transposed and permuted weights are read correctly.
 #[test]
 fn other_forms_of_weights_mean_the_same() {
     let (config, tensors) = llama();

@@ -7,7 +7,8 @@ use crate::testing::{Folder, config, golden, with};
 use crate::{Options, lift};
 use serde_json::{Value, json};
 
-/// LLaVA 1.5: what is as in the class of the text model is left out, and so are sizes.
+/// LLaVA 1.5: fields equal to the defaults of the text model's class are left out, and so are
+/// sizes.
 fn llava(text: Value) -> Value {
     json!({
         "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": 32000,
@@ -38,7 +39,7 @@ fn sizes_that_files_leave_out() {
     assert!(alone.contains("`hidden_size`"), "{alone}");
 }
 
-/// Where larger models have the fields of their text model, and what they call its tensors.
+/// Where larger models have the fields of their text model, and their names of its tensors.
 #[test]
 fn fields_and_names_of_parts() {
     let text = with(config("qwen2"), json!({ "tie_word_embeddings": false }));
@@ -72,7 +73,7 @@ fn fields_and_names_of_parts() {
     assert!(!nested::of_text("visual.blocks.0.attn.qkv.weight") && !nested::of_text("model.visual.merger.ln_q.weight"));
 }
 
-/// Whose text model is known, but not what the whole makes of it.
+/// Their text model is known, but not the whole around it.
 #[test]
 fn wholes_that_compute_something_else_are_refused() {
     let config = with(llava(config("gemma")), json!({ "model_type": "paligemma" }));
@@ -80,7 +81,7 @@ fn wholes_that_compute_something_else_are_refused() {
     assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt see those after them"), "{error}");
 }
 
-/// Qwen2.5-Omni: the text model of what it thinks with, beside what it hears, sees and speaks with.
+/// Qwen2.5-Omni: the text model of its thinker, beside the parts for hearing, seeing and speaking.
 #[test]
 fn text_models_of_thinkers() {
     let text = with(config("qwen2_5_omni_text"), json!({ "architectures": "absent", "tie_word_embeddings": "absent" }));
@@ -110,7 +111,7 @@ fn text_models_of_thinkers() {
     assert!(model.unread.len() == 3 && left.iter().all(|name| model.unread.iter().any(|u| u.contains(name))));
 }
 
-/// PaddleOCR-VL and HunyuanOCR: fields of the text model beside those of the other parts.
+/// PaddleOCR-VL and HunyuanOCR: fields of the text model beside the other parts'.
 #[test]
 fn text_models_beside_others() {
     let paddle = json!({
@@ -202,7 +203,7 @@ fn kimi_k3_quantized_inside() {
     assert!(error.contains("`hidden_act` is \"silu\""), "{error}");
 }
 
-/// What Kimi K3 says of delta attention.
+/// Kimi K3's fields of delta attention.
 #[test]
 fn kimi_k3_says_which_layers() {
     let read = |changes: Value| {

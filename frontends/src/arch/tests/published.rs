@@ -1,4 +1,4 @@
-//! What published files say beside the fields of Transformers' classes, or in other words than these.
+//! Published files' fields beside the fields of Transformers' classes, or with other names.
 
 use crate::arch::Model;
 use crate::arch::blocks::outputs::Top;

@@ -36,8 +36,8 @@ pub(super) fn means_the_same(name: &str, config: &Value, tensors: &[Tensor]) {
     assert_eq!(crate::unused::find(&ckpt, &module).unwrap(), None);
 }
 
-/// The fixture has the names that Mistral AI publishes; inside a model that sees images they are those,
-/// or what Transformers calls them.
+/// The fixture has the names that Mistral AI publishes; inside a multimodal model the tensors have
+/// those, or Transformers' names.
 #[test]
 fn mistral_large_4_by_either_names() {
     const IN_MEMORY: Renamings = &[
@@ -111,7 +111,7 @@ fn ax_k2_by_either_names() {
     means_the_same("axk2", &config, &renamed("axk2", IN_MEMORY, &[]));
 }
 
-/// Files that ask for what is not compiled, each refused in words that name it.
+/// Files that ask for unsupported features, each refused with a message that names it.
 #[test]
 fn what_these_do_not_compute() {
     let refused = |arch: &str, changes: Value, words: &[&str]| {

@@ -29,7 +29,7 @@ fn longrope_has_one_set_of_factors() {
     assert_eq!(frequencies(&config(64), 64), [1.0, 0.005]);
 }
 
-/// Both embeddings of an architecture, or what is wrong.
+/// Both embeddings of an architecture, or the error.
 fn both(model_type: &str, changes: Value) -> Result<String, String> {
     let base = json!({ "rope_theta": "absent", "rope_scaling": "absent", "rope_parameters": "absent",
         "rope_local_base_freq": "absent", "global_rope_theta": "absent", "local_rope_theta": "absent",
@@ -71,7 +71,7 @@ fn scalings_beside_kinds_of_layers() {
     assert_eq!(both("olmo3", changes), Ok(debug([(5e5, 4, eighth), (5e5, 4, plain)])));
 }
 
-/// What the class would pass over is refused.
+/// Fields that the class would ignore are refused.
 #[test]
 fn rotations_that_contradict() {
     let of = |theta: f64| json!({ "rope_type": "default", "rope_theta": theta });
@@ -130,7 +130,7 @@ fn rotations_that_contradict() {
         let said = both(arch, changes.clone()).unwrap_err();
         assert!(said.contains(expected), "{arch} {changes}: {said}");
     }
-    // What says the same is no contradiction.
+    // Fields with the same meaning are no contradiction.
     assert!(both("gemma3_text", json!({ "rope_parameters": nested, "rope_theta": 1e6 })).is_ok());
     assert!(both("gemma3_text", json!({ "rope_scaling": { "type": "linear", "factor": 1.0 } })).is_ok());
     assert!(both("mellum", json!({ "rope_theta": 5e5, "rope_scaling": { "rope_type": "default" } })).is_ok());

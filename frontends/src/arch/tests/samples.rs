@@ -5,10 +5,10 @@ use crate::config::fields::Accepts;
 use crate::testing::{config, other_count};
 use serde_json::{Value, json};
 
-/// Of two layers of these the second has a window where nothing else is said.
+/// The second of two layers of these has a window by default.
 pub(super) const UPPER: &[&str] = &["cwm", "mimo_v2_flash", "cohere2_moe", "granite_swa", "granitemoe_swa"];
 
-/// Fields that only repeat what follows from others, where they may be anything.
+/// Fields that only repeat values that follow from others, where they may be anything.
 const FOLLOWING: &[&str] = &[
     "attention_head_dim",
     "attention_hidden_size",
@@ -21,8 +21,8 @@ const FOLLOWING: &[&str] = &[
     "num_attention_heads",
 ];
 
-/// A value that a field may not have, and one that changes what `base` means. `upper`: the second of two
-/// layers has a window.
+/// A value that a field may not have, and one that changes the meaning of `base`. `upper`: the
+/// second of two layers has a window.
 pub(super) fn field_samples(
     arch: &Arch,
     (name, accepts): (&str, Accepts),
@@ -89,7 +89,7 @@ pub(super) fn field_samples(
         Accepts::Tokens => (json!("x"), json!([3, 4])),
         Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
         Accepts::Numbers if ["hybrid_layer_pattern", "moe_layer_freq"].contains(&name) => (json!(["x"]), json!([1, 1])),
-        // Two layers, of which one does not rotate.
+        // Two layers, one without rotation.
         Accepts::Numbers if name == "kv_source_layers" => (json!(["x"]), json!([0, 0])),
         Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
         Accepts::Numbers if name == "compress_ratios" => (json!(["x"]), json!([128, 0])),

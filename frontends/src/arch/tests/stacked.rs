@@ -16,7 +16,7 @@ const OWN: [[&str; 3]; 2] = [["gate_proj", "up_proj", "down_proj"], ["w1", "w3",
 /// The same tensors with the experts of each layer in stacks: gates and up in one, or, where there are
 /// no gates, up alone, and down.
 fn stacked(tensors: Vec<Tensor>) -> Vec<Tensor> {
-    // Of each stack the parts of each expert in order.
+    // The parts of each expert of each stack, in order.
     let mut stacks: BTreeMap<String, BTreeMap<(usize, usize), Tensor>> = BTreeMap::new();
     let mut others = vec![];
     let gated = tensors.iter().any(|t| t.name.contains(".experts.0.gate_proj.") || t.name.contains(".experts.0.w1."));
@@ -105,7 +105,8 @@ fn convolutions_cut_in_equal_parts() {
     assert_eq!(logits(&config, &tensors), own);
 }
 
-/// The matrices of queries, keys and values of linear attention, of which one is made, need not be stored alike.
+/// The matrices of queries, keys and values of linear attention, which are joined, need not be
+/// stored alike.
 #[test]
 fn rows_of_several_formats() {
     for name in ["olmo_hybrid", "kimi_linear", "gla"] {

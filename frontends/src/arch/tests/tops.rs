@@ -1,4 +1,4 @@
-//! What classes have on top of their layers, and kinds of models that are refused.
+//! Classes' heads above their layers, and kinds of models that are refused.
 
 use crate::arch::Model;
 use crate::arch::blocks::outputs::Top;

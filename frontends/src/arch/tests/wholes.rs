@@ -166,7 +166,7 @@ fn embedding_gemma_2_alone() {
     means_the_same("embedding_gemma2", &text, &renamed("embedding_gemma2", &[("language_model.", "")], &[]));
 }
 
-/// What is refused, in words that name it.
+/// Unsupported models, refused with messages that name them.
 #[test]
 fn what_no_text_computes() {
     for (arch, changes, words) in [
@@ -213,13 +213,13 @@ fn windows_in_other_words() {
         with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
     let every = with(text.clone(), json!({ "layer_types": "absent", "sliding_window_pattern": 2 }));
     assert_eq!(shape(&every), shape(&text));
-    // What its class has for heads where nothing is said, which is not what Gemma 4 has.
+    // The class's defaults for heads differ from Gemma 4's.
     let heads = with(text.clone(), json!({ "num_attention_heads": "absent", "num_key_value_heads": "absent" }));
     assert_eq!(shape(&heads), shape(&text));
 }
 
-/// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
-/// such model.
+/// Dots 3 Note gives layers with a window in its authors' words and in Transformers'; some
+/// combinations are no such model.
 #[test]
 fn dots_3_note_in_other_words() {
     let refused = |changes: Value, words: &[&str]| {

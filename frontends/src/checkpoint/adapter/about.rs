@@ -1,4 +1,4 @@
-//! What an adapter is, without its base.
+//! Description of an adapter, without its base.
 
 use super::{AGAIN, CONFIG, FILES, LowRank, sorted};
 use crate::checkpoint::load::{self, Opened};
@@ -11,12 +11,12 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What a folder with an adapter says and holds.
+/// The settings and contents of an adapter's folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AboutAdapter {
     /// The base that it names.
     pub base: Option<String>,
-    /// LoRA, rsLoRA, DoRA, or what `peft_type` says.
+    /// LoRA, rsLoRA, DoRA, or the value of `peft_type`.
     pub method: String,
     /// Ranks of its factors.
     pub ranks: BTreeSet<usize>,

@@ -48,8 +48,8 @@ impl Merging<'_> {
         }
     }
 
-    /// Every module that is saved as a whole is there. (What PEFT adds to the list by itself, as heads by all of
-    /// their names, the base may lack.)
+    /// Every module that is saved as a whole is there. (The base may lack modules PEFT adds to the
+    /// list by itself, such as heads by all of their names.)
     fn check_saved(&self, parts: &Sorted) -> Result<(), Wrong> {
         let targets = &self.settings.targets;
         let mut found = false;

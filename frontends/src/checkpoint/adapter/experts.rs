@@ -1,7 +1,7 @@
-//! Factors of the matrices of all experts (`target_parameters` of PEFT, and what it makes of modules of
-//! experts): `lora_A` `[experts·rank, in]`, a run of rows for each expert, and `lora_B`
-//! `[out, experts·rank]`, a run of columns for each rank. A module's two parameters have wrappers one
-//! in the other, so that a name does not say which of them it is of: their sizes do.
+//! Factors of the matrices of all experts (`target_parameters` of PEFT, and its form of experts'
+//! modules): `lora_A` `[experts·rank, in]`, a run of rows for each expert, and `lora_B` `[out,
+//! experts·rank]`, a run of columns for each rank. A module's two parameters have wrappers one in
+//! the other, so that a name does not say which of them it is of: their sizes do.
 
 use super::merged::{add_product, base_row, round};
 use super::{AGAIN, BASE, LowRank, Merging, is_float};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The two parameters of a module of experts.
 const NAMES: [&str; 2] = ["gate_up_proj", "down_proj"];
 
-/// What configurations call the number of experts.
+/// Configurations' names of the number of experts.
 const COUNTS: [&str; 3] = ["num_local_experts", "num_experts", "n_routed_experts"];
 
 /// One of a base's tensors that an expert's part of a parameter is.
@@ -41,8 +41,8 @@ struct Parameter {
 }
 
 impl Parameter {
-    /// Whether factors of so many inputs and outputs make it, and if so, whether their product has to be
-    /// turned. Older versions of PEFT take the rows of what is `[out, in]` for inputs.
+    /// Whether factors of so many inputs and outputs make it, and if so, whether their product has
+    /// to be turned. Older versions of PEFT take the rows of an `[out, in]` matrix for inputs.
     fn fits(&self, inputs: usize, outputs: usize) -> Option<bool> {
         let [plain, across] = [[self.rows, self.columns], [self.columns, self.rows]].map(|s| s == [outputs, inputs]);
         if plain && across { Some(self.turned) } else { (plain || across).then_some(across) }
@@ -100,7 +100,7 @@ impl Merging<'_> {
             let found = self.found(name)?;
             Some((found.clone(), self.ckpt.index.get(&found)?.info.shape.clone()))
         };
-        // MXFP4 has those of all experts one below the other.
+        // MXFP4 has all experts' matrices one below the other.
         let count = COUNTS.iter().find_map(|key| usize::try_from(self.ckpt.config.get(key)?.as_u64()?).ok());
         let stacked = NAMES.map(|name| {
             let (found, shape) = shape(&format!("{module}.{name}"))?;
@@ -149,14 +149,14 @@ impl Merging<'_> {
     }
 }
 
-/// What a tensor of the base is with the products of its experts' factors.
+/// A tensor of the base with the products of its experts' factors.
 #[derive(Debug)]
 struct ExpertSum {
     base: Entry,
-    /// A and B of each expert that has rows in it, and where those of all lie.
+    /// A and B of each expert that has rows in it, and the ranges of all.
     factors: Vec<[View; 2]>,
     reads: [(usize, Range<usize>); 2],
-    /// Its rows that an expert has, of which the first is this row of the expert's matrix.
+    /// Its rows of one expert; the first is this row of the expert's matrix.
     span: usize,
     first: usize,
     /// The matrix is `[in, out]`.

@@ -1,4 +1,4 @@
-//! A matrix of the base with what an adapter adds to it, computed when a row is read.
+//! A matrix of the base plus an adapter's product, computed when a row is read.
 
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout, Rows};
@@ -136,7 +136,7 @@ pub(super) fn round(dtype: DType, out: &mut [f32]) {
     }
 }
 
-/// A table some of whose rows are others.
+/// A table with some rows replaced.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub base: Entry,

@@ -32,7 +32,7 @@ const BASE: &str = "give the base that the adapter was trained for";
 const CONFIG: &str = "adapter_config.json";
 /// Files with the tensors.
 const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
-/// What PEFT puts before the names of the base's modules.
+/// PEFT's prefix of the names of the base's modules.
 const PREFIX: &str = "base_model.model.";
 
 /// Refuses a folder that holds an adapter and no model.
@@ -128,13 +128,13 @@ pub(crate) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter, turned: bool) -> R
     Ok(())
 }
 
-/// What an adapter has of a module.
+/// An adapter's factors of a module.
 #[derive(Default)]
 struct LowRank {
     a: Option<View>,
     b: Option<View>,
     magnitudes: Option<View>,
-    /// Of rows that are looked up.
+    /// Factors of looked-up rows.
     looked_up: bool,
 }
 
@@ -205,7 +205,7 @@ struct Merging<'c> {
 }
 
 impl Merging<'_> {
-    /// Whether factors of a module are those of a parameter of all experts.
+    /// Whether factors of a module belong to a parameter of all experts.
     fn is_parameter(&self, module: &str) -> bool {
         let of = module.trim_end_matches(".base_layer");
         self.settings.targets.parameters() && (of != module || self.found(&format!("{of}.weight")).is_none())
@@ -259,7 +259,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// What a matrix of the base becomes that is merged with something: floats of its type, of codes f32.
+    /// The type of a merged matrix of the base: floats keep theirs, codes become f32.
     fn float(&mut self, name: &str, base: &Entry) -> Result<(DType, TensorInfo), Wrong> {
         let info = match base.info.dtype.dtype {
             Some(DType::F32 | DType::F16 | DType::Bf16) => base.info.clone(),
@@ -331,7 +331,7 @@ impl Merging<'_> {
         squares.into_iter().map(|sum| sum.sqrt() as f32).collect()
     }
 
-    /// Says what was done, and which modules were `left` as they are.
+    /// Notes the changes, and the modules `left` unchanged.
     fn note(&mut self, dir: &Path, left: &[String]) {
         let mut note = format!("adapter {}: {} matrices merged", file_name(dir), self.merged);
         if self.scale != 1.0 {

@@ -8,7 +8,7 @@ fn adapter(name: &str, scale: f32) -> Adapter {
     Adapter { path: golden("adapters").join(name), scale }
 }
 
-/// Every adapter makes of its base what PEFT makes of it.
+/// Every adapter changes its base as PEFT does.
 #[test]
 fn adapters_merge_as_in_peft() {
     let all = [
@@ -152,7 +152,7 @@ fn adapters_alone_are_described() {
     assert!(dora.only_merged.unwrap().contains("use_dora") && dora.types.contains_key("F32"));
     let saved = of("saved").unwrap();
     assert!(saved.replaced.contains(&"lm_head.weight".to_string()) && saved.only_merged.is_some());
-    // What is wrong with it, without its tensors.
+    // The errors without its tensors.
     let folder = Folder::new();
     folder.write("adapter_config.json", json!({ "peft_type": "LOHA" }).to_string());
     let problem = about::about(&folder.0).unwrap().unwrap().problem.unwrap();
@@ -229,7 +229,7 @@ fn settings_that_change_the_mathematics_are_refused() {
     // Another module's name may end the same way.
     assert_eq!(parsed.scale("b.a.v_proj", 4).unwrap(), 2.0);
     assert_eq!(parsed.scale("a.freq_proj", 4).unwrap(), 2.0);
-    // Regular expressions of whole names, or of what follows a dot.
+    // Regular expressions of whole names, or of the parts after a dot.
     let patterns = json!({ "alpha_pattern": { r".*layers\.[02].*q_proj": 12, "^model.x$": 4, "down|up": 16 } });
     let parsed = Settings::parse(&with(plain.clone(), patterns)).unwrap();
     for (module, scale) in [
@@ -393,7 +393,8 @@ fn with_settings(name: &str, changes: Value) -> (Folder, Adapter) {
     (folder, adapter)
 }
 
-/// Every setting that says which modules have factors is held against those that have; what a file lacks is missed.
+/// Every setting that selects modules is checked against the modules with factors; missing ones are
+/// reported.
 #[test]
 fn settings_are_held_against_tensors() {
     for (name, base, changes, says) in [
@@ -445,7 +446,7 @@ fn settings_are_held_against_tensors() {
     }
 }
 
-/// What the settings name and the file lacks stays as it is, and that is said.
+/// Modules that the settings name and the file lacks stay unchanged, with a note.
 #[test]
 fn modules_without_factors_are_noted() {
     let all = ["q_proj", "v_proj", "down_proj"];

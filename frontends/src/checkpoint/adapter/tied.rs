@@ -1,9 +1,9 @@
-//! Bases whose head is the embedding table, of which an adapter changes only one.
+//! Bases whose head is the embedding table, where an adapter changes only one of the two.
 
 use super::{Merging, Sorted};
 use serde_json::Value;
 
-/// What the names of embedding tables end in, and the head that may be one.
+/// Endings of the names of embedding tables, and the head that may be tied to one.
 const TABLES: &[(&str, &str)] = &[
     ("biogpt.embed_tokens", "output_projection"),
     ("embed_tokens", "lm_head"),
@@ -13,7 +13,7 @@ const TABLES: &[(&str, &str)] = &[
     ("transformer.w", "lm_head"),
     ("embeddings.tok_embeddings", "decoder"),
     ("tok_embeddings", "output"),
-    // Of encoders, which have no head.
+    // Encoders have no head.
     ("embeddings.word_embeddings", ""),
     ("word_embeddings", "lm_head"),
     ("backbone.embedding", "lm_head"),
@@ -42,7 +42,7 @@ fn said(config: &Value) -> bool {
     config[TIED] == true || parts()
 }
 
-/// Says so no more, of the whole and of what has a vocabulary in it.
+/// Sets `tie_word_embeddings` to false here and in nested configs with a vocabulary.
 fn separate(config: &mut Value, whole: bool) {
     let Some(fields) = config.as_object_mut() else { return };
     if whole || fields.contains_key("vocab_size") {

@@ -1,4 +1,4 @@
-//! What the blocks of all types are read with.
+//! Readers shared by the blocks of all types.
 
 use half::f16;
 use llmcc_ir::quant::CodedRow;

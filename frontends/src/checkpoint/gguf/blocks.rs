@@ -1,7 +1,6 @@
-//! Types of tensors in GGUF files: their blocks of columns, and what of the table of formats they
-//! are.
+//! Types of tensors in GGUF files: their blocks of columns, and their formats in the table.
 //!
-//! Layouts are those of `ggml-common.h`; every decoder writes the codes and scales of one block.
+//! Layouts follow `ggml-common.h`; every decoder writes the codes and scales of one block.
 
 use super::bits::{SUPER, half, put};
 use super::vectors;
@@ -26,7 +25,7 @@ pub struct BlockType {
     pub read: Option<fn(&[u8], &mut CodedRow, usize)>,
 }
 
-/// What to do about a type that is not read.
+/// The remedy for an unsupported type.
 pub(super) const OTHER_TYPE: &str =
     "take the file of the same model in another quantization, for example Q4_K_M or Q8_0";
 
@@ -120,7 +119,7 @@ static TYPES: &[BlockType] = &[
     coded(40, "NVFP4", (64, 36), (Elem::named("nvfp4"), 16), |b, row, at| {
         row.above[at / SUPER] = (1.0, 0.0);
         for g in 0..4 {
-            // Without a sign; what would be no number is 0 in GGML.
+            // Without a sign; the code of NaN is 0 in GGML.
             let code = b[g] & 0x7f;
             group(row, at + 16 * g, 16, if code == 0x7f { 0.0 } else { e4m3_to_f32(code) }, 0.0);
             nibbles(&b[4 + 8 * g..12 + 8 * g], row, at + 16 * g);
@@ -155,7 +154,7 @@ pub(crate) fn of(stored: &StoredType) -> Option<&'static BlockType> {
     TYPES.iter().find(|t| std::ptr::eq(&t.stored, stored))
 }
 
-/// What a type that is not read is called.
+/// The name of an unsupported type.
 pub(super) fn unknown(number: u32) -> String {
     let name = match number {
         4 => "Q4_2",
@@ -167,7 +166,7 @@ pub(super) fn unknown(number: u32) -> String {
         31 => "Q4_0_4_4",
         32 => "Q4_0_4_8",
         33 => "Q4_0_8_8",
-        // Also what bitnet.cpp calls I2_S.
+        // bitnet.cpp's I2_S has the same number.
         36 => "IQ4_NL_4_4 (or I2_S of bitnet.cpp)",
         37 => "IQ4_NL_4_8",
         38 => "IQ4_NL_8_8",
@@ -214,7 +213,7 @@ fn pairs(b: &[u8], row: &mut CodedRow, at: usize, high: impl Fn(usize, usize) ->
     }
 }
 
-/// Which two bits of which byte a column of `Q2_K` and `Q3_K` has.
+/// The byte of a column of `Q2_K` and `Q3_K`, and its two bits.
 fn two_bits(b: &[u8], i: usize) -> u8 {
     b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3
 }

@@ -8,7 +8,7 @@ use crate::checkpoint::safetensors::TensorInfo;
 pub(super) struct Cut {
     /// Its name; `{}` is the number of the layer.
     pub from: &'static str,
-    /// The names in files of what it is cut into, from the top.
+    /// The names in files of the parts it is cut into, from the top.
     pub to: &'static [&'static str],
     /// The rows of each, of so many.
     pub rows: fn(&Config, usize) -> Vec<usize>,

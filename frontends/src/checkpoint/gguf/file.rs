@@ -1,4 +1,4 @@
-//! What a GGUF file says of a model, as the table of families reads it.
+//! A GGUF file's description of a model, as the table of families reads it.
 
 use super::names::numbered;
 use super::{Declares, Metadata, Value};
@@ -6,7 +6,7 @@ use crate::checkpoint::safetensors::TensorInfo;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 
-/// What is wrong, and what to do.
+/// The fault, and the remedy.
 pub(super) type Wrong = (String, &'static str);
 
 pub(super) const CONVERT_AGAIN: &str = "convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)";
@@ -57,8 +57,8 @@ impl<'a> File<'a> {
         Ok(usize::try_from(own).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS)))
     }
 
-    /// Whether a number of each layer is not 0, or a truth value true; one for all layers, where there is no list.
-    /// Of [`File::own_layers`].
+    /// Whether a number of each layer is not 0, or a truth value true; one for all layers, where
+    /// there is no list. For [`File::own_layers`].
     pub fn layers(&self, key: &str) -> Vec<bool> {
         let count = self.own_layers().unwrap_or(0);
         match self.get(key) {
@@ -105,7 +105,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The same, where the biases of queries may be among those of keys and values.
+    /// The same, where the biases of queries may be joined with the biases of keys and values.
     pub fn has_or_fused(&self, tensor: &str) -> bool {
         self.has(tensor) || self.has(&tensor.replace("attn_q.bias", "attn_qkv.bias"))
     }
@@ -134,7 +134,7 @@ impl<'a> File<'a> {
         Some(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b).into()).collect())
     }
 
-    /// What cannot be read, and why.
+    /// An error about an unsupported feature.
     pub fn refused<T>(&self, what: impl std::fmt::Display) -> Result<T, Wrong> {
         Err((format!("this `{}` {what}", self.name), OTHER_MODEL))
     }

@@ -2,7 +2,7 @@
 //! compact form of llama.cpp's Python package (`gguf/quants.py`). An entry has 8 numbers of 2 bits or 4 of
 //! 4 bits, the first lowest, each the place of a magnitude.
 
-/// Of `IQ2_XXS`: 8, 25, 43.
+/// `IQ2_XXS`: 8, 25, 43.
 #[rustfmt::skip]
 pub(super) static IQ2_XXS: [u16; 256] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0020, 0x0022, 0x0028, 0x002a, 0x0041, 0x0044, 0x0050,
@@ -26,7 +26,7 @@ pub(super) static IQ2_XXS: [u16; 256] = [
     0xa200, 0xa418, 0xa850, 0xa904,
 ];
 
-/// Of `IQ2_XS`: the same magnitudes.
+/// `IQ2_XS`: the same magnitudes.
 #[rustfmt::skip]
 pub(super) static IQ2_XS: [u16; 512] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0016, 0x0019, 0x0020, 0x0022, 0x0025, 0x0028, 0x0041,
@@ -68,7 +68,7 @@ pub(super) static IQ2_XS: [u16; 512] = [
     0xa8a8, 0xa904, 0xa984, 0xa986, 0xaa28, 0xaa2a, 0xaa91, 0xaaaa,
 ];
 
-/// Of `IQ2_S`: the same magnitudes.
+/// `IQ2_S`: the same magnitudes.
 #[rustfmt::skip]
 pub(super) static IQ2_S: [u16; 1024] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0016, 0x0019, 0x0020, 0x0022, 0x0025, 0x0028, 0x0041,
@@ -147,7 +147,7 @@ pub(super) static IQ2_S: [u16; 1024] = [
     0xaa88, 0xaaaa,
 ];
 
-/// Of `IQ3_XXS`: 4, 12, 20, 28, 36, 44, 52, 62.
+/// `IQ3_XXS`: 4, 12, 20, 28, 36, 44, 52, 62.
 #[rustfmt::skip]
 pub(super) static IQ3_XXS: [u16; 256] = [
     0x0000, 0x0002, 0x0004, 0x0011, 0x0013, 0x0017, 0x0020, 0x0022, 0x0031, 0x0042, 0x0073, 0x0075, 0x0101, 0x0103,
@@ -171,7 +171,7 @@ pub(super) static IQ3_XXS: [u16; 256] = [
     0x7500, 0x7502, 0x7524, 0x7630,
 ];
 
-/// Of `IQ3_S`: odd numbers up to 15.
+/// `IQ3_S`: odd numbers up to 15.
 #[rustfmt::skip]
 pub(super) static IQ3_S: [u16; 512] = [
     0x0000, 0x0001, 0x0002, 0x0005, 0x0007, 0x0010, 0x0011, 0x0012, 0x0014, 0x0016, 0x0020, 0x0021, 0x0025, 0x0033,
@@ -213,7 +213,7 @@ pub(super) static IQ3_S: [u16; 512] = [
     0x7413, 0x7420, 0x7450, 0x7522, 0x7542, 0x7602, 0x7631, 0x7700,
 ];
 
-/// Of `IQ1_S` and `IQ1_M`: −1, 0, 1.
+/// `IQ1_S` and `IQ1_M`: −1, 0, 1.
 #[rustfmt::skip]
 pub(super) static IQ1: [u16; 2048] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0015, 0x0020, 0x0022, 0x0028, 0x002a, 0x0045, 0x0051, 0x0054,

@@ -1,7 +1,8 @@
-//! Keys of an architecture that a family does not read: whether they change what a model computes.
+//! Keys of an architecture that a family does not read: whether they change a model's results.
 //!
-//! The names are those of llama.cpp (`llama-arch.cpp`). A key of this table that changes something is refused, as a
-//! field of `config.json` that nobody reads is; one that is not in the table is reported.
+//! The names come from llama.cpp (`llama-arch.cpp`). A key of this table that changes something is
+//! refused, as a field of `config.json` that nobody reads is; one that is not in the table is
+//! reported.
 
 use super::Value;
 use super::file::{Config, File, Wrong, head_dim};
@@ -13,7 +14,7 @@ const HELP: &str = "if the key was left over from another model, remove it (`ggu
 /// Which values of a key that is not read change nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Neutral {
-    /// Any: it says nothing about what is computed for texts, or its tensors do.
+    /// Any: it does not change results for texts, or its tensors do.
     Any,
     /// False, zero, negative (not set), empty.
     Off,
@@ -97,7 +98,7 @@ const TABLE: &[(Neutral, &str)] = &[
     (Neutral::Magnitude, "rope.scaling.yarn_log_multiplier"),
 ];
 
-/// What a key that a family does not read means.
+/// The meaning of a key that a family does not read.
 pub(super) enum Verdict {
     /// Nothing.
     Nothing,
@@ -108,7 +109,7 @@ pub(super) enum Verdict {
 /// Judges a key that a family does not read, by the configuration that the others make.
 ///
 /// # Errors
-/// It changes what a model computes.
+/// It changes a model's results.
 pub(super) fn judge(file: &File, (key, value): (&str, &Value), config: &Config, class: &str) -> Result<Verdict, Wrong> {
     let rule = TABLE.iter().find(|(_, names)| names.split_whitespace().any(|name| name == key)).map(|(rule, _)| *rule);
     match rule {
@@ -119,7 +120,7 @@ pub(super) fn judge(file: &File, (key, value): (&str, &Value), config: &Config, 
     }
 }
 
-/// Refuses models of which a query sees other tokens than those of its class do.
+/// Refuses models whose queries see other tokens than in their class.
 ///
 /// # Errors
 /// It says so.
@@ -168,7 +169,7 @@ fn accepts(rule: Neutral, file: &File, value: &Value, config: &Config) -> bool {
     }
 }
 
-/// What a key is taken for that a file does not say.
+/// The default of a key in llama.cpp.
 fn usual(key: &str, config: &Config) -> Option<f64> {
     match key {
         "rope.freq_base" => Some(1e4),

@@ -1,5 +1,5 @@
-//! Of which kinds the values of an architecture's keys are. Values of other kinds are refused by the
-//! key's name: whoever asks for a number would take them for none, and so for what is so by default.
+//! Kinds of the values of an architecture's keys. A value of another kind is refused by the key's
+//! name: a reader of a number would ignore it, and use the default.
 
 use super::file::{File, Wrong};
 use super::{AGAIN, Value};
@@ -30,7 +30,7 @@ pub(super) fn check<'a>(file: &File, keys: impl Iterator<Item = &'a str>) -> Res
     Ok(())
 }
 
-/// What is wanted in place of a value.
+/// The expected kind, if a value has another.
 fn wrong(key: &str, value: &Value) -> Option<&'static str> {
     let is_size = SIZES.iter().any(|end| key.ends_with(end));
     match value {

@@ -29,7 +29,7 @@ const MAX_RANK: u32 = 4;
 /// Alignment of the data where nothing is said.
 const ALIGNMENT: u64 = 32;
 
-/// What GGUF files call models of this `model_type` in `general.architecture`.
+/// Names of models of this `model_type` in `general.architecture` of GGUF files.
 pub fn architectures(model_type: &str) -> impl Iterator<Item = &'static str> {
     let of_type: BTreeSet<&str> = families::all().filter(|f| f.model_type.0 == model_type).map(|f| f.name).collect();
     of_type.into_iter()
@@ -41,9 +41,9 @@ pub fn architectures(model_type: &str) -> impl Iterator<Item = &'static str> {
 pub struct GgufError {
     /// Offset in the file.
     pub at: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub help: &'static str,
 }
 
@@ -126,7 +126,7 @@ pub struct Header {
 /// Reads the header of a whole file and checks every tensor against the file's length.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The fault, and its place.
 pub fn parse(file: &[u8]) -> Result<Header, GgufError> {
     let mut r = Reader { file, at: 0 };
     if r.take(4, "the first four bytes")? != b"GGUF" {

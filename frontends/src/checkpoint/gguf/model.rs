@@ -25,7 +25,7 @@ const KEYS: &[(&str, &str)] = &[
     ("rope.freq_base", "rope_theta"),
 ];
 
-/// Keys that are read in their own ways, or say nothing about what the model computes.
+/// Keys that are read in their own ways, or have no effect on the model's results.
 const OTHER_KEYS: &[&str] = &[
     "attention.value_length",
     "rope.dimension_count",
@@ -57,12 +57,12 @@ pub(in crate::checkpoint) struct Model {
     pub config: serde_json::Value,
     /// Tensors by Transformers' names.
     pub tensors: BTreeMap<String, Entry>,
-    /// What is read in another form than it is stored in.
+    /// Notes on tensors that are read in another form than they are stored in.
     pub notes: Vec<String>,
 }
 
-/// Describes the model of a file; `tensors` are those of all its parts with the numbers of these,
-/// `bytes` their contents, `declares` the fields that architectures read.
+/// Describes the model of a file; `tensors` come from all its parts, with the parts' numbers,
+/// `bytes` are their contents, `declares` the fields that architectures read.
 pub(in crate::checkpoint) fn describe(
     header: &Metadata,
     tensors: Tensors,
@@ -147,7 +147,7 @@ fn without_ones(tensors: Tensors) -> Tensors {
     tensors.into_iter().filter(|(name, _)| kept(name)).map(one).collect()
 }
 
-/// Says which types of tensors take more room here than in files, after what else is said.
+/// Notes which types of tensors take more room here than in files, after the other notes.
 fn widened_types(tensors: &Tensors, mut notes: Vec<String>) -> Vec<String> {
     let mut counts: BTreeMap<&str, (usize, &TensorInfo)> = BTreeMap::new();
     let of_grids = |info: &&TensorInfo| ["IQ1", "IQ2", "IQ3"].iter().any(|family| info.dtype.name.starts_with(family));
@@ -196,7 +196,7 @@ const FORMS: &[(&str, Reshape)] = &[
 /// A tensor with the dimensions that it has in Transformers.
 fn shaped(called: &str, info: TensorInfo) -> TensorInfo {
     let form = FORMS.iter().find(|(ending, _)| called.ends_with(ending)).map(|(_, form)| *form);
-    // Rates of Mamba's second version are a vector, those of the first a matrix.
+    // Rates of Mamba's second version are a vector, the first version's a matrix.
     let rates = called.ends_with("mixer.A_log") && info.shape.last() == Some(&1);
     let shape = match (form, &info.shape[..]) {
         (Some(Reshape::Row), [n]) => vec![1, *n],
@@ -213,8 +213,8 @@ fn shaped(called: &str, info: TensorInfo) -> TensorInfo {
     TensorInfo { shape, ..info }
 }
 
-/// Makes tensors of those of several, or of rows or columns in another order. The names of those
-/// that are of different types, and so become floats.
+/// Makes tensors from several, or from rows or columns in another order. Returns the names of
+/// tensors joined from different types, which so become floats.
 fn joined(
     join: &Recipe,
     family: &Family,
@@ -252,7 +252,7 @@ fn joined(
 /// The tensor of sources; `first` is that of the first of them.
 fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) -> Option<Entry> {
     let rows: Vec<usize> = sources.iter().map(Blocks::rows).collect();
-    // What lies in the file bounds all sizes.
+    // The file's contents bound all sizes.
     if rows.contains(&0) {
         return None;
     }
@@ -280,16 +280,16 @@ fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) 
     Some(Entry { layout: Some(Arc::new(Joined { sources, turns })), ..Entry::plain(first.shard, info) })
 }
 
-/// The matrices of each expert, where a tensor is those of all; else the tensor.
+/// The matrices of each expert, where a tensor joins them; else the tensor.
 fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
-        // Codes are rows of a matrix: those of all experts are one.
+        // Codes are rows of a matrix: all experts' are one.
         let coded = [".experts.", ".moe."].iter().any(|part| called.contains(part)) && info.dtype.is_coded();
         let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
         return vec![(called, TensorInfo { shape, ..info })];
     }
-    // Of names between bars each has as many rows of an expert.
+    // Names between bars each have as many rows of an expert.
     let names: Vec<&str> = called.split('|').collect();
     let rows = n / names.len();
     let size = info.bytes.len() / count / names.len();
@@ -307,7 +307,7 @@ fn taken_apart(info: &TensorInfo) -> bool {
     info.shape.len() > 2 && info.dtype.is_coded()
 }
 
-/// What the codes of a tensor stand for, as f32.
+/// The decoded codes of a tensor, as f32.
 fn decoded(family: &Family, name: &str, (shard, info): (usize, TensorInfo)) -> Entry {
     let Some(blocks) = blocks_of(family, name, &(shard, info.clone()), None) else {
         return Entry::plain(shard, info);
@@ -320,7 +320,7 @@ fn decoded(family: &Family, name: &str, (shard, info): (usize, TensorInfo)) -> E
 /// Experts that a layer may have.
 const MOST_EXPERTS: usize = 4096;
 
-/// What to do about architectures that are no language models of llmcc's in other names.
+/// The remedy for architectures that are no language models of llmcc's under other names.
 const REASONS: &[(&str, &str)] = &[
     ("clip", "this file is the part that sees images: name the file of the language model beside it"),
     ("bitnet-b1.58", "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are read"),
@@ -403,8 +403,8 @@ pub(super) fn reads(family: &Family, key: &str) -> bool {
     OTHER_KEYS.contains(&key) || family.quiet.contains(&key) || fields.any(|(read, _)| *read == key)
 }
 
-/// Refuses keys that change what a model computes and that a family does not read. What nobody knows is judged as
-/// fields of config.json are that are not read.
+/// Refuses keys that change a model's results and that a family does not read. Unknown keys are
+/// judged as unread fields of config.json.
 fn unread(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
     let (class, prefix) = (family.model_type.1, format!("{}.", file.name));
     // The decoder of T5 is causal, its encoder is not.
@@ -459,7 +459,7 @@ fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong>
     Ok(())
 }
 
-/// What is added to squares before they are divided by.
+/// Addends to squares before the division.
 const EPSILONS: [&str; 2] = ["attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"];
 
 /// The field that a key of all families is.
@@ -472,7 +472,7 @@ fn reads_itself(family: &Family, key: &str) -> bool {
     family.keys.iter().copied().flatten().any(|(read, _)| *read == key)
 }
 
-/// What a key says, where it is a number of each layer the same for all that have one.
+/// A key's value; a per-layer list counts if its non-zero entries agree.
 fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> {
     let Some(value) = file.get(key) else { return Ok(None) };
     let Some(list) = value.list() else { return Ok(Some(value.to_json())) };
@@ -500,7 +500,7 @@ fn same_widths(file: &File, config: &Config) -> Result<(), Wrong> {
     }
 }
 
-/// What routers make of logits is what the class does.
+/// Routers' functions of logits come from the class.
 fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
     const NAMES: [&str; 5] = ["none", "softmax", "sigmoid", "softmax of the chosen", "square roots of softplus"];
     let name = |n: u64| usize::try_from(n).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown");
@@ -513,7 +513,7 @@ fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
     }
 }
 
-/// What scores and residuals are multiplied by, where files leave it to llama.cpp.
+/// Factors of scores and residuals, where files leave them to llama.cpp.
 fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
     let numbers = |key: &str| file.size(key);
     if let Some(layers) = family.unscaled {
@@ -532,7 +532,8 @@ fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong
     Ok(())
 }
 
-/// What kind each layer is, by whether it has a window: of each layer, or by a period of which the last has none.
+/// The kind of each layer, by whether it has a window: listed per layer, or by a period whose last
+/// layer has none.
 fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>, Wrong> {
     let layers = match file.get(WINDOWS) {
         None => return Ok(None),
@@ -562,14 +563,14 @@ fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>
     }
 }
 
-/// What kind each layer is, by whether it has a window.
+/// The kind of each layer, by whether it has a window.
 fn layer_types(windows: &[Value]) -> Option<serde_json::Value> {
     let is = |v: &Value| v.flag().or_else(|| Some(v.number()? != 0.0));
     let kind = |v: &Value| Some(if is(v)? { "sliding_attention" } else { "full_attention" });
     windows.iter().map(kind).collect::<Option<Vec<_>>>().map(|kinds| json!(kinds))
 }
 
-/// The blocks of a tensor with what the converter did to them.
+/// The blocks of a tensor with the converter's change undone.
 fn blocks_of(
     family: &Family,
     name: &str,

@@ -1,9 +1,9 @@
-//! What GGUF files call tensors, and what Transformers does.
+//! Names of tensors in GGUF files, and in Transformers.
 
 /// Names without their endings; `{}` is the number of the layer.
 pub(super) type Names = &'static [(&'static str, &'static str)];
 
-/// What has no counterpart in a model, as it is said in another way.
+/// A tensor without a counterpart in a model, since another carries the same information.
 pub(super) const UNREAD: &str = "";
 
 /// For all families.
@@ -48,7 +48,7 @@ pub(super) const POST_NORMS: Names = &[
     ("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"),
 ];
 
-/// Experts as Qwen has them; `{e}` is the number of the expert, all of which are one tensor here.
+/// Experts as Qwen has them; `{e}` is the number of the expert; all experts are one tensor here.
 pub(super) const QWEN_EXPERTS: Names = &[
     ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
     ("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{e}.gate_proj"),
@@ -140,8 +140,8 @@ pub(super) const DEEPSEEK_EXPERTS: Names = &[
     ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"),
 ];
 
-/// What Transformers calls a tensor, by the names of a family before the shared ones; its own name
-/// if it has none there. A name with its ending counts before one without.
+/// Transformers' name of a tensor, by the names of a family before the shared ones; its own name if
+/// it has none there. A name with its ending counts before one without.
 pub(super) fn hugging_face(tensor: &str, own: &[Names]) -> String {
     let (stem, ending) = tensor.rsplit_once('.').unwrap_or((tensor, ""));
     let (whole, layer) = pattern(tensor);
@@ -162,8 +162,8 @@ pub(super) fn called(tensor: &str, own: &[Names]) -> String {
     if apart { parts.join("|") } else { found }
 }
 
-/// The name of a tensor of a layer after the last, which predicts further tokens: among those of layers,
-/// whatever it is.
+/// The name of a tensor of a layer after the last, which predicts further tokens: named as in other
+/// layers.
 pub(super) fn called_ahead(tensor: &str, own: &[Names], layers: usize) -> Option<String> {
     let (number, rest) = tensor.strip_prefix("blk.")?.split_once('.')?;
     number.parse::<usize>().ok().filter(|n| *n >= layers)?;
@@ -178,7 +178,7 @@ const BOTH: &str = "ffn_gate_up_exps.";
 
 /// A name with `{}` for the number of its layer, and the number.
 fn pattern(name: &str) -> (String, &str) {
-    // Of models with a decoder too, layers of the encoder.
+    // Models with a decoder too have the encoder's layers under this name.
     for before in ["blk.", "enc.blk."] {
         let found = name.strip_prefix(before).and_then(|rest| rest.split_once('.'));
         if let Some((layer, rest)) = found.filter(|(layer, _)| layer.parse::<u32>().is_ok()) {

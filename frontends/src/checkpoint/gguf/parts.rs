@@ -44,7 +44,7 @@ pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Res
     Ok(())
 }
 
-/// Whether what a part says beside its number is what the first says.
+/// Whether a part's metadata, except its number, equal the first part's.
 pub(in crate::checkpoint) fn agrees(first: &Metadata, part: &Metadata) -> Result<(), Wrong> {
     for (key, value) in part.iter().filter(|(key, _)| *key != "split.no") {
         if let Some(other) = first.get(key).filter(|other| *other != value) {

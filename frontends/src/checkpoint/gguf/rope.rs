@@ -1,4 +1,4 @@
-//! Rotary positions of GGUF files: what of each head is rotated, and how frequencies are scaled.
+//! Rotary positions of GGUF files: the rotated part of each head, and the scaling of frequencies.
 
 use super::Value;
 use super::file::{Config, File, OTHER_MODEL, Wrong, head_dim};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// The factors of Llama 3's frequencies.
 const FACTORS: &str = "rope_freqs.weight";
-/// Those of frequencies in long texts.
+/// Frequencies of long texts.
 const LONG: &str = "rope_factors_long.weight";
 /// Those in short ones.
 const SHORT: &str = "rope_factors_short.weight";
@@ -37,10 +37,10 @@ pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result
     Ok(())
 }
 
-/// What multiplies rotated queries and keys.
+/// Factor of rotated queries and keys.
 const MAGNITUDE: &str = "rope.scaling.attn_factor";
 
-/// What a file says of it; 1 where it says nothing.
+/// A file's value; 1 by default.
 fn magnitude(file: &File) -> Result<f64, Wrong> {
     match file.get(MAGNITUDE) {
         None => Ok(1.0),
@@ -51,7 +51,7 @@ fn magnitude(file: &File) -> Result<f64, Wrong> {
     }
 }
 
-/// Settings with what rotated queries and keys are multiplied by.
+/// Settings with the factor of rotated queries and keys.
 fn multiplied(
     file: &File,
     config: &mut Config,
@@ -159,7 +159,7 @@ fn llama3(stored: &[f64], config: &Config) -> Option<serde_json::Value> {
     let factor = stored.iter().copied().fold(1.0, f64::max);
     let n = stored.len() as f64;
     let wavelength = |i: usize| std::f64::consts::TAU * theta.powf(i as f64 / n);
-    // Any factor between says what the original context was.
+    // Any factor in between tells the original context.
     let between = stored.iter().position(|x| *x > 1.0 && *x < factor);
     let original = between.map_or(8192.0, |i| {
         let smooth = (1.0 / stored[i] - 1.0 / factor) / (1.0 - 1.0 / factor);

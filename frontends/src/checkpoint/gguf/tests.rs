@@ -19,7 +19,7 @@ fn open(path: &Path) -> Checkpoint {
     Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Every type decodes to what llama.cpp's own package decodes it to, to the bit.
+/// Every type decodes to the same bits as with llama.cpp's own package.
 #[test]
 fn blocks_decode_as_the_reference() {
     let ckpt = open(&golden("gguf/blocks.gguf"));

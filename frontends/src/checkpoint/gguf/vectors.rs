@@ -1,14 +1,14 @@
 //! Blocks of the types that take several numbers at once from a grid: `IQ1`, `IQ2`, `IQ3`.
 //!
-//! Layouts are those of `ggml-common.h`. What they stand for is kept exactly: each number is the code of a
-//! magnitude and its sign, each scale `2s + 1`, times the block's f16.
+//! Layouts follow `ggml-common.h`. The decoded numbers are kept exactly: each number is the code of
+//! a magnitude and its sign, each scale `2s + 1`, times the block's f16.
 
 use super::bits::{SUPER, half, put};
 use super::grids;
 use half::f16;
 use llmcc_ir::quant::CodedRow;
 
-/// What is added to the code of a magnitude where the number is negative.
+/// Addend to the code of a magnitude where the number is negative.
 const NEGATIVE: u8 = 8;
 
 /// The codes of magnitudes of an entry of 8.
@@ -16,7 +16,7 @@ fn eight(entry: u16) -> [u8; 8] {
     std::array::from_fn(|i| (entry >> (2 * i) & 3) as u8)
 }
 
-/// Those of two entries of 4.
+/// The numbers of two entries of 4.
 fn twice_four(entries: [u16; 2]) -> [u8; 8] {
     std::array::from_fn(|i| (entries[i / 4] >> (i % 4 * 4) & 15) as u8)
 }
@@ -46,7 +46,7 @@ fn word(b: &[u8], at: usize) -> u32 {
     u32::from(short(b, at)) | u32::from(short(b, at + 2)) << 16
 }
 
-/// Of 32 columns 4 entries in bytes, then 4 times 7 bits of signs and 4 of the scale.
+/// Per 32 columns: 4 entries in bytes, then 4 times 7 bits of signs and 4 of the scale.
 pub(super) fn iq2_xxs(b: &[u8], row: &mut CodedRow, at: usize) {
     row.above[at / SUPER] = (half(b, 0), 0.0);
     for g in 0..8 {
@@ -59,7 +59,7 @@ pub(super) fn iq2_xxs(b: &[u8], row: &mut CodedRow, at: usize) {
     }
 }
 
-/// Of 8 columns 9 bits of the entry and 7 of signs; nibbles of scales.
+/// Per 8 columns: 9 bits of the entry and 7 of signs; nibbles of scales.
 pub(super) fn iq2_xs(b: &[u8], row: &mut CodedRow, at: usize) {
     row.above[at / SUPER] = (half(b, 0), 0.0);
     nibble_scales(&b[66..74], row, at, 16);
@@ -69,7 +69,8 @@ pub(super) fn iq2_xs(b: &[u8], row: &mut CodedRow, at: usize) {
     }
 }
 
-/// Of 8 columns a byte of the entry, a byte of signs, 2 more bits of the entry; nibbles of scales.
+/// Per 8 columns: a byte of the entry, a byte of signs, 2 more bits of the entry; nibbles of
+/// scales.
 pub(super) fn iq2_s(b: &[u8], row: &mut CodedRow, at: usize) {
     row.above[at / SUPER] = (half(b, 0), 0.0);
     nibble_scales(&b[74..82], row, at, 16);
@@ -101,7 +102,7 @@ pub(super) fn iq3_xxs(b: &[u8], row: &mut CodedRow, at: usize) {
     }
 }
 
-/// Entries of 4 columns in 9 bits, of which the highest are apart; signs; nibbles of scales.
+/// Entries of 4 columns in 9 bits, the highest stored apart; signs; nibbles of scales.
 pub(super) fn iq3_s(b: &[u8], row: &mut CodedRow, at: usize) {
     row.above[at / SUPER] = (half(b, 0), 0.0);
     nibble_scales(&b[106..110], row, at, 32);
@@ -122,8 +123,8 @@ fn put_moved(row: &mut CodedRow, at: usize, entry: usize, less: bool) {
     put(row, at, eight(grids::IQ1[entry]).into_iter().map(|g| codes[usize::from(g).min(2)]));
 }
 
-/// Of 8 columns a byte of the entry; of 32 columns 3 more bits of each entry, the scale, and which way the
-/// numbers are moved.
+/// Per 8 columns: a byte of the entry; per 32 columns: 3 more bits of each entry, the scale, and
+/// the direction in which the numbers are moved.
 pub(super) fn iq1_s(b: &[u8], row: &mut CodedRow, at: usize) {
     row.above[at / SUPER] = (half(b, 0), 0.0);
     for g in 0..8 {
@@ -136,8 +137,8 @@ pub(super) fn iq1_s(b: &[u8], row: &mut CodedRow, at: usize) {
     }
 }
 
-/// Of 8 columns a byte of the entry, 3 more bits of it, and which way the numbers are moved; of 16
-/// columns 3 bits of scales, beside which are those of the block's f16.
+/// Per 8 columns: a byte of the entry, 3 more bits of it, and the direction in which the numbers
+/// are moved; per 16 columns: 3 bits of scales, beside bits of the block's f16.
 pub(super) fn iq1_m(b: &[u8], row: &mut CodedRow, at: usize) {
     let (low, high, scales) = (&b[..32], &b[32..48], &b[48..56]);
     let bits = (0..4).fold(0u16, |bits, i| bits | short(scales, 2 * i) >> 12 << (4 * i));

@@ -2,9 +2,10 @@
 //! of llama2.c's version 1, then f32 of the last norm and the table, then of each matrix an f32 scale and
 //! codes of two bits, two's complement.
 //!
-//! Its programs of 2024 put the first of four weights into the highest bits of a byte; later ones put it into
-//! the lowest, which no file tells. Products divide their input by its norm and the root of its length, of
-//! which the model's norms do all but the division by the length: that is the scale's.
+//! Its programs of 2024 put the first of four weights into the highest bits of a byte; later ones
+//! put it into the lowest, which no file tells. Products divide their input by its norm and the
+//! root of its length; the model's norms do all but the division by the length, which is moved to
+//! the scale.
 
 use super::{Described, Sizes, scale};
 use crate::checkpoint::consolidated::transformers;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a configuration calls such models.
+/// Configurations' names of such models.
 pub(super) const CLASS: [&str; 2] = ["bitllama2c", "BitLlama2cForCausalLM"];
 
 const NOTE: &str = "its products round their inputs to 8 bits by a scale of each token, whatever --act says; of four \

@@ -1,4 +1,4 @@
-//! What the "calls" of a pickle make: tensors, and dictionaries.
+//! Results of a pickle's "calls": tensors, and dictionaries.
 
 use super::error::{AGAIN, PytorchError, SAVE, error};
 use super::globals::Meaning;
@@ -8,7 +8,7 @@ use crate::checkpoint::safetensors::{MAX_RANK, StoredType, stored_type};
 /// Most notes of a tensor.
 const MOST_NOTES: usize = 64;
 
-/// What `callee(*args)` makes; `copies` are entries that may still be copied.
+/// The result of `callee(*args)`; `copies` are entries that may still be copied.
 pub(super) fn call<'a>(
     m: &mut Objects<'a>,
     (at, copies): (usize, &mut usize),

@@ -1,4 +1,4 @@
-//! What is wrong with a file of PyTorch, where, and what to do.
+//! A fault of a PyTorch file, its place, and the remedy.
 
 /// Why a file is not read. Offsets count from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,9 +6,9 @@
 pub struct PytorchError {
     /// Offset in the file.
     pub at: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub help: &'static str,
 }
 

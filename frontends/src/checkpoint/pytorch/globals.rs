@@ -1,7 +1,7 @@
-//! The names that a pickle of tensors may ask for, and what they stand for here. Nothing is run:
-//! a name that is not in the table is an error.
+//! The names that a pickle of tensors may ask for, and their meanings here. Nothing is run: a name
+//! that is not in the table is an error.
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// Called, it makes a dictionary.
@@ -12,7 +12,7 @@ pub(super) enum Meaning {
     TypedTensor,
     /// Called with a tensor, it is that tensor.
     Parameter,
-    /// Called with another of these and its arguments, it is what that makes.
+    /// Called with another of these and its arguments, it gives that one's result.
     Apply,
     /// Called with a tuple, it is that tuple.
     Size,
@@ -24,7 +24,7 @@ pub(super) enum Meaning {
     Plain,
 }
 
-/// Names of modules and of what is in them.
+/// Names of modules and their members.
 const GLOBALS: &[(&str, Meaning)] = &[
     ("collections.OrderedDict", Meaning::Dict),
     ("collections.Counter", Meaning::Dict),
@@ -74,7 +74,7 @@ const TYPES: &[(&[&str], &str, &str)] = &[
     (&["float8_e8m0fnu"], "", "F8_E8M0"),
 ];
 
-/// What `module.name` stands for; `None`: nothing that is known to do no harm.
+/// The meaning of `module.name`; `None`: not known to be harmless.
 pub(super) fn find(module: &str, name: &str) -> Option<Meaning> {
     let of_module = |(full, _): &&(&str, Meaning)| {
         full.strip_suffix(name).and_then(|rest| rest.strip_suffix('.')).is_some_and(|rest| rest == module)

@@ -1,5 +1,5 @@
-//! What a pickle makes: values, and objects that they refer to by number, so that neither cycles nor
-//! depth cost anything.
+//! Values of a pickle, and objects that they refer to by number, so that neither cycles nor depth
+//! cost anything.
 
 use super::globals::Meaning;
 use crate::checkpoint::safetensors::StoredType;
@@ -27,7 +27,7 @@ pub(super) enum Pickle<'a> {
     Object(usize),
 }
 
-/// An object. (What it is made of lies elsewhere, so that a byte of a pickle makes few.)
+/// An object. (Its parts lie elsewhere, so that a byte of a pickle makes few.)
 #[derive(Clone, Debug)]
 pub(super) enum Object<'a> {
     /// A tuple or a list.
@@ -38,7 +38,7 @@ pub(super) enum Object<'a> {
     Storage(Box<Storage<'a>>),
     /// Some of these.
     Tensor(Box<Pickled>),
-    /// What no tensor is made of.
+    /// An object that is part of no tensor.
     Opaque,
 }
 

@@ -1,5 +1,5 @@
 //! The machine that a pickle is a program of (Python's `pickle`, protocols 0 to 5), as far as
-//! `torch.save` uses it. It makes values and calls nothing: what is "called" is in a table.
+//! `torch.save` uses it. It makes values and calls nothing: "calls" are looked up in a table.
 
 use super::calls;
 use super::error::{AGAIN, PytorchError, SAVE, error};
@@ -144,7 +144,7 @@ impl<'a> Unpickler<'a> {
         };
         let n = self.length(length)?;
         let bytes = self.take(n)?;
-        // Of Python 2 it may be no text; then it is no name either.
+        // From Python 2 it may be no text; then it is no name either.
         let value = std::str::from_utf8(bytes).ok().filter(|_| text).map_or(Pickle::Bytes, Pickle::Text);
         self.stack.push(value);
         Ok(true)
@@ -196,7 +196,7 @@ impl<'a> Unpickler<'a> {
         Ok(true)
     }
 
-    /// What is kept and taken again.
+    /// Operations that keep values and take them again.
     fn memory(&mut self, op: u8) -> Result<bool> {
         match op {
             b'0' => drop(self.pop()?),
@@ -231,7 +231,7 @@ impl<'a> Unpickler<'a> {
         Ok(true)
     }
 
-    /// Names, "calls", and what says nothing.
+    /// Names, "calls", and operations without an effect.
     fn act(&mut self, op: u8, at: usize) -> Result<bool> {
         match op {
             // Protocol, frame: numbers that are not needed.
@@ -258,7 +258,7 @@ impl<'a> Unpickler<'a> {
                 let made = calls::call(&mut self.heap, (at, &mut self.copies), callee, args)?;
                 self.stack.push(made);
             }
-            // What an object has beside its contents: attributes of dictionaries and of scalars.
+            // An object's state beside its contents: attributes of dictionaries and of scalars.
             b'b' => drop(self.pop()?),
             _ => return Ok(false),
         }
@@ -290,7 +290,7 @@ impl<'a> Unpickler<'a> {
         self.stack.last().copied().ok_or_else(|| self.empty())
     }
 
-    /// What is above the last mark.
+    /// Values above the last mark.
     fn marked(&mut self) -> Result<Vec<Pickle<'a>>> {
         let mark = self.marks.pop().filter(|mark| *mark <= self.stack.len());
         let mark = mark.ok_or_else(|| error(self.at, "the pickle has no mark where it needs one".into(), AGAIN))?;
@@ -363,7 +363,7 @@ impl<'a> Unpickler<'a> {
         Ok(number as usize)
     }
 
-    /// A number of what is kept, as text.
+    /// An index of a kept value, as text.
     fn index(&mut self) -> Result<u64> {
         let at = self.at;
         let line = self.line()?;

@@ -28,8 +28,8 @@ pub fn is_pytorch(file: &[u8]) -> bool {
     file.starts_with(b"PK\x03\x04") || matches!(file, [0x80, 2..=5, ..]) && !safetensors
 }
 
-/// With what pickles of the first two protocols begin that hold dictionaries, lists, objects, or what `torch.save`
-/// writes first; nothing in them says so.
+/// First bytes of pickles of the first two protocols with dictionaries, lists, objects, or
+/// `torch.save`'s header; they have no magic number.
 const OLD: &[&[u8]] = &[
     b"(dp",
     b"(lp",
@@ -53,7 +53,7 @@ pub(crate) fn is_of_protocol_0(file: &[u8]) -> bool {
 /// Reads the tensors' places of a whole file, and checks that they lie in it.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The fault, and its place.
 pub fn parse(file: &[u8]) -> Result<Contents, PytorchError> {
     if file.starts_with(b"PK\x03\x04") { archive(file) } else { legacy(file) }
 }
@@ -81,7 +81,7 @@ fn archive(file: &[u8]) -> Result<Contents, PytorchError> {
     tensors::collect(&machine.heap, (machine.at, value), &place)
 }
 
-/// Little-endian, what files of older versions begin with.
+/// First bytes of older versions' files, little-endian.
 const MAGIC: &[u8] = &[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 const PROTOCOL: Pickle<'_> = Pickle::Int(1001);
 

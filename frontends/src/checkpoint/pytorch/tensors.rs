@@ -1,4 +1,4 @@
-//! From the values of a pickle to tensors by name, each of which lies in its storage.
+//! From the values of a pickle to tensors by name, each in its storage.
 
 use super::error::{AGAIN, PytorchError, SAVE, error};
 use super::heap::{Object, Objects, Pickle, Pickled, Storage};
@@ -9,25 +9,26 @@ use std::ops::Range;
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Type, shape and bytes. Of tensors with strides the bytes from the first to the last element.
+    /// Type, shape and bytes. For tensors with strides, the bytes from the first to the last
+    /// element.
     pub info: TensorInfo,
     /// Elements between neighbours of each dimension, where they do not lie one after the other.
     pub strides: Option<Vec<usize>>,
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Tensors by name. Several may have the same bytes.
     pub tensors: BTreeMap<String, Found>,
-    /// What of it is left aside.
+    /// Notes on ignored contents.
     pub notes: Vec<String>,
 }
 
 /// Where the bytes of a storage are.
 type Places<'p> = &'p dyn Fn(&str) -> Option<Range<usize>>;
 
-/// Where scripts put the weights beside what else they save.
+/// Where scripts put the weights beside other contents.
 const WRAPPERS: &[&str] = &["state_dict", "model_state_dict", "model", "module"];
 
 type Dict<'a> = [(Pickle<'a>, Pickle<'a>)];
@@ -102,7 +103,7 @@ fn place(m: &Objects<'_>, name: &str, t: &Pickled, places: Places<'_>) -> Result
     let range = places(storage.key).ok_or_else(|| bad(format!("storage `{}` is not in the file", storage.key)))?;
     let (bytes, elements) = check(t, storage, &range).map_err(bad)?;
     if elements.checked_mul(t.ty.bits / 8).is_none_or(|bytes| bytes > range.len() as u64) {
-        // What `expand` makes: a file of a few bytes must not become a tensor of any size.
+        // The result of `expand`: a file of a few bytes must not become a tensor of any size.
         let shape = format!("{:?} with strides {:?}", t.sizes, t.strides);
         let what = format!("tensor `{}`: {shape} repeats elements of its storage", name.escape_debug());
         return Err(error(t.at, what, SAVE));

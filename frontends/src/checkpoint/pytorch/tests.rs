@@ -25,7 +25,7 @@ fn gathered(file: &[u8], t: &Found) -> Vec<u8> {
     (0..count).flat_map(|i| bytes[place(i)..place(i) + size].to_vec()).collect()
 }
 
-/// Both formats hold what PyTorch wrote into safetensors, to the bit.
+/// Both formats hold the same bits as PyTorch's safetensors.
 #[test]
 fn tensors_are_those_of_pytorch() {
     let values = file("values.safetensors");
@@ -146,7 +146,7 @@ fn message(bytes: &[u8]) -> String {
     parse(bytes).map_or_else(|e| e.to_string(), |c| format!("ok: {} tensors", c.tensors.len()))
 }
 
-/// A file of the old format whose tensors are what this pickle makes.
+/// A file of the old format whose tensors this pickle makes.
 fn old(pickle: &[u8]) -> Vec<u8> {
     let magic = [b"\x80\x02\x8a\x0a".as_slice(), MAGIC, b"."].concat();
     let about = b"\x80\x02}X\x0d\0\0\0little_endian\x88s.";
@@ -197,7 +197,7 @@ fn hostile_pickles_say_what_is_wrong() {
     assert!(message(b"\x80\x02K\x01.").contains("none that `torch.save` wrote"));
 }
 
-/// Tensors that do not lie in their storage, or are not what a file can hold.
+/// Tensors that do not lie in their storage, or that a file cannot hold.
 #[test]
 fn tensors_lie_in_their_storage() {
     let tensor = |numel: u8, offset: u8, sizes: &[u8], strides: &[u8]| {
@@ -225,7 +225,7 @@ fn tensors_lie_in_their_storage() {
         let found = message(&file);
         assert!(found.contains(says), "{says}: {found}");
     }
-    // One that is the negative of what is stored (`torch._neg_view`).
+    // A tensor that negates its stored values (`torch._neg_view`).
     let negative = |set: u8| {
         let after = [b"\x89ccollections\nOrderedDict\n)R}X\x03\0\0\0neg".as_slice(), &[set], b"stRs."].concat();
         let plain = tensor(4, 0, &[2, 2], &[2, 1]);
@@ -311,7 +311,7 @@ fn slices_are_checked() {
 /// Bytes of memory that the machine takes for a byte of a pickle, at most.
 const MOST_FOR_A_BYTE: usize = 256;
 
-/// What the machine made of a pickle takes memory by the pickle's size, whatever its program is.
+/// The machine's memory for a pickle is bounded by the pickle's size, whatever its program is.
 #[test]
 fn memory_is_bounded_by_the_size_of_a_pickle() {
     const N: usize = 50_000;
@@ -319,7 +319,7 @@ fn memory_is_bounded_by_the_size_of_a_pickle() {
     let dict = b"ccollections\nOrderedDict\nq\x00";
     let text = [b"X\x00\x40\0\0".as_slice(), &[b'a'; 0x4000], b"q\x01"].concat();
     let programs: Vec<(&str, Vec<u8>)> = vec![
-        // A list of N pairs, of which dictionaries are made again and again.
+        // A list of N pairs, from which dictionaries are made again and again.
         ("list", [dict.as_slice(), b"](", &times(b"K\x01K\x02\x86"), b"eq\x01", &times(b"h\x00h\x01\x85R")].concat()),
         ("lists", times(b"]")),
         ("kept lists", times(b"]\x94")),
@@ -341,7 +341,7 @@ fn memory_is_bounded_by_the_size_of_a_pickle() {
     ];
     for (what, program) in programs {
         let mut machine = Unpickler::new(&program, 0, program.len());
-        // None ends: what is wrong is said, and what there is by then is counted.
+        // None succeeds: each gives an error, and the objects so far are counted.
         assert!(machine.load().is_err(), "{what}");
         let (bytes, size) = (machine.bytes(), program.len());
         assert!(bytes <= MOST_FOR_A_BYTE * size + 4096, "{what}: {bytes} bytes of {size}");

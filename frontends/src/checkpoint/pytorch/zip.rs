@@ -17,7 +17,7 @@ const CENTRAL: u64 = 0x0201_4b50;
 const END: u64 = 0x0605_4b50;
 const END_64: u64 = 0x0606_4b50;
 const LOCATOR_64: u64 = 0x0706_4b50;
-/// Bytes of these records without what varies.
+/// Bytes of these records without their variable parts.
 const LOCAL_BYTES: usize = 30;
 const CENTRAL_BYTES: usize = 46;
 const END_BYTES: usize = 22;
@@ -27,7 +27,7 @@ const ELSEWHERE: u64 = 0xffff_ffff;
 /// Most entries. A storage is one.
 const MOST_ENTRIES: u64 = 1 << 20;
 
-/// All entries, of which none is compressed and all lie in the file.
+/// All entries, uncompressed and inside the file.
 pub(super) fn entries(file: &[u8]) -> Result<Entries<'_>, PytorchError> {
     let (from, bytes, count) = directory(file)?;
     let bad = |at: usize, what: String| error(at, what, AGAIN);
@@ -92,7 +92,7 @@ struct Member<'a> {
     method: u64,
     stored: u64,
     bytes: u64,
-    /// Of its own header.
+    /// Offset of its own header.
     offset: u64,
 }
 

@@ -7,10 +7,10 @@ use crate::checkpoint::stored::{InputRounding, InputScale};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::Code;
 
-/// What the scale of an input is called.
+/// Names of the scale of an input.
 const SCALES: [&str; 3] = ["input_scale", "activation_scale", "qscale_act"];
-/// What is not read: bounds of scales that are found for each token, scales above those of groups, of
-/// caches and of attention.
+/// Unused tensors: bounds of scales that are found for each token, scales above the groups' scales,
+/// scales of caches and of attention.
 const OTHERS: [&str; 10] = [
     "input_scale_ub",
     "input_global_scale",
@@ -24,9 +24,9 @@ const OTHERS: [&str; 10] = [
     "output_scale",
 ];
 
-/// Takes the scales of activations away: those of the inputs of products are kept with their matrices,
-/// whose input is rounded so; of the others it is said that they are not used. `declared`: what inputs
-/// of matrices of fewer bits become.
+/// Takes the scales of activations away: scales of the inputs of products are kept with their
+/// matrices, whose input is rounded by them; the others are reported as unused. `declared`: the
+/// rounding of inputs of matrices of fewer bits.
 pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Result<(), Wrong> {
     let (mut used, mut unused) = (0, 0);
     for ending in SCALES {
@@ -48,7 +48,7 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
             }
         }
     }
-    // Of stacks of experts.
+    // Names for stacks of experts.
     let stacked = ["_activation_scale", "_input_scale"].map(String::from);
     for ending in OTHERS.iter().map(|e| format!(".{e}")).chain(stacked) {
         for stem in tensors.stems(&ending) {
@@ -72,10 +72,10 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
     Ok(())
 }
 
-/// What the input of products with `STEM.weight` is rounded to; `None` where it is not.
+/// The rounding of the input of products with `STEM.weight`; `None` where there is none.
 fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Option<UnaryOp> {
     let matrix = tensors.index.get(&format!("{stem}.weight"))?;
-    // What no format has was decoded: its numbers do not tell what they were.
+    // A matrix that no format holds was decoded: its numbers do not tell their former kind.
     if std::ptr::eq(matrix.info.dtype, &COMPUTED) {
         return declared;
     }

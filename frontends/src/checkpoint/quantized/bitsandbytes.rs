@@ -31,8 +31,7 @@ pub(super) fn replace(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resu
     int8(tensors)
 }
 
-/// LLM.int8() (arXiv 2208.07339): integers with the largest magnitude of each row, of which they are
-/// 127ths.
+/// LLM.int8() (arXiv 2208.07339): integers in units of a 127th of each row's largest magnitude.
 fn int8(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let stems = tensors.stems(".SCB");
     for stem in &stems {
@@ -149,7 +148,7 @@ impl Scales {
 #[derive(Debug)]
 struct Nibbles {
     codes: Part,
-    /// What codes stand for.
+    /// The numbers of codes.
     map: Part,
     scales: Scales,
     columns: usize,

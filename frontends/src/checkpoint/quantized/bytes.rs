@@ -25,7 +25,7 @@ pub(super) static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Ele
 /// Types of scales; bytes are powers of two.
 const SCALES: &[&str] = &["F32", "BF16", "F16", "F8_E8M0", "U8"];
 
-/// What the bytes are.
+/// Kinds of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteKind {
     /// `F8_E4M3`
@@ -52,7 +52,7 @@ pub(super) struct Scaled {
     pub times: f32,
 }
 
-/// What the scales of a matrix are called: by Transformers, by other tools, in DeepSeek-V4, by Mistral.
+/// Names of a matrix's scales: in Transformers, in other tools, in DeepSeek-V4, in Mistral's files.
 const FP8_SCALES: [&str; 4] = ["weight_scale_inv", "weight_scale", "scale", "qscale_weight"];
 
 /// Fine-grained FP8, or with a scale for each matrix or row; stacks of experts; experts of MXFP4
@@ -202,7 +202,7 @@ pub(super) fn scaled(
     Ok(())
 }
 
-/// The matrix of the tensors; what is wrong with them, else.
+/// The matrix of the tensors; else their fault.
 fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry, String> {
     if n == 0 || k == 0 {
         return Err(format!("{n} rows of {k} columns"));
@@ -216,7 +216,7 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
             [rows, columns]
         }
         ([a], _) | ([a, 1], _) if *a == n => [1, k],
-        // ModelOpt: what is left of blocks has one row and one column.
+        // ModelOpt: the rest of a block has one row and one column.
         ([a, 1, b, 1], None) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         ([a, groups], _) if *a == n && *groups > 0 && k.is_multiple_of(*groups) => [1, k / groups],
         // Blocks of other sizes than the settings', as Transformers reads them.
@@ -247,8 +247,8 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) })
 }
 
-/// Whether blocks of a size cut so many elements: what is left over is believed of powers of two only, as
-/// 129 would have the 2 blocks of 256 that 128 has.
+/// Whether blocks of a size cut so many elements: a remainder is accepted for powers of two only,
+/// as 129 would give the same 2 blocks for 256 that 128 gives.
 fn cuts(elements: usize, size: usize) -> bool {
     elements.is_multiple_of(size) || size.is_power_of_two()
 }
@@ -262,7 +262,7 @@ fn blocks_of(elements: usize, blocks: usize) -> Option<usize> {
 struct Bytes {
     source: Scaled,
     k: usize,
-    /// Of a block.
+    /// Rows of a block.
     rows: usize,
     columns: usize,
     /// Blocks beside each other.

@@ -1,6 +1,7 @@
 //! compressed-tensors (of vLLM): `weight_packed` are integers in words or FP4, `weight` with a
-//! `weight_scale` beside it int8 or FP8. What a matrix is follows from its tensors; the settings say
-//! how many bits there may be, in which blocks, and what products do with their input.
+//! `weight_scale` beside it int8 or FP8. The kind of a matrix follows from its tensors; the
+//! settings give the possible numbers of bits and sizes of blocks, and the rounding of products'
+//! inputs.
 
 use super::bytes::{self, ByteKind};
 use super::required::missing;
@@ -100,7 +101,7 @@ fn transformed(transforms: &Value) -> Option<String> {
     places.find(|place| !place.starts_with("weight_")).map(String::from)
 }
 
-/// What a scheme says of the input of products, where its scales are not fixed.
+/// A scheme's rounding of products' inputs, where its scales are not fixed.
 fn dynamic(of: &Value) -> Option<String> {
     let bits = of.get("num_bits")?.as_u64()?;
     let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -108,7 +109,7 @@ fn dynamic(of: &Value) -> Option<String> {
     (!fixed).then(|| format!("{} activations of {bits} bits per {}", text("type"), text("strategy")))
 }
 
-/// What the inputs of products become by scales that are fixed, if it is the same in all schemes.
+/// The rounding of products' inputs by fixed scales, if it is the same in all schemes.
 fn declared(groups: &Map<String, Value>) -> Option<UnaryOp> {
     let kinds: BTreeSet<UnaryOp> = groups
         .values()
@@ -208,9 +209,9 @@ fn packing(columns: usize, bits: usize, words: usize) -> Option<bool> {
     }
 }
 
-/// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns, and a
-/// number for all of them, of which `above` makes what multiplies them. Names are the stem, and how
-/// codes and that number are called.
+/// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns,
+/// and a number for all of them, from which `above` makes their factor. Names are the stem, and the
+/// names of codes and that number.
 pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Result<Entry, Wrong> {
     let [stem, codes, all] = names;
     let name = |ending: &str| format!("{stem}.{ending}");
@@ -220,7 +221,7 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
         .filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP))
         .ok_or_else(|| (format!("`{stem}`: {n} rows of {half} bytes are no groups of {GROUP} columns"), UNQUANTIZED))?;
     let codes = tensors.take(&name(codes), &["U8"], &[n, half])?;
-    // Of more columns than the format's, each of its groups has the scale.
+    // With more columns than the format's groups, each group repeats the scale.
     let scaled = tensors.matrix(&name("weight_scale"))?;
     let group = k.checked_div(scaled[1]).filter(|g| *g > 0 && g.is_multiple_of(GROUP) && k.is_multiple_of(*g));
     let group = group.unwrap_or(GROUP);

@@ -2,11 +2,12 @@
 //! Transformers and its own `save_to_safetensors` save it: `scale·(u − zero)` with a zero that is no
 //! integer.
 //!
-//! The elements of a matrix, row by row, are reshaped: with `axis` 1 to rows of `group_size`, which have
-//! a scale and a zero each; with `axis` 0 to `group_size` rows, whose columns have them. Without a
-//! `group_size` they stay the matrix's; with `channel_wise` of 0 all have one scale and one zero. `W_q`
-//! holds the codes of several equal parts of these rows, one below the other, in the bits of one byte each
-//! (3 bits: ten parts in an i32), the first part highest. What is what, tensors of one number say.
+//! The elements of a matrix, row by row, are reshaped: with `axis` 1 to rows of `group_size`, which
+//! have a scale and a zero each; with `axis` 0 to `group_size` rows, whose columns have them.
+//! Without a `group_size` they stay the matrix's; with `channel_wise` of 0 all have one scale and
+//! one zero. `W_q` holds the codes of several equal parts of these rows, one below the other, in
+//! the bits of one byte each (3 bits: ten parts in an i32), the first part highest. Tensors of one
+//! number say which case applies.
 
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, grouped_type, required, unit};
 use crate::checkpoint::safetensors::TensorInfo;
@@ -47,7 +48,7 @@ const SPARE: &[&str] = &[
 const NUMBERS: &[&str] = &["I32", "I64", "U8", "BOOL", "F32"];
 
 pub(super) fn hqq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
-    // What matrices do not say themselves.
+    // Settings that matrices do not give themselves.
     let said = settings.get("quant_config").and_then(|of| of.get("weight_quant_params"));
     let number = |name: &str| said.and_then(|of| usize::try_from(of.get(name)?.as_u64()?).ok());
     let said = ["axis", "group_size"].map(number);
@@ -61,7 +62,7 @@ pub(super) fn hqq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
     Ok(())
 }
 
-/// Says so where a configuration does not: what HQQ itself writes has none of a method.
+/// Declares the method where a configuration does not: HQQ's own configurations have none.
 pub(super) fn declare(config: &mut Value, tensors: &Tensors<'_>) {
     let matrix =
         |name: &str| name.strip_suffix(".W_q").is_some_and(|s| tensors.index.contains_key(&format!("{s}.packing")));
@@ -176,7 +177,7 @@ struct Reshaped {
     one: bool,
     /// Columns of the matrix.
     k: usize,
-    /// Of a group as it is stored.
+    /// Elements of a group as stored.
     unit: usize,
 }
 

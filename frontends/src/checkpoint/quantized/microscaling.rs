@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Columns of a group, and the bytes that hold them.
 const GROUP: usize = 32;
 const BYTES: usize = GROUP / 2;
-/// Those of codes of 6 bits.
+/// Bytes of a group's codes of 6 bits.
 const SIXES: usize = GROUP / 4 * 3;
 
 static MXFP4: StoredType = coded("MXFP4", Format::new(Elem::named("mxfp4"), GROUP as u16), 4);
@@ -49,7 +49,7 @@ fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
 }
 
 /// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.SCALES` U8 `[rows, groups]`, as
-/// compressed-tensors, ModelOpt and DeepSeek-V4's experts have it. `names`: what both are called.
+/// compressed-tensors, ModelOpt and DeepSeek-V4's experts have it. `names`: the names of both.
 pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, names: [&str; 2]) -> Result<Entry, Wrong> {
     let [name, scales] = names.map(|name| format!("{stem}.{name}"));
     let [n, half] = tensors.matrix(&name)?;
@@ -91,7 +91,7 @@ fn e2m3(code: u32) -> f32 {
 struct Microscaled {
     codes: Part,
     scales: Part,
-    /// Of a row.
+    /// Groups of a row.
     groups: usize,
 }
 
@@ -109,7 +109,7 @@ impl Layout for Microscaled {
         out.factors.iter_mut().zip(exponents).for_each(|(f, u)| *f = (e8m0_to_f32(*u), 0.0));
     }
 
-    /// Of codes of 6 bits; what has others is codes.
+    /// Values of codes of 6 bits; matrices of other widths stay codes.
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         let first = row * self.groups;
         let bytes = self.codes.bytes(shards).get(first * SIXES..).unwrap_or_default();

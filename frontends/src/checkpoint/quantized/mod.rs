@@ -32,7 +32,7 @@ use llmcc_ir::ty::DType;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What is wrong, and what to do.
+/// The fault, and the remedy.
 pub(super) type Wrong = (String, &'static str);
 
 pub(super) const UNQUANTIZED: &str = "use the unquantized checkpoint and compile with --w8 or --w4";
@@ -43,11 +43,11 @@ pub(super) struct Tensors<'a> {
     pub index: &'a mut BTreeMap<String, Entry>,
     /// Files.
     pub shards: &'a [Shard],
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: &'a mut Vec<String>,
 }
 
-/// Where a configuration says what was done, that of a whole model or of the text model in it.
+/// Where a configuration gives the quantization of a whole model or of the text model in it.
 const SETTINGS: &str = "quantization_config";
 
 /// Replaces the tensors by `quantization_config`.
@@ -72,10 +72,10 @@ const METHODS: &[(&str, Method)] = &[
     ("hqq", hqq::hqq),
 ];
 
-/// Where ModelOpt says what it did; of its newer versions `config.json` does too.
+/// ModelOpt's settings; its newer versions have them in `config.json`, too.
 pub(super) const MODELOPT: &str = "hf_quant_config.json";
 
-/// Adds what that file says to a configuration that says nothing.
+/// Adds that file's settings to a configuration without any.
 pub(super) fn declare(config: &mut Value, said: &Value) {
     let Some(all) = config.as_object_mut().filter(|all| !all.contains_key("quantization_config")) else { return };
     if let Some(mut settings) = said.get("quantization").and_then(Value::as_object).cloned() {
@@ -99,7 +99,8 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     required::no_changes(settings)?;
     settings::unknown(method, settings, tensors.notes);
-    // Layers may differ where there are several schemes: those of compressed-tensors say what matrices have.
+    // Layers may differ where there are several schemes: compressed-tensors lists each scheme's
+    // matrices.
     let several = settings.get("config_groups").and_then(Value::as_object).is_some_and(|groups| groups.len() > 1);
     let mixed = settings.get("quant_algo").and_then(Value::as_str) == Some("MIXED_PRECISION");
     if !several && !mixed {
@@ -122,7 +123,7 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     Ok(())
 }
 
-/// Nothing is what the settings say.
+/// No matrix matches the settings.
 fn no_codes(method: &str, tensors: &Tensors<'_>) -> Wrong {
     let odd =
         tensors.index.iter().find(|(_, e)| e.info.shape.len() > 1 && !e.info.dtype.dtype.is_some_and(|t| t.is_float()));

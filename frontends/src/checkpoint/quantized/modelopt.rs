@@ -1,7 +1,7 @@
-//! NVIDIA's ModelOpt, and AMD's Quark, which names its tensors alike: what a matrix is follows from the types
-//! of its `weight` and `weight_scale`, and whether a `weight_scale_2` stands above its scales. AWQ and
-//! SmoothQuant leave beside some matrices a `pre_quant_scale` `[in]` that multiplies the input of their
-//! products, where no layer before takes it.
+//! NVIDIA's ModelOpt, and AMD's Quark, which names its tensors alike: the kind of a matrix follows
+//! from the types of its `weight` and `weight_scale`, and whether a `weight_scale_2` stands above
+//! its scales. AWQ and SmoothQuant leave beside some matrices a `pre_quant_scale` `[in]` that
+//! multiplies the input of their products, where no layer before takes it.
 
 use super::bytes::{self, ByteKind};
 use super::compressed::fp4;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What multiplies the input of products.
+/// Factor of the input of products.
 const BEFORE: &str = ".pre_quant_scale";
 
 /// The name of the method where settings name none, and ModelOpt as their author.
@@ -82,7 +82,7 @@ fn matrices(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
             }
             [Some("U8"), _, above] => {
                 if above.is_some() {
-                    // Of products in FP8, of `W4A8_AWQ`; the scales do not need it.
+                    // The scale of products in FP8, in `W4A8_AWQ`; the other scales do not need it.
                     tensors.index.remove(&format!("{stem}.weight_scale_2"));
                 }
                 pairs::matrix(tensors, &stem)?
@@ -99,7 +99,7 @@ fn matrices(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     activations::fixed(tensors, None)
 }
 
-/// Takes what multiplies inputs into the columns of the matrices, which are decoded.
+/// Moves factors of inputs into the columns of the matrices, which are decoded.
 fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let stems = tensors.stems(BEFORE);
     for stem in &stems {
@@ -129,7 +129,7 @@ fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
 #[derive(Debug)]
 struct ScaledColumns {
     matrix: Arc<dyn Layout>,
-    /// Of the matrix.
+    /// Type of the matrix.
     dtype: DType,
     factors: Part,
     k: usize,

@@ -1,12 +1,12 @@
-//! GPTQ (arXiv 2210.17323), AWQ (arXiv 2306.00978), and what follows them: AutoRound
-//! (arXiv 2309.05516). Integers of 2 to 8 bits in 32-bit words, with a scale and a zero for each
-//! group of columns: `scale·(u − zero)`.
+//! GPTQ (arXiv 2210.17323), AWQ (arXiv 2306.00978), and their successor AutoRound (arXiv
+//! 2309.05516). Integers of 2 to 8 bits in 32-bit words, with a scale and a zero for each group of
+//! columns: `scale·(u − zero)`.
 //!
-//! GPTQ has `qweight` `[in·bits / 32, out]`, a stream of codes along the inputs; AWQ `[in, out / per
-//! word]`, in an order of its own. Both have `qzeros` `[groups, out·bits / 32]` and `scales`
+//! GPTQ has `qweight` `[in·bits / 32, out]`, a stream of codes along the inputs; AWQ `[in, out /
+//! per word]`, in an order of its own. Both have `qzeros` `[groups, out·bits / 32]` and `scales`
 //! `[groups, out]`. AWQ's GEMV has them `[out, in / 8]`, `[out, words]` and `[out, groups]`. With
-//! act-order a group's columns are not side by side: `g_idx` `[in]` has the group of each. What the
-//! words are: [`super::words`].
+//! act-order a group's columns are not side by side: `g_idx` `[in]` has the group of each.
+//! [`super::words`] describes the words.
 
 use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{Tensors, UNQUANTIZED, Wrong, activations, compressed, required};
@@ -14,7 +14,7 @@ use crate::checkpoint::stored::Entry;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// What to do with matrices in the order of a GPU's instructions.
+/// The remedy for matrices in the order of a GPU's instructions.
 const PLAIN_ORDER: &str = "take the checkpoint in plain GPTQ order that it was made of, or the unquantized one";
 const MARLIN: &str = "its matrices are packed for Marlin's GPU kernels, which is not read";
 
@@ -77,7 +77,7 @@ pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_
     }
 }
 
-/// What the settings say of all matrices.
+/// The settings for all matrices.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     order: WordOrder,
@@ -106,7 +106,7 @@ impl Said {
             },
         };
         let flag = |name: &str| required::flag(settings, name);
-        // What other modules have may be any.
+        // Settings of other modules may be any.
         let of_modules = || BY_MODULE.iter().filter_map(|name| settings.get(*name)?.as_object()).flat_map(Map::values);
         let differs = |name: &str| of_modules().any(|module| module.get(name).is_some());
         let symmetric = match order {
@@ -190,7 +190,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) 
                 "and `desc_act` says that its columns were sorted",
             ));
         }
-        // (With it, groups are what it says.)
+        // (With it, groups have its size.)
         false if shape.group.is_some_and(|g| !k.is_multiple_of(g) && !g.is_power_of_two()) => {
             return Err(wrong(format!(
                 "{k} inputs are no groups of the {} that `group_size` says",
@@ -203,8 +203,8 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) 
     grouped(tensors.shards, words, shape, index).map_err(wrong)
 }
 
-/// Columns of a group, of so many columns and groups: those of the settings, of which only the last may be fewer
-/// (and none if `strict`); where these are of other matrices, `None`: an equal share.
+/// Columns of a group, for so many columns and groups: the settings' size, with only the last group
+/// smaller (none if `strict`); where the settings belong to other matrices, `None`: an equal share.
 fn group_of([k, groups]: [usize; 2], group: Option<usize>, strict: bool) -> Result<Option<usize>, String> {
     match group {
         Some(group) if strict && k != groups.saturating_mul(group) => {

@@ -1,6 +1,7 @@
 //! Quanto's matrices, beside which `quanto_qmap.json` stands: of bytes, `weight._data` and a
-//! `weight._scale` for each row. Where activations are rounded too, `input_scale` and `output_scale` are
-//! other numbers than 1; they are not used. Of 4 and 2 bits matrices are reshaped, which is not read.
+//! `weight._scale` for each row. Where activations are rounded too, `input_scale` and
+//! `output_scale` are other numbers than 1; they are not used. Matrices of 4 and 2 bits are
+//! reshaped, which is not supported.
 
 use super::bytes::{ByteKind, scaled};
 use super::{Tensors, UNQUANTIZED, Wrong};

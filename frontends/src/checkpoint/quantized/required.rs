@@ -5,7 +5,7 @@ use super::{Tensors, UNQUANTIZED, Wrong};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Tensors beside codes, of which all layers have one or none has.
+/// Tensors beside codes: either all layers have one or none has.
 const BESIDE: [&str; 9] = [
     "g_idx",
     "weight_g_idx",
@@ -17,9 +17,9 @@ const BESIDE: [&str; 9] = [
     "input_zero_point",
     "pre_quant_scale",
 ];
-/// What codes are called.
+/// Names of codes.
 const CODES: [&str; 3] = ["qweight", "weight_packed", "weight"];
-/// What the scale of a product's input is called.
+/// Names of the scale of a product's input.
 const INPUTS: [&str; 3] = ["input_scale", "activation_scale", "qscale_act"];
 /// Parts of the names of settings that change products while the model runs, whatever the method: matrices that
 /// rotate rows, and products of low rank that are added.
@@ -31,13 +31,13 @@ fn kind(stem: &str) -> String {
     stem.split('.').map(alike).collect::<Vec<_>>().join(".")
 }
 
-/// What is said where a tensor is missing, and why it is needed.
+/// The error for a missing tensor, with the reason why it is needed.
 pub(super) fn missing(name: &str, why: &str) -> Wrong {
     (format!("tensor `{name}` is missing, {why}"), "download the checkpoint again, all files of one revision")
 }
 
-/// Checks that matrices of one kind (of one name, whatever the layer, and one type of codes) all have what some of
-/// them have.
+/// Checks that matrices of one kind (of one name, whatever the layer, and one type of codes) all
+/// have the same further tensors.
 pub(super) fn alike(tensors: &Tensors<'_>) -> Result<(), Wrong> {
     let codes = |stem: &str| {
         let of = |ending: &&str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
@@ -47,7 +47,7 @@ pub(super) fn alike(tensors: &Tensors<'_>) -> Result<(), Wrong> {
     for ending in BESIDE {
         let has = tensors.stems(&format!(".{ending}"));
         let kinds: BTreeSet<(String, &str)> = has.iter().filter_map(|s| Some((kind(s), codes(s)?))).collect();
-        // Of experts some may have no input that was measured, which is said of the stack.
+        // Some experts may have no measured input; the error names the stack.
         let measured = ["input_scale", "activation_scale", "qscale_act", "input_zero_point"].contains(&ending);
         let lacks = |stem: &&String| {
             if measured && stem.contains("experts.") {
@@ -63,7 +63,7 @@ pub(super) fn alike(tensors: &Tensors<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Checks that where a matrix has a scale, all of its kind have, also those of floats.
+/// Checks that where a matrix has a scale, all of its kind have, also float matrices.
 pub(super) fn alike_floats(tensors: &Tensors<'_>, scaled: &[String]) -> Result<(), Wrong> {
     let kinds: BTreeSet<String> = scaled.iter().map(|stem| kind(stem)).collect();
     let name = |stem: &str| format!("{stem}.weight_scale");

@@ -5,7 +5,7 @@ use super::{Tensors, UNQUANTIZED, Wrong};
 use llmcc_text::expression::Expression;
 use serde_json::{Map, Value};
 
-/// What a scheme is for.
+/// The target of a scheme.
 #[derive(Debug)]
 enum Target {
     Name(String),
@@ -14,7 +14,7 @@ enum Target {
     Class,
 }
 
-/// A scheme, and what it is for.
+/// A scheme, and its targets.
 struct Scheme<'a> {
     targets: Vec<Target>,
     of: &'a Map<String, Value>,
@@ -24,7 +24,7 @@ struct Scheme<'a> {
 pub(super) struct Schemes<'a>(Vec<Scheme<'a>>);
 
 impl<'a> Schemes<'a> {
-    /// Those of `config_groups`.
+    /// The schemes of `config_groups`.
     pub(super) fn of(groups: &'a Map<String, Value>) -> Result<Schemes<'a>, Wrong> {
         let scheme = |(name, group): (&String, &'a Value)| {
             let of =

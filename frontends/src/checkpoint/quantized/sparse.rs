@@ -1,8 +1,8 @@
 //! Sparse matrices of compressed-tensors: `STEM.compressed` are the elements that are there, row by
-//! row, and `STEM.bitmask` `[out, in / 8]` says which columns they are, the first of eight in the lowest
-//! bit. Of four adjacent elements two are there (`sparse-24-bitmask`), or as many as `STEM.row_offsets`
-//! say (`sparse-bitmask`). Rows are filled up with zeros when they are read, so that such a matrix is
-//! computed with like any other.
+//! row, and `STEM.bitmask` `[out, in / 8]` says which columns they are, the first of eight in the
+//! lowest bit. Of four adjacent elements two are stored (`sparse-24-bitmask`), or as many as
+//! `STEM.row_offsets` say (`sparse-bitmask`). Rows are filled up with zeros when they are read, so
+//! that such a matrix is computed with like any other.
 
 use super::{Part, Tensors, UNQUANTIZED, Wrong};
 use crate::checkpoint::safetensors::{TensorInfo, stored_type};

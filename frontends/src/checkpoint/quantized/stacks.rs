@@ -1,8 +1,9 @@
-//! Experts are one matrix below the other, whose rows are of one format. A method chooses the format of
-//! each by its own scales and zeros (what f16 holds takes less room than what it does not), or leaves some
-//! experts as they were; so what differs within a stack is brought together here, without a change of any
-//! value: scales of finer groups are repeated, symmetric codes get the minimum that they have, and what no
-//! format holds together is decoded. So are floats of different types, in any checkpoint.
+//! Experts are one matrix below the other, whose rows are of one format. A method chooses the
+//! format of each by its own scales and zeros (those that fit f16 take less room), or leaves some
+//! experts unchanged; so differences within a stack are brought together here, without a change of
+//! any value: scales of finer groups are repeated, symmetric codes get the minimum that they have,
+//! and matrices that no format holds together are decoded. So are floats of different types, in any
+//! checkpoint.
 
 use super::bytes::IN_BLOCKS;
 use super::{COMPUTED, Tensors, grouped_type};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Brings the matrices of each stack together, and what their inputs become.
+/// Brings the matrices of each stack together, and the rounding of their inputs.
 pub(super) fn unify(tensors: &mut Tensors<'_>) {
     let mut stacks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in tensors.index.keys() {
@@ -56,7 +57,7 @@ fn is_read(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::Coded(_))
 }
 
-/// The inputs of all matrices of a stack are rounded to one kind of numbers, or those of none.
+/// The inputs of all matrices of a stack are rounded to one kind of numbers, or not at all.
 fn one_kind_of_input(tensors: &mut Tensors<'_>, names: &[String]) {
     let kinds: BTreeSet<_> =
         names.iter().filter_map(|n| tensors.index.get(n)).map(|e| e.input.map(|i| i.number)).collect();
@@ -132,7 +133,7 @@ fn as_type(entry: &Entry, to: &'static StoredType) -> Entry {
     Entry { layout: Some(Arc::new(layout)), order, input: entry.input, ..Entry::plain(entry.shard, info) }
 }
 
-/// What a matrix was.
+/// The former kind of a matrix.
 #[derive(Debug)]
 enum MatrixBefore {
     Layout(Arc<dyn Layout>),

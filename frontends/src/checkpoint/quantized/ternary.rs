@@ -24,7 +24,7 @@ pub(in crate::checkpoint) const BY_TOKEN: InputRounding = InputRounding {
     norm: None,
 };
 
-/// What is added to the mean square of inputs, where products normalize them first.
+/// The addend to the mean square of inputs, where products normalize them first.
 fn norm(settings: &Map<String, Value>) -> Result<Option<f32>, Wrong> {
     match settings.get("use_rms_norm") {
         None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
@@ -132,12 +132,12 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, norm: Optio
     Ok(count)
 }
 
-/// What `modules_to_not_convert` says; without, the head is kept.
+/// The modules in `modules_to_not_convert`; without it, the head is kept.
 fn kept(settings: &Map<String, Value>) -> Result<Vec<String>, Wrong> {
     let Some(list) = settings.get("modules_to_not_convert").filter(|v| !v.is_null()) else {
         return Ok(vec!["lm_head".into()]);
     };
-    // Patterns, of which only names are read.
+    // Patterns; only plain names are supported.
     let name = |v: &Value| {
         v.as_str().filter(|s| !s.is_empty() && !s.contains(|c| "*+?[](){}|\\^$".contains(c))).map(String::from)
     };
@@ -145,8 +145,8 @@ fn kept(settings: &Map<String, Value>) -> Result<Vec<String>, Wrong> {
     names.ok_or_else(|| (format!("`modules_to_not_convert` is {list}; a list of names is read"), UNQUANTIZED))
 }
 
-/// A matrix of floats: each times the first factor, rounded to −1, 0 or 1, times the second; those of
-/// [`Rounded::factors`] where they are not known.
+/// A matrix of floats: each times the first factor, rounded to −1, 0 or 1, times the second; by
+/// default the factors are computed ([`Rounded::factors`]).
 fn floats(values: Part, [n, k]: [usize; 2], factors: OnceLock<[f32; 2]>) -> Entry {
     let info = TensorInfo { dtype: &TERNARY, shape: vec![n, k], bytes: values.from..values.to };
     let layout = Rounded { values, factors, n, k };
@@ -156,7 +156,7 @@ fn floats(values: Part, [n, k]: [usize; 2], factors: OnceLock<[f32; 2]>) -> Entr
 #[derive(Debug)]
 struct Rounded {
     values: Part,
-    /// What multiplies values before they are rounded, and after; found when the first row is read.
+    /// Factors of values before they are rounded, and after; found when the first row is read.
     factors: OnceLock<[f32; 2]>,
     n: usize,
     k: usize,
@@ -169,7 +169,8 @@ impl Rounded {
             let count = self.n * self.k;
             let sum: f64 = (0..count).map(|i| f64::from(self.values.float(shards, i).abs())).sum();
             let mean = (sum / count.max(1) as f64) as f32;
-            // (The larger of no number and one would be one: what is no number makes a scale that is none.)
+            // (`max` of NaN and a number is the number, so NaN is kept explicitly: it makes a NaN
+            // scale.)
             let mean = if mean.is_finite() { mean.max(1e-5) } else { f32::NAN };
             let times = 1.0 / mean;
             [times, 1.0 / times]

@@ -138,8 +138,8 @@ const FIXTURES: &[Fixture] = &[
     ),
 ];
 
-/// Each matrix of each fixture is what its method decodes it to, to the bit, in the format that is
-/// expected; nothing of its parts is left.
+/// Each matrix of each fixture equals its method's decoding, to the bit, in the expected format;
+/// none of its parts is left over.
 #[test]
 fn matrices_are_what_the_methods_decode() {
     for (method, matrices, notes) in FIXTURES {
@@ -213,7 +213,7 @@ fn changed(method: &str, config: &mut dyn FnMut(&mut Value), header: &mut dyn Fn
     to
 }
 
-/// What is wrong with a checkpoint; of one that opens, all of it is read.
+/// The error of a checkpoint; if it opens, all of it is read.
 fn outcome(path: &Path) -> Option<String> {
     match Checkpoint::open(path) {
         Err(e) => Some(e.to_string()),
@@ -305,7 +305,7 @@ fn hostile_settings_are_refused() {
     }
 }
 
-/// What is not read is refused in words that say what to do.
+/// Unsupported forms are refused with a message that gives the remedy.
 #[test]
 fn other_forms_are_refused_in_words() {
     let cases = [

@@ -1,6 +1,6 @@
-//! torchao's tensors as safetensors have them (torchao 0.15 and later, `torchao/prototype/safetensors`): of
-//! a `weight` that is an object of Python's its parts, `_weight_qdata`, `_weight_scale` and
-//! `_weight_zero_point`; the header's metadata say of which class it is.
+//! torchao's tensors as safetensors have them (torchao 0.15 and later,
+//! `torchao/prototype/safetensors`): the parts of a `weight` that is a Python object,
+//! `_weight_qdata`, `_weight_scale` and `_weight_zero_point`; the header's metadata name its class.
 
 use super::bytes::{ByteKind, scaled};
 use super::{Tensors, UNQUANTIZED, Wrong, required};
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 /// The codes of a matrix.
 const CODES: &str = "._weight_qdata";
-/// Its other parts, and what other methods call these.
+/// Its other parts, and their names in other methods.
 const PARTS: &[(&str, &str)] = &[("scale", "weight_scale"), ("zero_point", "weight_zero_point")];
 /// Classes whose codes are a byte each, with a scale for the matrix, each row or each group of columns.
 const BYTES: &[&str] = &["Float8Tensor", "Int8Tensor", "IntxUnpackedToInt8Tensor"];
 
-/// Of these the class that always has zeros.
+/// The one class that always has zeros.
 const WITH_ZEROS: &str = "IntxUnpackedToInt8Tensor";
 
 /// The metadata of a file.
@@ -44,7 +44,7 @@ pub(super) fn torchao(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resu
     Ok(())
 }
 
-/// What the header of a file says beside its tensors. It was read before, so it is one.
+/// The metadata in the header of a file. It was read before, so it is one.
 fn metadata(shard: &Shard) -> Metadata {
     let header = || {
         let length = u64::from_le_bytes(shard.map.get(..8)?.try_into().ok()?);
@@ -55,7 +55,7 @@ fn metadata(shard: &Shard) -> Metadata {
     header().unwrap_or_default()
 }
 
-/// What is said of a matrix: JSON in a text.
+/// The metadata of a matrix: JSON in a text.
 fn said(metadata: &Metadata, stem: &str) -> Value {
     let text = metadata.get(&format!("{stem}.weight")).and_then(Value::as_str);
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)

@@ -95,7 +95,7 @@ impl Layout for TurnedStack {
                 let byte = bytes.get(at(self.k / 2, input / 2)).copied().unwrap_or(0);
                 let code = byte >> (4 * (input % 2)) & 15;
                 let scale = self.scales.float(shards, at(self.k / GROUP, input / GROUP)) * above;
-                // Its codes are those of MXFP4.
+                // Its codes are MXFP4's.
                 scale * Encoding::MXFP4.number(code)
             } else {
                 let scale = match self.per {

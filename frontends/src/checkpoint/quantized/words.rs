@@ -1,5 +1,5 @@
 //! Integers of 1 to 8 bits in 32-bit words, with a scale and a zero for each group of columns:
-//! `scale·(u − zero)`. What methods differ in is where a code is.
+//! `scale·(u − zero)`. Methods differ in the place of a code.
 
 use super::{COMPUTED, Part, grouped_type, unit};
 use crate::checkpoint::safetensors::TensorInfo;
@@ -17,7 +17,7 @@ const MOST_COLUMNS: usize = 1 << 24;
 /// Where codes, zeros and scales are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordOrder {
-    /// GPTQ: codes `[in, out]`, those of an output a stream of bits along the inputs; zeros
+    /// GPTQ: codes `[in, out]`, an output's codes being a stream of bits along the inputs; zeros
     /// `[groups, out]`, a stream along the outputs, stored less `less`; scales `[groups, out]`.
     Inputs {
         /// 1 in the first version of the format.
@@ -43,8 +43,8 @@ pub(super) enum WordOrder {
     GemvFast,
 }
 
-/// Where GEMV-fast puts a code, as the number of a nibble: `pack_intweight` of AutoAWQ. Of 32 columns
-/// `8a + 2b + c` is at `8b + 4c + a`; of four rows one follows the other, 64 columns at a time.
+/// Where GEMV-fast puts a code, as the number of a nibble: `pack_intweight` of AutoAWQ. Within 32
+/// columns, `8a + 2b + c` is at `8b + 4c + a`; four rows follow each other, 64 columns at a time.
 fn fast_place(columns: usize, row: usize, col: usize) -> usize {
     let (a, b, c) = (col % 32 / 8, col % 8 / 2, col % 2);
     let col = col / 32 * 32 + 8 * b + 4 * c + a;
@@ -55,7 +55,7 @@ fn fast_place(columns: usize, row: usize, col: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     pub order: WordOrder,
-    /// Of a code.
+    /// Bits of a code.
     pub bits: usize,
     pub codes: Part,
     /// None: all are in the middle of the codes.
@@ -118,7 +118,7 @@ impl Words {
         }
     }
 
-    /// What is added to all numbers of a group.
+    /// The addend to all numbers of a group.
     fn minimum(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
         match (self.order, &self.zeros) {
             (WordOrder::GemvFast, Some(minima)) => minima.float(shards, group * s.n + row),
@@ -130,7 +130,7 @@ impl Words {
     fn zero(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> u32 {
         let Some(zeros) = &self.zeros else { return self.middle() };
         if self.one {
-            // Of 8 bits, from the middle.
+            // With 8 bits, from the middle.
             let zero = zeros.bytes(shards).first().map_or(0, |u| i32::from(*u as i8));
             return self.middle().saturating_add_signed(zero);
         }
@@ -139,7 +139,8 @@ impl Words {
             WordOrder::Inputs { less } => {
                 let across = s.n * self.bits / 32;
                 let word = |w: usize| zeros.word(shards, group * across + w);
-                // What was taken off whole words comes back to them: a zero of 0 borrows from the next one.
+                // The amount subtracted from whole words is added again: a zero of 0 borrows from
+                // the next one.
                 match self.bits {
                     3 | 5 | 6 | 7 => self.masked(self.of_stream(row, word) + less),
                     bits => self.of_stream(row, |w| word(w).wrapping_add(less * ones(bits))),
@@ -178,11 +179,11 @@ impl Words {
         (0..room).rev().find(used).map_or(0, |group| group + 1)
     }
 
-    /// Holds zeros against what the settings say, where they are symmetric or nothing is known. Zeros of
-    /// symmetric codes are the middle. The two versions of GPTQ's format store that in two ways, and files say
-    /// the one and have the other: the zeros that are the middle in the other way are read so, which `true` says.
-    /// (Engines that take `sym` at its word do the same; asymmetric codes whose zeros are all one beside the
-    /// middle do not occur.)
+    /// Checks zeros against the settings, where they are symmetric or unknown. Zeros of symmetric
+    /// codes are the middle. The two versions of GPTQ's format store that in two ways, and files
+    /// say the one and have the other: the zeros that are the middle in the other way are read so,
+    /// which `true` says. (Engines that take `sym` at its word do the same; asymmetric codes whose
+    /// zeros are all one beside the middle do not occur.)
     ///
     /// # Errors
     /// Symmetric codes have other zeros, and engines differ in which of the two they believe.
@@ -237,7 +238,7 @@ pub(super) fn is_f16(x: f32) -> bool {
     round_f16(x) == x || !x.is_finite()
 }
 
-/// The matrix of the tensors; `index` has the group of each column. What is wrong with them, else.
+/// The matrix of the tensors; `index` has the group of each column. Else their fault.
 pub(super) fn grouped(shards: &[Shard], words: Words, shape: Sizes, index: Option<Part>) -> Result<Entry, String> {
     let Sizes { n, k, groups, .. } = shape;
     let group = match shape.group {

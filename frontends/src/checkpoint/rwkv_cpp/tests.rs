@@ -34,7 +34,7 @@ fn turned(shape: &[usize], values: &[f32]) -> (Vec<usize>, Vec<f32>) {
     (out, values.chunks(n * k).flat_map(one).collect())
 }
 
-/// What `convert_pytorch_to_ggml.py` makes of the tensors of a fixture.
+/// The output of `convert_pytorch_to_ggml.py` for the tensors of a fixture.
 fn converted(ckpt: &Checkpoint, version: u32) -> Vec<Made> {
     let heads = ckpt.info("blocks.0.att.time_faaaa").map_or(0, |t| t.shape[0]);
     let mut out: Vec<Made> = vec![];
@@ -241,8 +241,9 @@ fn published_files_are_read() {
             assert!(ckpt.names().filter(of_format).count() > 20, "{version} {kind}");
             for name in ckpt.names() {
                 let (ours, wanted) = (ckpt.to_f32(name).unwrap(), exact.to_f32(name).unwrap());
-                // Of f16 half a unit; of blocks a step of all numbers to the largest, at the short end, or
-                // half of one of those from the least to the largest, and f16 scales (some subnormal).
+                // For f16 half a unit; for blocks a step of all numbers relative to the largest, at
+                // the short end, or half of a step from the least to the largest, and f16 scales
+                // (some subnormal).
                 let subnormal = 2f32.powi(-25) * 32.0;
                 for (ours, wanted) in ours.chunks(32).zip(wanted.chunks(32)) {
                     let largest = wanted.iter().fold(0f32, |m, v| m.max(v.abs()));

@@ -111,7 +111,8 @@ fn usual_ids_of_special_tokens() {
     assert_eq!(tokens(&byte_level(&[("<|endoftext|>", 3)], &[])), some(["", "", "", ""]));
 }
 
-/// What a model ends with is known by its text, with the exceptions of gpt-oss, Solar Open and Gemma 4.
+/// Tokens that end a text are known by their texts, with the exceptions of gpt-oss, Solar Open and
+/// Gemma 4.
 #[test]
 fn ends_by_their_texts() {
     let ends = |others: &[(&'static str, i64)], settings: &[(&str, Value)]| {
@@ -216,7 +217,7 @@ fn lists_that_are_too_short() {
     assert_eq!(error(&missing), "`tokenizer.ggml.merges` is missing, without which no text makes 9 of the tokens");
 }
 
-/// Of mmBERT lines begin with a space, and each space begins a word.
+/// In mmBERT, lines begin with a space, and each space begins a word.
 #[test]
 fn words_of_lines() {
     let tokens = ["<unk>", "a", "b", "\u{2581}", "\u{2581}a", "a\u{2581}", "\n", "\n\n"];
@@ -248,7 +249,7 @@ fn words_of_bert() {
     assert_eq!(of(&[(lower, false), (strip, true)]), "Hi cafe");
 }
 
-/// What is said of sampling stands where `generation_config.json` has it.
+/// Settings of sampling stand where `generation_config.json` has them.
 #[test]
 fn settings_of_sampling() {
     let mut metadata = byte_level(&[], &[("suppress_tokens", numbers(&[3, -1, 999]))]);

@@ -1,5 +1,5 @@
-//! The tokens of a GGUF file with their types, and the tokens that have a role: what the file says, and
-//! what llama.cpp (`llama-vocab.cpp`) takes where the file says nothing.
+//! The tokens of a GGUF file with their types, and the tokens that have a role: from the file, else
+//! llama.cpp's defaults (`llama-vocab.cpp`).
 
 use crate::checkpoint::gguf::{Metadata, Value};
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ pub(super) const USER_DEFINED: u64 = 4;
 pub(super) const UNUSED: u64 = 5;
 pub(super) const BYTE: u64 = 6;
 
-/// Texts of tokens that end what a model writes, whatever a file says of them.
+/// Texts of tokens that end a model's text, whatever a file says of them.
 const ENDS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -39,7 +39,7 @@ const ENDS: &[&str] = &[
     "[e~[",
 ];
 
-/// A token of code that is filled in: the ends of its keys, its texts, and whether it ends what a model writes.
+/// A token of code infilling: the ends of its keys, its texts, and whether it ends a model's text.
 type Filling = (&'static [&'static str], &'static [&'static str], bool);
 
 /// Tokens of code that is filled in.
@@ -94,7 +94,7 @@ const FILLING: &[Filling] = &[
 /// Parts of gpt-oss's messages, which are written out.
 const WRITTEN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/// What PLaMo's texts end with.
+/// The token that ends PLaMo's texts.
 const PLAMO: &str = "<|plamo:eos|>";
 
 /// The key of a setting of the vocabulary.
@@ -128,11 +128,11 @@ pub(super) struct Vocabulary<'a> {
     pub kind: &'a str,
     /// By id; none is empty.
     pub tokens: Vec<Cow<'a, str>>,
-    /// Of each token.
+    /// Type of each token.
     pub types: Vec<u64>,
     /// Whether the file has types of tokens.
     pub typed: bool,
-    /// Ids of the tokens that end what a model writes.
+    /// Ids of the tokens that end a model's text.
     pub ends: BTreeSet<usize>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Vocabulary<'a> {
         Ok(Some(vocabulary))
     }
 
-    /// `tokenizer.ggml.pre`; where nothing is said, what llama.cpp takes then.
+    /// `tokenizer.ggml.pre`, or llama.cpp's default.
     pub fn pre(&self) -> &'a str {
         match self.kind {
             "gemma4" => "gemma4",
@@ -201,7 +201,8 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// Whether a text begins with BOS and ends with EOS; `None` where what is around texts does not depend on it.
+    /// Whether a text begins with BOS and ends with EOS; `None` where the tokens around texts do
+    /// not depend on it.
     pub fn around(&self) -> Option<[bool; 2]> {
         let said = ["add_bos_token", "add_eos_token"].map(|name| flag(self.metadata, name));
         let usual = match self.kind {
@@ -215,7 +216,8 @@ impl<'a> Vocabulary<'a> {
         Some([said[0].unwrap_or(usual[0]), said[1].unwrap_or(usual[1])])
     }
 
-    /// Gives the tokens that are known by their texts their types, and finds those that end what a model writes.
+    /// Gives the tokens that are known by their texts their types, and finds the ones that end a
+    /// model's text.
     fn find_special(&mut self) {
         let filling = FILLING.iter().flat_map(|(_, texts, _)| *texts);
         let known: BTreeSet<&str> = filling.chain(ENDS).chain(WRITTEN).chain(&[PLAMO]).copied().collect();

@@ -4,7 +4,7 @@ use super::names;
 use super::parse::{Item, Parser};
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
-/// What a class has last: decides what `-` means.
+/// The last part of a class: it decides the meaning of `-`.
 enum Last {
     /// Nothing, at the start or behind `&&`.
     Start,

@@ -42,7 +42,7 @@ pub(super) fn translate(json: &mut Vec<u8>) -> Result<(), String> {
         #[serde(default)]
         decoder: Value,
     }
-    // What is no such file is refused by what reads it next.
+    // An invalid file is refused by its next reader.
     let Ok(parts) = serde_json::from_slice::<Parts>(json) else { return Ok(()) };
     let parts = [("normalizer", parts.normalizer), ("pre_tokenizer", parts.pre_tokenizer), ("decoder", parts.decoder)];
     let mut changed = vec![];

@@ -63,7 +63,7 @@ pub(super) fn posix(name: &str) -> Option<Result<ClassUnicode, String>> {
     POSIX.iter().find(|(known, _)| *known == name).map(|(_, set)| known(set))
 }
 
-/// What `\w` is outside of classes, and on both sides of `\b`: beyond the class `word` three
+/// The meaning of `\w` outside of classes, and on both sides of `\b`: beyond the class `word` three
 /// superscripts and three fractions of Latin-1.
 pub(super) fn word() -> Result<ClassUnicode, String> {
     known(WORD_ALONE)

@@ -47,7 +47,7 @@ pub(super) struct Parser<'p> {
 /// Parses an expression.
 ///
 /// # Errors
-/// It is malformed, or has what cannot be translated.
+/// It is malformed, or has a part that cannot be translated.
 pub(super) fn parse(pattern: &str) -> Result<Parsed, String> {
     let named = has_names(pattern);
     let mut parser = Parser { pattern, at: 0, groups: 0, named, names: vec![], referred: vec![], depth: 0 };
@@ -453,8 +453,8 @@ impl Parser<'_> {
         Ok(Some(Times { low, high, greedy: true, possessive: self.eat('+') }))
     }
 
-    /// `{n}`, `{n,m}`, `{n,}`, `{,m}`. None of them is possessive with a `+` behind it, and the first is
-    /// not lazy with a `?`.
+    /// `{n}`, `{n,m}`, `{n,}`, `{,m}`. A `+` behind it makes none possessive, and a `?` behind the
+    /// first does not make it lazy.
     fn interval(&mut self) -> Result<Option<Times>, String> {
         let Some(inside) = self.rest()[1..].split_once('}').map(|(inside, _)| inside) else { return Ok(None) };
         let number = |text: &str| -> Result<Option<u32>, String> {
@@ -613,7 +613,7 @@ fn newline() -> Node {
     Node::Atomic(Box::new(Node::Alt(vec![both, Node::Set(one, String::new())])))
 }
 
-/// What Oniguruma refuses in look-around, and what cannot be translated there.
+/// Refuses look-around that Oniguruma refuses, or that cannot be translated.
 fn check_look(node: &Node, behind: bool, negative: bool) -> Result<(), String> {
     let looks = |n: &Node| matches!(n, Node::Look { .. } | Node::Backref(_) | Node::Anchor(Anchor::SearchStart));
     if behind && node.has(&looks) {
@@ -680,8 +680,8 @@ fn reduced(inner: (Node, u32, Option<u32>, bool), outer: &Times) -> Node {
     }
 }
 
-/// What a repetition of a repetition becomes: `d` the inner alone, `l` is `*?`, `q` is `??`, `p` is
-/// `(?:+)??`, `=` both.
+/// The reduction of a repetition of a repetition: `d` the inner alone, `l` is `*?`, `q` is `??`,
+/// `p` is `(?:+)??`, `=` both.
 const REDUCED: [[char; 6]; 6] = [
     ['d', '*', '*', 'q', 'l', '='],
     ['d', 'd', 'd', 'p', 'p', 'd'],

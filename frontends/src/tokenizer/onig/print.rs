@@ -44,7 +44,7 @@ fn number(node: &Node, referred: &[u32], numbers: &mut Vec<u32>) {
     });
 }
 
-/// What stands around a part.
+/// The context of a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Around {
     Nothing,
@@ -169,7 +169,7 @@ impl Printer<'_> {
             (true, false) => "(?<=",
             (true, true) => "(?<!",
         };
-        // What a group within has matched stays, whatever follows.
+        // The match of a group within stays, whatever follows.
         let kept = !behind
             && !negative
             && node.has(&|n| matches!(n, Node::Group(number, _) if self.parsed.referred.contains(number)));

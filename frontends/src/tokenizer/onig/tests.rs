@@ -26,7 +26,7 @@ fn expressions_cut_as_oniguruma_does() {
     for golden in goldens["patterns"].as_array().unwrap() {
         let (pattern, cuts) = (golden[0].as_str().unwrap(), golden[1].as_array());
         let usable = translated(pattern).ok().and_then(|new| Some((SysRegex::new(&new).ok()?, new)));
-        // What Oniguruma refuses has no meaning that could be another.
+        // An expression that Oniguruma refuses has no meaning to compare.
         let Some(cuts) = cuts else { continue };
         let Some((regex, new)) = usable else {
             untranslated += 1;
@@ -41,7 +41,7 @@ fn expressions_cut_as_oniguruma_does() {
     assert!(compared > 1500 && untranslated < 12, "{compared} compared, {untranslated} without translation");
 }
 
-/// Those of released models stay as they are written.
+/// Released models' expressions stay as they are written.
 #[test]
 fn expressions_that_mean_the_same_stay() {
     for cut in super::super::cuts::CUTS {

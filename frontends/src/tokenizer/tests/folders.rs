@@ -42,7 +42,7 @@ fn assets(case: &Value, files: &Value) -> Result<(TextAssets, llmcc_text::Tokeni
     Ok((text, tokenizer))
 }
 
-/// What is wrong with each case of a file.
+/// The errors of each case of a file.
 fn wrong(path: &Path) -> (usize, Vec<String>) {
     let all: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let cases = all["cases"].as_array().unwrap();
@@ -155,7 +155,7 @@ fn files_that_are_not_read_are_said() {
     assert!(error.contains("MBartTokenizer") || error.contains("neither"), "{error}");
 }
 
-/// Texts of which characters would be lost are refused, and that is said when a model is compiled.
+/// Texts with characters that would be lost are refused, and compiling a model warns of them.
 #[test]
 fn vocabularies_without_all_bytes() {
     let tiktoken = "YQ== 0\nYg== 1\nYw== 2\nYWI= 3\n";

@@ -23,7 +23,7 @@ fn llama2c_vectors() {
     assert_eq!(says(&file[..3], 512), "the file has no header");
 }
 
-/// Beside `params.json` no settings say what begins and ends a text.
+/// Beside `params.json` no settings give the tokens that begin and end a text.
 #[test]
 fn meta_s_own_files_begin_and_end_as_its_program_does() {
     let Ok(model) = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/sentencepiece/bpe"))

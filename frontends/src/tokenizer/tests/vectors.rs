@@ -19,7 +19,7 @@ fn ids(t: &Tokenizer, text: &str, special: bool) -> Vec<u32> {
     t.encode(text, special).unwrap().get_ids().to_vec()
 }
 
-/// llama.cpp's vectors, which are those of the models' own tokenizers.
+/// llama.cpp's vectors, which come from the models' own tokenizers.
 fn compare(t: &Tokenizer, vectors: &Path, name: &str) {
     let read =
         |ending: &str| std::fs::read_to_string(vectors.join(format!("ggml-vocab-{name}.gguf.{ending}"))).unwrap();
@@ -176,7 +176,7 @@ fn pairs_of_texts() {
     assert_eq!(of(&roberta, "a", "b", None).unwrap(), (vec![2, 0, 3, 3, 1, 3], vec![0; 6]));
 }
 
-/// What cannot be read is refused in words.
+/// Unreadable files are refused with messages.
 #[test]
 fn broken_vocabularies_are_refused() {
     let vocab = r#"{"a": 0, "b": 1}"#;
@@ -243,7 +243,7 @@ fn cuts_of_other_models() {
     assert_eq!(of("spark2_5", "ab\n\n12"), ["ab", "\n", "\n", "1", "2"]);
 }
 
-/// Gemma 4's pairs are merged over whole texts; what is no token is bytes.
+/// Gemma 4's pairs are merged over whole texts; the rest is bytes.
 #[test]
 fn whole_texts_of_gguf_files() {
     let mut tokens: Vec<String> =
@@ -278,7 +278,7 @@ fn whole_texts_of_gguf_files() {
     assert_eq!(t.decode(&wanted, false).unwrap(), sample);
 }
 
-/// What Python's `tokenizers` cuts by the patterns that the models' own files have.
+/// Cuts of Python's `tokenizers` by the patterns in the models' own files.
 #[test]
 fn cuts_are_those_of_the_models() {
     let text = "It's 1234567 o'clock, a\u{301}b c,\n  你好 ÀB! <sentinel:12>IMGIMGABZ  x";
@@ -425,7 +425,8 @@ fn cuts_are_those_of_the_models() {
     }
 }
 
-/// Texts of embedders get the prompt, lose what is too long, and are in lower case, as their files say.
+/// Texts of embedders get the prompt, are cut at the limit, and are in lower case, as their files
+/// say.
 #[test]
 fn texts_of_embedders() {
     let vocab = ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nq\nA\n");

@@ -1,5 +1,6 @@
 //! Barriers of threads: of the block, of a role or warp, and named ones, at which some only count.
 
+use super::super::WARP;
 use super::super::program::Sync;
 use super::{Actor, Machine, Pass, join};
 
@@ -37,7 +38,7 @@ impl Machine<'_> {
         state.clock.resize(clocks, 0);
         join(&mut state.clock, &clock);
         // As many lanes as are followed of its warp stand for all.
-        state.threads += 32 / lanes;
+        state.threads += WARP as u32 / lanes;
         if waits {
             state.waiting.push(a);
         }

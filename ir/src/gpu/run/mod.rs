@@ -1,12 +1,12 @@
-//! Executes the unrolled steps of a few threads and finds what is not ordered.
+//! Executes the unrolled steps of a few threads and finds unordered accesses.
 //!
-//! Actors stand for threads: of what was recorded, two lanes of every warp, by their numbers; of
+//! Actors stand for threads: in recorded programs, two lanes of every warp, by their numbers; in
 //! programs that count turns, two warps of every role (or of the block), which find races between
-//! warps, and two lanes of a warp, which find those inside one. Order is kept by vector clocks:
+//! warps, and two lanes of a warp, which find races inside one. Order is kept by vector clocks:
 //! every actor counts, and learns others' counts where it synchronizes with them, so a finding does
-//! not depend on the order in which actors happen to run. What completes later has a count of its
-//! own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per `mbarrier`; a wait
-//! is what makes an actor learn it.
+//! not depend on the order in which actors happen to run. Operations that complete later have
+//! counts of their own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per
+//! `mbarrier`; an actor learns them by waiting.
 
 mod barriers;
 mod phases;
@@ -16,7 +16,7 @@ use super::program::{Arrivals, Op, Program, RegisterId, Slot, Source, Sync};
 use super::unroll::Step;
 use std::collections::BTreeMap;
 
-/// What the two actors of a role are.
+/// Identity of the two actors of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Two warps.
@@ -45,7 +45,7 @@ struct Event {
 
 #[derive(Clone, Copy, Debug)]
 struct Write {
-    /// What kind of operation it was.
+    /// Kind of the operation.
     by: Kind,
     /// Its bytes, where they are said.
     bytes: Option<(i64, i64)>,
@@ -83,7 +83,7 @@ fn may_overlap(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> bool {
     a.zip(b).is_none_or(|(a, b)| a.0 < b.1 && b.0 < a.1)
 }
 
-/// A named barrier: who has come since it last completed, and what they know.
+/// A named barrier: the actors that have arrived since it last completed, and their knowledge.
 #[derive(Clone, Debug, Default)]
 struct NamedState {
     threads: u32,
@@ -91,7 +91,7 @@ struct NamedState {
     waiting: Vec<usize>,
 }
 
-/// One stage of a buffer: what wrote its contents, and what has read them.
+/// One stage of a buffer: the writes of its contents, and their reads.
 #[derive(Clone, Debug, Default)]
 struct SlotState {
     writes: Vec<Write>,
@@ -165,7 +165,7 @@ fn join(a: &mut [u32], b: &[u32]) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
 }
 
-/// Runs actors given as `(role, steps)`, the actors of a role side by side. Returns what is wrong.
+/// Runs actors given as `(role, steps)`, the actors of a role side by side. Returns the findings.
 pub(super) fn run<'a>(program: &'a Program, pass: Pass, actors: Vec<(Option<usize>, Vec<Step<'a>>)>) -> Vec<Finding> {
     let mut m = Machine::new(program, pass, actors);
     loop {
@@ -234,7 +234,7 @@ impl<'a> Machine<'a> {
             Op::Barrier(Sync::Threads(_, threads)) => return self.meet_named(a, step.index[0], *threads),
             Op::Barrier(sync) => return self.meet(a, *sync),
             Op::WaitParity(p, _) => self.wait(a, *p, step, true),
-            // The lanes of a warp run it together, when all have what they read before.
+            // The lanes of a warp run it together, when all have the operands they read before.
             Op::WgmmaWait(pending) if self.pass == Pass::Threads => {
                 self.actors[a].learn(3 * a + 2, |g| g.products, *pending);
                 return self.meet(a, Sync::Warp);
@@ -253,7 +253,7 @@ impl<'a> Machine<'a> {
     /// Operations that never wait for others.
     fn simple(&mut self, a: usize, step: Step<'a>) {
         let number = step.number;
-        // Threads by their numbers run what they run.
+        // Recorded threads run their own steps.
         let elected = self.pass == Pass::Threads || self.actors[a].first[usize::from(!step.in_role)];
         match *step.op {
             Op::CpAsync(slot) => {
@@ -379,7 +379,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What must be so when nobody can go on.
+    /// Conditions when no actor can go on.
     fn finish(&mut self) {
         let stuck: Vec<(usize, Step<'a>)> =
             self.actors.iter().enumerate().filter_map(|(i, x)| Some((i, *x.steps.get(x.at)?))).collect();

@@ -1,11 +1,11 @@
-//! Slots: what was written and read there, and whether what comes next is ordered with it.
+//! Slots: their writes and reads, and whether the next access is ordered with them.
 
 use super::super::program::{Scope, Slot};
 use super::super::unroll::Step;
 use super::{Event, Kind, Machine, Pass, Read, SlotState, Write, may_overlap};
 
-/// Of the bytes that a thread wrote last itself what orders its read of them: what others wrote by the
-/// same operation lies beside them, unless its bytes say otherwise.
+/// If the thread itself wrote the bytes last, that orders its read: the same operation's writes by
+/// other threads lie beside them, unless their bytes say otherwise.
 fn others_that_meet(a: usize, step: Step<'_>, writes: &mut Vec<Write>) {
     let meets = |w: &Write| may_overlap(w.bytes, step.bytes);
     let mine = |w: &&Write| w.actor == a && meets(w);
@@ -32,7 +32,7 @@ impl<'a> Machine<'a> {
         &mut ring[stage]
     }
 
-    /// What is in a slot has been written, and the actor may see it.
+    /// The contents of a slot have been written, and the actor may see them.
     pub(super) fn visible(
         &mut self,
         a: usize,
@@ -160,8 +160,8 @@ impl<'a> Machine<'a> {
                 self.find("missing-proxy-fence", number, message);
             }
         }
-        // What was read, and is known to have been, makes room for other contents; bytes apart from
-        // others replace their own.
+        // Contents that were read, and are known to have been, make room for others; bytes apart
+        // from others replace their own.
         if step.apart.is_some() {
             state.writes.retain(|w| w.actor != a || w.apart != step.apart);
         } else if !state.reads.is_empty() {

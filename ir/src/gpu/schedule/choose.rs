@@ -1,12 +1,13 @@
 //! Which schedule, and which tiles: of all that fit, those that are predicted to be the fastest.
 
-use super::{
-    DEEP_ROWS, FEW_ROWS, Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Streamed, TILE_K, Tiled, Variant,
-};
+use super::facts::{DEEP_ROWS, FEW_ROWS, Facts, Streamed, Tiled};
+use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Variant};
 use crate::gpu::cost;
+use crate::gpu::weights::TILE_K;
+use crate::gpu::wish::{InputPlace, Wish};
 use crate::kernel::{Body, Kernel, RowElem, Segment, lcm};
 use crate::quant::BLOCK;
-use crate::target::{TargetSpec, Wish};
+use crate::target::TargetSpec;
 
 /// `(blocks on a multiprocessor, warps of a block)` that stream weights: 8 warps or 16 on a
 /// multiprocessor, whose 64 K registers leave 128 to each thread of 16.
@@ -20,7 +21,7 @@ const TILE_STAGES: std::ops::RangeInclusive<usize> = 2..=6;
 
 /// The fastest schedule, by prediction, of those that fit and are wished.
 pub(super) fn matmul(facts: &Facts<'_>) -> Option<MatmulSchedule> {
-    let wish = facts.gpu.wish;
+    let wish = facts.target.wish;
     fastest(facts, candidates(facts, wish).into_iter().filter(|s| is_wished(s, wish)))
 }
 
@@ -30,12 +31,12 @@ pub fn fitting(kernel: &Kernel, target: &TargetSpec) -> Vec<MatmulSchedule> {
     let direct = facts.variant() == Variant::Gemv && facts.is_direct(Wish::NONE);
     let direct = direct.then(|| facts.direct(Wish::NONE)).flatten();
     (2..=MOST_STAGES)
-        .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.gpu.wish.cut, ..Wish::NONE }))
+        .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.target.wish.cut, ..Wish::NONE }))
         .chain(direct)
         .collect()
 }
 
-/// Whether a schedule is what a wish says, where it says something.
+/// Whether a schedule satisfies a wish.
 fn is_wished(s: &MatmulSchedule, wish: Wish) -> bool {
     let stages = s.phases.iter().map(|p| p.stages).max();
     wish.resident.is_none_or(|w| w == s.resident)
@@ -61,13 +62,13 @@ fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Opti
     timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, s)| s)
 }
 
-/// The schedules that there is room for. A wish adds what is not tried without it.
+/// The schedules that there is room for. A wish adds schedules that are not tried without it.
 fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     match facts.variant() {
         Variant::Gemv | Variant::Fma => streamed(facts, wish),
         Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
             // Weights that fit in shared memory in no way are streamed, eight rows at a time. A
-            // wish for what does not fit changes nothing of that.
+            // wish for a schedule that does not fit does not change that.
             match tiled(facts, wish) {
                 tiles if !tiles.is_empty() || !tiled(facts, Wish { cut: wish.cut, ..Wish::NONE }).is_empty() => tiles,
                 _ => streamed(facts, wish),
@@ -170,7 +171,7 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
         let Body::Matmul(body) = &mut tried.body else { return None };
         body.tile_m = tile_m;
         body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
-        let Some(s) = super::matmul(&tried, target) else { continue };
+        let Some(s) = Facts::new(&tried, target).and_then(|facts| matmul(&facts)) else { continue };
         let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
         let Body::Matmul(body) = &tried.body else { return None };
         let seconds = cost::product(&tried, body, &s, target, rows);
@@ -197,7 +198,7 @@ impl Facts<'_> {
         let lanes = segments.iter().map(|s| s.weights.len()).max().unwrap_or(1);
         let wanted: &[usize] = match tile_m {
             GEMV_ROWS => &[64, 32, 16],
-            // Narrower ones are more blocks, each of which reads all of its rows.
+            // Narrower tiles are more blocks, each reading all of its rows.
             16..=DEEP_ROWS | FEW_ROWS => &[128, 64, 32],
             _ => &[128, 64],
         };

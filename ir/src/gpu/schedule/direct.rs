@@ -4,13 +4,13 @@
 //! They are not chosen by the cost model, whose rows were measured with rings in shared memory, but by
 //! rules that held on an H200 (docs/gpu-results.md).
 
-use super::{
-    Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Phase, TILE_K, Variant, lane_words, norm_words, round_up,
-    sums_bytes,
-};
+use super::facts::Facts;
+use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Phase, Variant, norm_words, sums_bytes};
+use crate::gpu::weights::{TILE_K, lane_words};
+use crate::gpu::wish::{InputPlace, Wish};
 use crate::kernel::{Segment, lcm};
 use crate::quant::BLOCK;
-use crate::target::Wish;
+use llmcc_abi::layout::round_up;
 
 /// Words of weights that a lane holds at most of a unit on its way.
 const HELD_WORDS: usize = 32;
@@ -25,8 +25,8 @@ impl Facts<'_> {
 
     /// The schedule; `None` if there is none that is wished and fits.
     ///
-    /// Blocks of 8 warps were the fastest with 4-bit weights, those of 16 with bf16, whose products take
-    /// less than half of the instructions for the same bytes.
+    /// Blocks of 8 warps were the fastest with 4-bit weights, blocks of 16 with bf16, whose
+    /// products take less than half of the instructions for the same bytes.
     pub(super) fn direct(&self, wish: Wish) -> Option<MatmulSchedule> {
         let resident = wish.resident.unwrap_or(1);
         let mut formats = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
@@ -98,7 +98,7 @@ impl Facts<'_> {
         let s = &group[0];
         let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
         let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
-        // Strips of a warp share what it reads of the input: two; the sums of four spill.
+        // Strips of a warp share its reads of the input: two; the sums of four spill.
         let strips = divisors().filter(|d| lanes * d <= 2).max().or_else(|| divisors().min())?;
         let columns = wide / strips;
         let parts = (warps / columns).min(self.kt() / depth).max(1);
@@ -107,7 +107,8 @@ impl Facts<'_> {
         Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: STAGES })
     }
 
-    /// Whether cutting `tiles` output tiles between the multiprocessors is worth what joining them costs.
+    /// Whether cutting `tiles` output tiles between the multiprocessors is worth the cost of
+    /// joining them.
     fn is_worth_cutting(&self, segments: &[Segment], tiles: usize) -> bool {
         let sms = self.gpu.sms as usize;
         let bytes = |s: &Segment| s.n.div_ceil(BLOCK) * self.kt() * self.unit_bytes(s);

@@ -1,7 +1,8 @@
-use super::{Input, InputPlace, MatmulSchedule, Variant, fitting, matmul, matmul_tiles};
+use super::{Input, MatmulSchedule, Variant, fitting, matmul, matmul_tiles};
 use crate::gpu::cost;
+use crate::gpu::wish::{InputPlace, Wish};
 use crate::kernel::{Body, Kernel};
-use crate::target::{Arch, GpuArch, TargetSpec, Wish, find};
+use crate::target::{TargetSpec, find};
 
 fn product(format: &str, elem: &str, (n, k): (usize, usize), (tile_m, tile_n): (usize, usize)) -> Kernel {
     let text = format!(
@@ -13,9 +14,7 @@ fn product(format: &str, elem: &str, (n, k): (usize, usize), (tile_m, tile_n): (
 }
 
 fn wishing(wish: Wish) -> TargetSpec {
-    let target = *find("sm90").unwrap();
-    let Arch::Gpu(gpu) = target.arch else { panic!() };
-    TargetSpec { arch: Arch::Gpu(GpuArch { wish, ..gpu }), ..target }
+    TargetSpec { wish, ..*find("sm90").unwrap() }
 }
 
 /// A schedule that is wished and does not fit is none, not another one.

@@ -6,7 +6,7 @@ use crate::eval::{EvalError, Value};
 use crate::graph::value::{F32, ValueType};
 use crate::ty::TensorType;
 
-/// What brings the largest magnitude of each run of columns to a number, and back.
+/// Factors that bring the largest magnitude of each run of columns to a number, and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowScale {
     /// Columns per run.
@@ -18,7 +18,7 @@ pub struct RowScale {
 }
 
 impl RowScale {
-    /// What is wrong with the attributes for rows of so many columns.
+    /// Why the attributes do not fit rows of so many columns.
     pub fn misfit(&self, cols: usize) -> Option<String> {
         let RowScale { width, most, least } = *self;
         let positive = |x: F32| x.get().is_finite() && x.get() > 0.0;
@@ -36,7 +36,7 @@ impl RowScale {
         2 * cols.checked_div(self.width).unwrap_or(0)
     }
 
-    /// Of each run what multiplies it, then of each what brings it back; NaN where a number is none.
+    /// For each run its factor, then for each the factor back; NaN where a value is NaN.
     pub fn of(&self, x: &[f64]) -> Vec<f64> {
         let larger = |most: f64, v: &f64| if most.is_nan() || v.is_nan() { f64::NAN } else { most.max(v.abs()) };
         let (most, least) = (f64::from(self.most.get()), f64::from(self.least.get()));

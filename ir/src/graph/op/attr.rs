@@ -48,7 +48,7 @@ impl fmt::Display for Attr {
 
 /// A type that an attribute of an operation may have.
 pub trait AttrType: Sized {
-    /// What the parser must find.
+    /// The token the parser must find.
     const KIND: AttrKind;
     /// As a value of [`AttrType::KIND`].
     fn to_attr(&self) -> Attr;

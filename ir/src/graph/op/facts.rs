@@ -1,4 +1,4 @@
-//! What the table of operations says of each: when it runs and what it reads.
+//! The facts in the table of operations: when an operation runs and which kinds of values it reads.
 
 use crate::ty::{DType, Dim, TensorType};
 
@@ -48,11 +48,14 @@ pub enum Stage {
     Either,
 }
 
-/// What an operation reads as one of its arguments.
+/// The kind of value that an operation reads as one of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// A value that any operation may have computed.
     Any,
+    /// The same, and it decides: which experts are taken, how streams are mixed. Products that it is
+    /// made of are rounded no further, because a small error may change much.
+    Deciding,
     /// A weight matrix that is multiplied: it is stored in a format chosen for it.
     Matrix,
     /// A weight matrix whose rows are looked up: stored in a format too.
@@ -83,7 +86,7 @@ pub struct Facts {
     pub stage: Stage,
     /// Name and use of each argument.
     pub args: &'static [(&'static str, Reads)],
-    /// Of arguments that may follow: none of them, or the first so many.
+    /// Optional arguments: none, or the first so many.
     pub optional: &'static [(&'static str, Reads)],
     /// Whether any number of arguments may follow that are read as the last is. Such an operation
     /// is associative: the e-graph nests it.

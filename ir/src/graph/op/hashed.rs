@@ -6,7 +6,7 @@ use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
-/// Which rows of a table are those of several ids: see [`Op::EmbedHashed`](super::Op::EmbedHashed).
+/// The rows of a table for several ids: see [`Op::EmbedHashed`](super::Op::EmbedHashed).
 #[derive(Clone, Copy, Debug)]
 pub struct Hashes<'a> {
     /// Multiply ids, one each.
@@ -19,7 +19,7 @@ impl Hashes<'_> {
     /// Most rows of a table, so that their numbers are of 32 bits.
     pub const MOST: usize = i32::MAX as usize;
 
-    /// What of it fits neither `ids` nor a table of `rows` rows.
+    /// Why it does not fit `ids` or a table of `rows` rows.
     pub fn misfit(&self, ids: usize, rows: usize) -> Option<String> {
         let (factors, sizes) = (self.factors.len(), self.sizes.len());
         let total = self.sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));

@@ -4,9 +4,9 @@
 //! columns, so attention needs no reshape or transpose. Weights are matrices `[n, k]` (`k` = input
 //! columns, as `y = x·wᵀ`) or vectors `[n]`.
 //!
-//! A line of the table says what an operation means, its name, its attributes, when it is computed
-//! and what it reads. From it come [`Op`], [`Head`] (what the e-graph calls it), its text, and
-//! everything that verifier and passes ask of an operation. How it is typed and evaluated is its
+//! A line of the table gives an operation's meaning, name, attributes, time of computation and
+//! kinds of operands. From it come [`Op`], [`Head`] (its name in the e-graph), its text, and all
+//! facts that verifier and passes ask of an operation. How it is typed and evaluated is its
 //! [`Rule`], in the file of its theme; weights are computed by the same rule when they are packed.
 
 mod absmax;
@@ -78,7 +78,7 @@ table::operations! {
     /// `route{…}(logits [T,E], bias [E]) → [T,2·top]`: the numbers of the `top` best experts in the
     /// order of their ranking, then their weights: see [`Router`].
     Route "route" {
-        /// What logits become.
+        /// Score of the logits.
         score: Score,
         /// Experts chosen.
         top: usize,
@@ -90,11 +90,11 @@ table::operations! {
         scale: F32,
         /// Groups of experts.
         groups: usize,
-        /// Groups of which experts may be chosen.
+        /// Number of groups from which experts may be chosen.
         kept: usize,
         /// Groups are ranked by their two best experts.
         pairs: bool,
-    } Run (logits: Any, bias: Weight);
+    } Run (logits: Deciding, bias: Weight);
     /// `expert_matmul{experts,top}(x [T,K] or [T,top·K], w [E·N,K], routes [T,2·top]) → [T,top·N]`:
     /// in each of `top` slots `x·wₑᵀ`, the slot's expert `e` being that of the routes and its
     /// matrix the rows `e·N..(e+1)·N`; `x` is the same in all slots, or each slot's own. With `cols`
@@ -173,11 +173,11 @@ table::operations! {
         rounds: usize,
         /// Added to elements first, and to sums.
         eps: F32,
-    } Run (x: Any);
+    } Run (x: Deciding);
     /// `rope_table{scale}(positions i32[T], inv_freq [D/2]) → [T,D]`: `D/2` cosines, then `D/2`
     /// sines of `f32(position · inv_freq)`, times `scale` (the attention factor of YaRN, else 1).
     /// With a border `inv_freq` is `[D]`: `D/2` frequencies of positions before the border, then
-    /// those of the others.
+    /// `D/2` of the others.
     RopeTable "rope_table" {
         /// Multiplies sines and cosines.
         scale: F32,
@@ -192,19 +192,21 @@ table::operations! {
         head_dim: usize,
     } Run (x: Any, table: Any);
     /// `kv_append(kv, k [T,KD], v [T,VD], positions) → kv`: stores each token's key and value at
-    /// its position in its sequence. In a latent state `k` is what comes before the value in a key;
-    /// where nothing does, the key being the value, it is `v` again. In a state with a row for several
-    /// tokens (`every`) the last token of each of the sequence's windows of that length stores one.
+    /// its position in its sequence. In a latent state `k` is the part of a key before the value;
+    /// where there is none, the key being the value, it is `v` again. In a state with a row for
+    /// several tokens (`every`) the last token of each of the sequence's windows of that length
+    /// stores one.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
     /// `attention(q [T,QD], kv, positions, sinks [heads]?, bias [heads·w]?) → [T,heads·V]`: softmax
     /// attention of each token over positions `0..=p` of its sequence (the last `window` of them
     /// where the state has a window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's
     /// sink is one more score, of a value that is zero. The bias is added to scores: by one number
-    /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1` of
-    /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out); by
-    /// an even number the one at `j`, or the last (slopes times positions, rounded). A state whose
-    /// keys are its values is read as any other; of a state that has a row for several tokens (`every`)
-    /// a token sees the rows of windows that are whole with it, and of none of them gets zeros.
+    /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1`
+    /// of them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written
+    /// out); by an even number the one at `j`, or the last (slopes times positions, rounded). A
+    /// state whose keys are its values is read as any other; in a state that has a row for several
+    /// tokens (`every`) a token sees the rows of windows that are whole with it, and zeros if there
+    /// is none.
     Attention "attention" {
         /// Query heads.
         heads: usize,
@@ -221,8 +223,8 @@ table::operations! {
         /// The last operand is the bias.
         biased: bool = false,
         /// After the heads' values come the maxima of each head's scores `m [heads]`, and the sums
-        /// of `e^(score − m)`, the sink among them: what it takes to join the results of two
-        /// attentions into those of a softmax over both. Of no scores they are the least number and 0.
+        /// of `e^(score − m)`, the sink among them: with these, the results of two attentions join
+        /// into a softmax over both. If a token sees no key: f32's least number and 0.
         sums: bool = false,
     } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight, bias: Weight);
     /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, sinks [heads]?) →
@@ -236,33 +238,34 @@ table::operations! {
         scale: F32,
     } Run (q: Any, own: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
     /// `relative_attention(q [T,heads·D], kv, positions, keys [heads·D·w], queries [heads·D·w]) →
-    /// [T,heads·V]`: attention in which distances have keys and queries of their own (DeBERTa, arXiv
-    /// 2006.03654). Of the odd number `w = 2r + 1` of distances that of the key at `j` from the query
-    /// at `i` is `δ = r + clamp(j − i, −r, r)`, its key `K_δ` of head `h` is `keys[(h·D + d)·w + δ]`
-    /// for each `d`, its query `Q_δ` likewise; the score is `scale·(q·k + q·K_δ + Q_δ·k)`. A token sees
-    /// all positions of its sequence up to the largest of this step.
+    /// [T,heads·V]`: attention in which distances have keys and queries of their own (DeBERTa,
+    /// arXiv 2006.03654). Of the odd number `w = 2r + 1` of distances, the one from the query at
+    /// `i` to the key at `j` is `δ = r + clamp(j − i, −r, r)`, its key `K_δ` of head `h` is
+    /// `keys[(h·D + d)·w + δ]` for each `d`, its query `Q_δ` likewise; the score is `scale·(q·k +
+    /// q·K_δ + Q_δ·k)`. A token sees all positions of its sequence up to the largest of this step.
     RelativeAttention "relative_attention" {
         /// Query heads.
         heads: usize,
         /// Multiplies the three products.
         scale: F32,
     } Run (q: Any, kv: State, positions: Input(Positions), keys: Weight, queries: Weight);
-    /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with what
-    /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
+    /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with its
+    /// values at the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.
     CausalConv "causal_conv" Run (x: Any, taps: Weight, state: Updated);
     /// `recurrence{update}(q [T,G·K], k [T,G·K], v [T,H·V], decay, with, state [H,K,V], write?) →
     /// [T,H·V]`: in each head a matrix `S`, zero at first, with `q` and `k` of group `h/(H/G)`.
-    /// Token by token `S ← a·S`, then what the update says, then `y = qᵀS`: see [`Update`].
-    /// `decay`: `[T,H]`, a number `a` per head, or `[T,H·K]`, one per row of `S`; of a scan `[T,H·V]`,
-    /// a step of each column. `with`: `[T,H]` (rates), `[T,G·K]` (keys whose values are erased),
-    /// `[H·K]` (weights of the token itself) or `[H·K,V]` (rates of a scan; also as a vector). `write`: `[T,G·K]`.
-    /// What has a row per token, but for `v`, may be a vector, which is the same for all. Linear
-    /// attention with decay (RetNet, arXiv 2307.08621; GLA, 2312.06635; Mamba-2, 2405.21060), the
-    /// gated delta rule (2412.06464), RWKV-5 and 6 (2404.05892), RWKV-7 (2503.14456), the selective
-    /// scan of Mamba (2312.00752) and, with `K` = 1, Griffin's linear unit (2402.19427).
+    /// Token by token `S ← a·S`, then the update, then `y = qᵀS`: see [`Update`]. `decay`: `[T,H]`,
+    /// a number `a` per head, or `[T,H·K]`, one per row of `S`; of a scan `[T,H·V]`, a step of each
+    /// column. `with`: `[T,H]` (rates), `[T,G·K]` (keys whose values are erased), `[H·K]` (weights
+    /// of the token itself) or `[H·K,V]` (rates of a scan; also as a vector). `write`: `[T,G·K]`.
+    /// Every operand with a row per token, except `v`, may be a vector, which is the same for all.
+    /// Linear attention with decay (RetNet, arXiv 2307.08621; GLA, 2312.06635; Mamba-2,
+    /// 2405.21060), the gated delta rule (2412.06464), RWKV-5 and 6 (2404.05892), RWKV-7
+    /// (2503.14456), the selective scan of Mamba (2312.00752) and, with `K` = 1, Griffin's linear
+    /// unit (2402.19427).
     Recurrence "recurrence" {
-        /// What becomes of the state.
+        /// The update of the state.
         update: Update,
     } Run (q: Any, k: Any, v: Any, decay: Any, with: Any, state: Updated) + (write: Any);
     /// `wkv(k [T,C], v [T,C], decay [C], bonus [C], state [1,3,C]) → [T,C]`: column by column the
@@ -277,10 +280,10 @@ table::operations! {
     /// in common, one for the last token of each). The state has for each series, that of the window at
     /// hand first, the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
     WindowMeans "window_means" Run (k: Any, v: Any, places: Weight, positions: Input(Positions), state: Updated);
-    /// `adapter_matmul{parts}(x [T,P·K], adapter [N,K]) → [T,N]`: with the matrix `W` of the adapter
-    /// that a token's sequence has, `x·Wᵀ` by `P` parts: rows of `W` that belong together multiply `K`
-    /// columns of their own. Zero for a sequence without an adapter. Two of them are what an adapter
-    /// adds to a product (LoRA, arXiv 2106.09685).
+    /// `adapter_matmul{parts}(x [T,P·K], adapter [N,K]) → [T,N]`: with the matrix `W` of the
+    /// adapter that a token's sequence has, `x·Wᵀ` by `P` parts: rows of `W` that belong together
+    /// multiply `K` columns of their own. Zero for a sequence without an adapter. Two of them are
+    /// an adapter's addition to a product (LoRA, arXiv 2106.09685).
     AdapterMatMul "adapter_matmul" {
         /// Rows of each part: whole blocks of 16.
         parts: Vec<usize>,
@@ -332,15 +335,14 @@ table::operations! {
         index: usize,
     } Pack (w: Any) moves;
     /// `place_cols(w [n,k], order [k]) → [n,k]`: column `order_j` is column `j` of `w`, of an order
-    /// that names each column once (weights only): what a checkpoint has with sorted columns.
+    /// that names each column once (weights only): it undoes a checkpoint's sorting of columns.
     PlaceCols "place_cols" Pack (w: Any, order: Any);
     /// `flatten(w [e,n,k]) → [e·n,k]`, `flatten(w [e,n]) → [e·n]`: the matrices of a stack one
     /// below the other (weights only).
     Flatten "flatten" Pack (w: Any) moves;
     /// `pick_rows{run,start,len,pairs}(w [n,k]) → [n/run·len,k]`; also of vectors (weights only).
-    /// Of each run of `run` rows the `len` from `start` on: a part of each head. The first `pairs`
-    /// of these are brought from the order of neighbours `(2j, 2j+1)` into that of halves
-    /// `(j, j + pairs/2)`.
+    /// From each run of `run` rows the `len` from `start` on: a part of each head. The first
+    /// `pairs` of these are reordered from neighbours `(2j, 2j+1)` to halves `(j, j + pairs/2)`.
     PickRows "pick_rows" {
         /// Rows per run.
         run: usize,
@@ -351,13 +353,13 @@ table::operations! {
         /// Rows of these that change places; even.
         pairs: usize,
     } Pack (w: Any) moves;
-    /// `fill_rows{run,to}(w [n,k]) → [n/run·to,k]`; also of vectors (weights only). Each run of `run`
-    /// rows is followed by rows of zeros that make `to` rows of it: matrices of experts and heads,
-    /// of which each begins with a block.
+    /// `fill_rows{run,to}(w [n,k]) → [n/run·to,k]`; also of vectors (weights only). Each run of
+    /// `run` rows is padded with rows of zeros to `to` rows: matrices of experts and heads, each
+    /// beginning with a block.
     FillRows "fill_rows" {
         /// Rows per run.
         run: usize,
-        /// Rows of a run with those of zeros.
+        /// Rows of a run with its padding.
         to: usize,
     } Pack (w: Any) moves;
     /// `repeat_each{times}(w [n]) → [n·times]`: each element so often, one after the other (weights
@@ -387,7 +389,7 @@ impl Op {
         self.head().name()
     }
 
-    /// When it is computed and what it reads.
+    /// When it is computed and which kinds of values it reads.
     pub fn facts(&self) -> Facts {
         self.head().facts()
     }

@@ -1,6 +1,6 @@
-//! What a new operation costs: a line of the table, and a file with its rule. Everything else of
-//! this crate follows from the two; beyond it, `implement/way.rs` of the passes says how it comes
-//! to be computed.
+//! The cost of a new operation: a line of the table, and a file with its rule. Everything else of
+//! this crate follows from the two; beyond it, `implement/way.rs` of the passes says how it is
+//! computed.
 
 use super::of::Riffle;
 use super::rule::{Operands, Rule, Types};

@@ -1,4 +1,4 @@
-//! What keeps a state of fixed size: convolutions over time and recurrences.
+//! Operations that keep a state of fixed size: convolutions over time and recurrences.
 
 use super::of::{CausalConv, Recurrence, WindowMeans, Wkv};
 use super::rule::{Operands, Rule, Types};

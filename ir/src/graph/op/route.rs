@@ -26,7 +26,7 @@ impl AttrType for Score {
 /// How experts are chosen and weighted: the attributes of `route`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Router {
-    /// What the logits of all experts become.
+    /// Function from logits to the experts' scores.
     pub score: Score,
     /// Experts chosen for each token.
     pub top: usize,
@@ -36,7 +36,7 @@ pub struct Router {
     pub eps: F32,
     /// Multiplies the weights.
     pub scale: F32,
-    /// Groups of adjacent experts, of which the best are kept; 1: all are one group.
+    /// Groups of adjacent experts, the best of which are kept; 1: all are one group.
     pub groups: usize,
     /// Groups whose experts may be chosen.
     pub kept: usize,
@@ -46,13 +46,13 @@ pub struct Router {
 
 impl Router {
     /// The `top` best experts by `softmax`, whose weights are their probabilities, normalized or
-    /// not: what most mixtures do.
+    /// not, as in most mixtures.
     pub fn softmax(top: usize, normalize: bool) -> Router {
         let (eps, scale) = (F32::new(0.0), F32::new(1.0));
         Router { score: Score::Softmax, top, normalize, eps, scale, groups: 1, kept: 1, pairs: false }
     }
 
-    /// What is wrong with the attributes for so many experts.
+    /// Why the attributes do not fit so many experts.
     pub fn misfit(&self, experts: usize) -> Option<String> {
         let Router { score, top, eps, scale, groups, kept, pairs, normalize: _ } = *self;
         let per_group = experts.checked_div(groups).unwrap_or(0);
@@ -76,8 +76,8 @@ impl Router {
         }
     }
 
-    /// Numbers of the chosen experts in the order of their ranking (equal ones by number; what is
-    /// no number comes last), and their weights, for the logits of a token.
+    /// Indices of the chosen experts in the order of their ranking (equal ones by index; NaN comes
+    /// last), and their weights, for the logits of a token.
     pub fn choose(&self, logits: &[f64], bias: &[f64]) -> (Vec<usize>, Vec<f64>) {
         if self.score == Score::Mixer {
             return self.mix(logits);
@@ -345,7 +345,7 @@ mod tests {
         close(&weights, &[2.5 / (1.0 + e(1.0)), 2.5 / (1.0 + e(-2.0))]);
     }
 
-    /// Three groups of two, of which two are kept: by their best expert, or by both together.
+    /// Three groups of two, two of them kept: by their best expert, or by both together.
     #[test]
     fn groups_limit_the_choice() {
         let logits = [9.0, -9.0, 4.0, 4.0, 5.0, 2.0];

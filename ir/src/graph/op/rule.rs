@@ -1,4 +1,4 @@
-//! What each operation implements: how it is typed, and how it is evaluated.
+//! The trait of each operation: its typing, and its evaluation.
 
 use crate::eval::{AdapterState, Batch, EvalError, FixedState, KvState, State, Tensor, Value};
 use crate::graph::value::ValueType;
@@ -24,7 +24,7 @@ pub(crate) trait Rule {
 
 /// Types of the arguments of an operation.
 pub(crate) struct Types<'a> {
-    /// Of the operation.
+    /// Name of the operation.
     pub name: &'static str,
     pub args: &'a [ValueType],
 }
@@ -122,7 +122,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Values of the arguments of an operation, and what it may read and write beside them.
+/// Values of the arguments of an operation, and its further inputs and outputs.
 pub(crate) struct Operands<'a> {
     pub args: &'a [Value],
     /// All states.

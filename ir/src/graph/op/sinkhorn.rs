@@ -6,8 +6,8 @@ use crate::eval::{EvalError, Value};
 use crate::graph::value::{F32, ValueType};
 use crate::ty::TensorType;
 
-/// How a positive matrix is made of any, and its rows and columns are brought near a sum of one by
-/// dividing them by their sums in turns (Sinkhorn and Knopp, 1967): what mixes residual streams
+/// How any matrix is made positive, and its rows and columns are brought near a sum of one by
+/// dividing them by their sums in turns (Sinkhorn and Knopp, 1967): this mixes residual streams
 /// without letting them grow (mHC, arXiv 2512.24880).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Balance {
@@ -25,7 +25,7 @@ impl Balance {
     /// The most rounds.
     pub const MOST_ROUNDS: usize = 1000;
 
-    /// What is wrong with the attributes for rows of so many columns.
+    /// Why the attributes do not fit rows of so many columns.
     pub fn misfit(&self, cols: usize) -> Option<String> {
         let Balance { side, rounds, eps } = *self;
         let (most_side, most_rounds) = (Balance::MOST_SIDE, Balance::MOST_ROUNDS);

@@ -121,7 +121,7 @@ macro_rules! operations {
                 )* }
             }
 
-            /// What each attribute is where it is not written; `None` = it must be.
+            /// Each attribute's default; `None` = it must be written.
             pub fn defaults(self) -> Vec<Option<Attr>> {
                 match self { $(
                     $(#[cfg($cfg)])?
@@ -144,7 +144,7 @@ macro_rules! operations {
                 values.next().is_none().then_some(op)
             }
 
-            /// When it is computed and what it reads.
+            /// When it is computed and which kinds of values it reads.
             pub fn facts(self) -> Facts {
                 use Reads::*;
                 use super::Input::*;

@@ -9,7 +9,7 @@ use crate::eval::{EvalError, Tensor, Value, dot};
 use crate::graph::value::ValueType;
 use crate::ty::{DType, Dim, TensorType};
 
-/// What `unit_rows` divides a row by.
+/// The divisor of a row in `unit_rows`.
 pub fn row_norm(row: impl Iterator<Item = f64>) -> f64 {
     row.map(|x| x * x).sum::<f64>().sqrt().max(1e-12)
 }
@@ -62,7 +62,7 @@ impl Rule for ScaleRows {
     }
 }
 
-/// `[n, k]`, of which the dimension of `dim` is scaled by the vector.
+/// `[n, k]`; the dimension of `dim` is scaled by the vector.
 fn scaled(a: &Types<'_>, n: usize, k: usize, dim: usize) -> Result<ValueType, String> {
     a.same("scaled dimension and vector", dim, a.vector(1)?)?;
     Ok(TensorType::rows(n.into(), k).into())

@@ -63,8 +63,8 @@ pub const fn e4m3_to_f32(code: u8) -> f32 {
     if code >> 7 == 1 { -x } else { x }
 }
 
-/// The value of an e8m0 number, as the OCP Microscaling Formats 1.0 have it: `2^(u − 127)`, of
-/// which the least is subnormal in f32. 255 is none; it becomes infinity, which packing refuses.
+/// The value of an e8m0 number, as in the OCP Microscaling Formats 1.0: `2^(u − 127)`, whose least
+/// is subnormal in f32. 255 is none; it becomes infinity, which packing refuses.
 pub const fn e8m0_to_f32(code: u8) -> f32 {
     f32::from_bits(if code == 0 { 1 << 22 } else { (code as u32) << 23 })
 }

@@ -21,7 +21,7 @@ pub struct llmcc_gen {
     _opaque: [u8; 0],
 }
 
-/// What such a handle stands for.
+/// The object behind a generation handle.
 pub struct Gen {
     pub(super) model: Arc<Model>,
     pub(super) state: Mutex<State>,
@@ -48,7 +48,7 @@ impl State {
         self.generation.as_mut().ok_or_else(|| Error::new(Status::Internal, "the generation has been freed"))
     }
 
-    /// Keeps what C sees of a piece until the next one.
+    /// Keeps the memory of a piece that C reads until the next one.
     pub(super) fn show(&mut self, piece: Option<Piece>) -> llmcc_piece {
         let token = piece.as_ref().map_or(-1, |p| p.token);
         let (text, logprob) = piece.map(|p| (p.text, p.logprob)).unwrap_or_default();
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn llmcc_generate(
 
 /// How tokens are chosen: as the structure says, or where it says nothing, as the model does.
 fn with_defaults(c: &llmcc_sampling, zeros: Zeros, own: &Defaults) -> Result<Sampling> {
-    // (1 is what these are where nothing is wanted of them.)
+    // (1 is the value with which each of them is off.)
     let off = |x: f32| x == 0.0 || x == 1.0;
     let nothing = c.temperature == 0.0 && c.top_k == 0 && c.min_p == 0.0 && off(c.top_p) && off(c.repetition_penalty);
     if !nothing {

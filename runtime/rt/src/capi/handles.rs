@@ -1,4 +1,4 @@
-//! What the handles of the C API refer to.
+//! Handles of the C API and the objects they refer to.
 //!
 //! A handle is a number, not an address: it is looked up by every call. So a handle that was
 //! closed, or never was one, is an error and nothing worse; closing twice does nothing; and an
@@ -6,8 +6,8 @@
 //! again.
 //!
 //! A `fork` leaves the child with copies of objects whose threads it does not have, and whose locks
-//! may be held for ever. Therefore the child starts with empty tables: what was opened before is no
-//! handle there.
+//! may be held for ever. Therefore the child starts with empty tables, and handles opened before
+//! the fork are invalid there.
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::BTreeMap;
@@ -171,8 +171,8 @@ impl<T: Send + Sync> Table<T> {
         if bits & 0xffff == self.tag() { Ok(bits >> 16) } else { Err(self.unknown("it comes from elsewhere")) }
     }
 
-    /// Tells handles of this table from those of others, also of other artifacts in the process,
-    /// mostly.
+    /// Tag that tells this table's handles from handles of other tables and (mostly) of other
+    /// artifacts in the process.
     fn tag(&self) -> u64 {
         (((&raw const *self as usize >> 4) & 0x3fff) | (self.kind << 14)) as u64
     }
@@ -198,8 +198,8 @@ impl<T> Table<T> {
     /// # Safety
     /// The process has one thread, which is in `fork`.
     unsafe fn abandon(&self) {
-        // What the parent's other threads were doing with the old contents is unknown: nothing of
-        // them is touched, not even to free them. SAFETY: the caller's promise.
+        // The parent's other threads may have been changing the old contents: they are not touched,
+        // not even to free them. SAFETY: the caller's promise.
         unsafe { self.inner.get().write(Inner::new()) };
         self.inherited.store(self.next.load(Relaxed), Relaxed);
     }

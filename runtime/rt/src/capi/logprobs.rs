@@ -127,7 +127,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             return Err(outside(bad, vocab));
         }
         let mut sink = |row: usize, logits: &[f32]| {
-            // The step is done: what is no distribution is told by the results.
+            // The step is done; the results report rows that are no distribution.
             let found = LogProbs::new(logits);
             let nothing = || vec![LogProb { token: -1, logprob: f64::NAN }; n_top];
             let logprob = found.as_ref().ok().and_then(|f| f.of(targets[row])).unwrap_or(f64::NAN);

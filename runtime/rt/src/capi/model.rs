@@ -29,8 +29,8 @@ const TEXT_BYTES: usize = 64;
 /// Memory that a tokenizer takes, in bytes of its file.
 const TOKENIZER_BYTES: usize = 12;
 
-/// What a handle of the C API points to. Generations share it, so closing a model while some are
-/// alive is harmless.
+/// The object behind a model handle. Generations share it, so closing a model while some are alive
+/// is harmless.
 pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Arc<Text>>,
@@ -121,7 +121,7 @@ impl Model {
     /// Works with `bytes` of text, on a thread of the model's own.
     ///
     /// # Errors
-    /// No tokenizer, or what `work` says; no memory; an interruption.
+    /// No tokenizer; errors of `work`; no memory; an interruption.
     pub(super) fn with_text<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -135,7 +135,7 @@ impl Model {
     /// Works on a thread of the model's own.
     ///
     /// # Errors
-    /// What `work` says; no memory; an interruption.
+    /// Errors of `work`; no memory; an interruption.
     pub(super) fn elsewhere<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         self.desk.run(&self.watch(), work)
     }
@@ -166,7 +166,7 @@ impl Model {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the model says of its generations.
+    /// The model's defaults for generations.
     pub(super) fn defaults(&self) -> &Defaults {
         &self.defaults
     }
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
     })
 }
 
-/// The JSON manifest; valid while the model is open. Null for what is no open model.
+/// The JSON manifest; valid while the model is open. Null if `model` is no open model.
 ///
 /// # Safety
 /// None: any value may be passed.
@@ -356,7 +356,7 @@ pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Resu
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
 
-/// What puts the hidden states of a batch's tokens where it says, if it does.
+/// The callback that writes the hidden states of a batch's tokens, if the batch asks for them.
 ///
 /// # Safety
 /// As of [`llmcc_step`].
@@ -375,7 +375,7 @@ pub(super) unsafe fn hidden_out(
     Ok((!out.is_null()).then_some(keep))
 }
 
-/// The buffer for rows of the output, with room for `capacity` floats, of which `wanted` are needed.
+/// The buffer for rows of the output: room for `capacity` floats, `wanted` needed.
 ///
 /// # Safety
 /// As of [`llmcc_step`].

@@ -116,7 +116,7 @@ pub unsafe extern "C" fn llmcc_sample(
     })
 }
 
-/// What zeros mean in a structure that is not zero as a whole.
+/// Meaning of zeros in a structure that is not zero as a whole.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Zeros {
     /// Numbers like others.
@@ -155,7 +155,7 @@ pub(super) fn sampling_from(c: &llmcc_sampling, zeros: Zeros) -> Result<Sampling
     })
 }
 
-/// What the structure adds to the logits of `vocab` tokens.
+/// The structure's bias for the logits of `vocab` tokens.
 ///
 /// # Safety
 /// `c.bias` is null or has `c.n_bias` elements.

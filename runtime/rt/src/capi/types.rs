@@ -1,4 +1,4 @@
-//! Structures of the C API, with what this runtime requires of them.
+//! Structures of the C API and their requirements.
 
 use super::Sized0;
 pub use llmcc_abi::capi::*;

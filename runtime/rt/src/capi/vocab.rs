@@ -59,7 +59,7 @@ pub unsafe extern "C" fn llmcc_token_bytes(
     })
 }
 
-/// What kind of token it is.
+/// The flags of a token: control, byte, and so on.
 ///
 /// # Safety
 /// `model` is open, `flags` writable.

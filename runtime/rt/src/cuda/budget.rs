@@ -1,4 +1,4 @@
-//! What a model needs on a GPU, known before anything is loaded.
+//! The memory a model needs on a GPU, known before anything is loaded.
 
 use llmcc_abi::{KernelDesc, StepDesc, rows};
 
@@ -33,8 +33,8 @@ pub(crate) struct Workspace {
 }
 
 impl Budget {
-    /// What `image` needs for steps within `limits`, with a cache of `max_tokens` tokens; 0: as
-    /// many as are wanted and fit into `free` bytes.
+    /// The memory `image` needs for steps within `limits` and a cache of `max_tokens` tokens; 0
+    /// means as many tokens as the model asks for and `free` bytes hold.
     pub(crate) fn new(image: &Image, limits: Limits, max_tokens: usize, free: usize) -> Result<Budget> {
         let too_large = || {
             Error::new(Status::System, "the model's buffers do not fit into any memory; use a smaller max_batch_tokens")
@@ -82,8 +82,8 @@ impl Budget {
     }
 }
 
-/// Every kernel has a workspace of its own, so that what one leaves in it (zeroed counters, say) is
-/// what it finds the next time. `None`: more than the address space holds.
+/// Each kernel has a workspace of its own, so that its contents (zeroed counters, say) survive
+/// until its next launch. `None`: more than the address space holds.
 pub(crate) fn workspace(image: &Image, limits: Limits) -> Option<Workspace> {
     let mut need = vec![0usize; image.kernels.len()];
     for regime in &image.regimes {

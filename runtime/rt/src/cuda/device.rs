@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Status};
 /// Environment variable with the number of the GPU to use.
 pub const DEVICE_VARIABLE: &str = "LLMCC_CUDA_DEVICE";
 
-/// What is known of a GPU before anything is allocated on it.
+/// Properties of a GPU, read before anything is allocated on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Its number among the GPUs of this process.
@@ -43,7 +43,7 @@ pub struct Device {
     process: u32,
     /// How long the driver and its context took to start.
     took: Duration,
-    /// What went wrong when the context was lost.
+    /// The failure that lost the context.
     lost: OnceLock<String>,
 }
 
@@ -79,8 +79,8 @@ impl Facts {
                     "there is no GPU number {ordinal}: this process sees {count}, counted from 0 (see {DEVICE_VARIABLE})"
                 ));
             }
-            // Neither can fail after what succeeded; a failure would only leave a name or version
-            // of nothing in messages.
+            // Neither call can fail after the ones above; a failure would only leave an empty name
+            // or version in messages.
             (api.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device);
             (api.driver_version)(&mut version);
         }
@@ -131,7 +131,7 @@ impl Device {
         &self.api
     }
 
-    /// What the driver says about this GPU.
+    /// The driver's description of this GPU.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -194,7 +194,7 @@ impl Device {
         Ok(current)
     }
 
-    /// Waits until all work on the stream is done; reports what went wrong in it.
+    /// Waits until all work on the stream is done; reports its failures.
     pub fn synchronize(&self, what: impl Display) -> Result<()> {
         // SAFETY: our stream.
         self.check(unsafe { (self.api.stream_synchronize)(self.stream) }, what)
@@ -238,7 +238,7 @@ fn check(api: &Api, code: CuResult, what: impl Display) -> Result<()> {
     Err(Error::new(Status::System, message))
 }
 
-/// What follows from a fault that loses the context.
+/// Consequence of a fault that loses the context.
 const LOST: &str = ". With this the process has lost its context on the GPU: every call fails until all that use it (other models, PyTorch) have let go of it. \
                     Close them all and open the model again, or start a new process";
 

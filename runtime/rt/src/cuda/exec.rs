@@ -1,8 +1,8 @@
 //! Runs a chunk on a GPU.
 //!
-//! Per step: one copy of the inputs to the device, one graph launch (or, in the regime for any
-//! number of tokens and when kernels are timed, one launch per kernel), one copy of what is wanted
-//! of the rows back (their most probable tokens, or their logits), one wait.
+//! Per step: one copy of the inputs to the device; one graph launch (or, in the regime for any
+//! number of tokens and when kernels are timed, one launch per kernel); one copy of the requested
+//! rows back (their most probable tokens, or their logits); one wait.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -52,11 +52,11 @@ pub(crate) struct Gpu {
     device: Arc<Device>,
 }
 
-/// What a model has in device memory, but for inputs and cache.
+/// A model's device memory, except inputs and cache.
 struct Memory {
     weights: DeviceMemory,
     activations: DeviceMemory,
-    /// Of each slot in `activations`.
+    /// Offset of each slot in `activations`.
     offsets: Vec<usize>,
     workspace: DeviceMemory,
 }
@@ -157,7 +157,7 @@ impl Gpu {
         }
         let (tokens, out) = (step.inputs.tokens.len(), step.inputs.out_rows.len());
         let first = step.image.regimes[step.regime].first_step as usize;
-        // The first launch follows a copy, and times are those of kernels that run alone.
+        // The first launch follows a copy; timed kernels run alone.
         let mut follows = false;
         for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
             let m = if s.rows == rows::TOKENS { tokens } else { out };
@@ -306,8 +306,8 @@ impl Memory {
 }
 
 impl DevicePages {
-    /// Pools, all zero: what an unused part of a page holds must be numbers, because kernels
-    /// multiply it by zero.
+    /// Pools, all zero: unused parts of a page must hold numbers, because kernels multiply them by
+    /// zero.
     fn new(device: &Arc<Device>, descs: &[StateDesc], layout: &Layout) -> Result<DevicePages> {
         let page_bytes: Vec<usize> = descs.iter().map(|d| d.bytes as usize).collect();
         let pool = |(bytes, pages): (&usize, usize)| {

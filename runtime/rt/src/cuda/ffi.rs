@@ -1,6 +1,6 @@
 //! The CUDA driver API as far as the runtime needs it: one table of entry points, filled from the
 //! driver's own library at run time, so that an artifact depends on nothing but the driver. Names,
-//! types and constants are those of `cuda.h`.
+//! types and constants are as in `cuda.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
@@ -51,10 +51,10 @@ pub const FUNC_CARVEOUT: c_int = 9;
 pub const JIT_ERROR: (c_int, c_int) = (5, 6);
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the host program's default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads of the host program do does not
-/// disturb a capture.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads of the host program do not disturb a
+/// capture.
 pub const CAPTURE_THREAD_LOCAL: c_int = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does disturbs no capture of others, either.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread disturbs no capture of others, either.
 pub const CAPTURE_RELAXED: c_int = 2;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the launch may begin before the one before
 /// has ended.
@@ -228,7 +228,7 @@ impl Api {
         Err(LoadError::NoLibrary(reason))
     }
 
-    /// What `code` means: its name and the driver's text.
+    /// The meaning of `code`: its name and the driver's text.
     pub fn describe(&self, code: CuResult) -> String {
         let text = |f: unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult| {
             let mut p: *const c_char = ptr::null();

@@ -17,8 +17,8 @@ pub(crate) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `launches` gives to the device's stream, none of which runs yet. The device's
-    /// context is current.
+    /// Records the launches that `launches` makes on the device's stream; no launch runs yet. The
+    /// device's context is current.
     pub fn capture(device: &Arc<Device>, launches: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let api = device.api();
         let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());

@@ -58,8 +58,8 @@ impl InputBlock {
         Ok(true)
     }
 
-    /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of what
-    /// is used of it. The device's context is current.
+    /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of the
+    /// used part. The device's context is current.
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
         let (at, used) = places(inputs, self.groups);
         let base = self.device.address();
@@ -102,8 +102,8 @@ impl InputBlock {
     }
 }
 
-/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, tables, lengths of
-/// sequences, types, and rows that came with tokens, and the bytes of all.
+/// Offsets of tokens, positions, sequences, rows, kinds of results, scales, tables, lengths of
+/// sequences, types, and rows that came with tokens, and the total bytes.
 fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;
@@ -115,7 +115,7 @@ fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
     (at, end)
 }
 
-/// Plain integers, all of whose bytes are initialised.
+/// Plain integers: every byte is initialised.
 trait Plain: Copy {}
 impl Plain for i32 {}
 impl Plain for u32 {}

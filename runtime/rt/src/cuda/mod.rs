@@ -1,10 +1,10 @@
 //! Running a model on an NVIDIA GPU, with nothing but its driver.
 //!
 //! [`ffi`] is the driver's API, [`device`] an open GPU and its memory, [`module`] turns the
-//! artifact's code into functions, [`budget`] knows beforehand what a model needs, [`exec`] runs
-//! steps, from a [`graph`] where the sizes of launches are bounded, and [`results`] brings back
-//! what is wanted of them. [`upload`] brings the weights, and [`copier`] has threads for whatever
-//! is copied within the host's memory.
+//! artifact's code into functions, [`budget`] knows beforehand how much memory a model needs,
+//! [`exec`] runs steps, from a [`graph`] where the sizes of launches are bounded, and [`results`]
+//! brings back the requested rows. [`upload`] brings the weights, and [`copier`] has threads for
+//! whatever is copied within the host's memory.
 //!
 //! **Invariant:** everything a model has on the device is allocated when it is opened, so nothing
 //! can run out later and captured graphs stay valid.

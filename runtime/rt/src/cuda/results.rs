@@ -1,8 +1,8 @@
-//! What comes back from a step: of each row its candidates or its output (logits, or others),
-//! whichever is wanted; the output also later, as long as no other step has run.
+//! Results of a step: for each row its candidates or its output (logits, or others), as requested;
+//! the output also later, as long as no other step has run.
 //!
-//! The device copies to pinned memory, of which there is as much as the largest step so far has
-//! asked for: most models never give more than candidates, and 64 MiB take 40 ms to pin.
+//! The device copies to pinned memory, which is as large as the largest request so far: most models
+//! never return more than candidates, and 64 MiB take 40 ms to pin.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -67,7 +67,7 @@ impl Results {
         }
     }
 
-    /// Makes room for what is wanted of each row of a step. No copy is under way.
+    /// Makes room for the requested results of a step. No copy is under way.
     pub fn make_room(&mut self, device: &Arc<Device>, wants: &[Want]) -> Result<()> {
         self.present.clear();
         let logits = wants.contains(&Want::Logits);
@@ -86,8 +86,8 @@ impl Results {
         self.fetched_bytes
     }
 
-    /// Starts fetching what is wanted of each row of the step under way, for which there is room.
-    /// The device's context is current.
+    /// Starts fetching the requested results of the step under way, for which there is room. The
+    /// device's context is current.
     pub fn fetch(&mut self, device: &Device, wants: &[Want]) -> Result<()> {
         self.present.clear();
         self.present.extend(wants.iter().map(|w| *w == Want::Logits));
@@ -152,7 +152,7 @@ impl Results {
         Ok(self.kept.rows(0, tokens))
     }
 
-    /// The candidates of a row of which they were wanted.
+    /// The candidates of a row for which they were requested.
     pub fn candidates(&self, row: usize) -> &[f32] {
         self.candidates.row(row)
     }

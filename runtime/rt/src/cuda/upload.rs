@@ -24,7 +24,7 @@ const AHEAD: usize = 16;
 /// are there. `beside` is called a few times meanwhile. The device's context is current.
 ///
 /// # Errors
-/// The driver's, or what `beside` says.
+/// Errors of the driver, and of `beside`.
 pub(crate) fn upload(
     image: &Image,
     device: &Arc<Device>,

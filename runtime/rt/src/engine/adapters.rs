@@ -5,7 +5,7 @@ use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use llmcc_abi::state;
 
-/// What the states hold of an adapter: numbers of states, and the bytes of a slot of each.
+/// An adapter's matrices: index of each state with the bytes of its slot.
 pub type Matrices = Vec<(usize, Vec<u8>)>;
 
 impl Engine {

@@ -11,7 +11,7 @@ pub(super) struct Arena {
     pub tokens: usize,
     pub rows: usize,
     pub region: Region,
-    /// Of each slot in the region.
+    /// Offset of each slot in the region.
     pub offsets: Vec<usize>,
     pub scratch: Region,
     /// Bytes of scratch of a thread.
@@ -31,7 +31,7 @@ impl Arena {
         }
     }
 
-    /// Reserves what steps of that size need with `threads` threads.
+    /// Reserves the memory of steps of that size with `threads` threads.
     pub fn new(image: &Image, tokens: usize, rows: usize, threads: usize) -> Result<Arena> {
         let overflow =
             || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than there is"));
@@ -49,8 +49,8 @@ impl Arena {
     }
 }
 
-/// What threads leave for each other within a kernel: see [`llmcc_abi::StepCtx::shared`]. Only
-/// pages that are written take memory.
+/// Memory through which threads exchange data within a kernel: see [`llmcc_abi::StepCtx::shared`].
+/// Only pages that are written take memory.
 pub(super) struct Shared {
     pub region: Region,
     /// Bytes of a slot.
@@ -107,7 +107,7 @@ pub(crate) fn slot_offsets(image: &Image, tokens: usize, rows: usize) -> Option<
     Some((offsets, end))
 }
 
-/// Bytes of scratch of one thread: what the neediest kernel asks for.
+/// Bytes of scratch per thread: the maximum over all kernels.
 pub(super) fn scratch_stride(image: &Image, tokens: usize, rows: usize) -> usize {
     let need = |step: &StepDesc| {
         let kernel = &image.kernels[step.kernel as usize];

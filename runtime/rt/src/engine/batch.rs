@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use llmcc_abi::{ModelDesc, NONE, PAGE_TOKENS};
 
-use super::{Batch, Limits};
+use super::options::{Batch, Limits};
 use crate::candidates::Want;
 use crate::kv::Kv;
 
@@ -25,7 +25,7 @@ pub(crate) struct Inputs {
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
     pub out_rows: Vec<i32>,
-    /// What is wanted of each of them.
+    /// The result requested for each of them.
     pub wants: Vec<Want>,
     /// Page numbers, `stride` per sequence: the tables of all groups, one after the other.
     pub tables: Vec<u32>,

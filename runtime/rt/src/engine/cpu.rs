@@ -12,7 +12,9 @@ use std::time::Instant;
 use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
 
 use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
-use super::{Executor, Limits, Profile, Step};
+use super::executor::{Executor, Step};
+use super::options::Limits;
+use super::profile::Profile;
 use crate::error::Result;
 use crate::image::Image;
 use crate::interrupt::{Watch, interrupted};
@@ -200,7 +202,7 @@ impl Executor for Cpu {
     }
 }
 
-/// What all threads need to walk the steps of one chunk.
+/// The state all threads share to walk the steps of one chunk.
 struct Walk<'a> {
     image: &'a Image,
     first: usize,
@@ -220,8 +222,8 @@ struct Walk<'a> {
     end: AtomicUsize,
 }
 
-// SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the
-// kernels' work items.
+// SAFETY: shared read-only; the kernels' work items partition the memory behind the pointers among
+// the threads.
 unsafe impl Sync for Walk<'_> {}
 
 impl Walk<'_> {

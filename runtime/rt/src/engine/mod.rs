@@ -1,17 +1,19 @@
 //! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences
 //! through all kernels.
 //!
-//! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than
-//! the activation memory are cut into consecutive chunks, which does not change results: a token's
-//! result depends on its own sequence only. An `Executor` runs a chunk: `cpu` with threads,
-//! `crate::cuda` on a GPU.
+//! This module holds the parts common to all machines: sequences, checks, cutting batches. Batches
+//! larger than the activation memory are cut into consecutive chunks, which does not change
+//! results: a token's result depends on its own sequence only. An `Executor` runs a chunk: `cpu`
+//! with threads, `crate::cuda` on a GPU.
 
 mod adapters;
 mod arena;
 mod batch;
 mod cpu;
+mod executor;
 mod needs;
 mod opened;
+mod options;
 mod pairs;
 mod profile;
 mod room;
@@ -28,82 +30,21 @@ use crate::cuda::Device;
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::interrupt::{Interrupts, Watch};
-use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
+use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
 pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
+pub use executor::Keep;
+pub(crate) use executor::{Executor, Step};
 pub use opened::Opened;
+pub(crate) use options::Limits;
+pub use options::{Batch, DEFAULT_BATCH_TOKENS, DEFAULT_GPU_BATCH_TOKENS, Options};
 pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
-
-/// How to run a model. Zero means: choose.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Threads; by default one per physical core. On a GPU up to eight copy to it and from it, and
-    /// fewer only if fewer are given here.
-    pub threads: usize,
-    /// Tokens the KV cache holds for all sequences together; by default the model's longest
-    /// context, at least 16384, or what fits in half of the memory it may have (on a GPU: in what is
-    /// free).
-    pub max_tokens: usize,
-    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048, and at least a
-    /// longest sequence where those are computed in one step. Larger batches are cut.
-    pub max_batch_tokens: usize,
-    /// Measure every kernel.
-    pub profile: bool,
-    /// Keep each thread on a processor of its own, the calling one while it computes.
-    pub pin: bool,
-    /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on
-    /// every processor.
-    pub portable: bool,
-}
-
-/// A ragged batch: token `i` is appended to sequence `seqs[i]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    /// Token ids, each below the vocabulary size.
-    pub tokens: &'a [i32],
-    /// Sequence of each token. Tokens of one sequence need not be adjacent.
-    pub seqs: &'a [SeqId],
-    /// Indices of the tokens whose rows of the output are wanted, in any order.
-    pub out_rows: &'a [u32],
-    /// Type of each token; empty: all of type 0.
-    pub types: &'a [i32],
-    /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
-    pub hidden: &'a [f32],
-}
-
-/// Default of [`Options::max_batch_tokens`].
-pub const DEFAULT_BATCH_TOKENS: usize = 512;
-/// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
-pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
-
-/// How much goes through the kernels at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Tokens.
-    pub tokens: usize,
-    /// Rows of output; at most `tokens`.
-    pub rows: usize,
-}
-
-/// One chunk, ready to run: `T = inputs.tokens.len()`, `R = inputs.out_rows.len()`.
-pub(crate) struct Step<'a> {
-    /// The model.
-    pub image: &'a Image,
-    /// Index of the regime that serves `T` tokens.
-    pub regime: usize,
-    /// Arrays of the step.
-    pub inputs: &'a Inputs,
-    /// Where times go, when they are wanted.
-    pub profile: Option<&'a Profile>,
-    /// Whether it is still wanted.
-    pub watch: &'a Watch,
-}
 
 /// Where the rows of a batch go.
 enum Sink<'a> {
@@ -111,74 +52,6 @@ enum Sink<'a> {
     Each(&'a mut dyn FnMut(usize, Row)),
     /// To memory, f32 `[out_rows, columns]`.
     Memory(&'a mut [MaybeUninit<f32>]),
-}
-
-/// Takes the hidden states of the tokens of a batch from one on.
-pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
-
-/// Runs the kernels of a chunk on some machine.
-pub(crate) trait Executor: Send {
-    /// Fails where the machine cannot be used (any more): in a fork of the process.
-    fn ready(&self) -> Result<()>;
-
-    /// Runs all kernels of the step and waits for them; within the [`Limits`].
-    fn run(&mut self, step: &Step) -> Result<()>;
-
-    /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
-    fn output(&mut self, row: usize) -> Result<&[f32]>;
-
-    /// Copies rows `.0` of the last step's output to rows `.1` of `out`, where there is room for
-    /// them.
-    fn store(&mut self, rows: &[(usize, usize)], out: &mut [MaybeUninit<f32>]) -> Result<()> {
-        for &(row, to) in rows {
-            let values = self.output(row)?;
-            out[to * values.len()..][..values.len()].write_copy_of_slice(values);
-        }
-        Ok(())
-    }
-
-    /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
-    /// them.
-    fn hidden(&mut self, tokens: usize) -> Result<&[f32]>;
-
-    /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
-    fn candidate_count(&self) -> usize {
-        0
-    }
-
-    /// The candidates of row `row` of the last step, if it was asked for them
-    /// ([`llmcc_abi::layout::candidate_cols`]).
-    fn candidates(&self, _row: usize) -> &[f32] {
-        &[]
-    }
-
-    /// Bytes fetched from a GPU since the model was opened.
-    fn fetched_bytes(&self) -> u64 {
-        0
-    }
-
-    /// Threads of this process that compute.
-    fn threads(&self) -> usize;
-
-    /// Name of the device.
-    fn device(&self) -> &str;
-
-    /// Bytes of activations and scratch that steps of `tokens` tokens and `rows` logits rows need.
-    fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize;
-
-    /// Bytes of activations and scratch allocated now.
-    fn arena_bytes(&self) -> usize;
-
-    /// Bytes of a GPU's memory in use: weights, cache and activations.
-    fn device_bytes(&self) -> u64;
-
-    /// How long the parts of opening took, on a GPU.
-    fn opened(&self) -> Opened {
-        Opened::default()
-    }
-
-    /// See [`Engine::set_solo_bytes`].
-    fn set_solo_bytes(&mut self, _bytes: u64) {}
 }
 
 /// A model ready to run: image, cache, and the machine it runs on.
@@ -248,7 +121,7 @@ impl Engine {
         self.image.clone()
     }
 
-    /// What ends steps that are under way.
+    /// The interrupts that end steps under way.
     pub fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
@@ -358,9 +231,9 @@ impl Engine {
         self.executor.fetched_bytes()
     }
 
-    /// As [`Engine::step`], with rows of which something else than all logits may be wanted:
-    /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
-    /// the cost of fetching them.
+    /// As [`Engine::step`], with a request per row instead of all logits: `wants[i]` for
+    /// `out_rows[i]` (no entry: logits). A row can give its logits in any case, at the cost of
+    /// fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
         self.run(batch, wants, &mut Sink::Each(sink), None)
     }
@@ -504,8 +377,8 @@ impl Engine {
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
             self.kv.slide(slot);
-            // Ends of prompts, and of their chunks: where another prompt may go on that begins
-            // alike, and what is left after a failure.
+            // Ends of prompts and of their chunks: where another prompt with the same beginning may
+            // go on, and where a sequence resumes after a failure.
             if count > 1 {
                 self.kv.keep(slot);
             }

@@ -1,10 +1,19 @@
-//! What a caller needs of a model, and what that needs of its caller.
+//! Requirements of a model on its caller, and of a caller on a model.
 
-use super::Engine;
+use super::{Batch, Engine};
 use crate::error::{Error, Result, Status};
+use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::kind;
 
 impl Engine {
+    /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
+    pub(super) fn inputs_bytes(&self, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
+        let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
+        let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
+        let tokens = batch.tokens.len().min(self.limits.tokens);
+        3 * (tables + tokens * (32 + 4 * self.image.desc().given as usize)) + 256 * wanted.len()
+    }
+
     /// Fails unless the model has logits.
     pub fn need_logits(&self) -> Result<()> {
         match self.image.desc().output {

@@ -1,4 +1,4 @@
-//! What comparing pairs of texts needs of a model: scores of classes, types of tokens.
+//! Requirements of comparing pairs of texts on a model: scores of classes, types of tokens.
 
 use super::Engine;
 use crate::error::{Error, Result, Status};

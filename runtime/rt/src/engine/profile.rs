@@ -6,7 +6,7 @@ use llmcc_abi::NONE;
 
 use crate::image::Image;
 
-/// Calls and nanoseconds of every step of the plan, and what was run in all.
+/// Calls and nanoseconds of every step of the plan, and the totals.
 pub(crate) struct Profile {
     steps: Vec<(AtomicU64, AtomicU64)>,
     tokens: u64,

@@ -1,10 +1,9 @@
-//! How much of what a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of
-//! a step's arrays.
+//! Sizes a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of a step's
+//! arrays.
 
-use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::flags;
 
-use super::{Batch, Engine, Limits, Options};
+use super::options::{Limits, Options};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kv::Layout;
@@ -16,16 +15,6 @@ const MOST_BATCH_TOKENS: usize = 1 << 20;
 pub const OUTPUT_BYTES: usize = 64 << 20;
 /// And on a GPU, where a chunk more is all weights once more: 256 rows of 128 Ki logits.
 pub const GPU_OUTPUT_BYTES: usize = 128 << 20;
-
-impl Engine {
-    /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
-    pub(super) fn inputs_bytes(&self, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
-        let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
-        let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
-        let tokens = batch.tokens.len().min(self.limits.tokens);
-        3 * (tables + tokens * (32 + 4 * self.image.desc().given as usize)) + 256 * wanted.len()
-    }
-}
 
 /// The limits by the options, or by default: tokens, and bytes of output.
 ///
@@ -39,12 +28,12 @@ pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize
         return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
     }
     let rows = (output / (4 * image.desc().columns as usize)).max(1);
-    // What is computed in one step is one chunk.
+    // A step is computed as one chunk.
     let rows = if whole { tokens } else { rows.min(tokens) };
     Ok(Limits { tokens, rows })
 }
 
-/// The cache has room for this many tokens at least, where memory has it: those of a prompt.
+/// The cache has room for at least this many tokens, a typical prompt, where memory allows.
 pub const LEAST_TOKENS: usize = 2048;
 /// And for so many whatever the memory.
 const FEWEST_TOKENS: usize = 128;
@@ -56,7 +45,7 @@ pub fn default_cache(image: &Image, limits: Limits) -> usize {
     let memory = memory().unwrap_or(8 << 30);
     let fit = |most: usize, bytes: u64| Layout::fit(&image.states, most, limits.tokens, bytes as usize);
     let most = (image.desc().max_context as usize).max(16384);
-    // A short cache is of little use: what it takes for a prompt may be more than half.
+    // A short cache is of little use: a prompt may take more than half.
     let least = fit(LEAST_TOKENS, memory / 4 * 3).max(FEWEST_TOKENS);
     fit(most, memory / 2).max(least)
 }

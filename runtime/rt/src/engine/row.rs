@@ -1,6 +1,6 @@
-//! What a step gives for one wanted row.
+//! The result of a step for one requested row.
 
-use super::Executor;
+use super::executor::Executor;
 use crate::candidates::{Candidates, Want};
 use crate::error::Result;
 
@@ -18,7 +18,7 @@ impl<'a> Row<'a> {
 
     /// The most probable tokens, if they were wanted and the machine finds them.
     pub fn candidates(&self) -> Option<Candidates<'_>> {
-        // Those of other rows were not fetched.
+        // Candidates of other rows were not fetched.
         (self.want != Want::Logits).then(|| Candidates::of(self.executor.candidates(self.row), self.want)).flatten()
     }
 

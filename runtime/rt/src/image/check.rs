@@ -1,32 +1,28 @@
-//! What makes an image trustworthy: every index, offset and span lies inside what it points into.
+//! Checks of an image: every index, offset and span lies inside its target.
 
 use std::ffi::CStr;
-use std::mem::{MaybeUninit, size_of};
-use std::{ptr, slice};
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table,
-    kv_dtype, layout, operand,
+    BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, NONE, Span, StateDesc, kv_dtype, layout, operand,
     output::{flags, kind, pool},
     rows, state,
 };
 
-use super::{Image, Segment};
-use crate::error::{Error, Result};
+use super::Image;
+use super::segment::{check_text, damaged};
+use crate::error::Result;
 
 /// Groups of states of a model: a step has block tables for each.
 const MAX_GROUPS: usize = 64;
-/// More versions than this are not believed.
-pub const MAX_ALTERNATIVES: usize = 16;
-/// Nor are more tokens of which a row of a strided state is.
+/// Also the largest number of tokens per row of a strided state.
 const MAX_STRIDE: u32 = 1 << 20;
-/// Nor is room for more adapters.
+/// The most adapters.
 const MAX_ADAPTERS: u32 = 1 << 12;
 /// Nor are more bytes of a fixed state of one layer.
 const MAX_STATE: u64 = 1 << 40;
 
 impl Image {
-    /// Checks every table against what it points into.
+    /// Checks every table against its targets.
     pub(super) fn check_all(&self) -> Result<()> {
         self.check_sizes()?;
         self.check_weights()?;
@@ -267,56 +263,4 @@ fn page_bytes(s: &StateDesc) -> Option<u64> {
     let good = s.kv_heads > 0 && value > 0 && s.kv_heads <= 1 << 16;
     let good = good && (bits >= 8 || key.is_multiple_of(2) && value.is_multiple_of(2));
     good.then(|| layout::page(s.kv_heads as usize, key, value, bits).bytes as u64)
-}
-
-pub fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::artifact(format!("the artifact is damaged ({what}); compile it again"))
-}
-
-pub fn version_error(found: u32) -> Error {
-    Error::artifact(format!(
-        "the artifact has format version {found}, its runtime reads version {ABI_VERSION}; compile it again with one llmcc"
-    ))
-}
-
-/// The descriptor at `at` in the data segment.
-pub(super) fn read_desc(data: Segment, at: u64) -> Result<ModelDesc> {
-    if data.len.checked_sub(at).is_none_or(|room| room < size_of::<ModelDesc>() as u64) {
-        return Err(damaged("data segment too short"));
-    }
-    // SAFETY: the bytes are there, and any bytes are a valid ModelDesc.
-    let desc = unsafe { data.ptr.add(at as usize).cast::<ModelDesc>().read_unaligned() };
-    if desc.magic != MODEL_MAGIC {
-        return Err(damaged(format_args!("no model descriptor at {at} in the data segment")));
-    }
-    if desc.version != ABI_VERSION {
-        return Err(version_error(desc.version));
-    }
-    Ok(desc)
-}
-
-/// Copies a table out of the data segment.
-pub(super) fn table<T: Copy>(data: Segment, table: Table, what: &str) -> Result<Vec<T>> {
-    let bytes = table.count.checked_mul(size_of::<T>() as u64);
-    let inside = bytes.and_then(|b| b.checked_add(table.off)).is_some_and(|end| end <= data.len);
-    if !inside || table.count >= u64::from(NONE) {
-        return Err(damaged(format_args!("table of {what} lies outside the data segment")));
-    }
-    let mut out = vec![MaybeUninit::<T>::uninit(); table.count as usize];
-    // SAFETY: the range was checked; all table types are plain integers, for which any bytes are
-    // valid.
-    unsafe {
-        let from = data.ptr.add(table.off as usize);
-        ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast::<u8>(), table.count as usize * size_of::<T>());
-        Ok(out.iter().map(|x| x.assume_init()).collect())
-    }
-}
-
-fn check_text(data: Segment, span: Span, what: &str) -> Result<()> {
-    if span.off.checked_add(span.len).is_none_or(|end| end > data.len) {
-        return Err(damaged(format_args!("{what} lies outside the data segment")));
-    }
-    // SAFETY: just checked.
-    let bytes = unsafe { slice::from_raw_parts(data.ptr.add(span.off as usize), span.len as usize) };
-    std::str::from_utf8(bytes).map(|_| ()).map_err(|_| damaged(format_args!("{what} is not UTF-8")))
 }

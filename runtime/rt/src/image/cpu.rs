@@ -2,7 +2,7 @@
 
 use llmcc_abi::isa;
 
-use super::check::damaged;
+use super::segment::damaged;
 use crate::error::{Error, Result, Status};
 
 /// Whether this processor runs code of `level`; if not, or if it is no level of a processor, an

@@ -1,11 +1,11 @@
-//! Whether the artifact's bytes are those the compiler wrote: its table of hashes
-//! ([`llmcc_abi::tree`]) against what the loader mapped.
+//! Whether the artifact's bytes are as the compiler wrote them: its table of hashes
+//! ([`llmcc_abi::tree`]) against the mapped bytes.
 //!
 //! Checked when a model is opened: headers, the runtime itself, code, tables, manifest, chat
 //! template. The tokenizer is checked when text is first needed, with its reading; weights are left
-//! to `llmcc verify`, since opening a model must not read them. What the loader maps read-only is
-//! hashed where it lies; of the segments that it relocates the file is read, as long as it is still
-//! the one that was loaded.
+//! to `llmcc verify`, since opening a model must not read them. Read-only segments are hashed in
+//! memory; segments that the loader relocates are read from the file, as long as it is still the
+//! one that was loaded.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -17,9 +17,8 @@ use std::slice;
 use llmcc_abi::ImageRef;
 use llmcc_abi::tree::{self, Hash, LABEL_LEN, LABEL_MAGIC, PartDesc, part, part_of};
 
-use super::Segment;
-use super::check::damaged;
 use super::file::Mapping;
+use super::segment::{Segment, damaged};
 use crate::error::Result;
 use crate::reserve::need;
 
@@ -43,12 +42,12 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Of the library that `image`, at `at`, is a part of, with its ELF header at `base`. Checks
-    /// the table of hashes: that it covers the file, and its root.
+    /// Opens the seals of the library around `image` (at `at`, ELF header at `base`). Checks the
+    /// table of hashes: that it covers the file, and its root.
     pub fn new(at: *const u8, base: *const u8, image: &ImageRef) -> Result<Sealed> {
         let mut sealed = Sealed { loads: loads_around(at), base, image: *image, parts: vec![] };
         if sealed.loads.iter().any(|l| l.off.checked_add(l.len).is_none_or(|end| end > image.file_len)) {
-            // Touching what lies behind the end of the file would kill the process.
+            // Touching pages behind the end of the file would kill the process.
             return Err(damaged("a segment reaches beyond the end of the file"));
         }
         let table = sealed.segment(image.hashes_addr, image.hashes_len, "table of hashes")?;
@@ -85,7 +84,7 @@ impl Sealed {
         Ok(Segment { ptr, len })
     }
 
-    /// Compares what a model is opened with; `path` is the file, if it can still be found.
+    /// Checks the parts that opening a model reads; `path` is the file, if it can still be found.
     pub fn check(&self, path: Option<&Path>) -> Result<()> {
         let file = path.and_then(|p| File::open(p).ok()).filter(|f| self.is_loaded_from(f));
         let wanted = |p: &&PartDesc| {
@@ -193,7 +192,7 @@ fn loads_around(address: *const u8) -> Vec<Load> {
         let load = |h: &libc::Elf64_Phdr| Load {
             at: start(h) as *const u8,
             off: h.p_offset,
-            // Of a header that says otherwise, only what the loader maps from the file.
+            // For a lying header: no more than the loader maps from the file.
             len: h.p_filesz.min(h.p_memsz),
             writable: h.p_flags & libc::PF_W != 0 || h.p_flags & libc::PF_R == 0,
         };
@@ -201,7 +200,7 @@ fn loads_around(address: *const u8) -> Vec<Load> {
         1
     }
     let mut search = Search { address: address as u64, found: vec![] };
-    // SAFETY: `visit` takes what it is given, and keeps nothing.
+    // SAFETY: `visit` accepts every argument, and keeps nothing.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
 }

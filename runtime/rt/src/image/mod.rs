@@ -1,8 +1,8 @@
 //! The model inside the artifact: where its segments are, and whether they can be trusted.
 //!
-//! The compiler patches `IMAGE_REF` in its copy of this library. Nothing read through it is
-//! believed before it has been checked: after [`Image::load`], every index, offset and span lies
-//! inside what it points into, so the engine needs no checks.
+//! The compiler patches `IMAGE_REF` in its copy of this library. Nothing read through it is trusted
+//! before it has been checked: after [`Image::load`], every index, offset and span lies inside its
+//! target, so the engine needs no checks.
 //!
 //! A fat artifact holds several versions of its model, for several machines. Each is an [`Image`]
 //! of its own; `crate::select` chooses among them.
@@ -12,6 +12,7 @@ pub mod cpu;
 mod file;
 mod integrity;
 mod origin;
+mod segment;
 
 use std::ffi::CStr;
 use std::slice;
@@ -25,9 +26,9 @@ use llmcc_abi::{
 
 use crate::error::{Error, Result};
 use crate::reserve::need;
-use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
+use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, version_error};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
 /// of this crate can neither fold its zeros nor move it to read-only data.
@@ -82,7 +83,7 @@ pub struct Image {
     pub states: Vec<StateDesc>,
     /// Group of the states of each step (0 for one that has none).
     step_groups: Vec<u32>,
-    /// What GPU kernels have beyond `kernels`; empty for a CPU.
+    /// Descriptions of GPU kernels beside `kernels`; empty for a CPU.
     pub gpu: Vec<GpuKernelDesc>,
     /// The weights are a private mapping of a file: pages may be dropped and come back.
     mapped: bool,
@@ -102,19 +103,6 @@ struct Parts {
     tokenizer: Option<PartDesc>,
     side: Option<Arc<Mapping>>,
 }
-
-/// A byte range in memory that lives as long as the library (or as the caller of
-/// [`Image::from_parts`] promised).
-#[derive(Clone, Copy)]
-struct Segment {
-    ptr: *const u8,
-    len: u64,
-}
-
-// SAFETY: segments are read-only memory.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 impl Image {
     /// The model of the artifact this code runs in: all its versions. Fails when there is none,
@@ -254,8 +242,8 @@ impl Image {
         self.text(self.kernels[index].name)
     }
 
-    /// Groups of states: those of a group share a block table. At least one, though there may be no
-    /// state.
+    /// Number of groups of states; the states of a group share a block table. At least one, though
+    /// there may be no state.
     pub fn groups(&self) -> usize {
         self.states.iter().map(|s| s.group as usize + 1).max().unwrap_or(1)
     }
@@ -374,7 +362,7 @@ impl Image {
     /// first time, since it may be large.
     ///
     /// # Errors
-    /// It is not what the compiler wrote.
+    /// Its bytes differ from the compiler's.
     pub fn check_tokenizer(&self) -> Result<()> {
         let Some(p) = &self.tokenizer else { return Ok(()) };
         integrity::compare(p, tree::part_of(p.kind, self.tokenizer().as_bytes()))

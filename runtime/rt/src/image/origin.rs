@@ -1,4 +1,4 @@
-//! The file that this library was loaded from, and whether what lies there still is that file.
+//! The file this library was loaded from, and whether the file at that path is still the same one.
 //!
 //! The loader knows the path a library was loaded by; the kernel, in `/proc/self/maps`, the file
 //! that is mapped, by its path of today and with a note when it has been deleted. A file that was

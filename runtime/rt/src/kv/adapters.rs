@@ -7,7 +7,7 @@ impl Kv {
     /// Gives a sequence without tokens an adapter, or with 0 none.
     ///
     /// # Errors
-    /// The sequence has tokens, whose keys and values are those of the adapter that it has.
+    /// The sequence has tokens, whose keys and values depend on its current adapter.
     pub fn set_adapter(&mut self, seq: SeqId, adapter: u32) -> Result<()> {
         let slot = self.slot(seq)?;
         let len = self.slot_len(slot);

@@ -2,7 +2,7 @@
 //!
 //! A page holds [`PAGE_TOKENS`] tokens of every attention state of a *group*, which are those with
 //! the same window (`windows`): page `p` of state `s` lies `p * page_bytes(s)` into the pool of
-//! `s`, and a sequence has one block table per group. What is here is the bookkeeping; the pages
+//! `s`, and a sequence has one block table per group. This module does the bookkeeping; the pages
 //! themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
 //!
 //! Pages that the window of a group has left behind are given back ([`Kv::slide`]), so a sequence
@@ -29,13 +29,10 @@ use llmcc_abi::layout::window_pages;
 use crate::error::{Error, Result, Status};
 use crate::reserve::{exhausted, need};
 use pages::Pool;
-pub use pages::{HostPages, PageStore, page_count};
+pub use pages::{HostPages, PageStore};
+pub use sequences::SeqId;
 use sequences::{Sequences, Table};
-pub use windows::{Group, Layout};
-
-/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used
-/// again: numbers start over after a thousand million sequences or more.
-pub type SeqId = i32;
+pub use windows::{Group, Layout, page_count};
 
 /// Snapshots that a sequence keeps.
 const SNAPSHOTS: usize = 2;
@@ -157,8 +154,8 @@ impl Kv {
         Ok(())
     }
 
-    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where
-    /// what a window sees has been given back, or a state of fixed size was not kept.
+    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where a
+    /// window's tokens have been given back, or a state of fixed size was not kept.
     pub fn reusable(&self, seq: SeqId, len: usize) -> Result<usize> {
         Ok(self.best(self.slot(seq)?, len, false))
     }
@@ -180,8 +177,8 @@ impl Kv {
         tables.all(|(group, table)| !group.fixed || table.snapshot(len).is_some())
     }
 
-    /// The group, if any, that has given back what the token after the first `len` sees, or whose
-    /// state then was not kept.
+    /// The first group, if any, that lacks data for the token after the first `len`: pages given
+    /// back, or a state not kept.
     fn lost(&self, slot: usize, len: usize) -> Option<usize> {
         let now = self.slot_len(slot);
         let mut all = self.layout.groups.iter().zip(&self.seqs[slot].tables);
@@ -261,7 +258,7 @@ impl Kv {
     }
 
     /// Numbers of the pages of slot `slot` in a group, in order. Pages that its window has left
-    /// behind are 0. Of a group of adapters, the slot of the sequence's, or 0.
+    /// behind are 0. For a group of adapters, the slot of the sequence's adapter, or 0.
     pub fn pages(&self, slot: usize, group: usize) -> &[u32] {
         match self.layout.groups[group].adapters {
             0 => &self.seqs[slot].tables[group].pages,
@@ -328,8 +325,8 @@ impl Kv {
         self.seqs[slot].tokens.push(token);
     }
 
-    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next
-    /// token then sees has been given back, the tokens stay; where there are states of fixed size,
+    /// After a failed step: forgets all tokens of a slot but the first `len`. Where pages that the
+    /// next token sees have been given back, the tokens stay; where there are states of fixed size,
     /// which the step may have changed, the sequence goes back to its last snapshot before.
     pub fn take_back(&mut self, slot: usize, len: usize) {
         if self.layout.groups.iter().any(|g| g.fixed) {

@@ -1,6 +1,6 @@
 //! Pages: which are in use, by how many sequences, and the memory they are.
 
-use llmcc_abi::{PAGE_TOKENS, StateDesc};
+use llmcc_abi::StateDesc;
 
 use super::windows::Layout;
 use crate::error::{Error, Result};
@@ -78,18 +78,6 @@ impl PageStore for HostPages {
         }
         Ok(())
     }
-}
-
-/// Pages that hold `max_tokens` tokens.
-///
-/// # Errors
-/// None, or more than can be numbered.
-pub fn page_count(max_tokens: usize) -> Result<usize> {
-    let pages = max_tokens.div_ceil(PAGE_TOKENS);
-    if pages == 0 || pages > i32::MAX as usize {
-        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
-    }
-    Ok(pages)
 }
 
 /// The pages of a group, by number.

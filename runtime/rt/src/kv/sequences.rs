@@ -1,8 +1,11 @@
 //! Sequences and their handles.
 
-use super::SeqId;
 use crate::error::{Error, Result};
 use crate::reserve::need;
+
+/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used
+/// again: numbers start over after a thousand million sequences or more.
+pub type SeqId = i32;
 
 /// Most sequences at a time.
 const MAX_SEQUENCES: usize = 1 << 20;
@@ -27,8 +30,8 @@ pub(super) struct Table {
     pub pages: Vec<u32>,
     /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
     pub gone: usize,
-    /// States of fixed size: slots that hold what they were after so many of the tokens, ascending.
-    /// Nobody writes them.
+    /// Snapshots of states of fixed size: token counts, ascending, with the slots that hold the
+    /// states after them. Nobody writes them.
     pub snapshots: Vec<(usize, u32)>,
 }
 

@@ -180,7 +180,7 @@ fn a_failed_step_is_taken_back() {
     let slot = kv.slot(a).unwrap();
     kv.take_back(slot, 20);
     assert_eq!((kv.slot_len(slot), kv.used_pages()), (20, 2));
-    // What the next token would see may be gone: then the tokens stay, and with 0 they never do.
+    // Pages the next token would see may be gone: then the tokens stay, and with 0 they never do.
     let mut kv = sliding(20);
     let a = kv.seq_new().unwrap();
     append_chunks(&mut kv, a, 200, 8).unwrap();
@@ -199,7 +199,7 @@ fn pages_behind_the_window_are_given_back() {
     let a = kv.seq_new().unwrap();
     for n in 1..=1000 {
         append_chunks(&mut kv, a, 1, 1).unwrap();
-        // The window and its ends, and what is kept behind.
+        // The window, its ends, and the tokens kept behind it.
         assert!(kv.used_pages() <= 40usize.div_ceil(PAGE_TOKENS) + 1 + KEPT_BEHIND, "{n}: {}", kv.used_pages());
         // All that the next token sees is there.
         let slot = kv.slot(a).unwrap();
@@ -334,7 +334,7 @@ fn windows_of_forks_slide_apart() {
     let b = kv.fork(a).unwrap();
     let shared = kv.pages(kv.slot(b).unwrap(), 0).to_vec();
     append_chunks(&mut kv, a, 200, 10).unwrap();
-    // The fork still has what it had.
+    // The fork is unchanged.
     let slot = kv.slot(b).unwrap();
     assert_eq!(kv.pages(slot, 0), shared);
     assert!(kv.seqs[slot].tables[0].held().iter().all(|p| kv.pools[0].alone(*p)));
@@ -378,8 +378,8 @@ fn recurrent_in(pages: usize, slots: usize) -> (Kv, Vec<*mut u8>) {
     (Kv::new(Box::new(pages), layout, 1000), pools)
 }
 
-/// Appends `n` tokens one by one, each of which adds one to the first byte of both states, and
-/// keeps a snapshot at the end.
+/// Appends `n` tokens one by one, each adding one to the first byte of both states, and keeps a
+/// snapshot at the end.
 fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
     let slot = kv.slot(seq)?;
     kv.reserve(&[(slot, n)], 64)?;
@@ -397,7 +397,7 @@ fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the states of a sequence hold.
+/// The first bytes of both states of a sequence.
 fn held(kv: &Kv, pools: &[*mut u8], seq: SeqId) -> (u8, u8) {
     let page = kv.pages(kv.slot(seq).unwrap(), 1)[0] as usize;
     // SAFETY: inside the pools.
@@ -526,7 +526,7 @@ fn snapshots_yield_to_sequences() {
     assert_eq!((error.status, held(&kv, &pools, all[0])), (Status::CacheFull, (11, 11)));
 }
 
-/// What is left of a window and what was kept of a fixed state have to meet.
+/// The kept pages of a window and the snapshots of a fixed state have to meet.
 #[test]
 fn windows_and_snapshots_both_count() {
     let fixed = StateDesc { kind: llmcc_abi::state::FIXED, group: 1, bytes: 64, ..StateDesc::default() };

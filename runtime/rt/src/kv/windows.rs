@@ -2,17 +2,17 @@
 //!
 //! Attention states with the same window keep and give back the same tokens, so they share a block
 //! table and numbers of pages: page `p` of a group is page `p` in the pool of each of its states. A
-//! group's pages are a pool of their own, so that a layer that sees everything does not keep what
-//! windows have left behind. States with a row for several tokens have pages of as many times more.
+//! group's pages are a pool of their own, so that a layer that sees everything does not keep the
+//! tokens windows have left behind. States with a row for several tokens have pages of as many
+//! times more.
 //!
-//! States of fixed size are a group too: its "pages" are slots, of which a sequence has one as soon
-//! as it has a token.
+//! States of fixed size are a group too: its "pages" are slots, and a sequence has one as soon as
+//! it has a token.
 
 use llmcc_abi::layout::{KEPT_BEHIND, window_pages};
 use llmcc_abi::{PAGE_TOKENS, StateDesc, state};
 
-use super::page_count;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a
 /// whole window, however short the rest of it is.
@@ -25,8 +25,8 @@ const LEAST_SEQUENCES: usize = 8;
 pub struct Group {
     /// Whether its states have a fixed size.
     pub fixed: bool,
-    /// How many adapters there is room for, if its states are their matrices: "pages" are those, the
-    /// first of which nobody has, and a sequence names the one it has.
+    /// Number of adapters there is room for, if the group's states are their matrices: each "page"
+    /// is an adapter, page 0 belongs to nobody, and a sequence names the one it has.
     pub adapters: usize,
     /// Window in tokens; 0: its states see the whole sequence.
     pub window: usize,
@@ -60,8 +60,8 @@ impl Group {
         if self.slides() { (len + 1).saturating_sub(self.window) / PAGE_TOKENS } else { 0 }
     }
 
-    /// The pages before this one are given back by a sequence of `len` tokens: what the window of
-    /// the next token sees stays, and a little more.
+    /// Index of the first page that a sequence of `len` tokens keeps: the window of the next token,
+    /// and a little more.
     pub fn kept_from(&self, len: usize) -> usize {
         self.first_page(len).saturating_sub(KEPT_BEHIND)
     }
@@ -146,10 +146,10 @@ impl Layout {
         })
     }
 
-    /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of
-    /// the others each has pages for the windows of as many sequences as that is meant for (one per
-    /// 4096 tokens, and at least 8), while a step of `chunk` tokens is under way; or two slots for
-    /// each of them, the second for a snapshot; or pages of rows that several tokens have in common.
+    /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`.
+    /// Each other group has pages for the windows of as many sequences as that suffices for (one
+    /// per 4096 tokens, and at least 8) while a step of `chunk` tokens is under way; or two slots
+    /// per sequence, the second for a snapshot; or pages of rows that several tokens share.
     ///
     /// # Errors
     /// As [`Layout::reserved`].
@@ -194,4 +194,16 @@ impl Layout {
         }
         from * PAGE_TOKENS
     }
+}
+
+/// Pages that hold `max_tokens` tokens.
+///
+/// # Errors
+/// None, or more than can be numbered.
+pub fn page_count(max_tokens: usize) -> Result<usize> {
+    let pages = max_tokens.div_ceil(PAGE_TOKENS);
+    if pages == 0 || pages > i32::MAX as usize {
+        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
+    }
+    Ok(pages)
 }

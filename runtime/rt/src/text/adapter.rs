@@ -10,8 +10,8 @@ use super::failed;
 use crate::engine::Matrices;
 use crate::error::{Error, Result, Status};
 
-/// What the states hold of the adapter at `path`, a folder that PEFT saved or its file of tensors, as
-/// the table in the manifest says.
+/// The states' matrices for the adapter at `path`, a folder that PEFT saved or its file of tensors,
+/// by the table in the manifest.
 ///
 /// # Errors
 /// The artifact has no room for adapters; the files are missing, malformed or of another model.

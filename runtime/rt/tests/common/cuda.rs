@@ -1,7 +1,7 @@
 //! A CUDA driver for tests: its functions behind the runtime's table, device memory in this
 //! process, kernels as Rust functions. All state belongs to the calling thread, so tests do not
-//! disturb each other. It refuses what a real driver would: calls without a context, launches of
-//! sizes that do not exist, memory it has not given out.
+//! disturb each other. It refuses the same calls as a real driver: calls without a context,
+//! launches of sizes that do not exist, memory it has not given out.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -220,7 +220,7 @@ fn call(name: &'static str, needs_context: bool, f: impl FnOnce(&mut Mock) -> Re
         if needs_context && m.contexts == 0 {
             return INVALID_CONTEXT;
         }
-        // What another thread's capture would not survive.
+        // Calls that another thread's capture would not survive.
         let unsafe_call = [
             "cuMemAlloc_v2",
             "cuMemFree_v2",
@@ -242,7 +242,7 @@ macro_rules! functions {
             #[allow(non_snake_case)]
             unsafe extern "C" fn $name($($arg: $ty),*) -> CuResult {
                 #[allow(unused_unsafe)]
-                // SAFETY: the runtime passes what cuda.h asks for; that is what is tested.
+                // SAFETY: the runtime passes arguments as cuda.h requires; that is under test.
                 call(stringify!($name), $needs, |$m| unsafe { $body })
             }
         )*
@@ -299,7 +299,7 @@ functions! {
         if m.bytes + bytes > m.memory {
             return Err(OUT_OF_MEMORY);
         }
-        // Not zero, so that reading what nobody wrote shows.
+        // Not zero, so that reads of unwritten memory show.
         let memory = vec![0xa5a5_a5a5_a5a5_a5a5_u64; bytes.div_ceil(8)];
         m.bytes += 8 * memory.len();
         let at = memory.as_ptr().expose_provenance() as u64;

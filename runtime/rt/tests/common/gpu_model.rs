@@ -9,7 +9,7 @@ use crate::common::*;
 /// Rows of a block of `attend`.
 const ATTEND_ROWS: u32 = 3;
 
-/// What distinguishes the artifacts of these tests.
+/// Differences between the artifacts of these tests.
 #[derive(Clone, Copy, Default)]
 pub struct Toy {
     /// Versions for these GPUs, in this order.

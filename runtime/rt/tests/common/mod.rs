@@ -210,7 +210,7 @@ pub fn changed(mut data: Vec<u8>, change: impl FnOnce(&mut ModelDesc)) -> Vec<u8
     data
 }
 
-/// Makes the output embeddings: those of the last token.
+/// Makes the output embeddings: one of the last token.
 pub fn embeds(desc: &mut ModelDesc) {
     (desc.output, desc.pool) = (output::kind::EMBEDDING, output::pool::LAST);
 }
@@ -234,7 +234,7 @@ pub fn toy_engine_as(options: Options, change: impl FnOnce(&mut ModelDesc)) -> E
     engine
 }
 
-/// What the model computes for a whole sequence.
+/// The model's logits for a whole sequence.
 pub fn expected(tokens: &[i32]) -> Vec<f32> {
     let s: i32 = tokens.iter().enumerate().map(|(q, t)| (q as i32 + 1) * t).sum();
     (0..VOCAB - 1).map(|v| (s * (v as i32 + 1)) as f32).collect()
@@ -351,7 +351,7 @@ pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
 }
 
 pub unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         assert!(lo < hi && hi <= m && m == (*ctx).n_tokens);
         let x = (*ops).cast::<f32>();
@@ -434,9 +434,9 @@ pub fn engine_over(data: Vec<u8>, max_batch_tokens: usize) -> Engine {
 /// `head(x, weights, logits)`: each wanted row's number times the weights.
 ///
 /// # Safety
-/// What the ABI promises to kernels.
+/// The ABI's promises to kernels.
 pub unsafe extern "C" fn times_weights(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         let (x, weights, logits) =
             (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
@@ -447,8 +447,8 @@ pub unsafe extern "C" fn times_weights(ops: *const *mut u8, ctx: *const StepCtx,
     }
 }
 
-/// A step of random tokens, less than `limit`, of any of the sequences: the logits of each, and
-/// what `model` says of the sequence up to it.
+/// A step of random tokens, less than `limit`, of any of the sequences: the logits of each equal
+/// `model` of the sequence up to it.
 pub fn random_step(
     engine: &mut Engine,
     rng: &mut Rng,

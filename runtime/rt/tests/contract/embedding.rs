@@ -1,4 +1,4 @@
-//! Embeddings, and what models with or without them refuse.
+//! Embeddings, and refusals of models with or without them.
 
 use super::*;
 

@@ -40,7 +40,7 @@ fn weights_arrive_whole() {
     cuda::assert_clean();
 }
 
-/// Opening pins what the inputs of a step take, and a step what is wanted of it.
+/// Opening pins memory for the inputs of a step, and a step for its results.
 #[test]
 fn memory_is_pinned_for_what_is_wanted() {
     let (mut engine, seq) = top_engine();

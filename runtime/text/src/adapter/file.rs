@@ -1,6 +1,7 @@
 //! The files of an adapter, read without trusting them.
 
-use super::settings::{AGAIN, Settings};
+use super::settings::Settings;
+use super::wrong::AGAIN;
 use crate::{Error, Kind, Result};
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 const CONFIG: &str = "adapter_config.json";
 /// The file with the tensors.
 const TENSORS: &str = "adapter_model.safetensors";
-/// What PEFT puts before the names of the base's modules.
+/// PEFT's prefix of the names of the base's modules.
 const PREFIX: &str = "base_model.model.";
 /// Longest file of settings.
 const MAX_CONFIG: u64 = 16 << 20;
@@ -21,7 +22,7 @@ const MAX_TENSORS: u64 = 16 << 30;
 /// Longest header of such a file.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// What an adapter adds to the base: `B·A` of each module that it changes.
+/// An adapter's additions to the base: `B·A` for each module that it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
     /// By the base's names of modules.

@@ -10,13 +10,14 @@ pub mod settings;
 pub mod targets;
 #[cfg(test)]
 mod tests;
+mod wrong;
 
 use serde::{Deserialize, Serialize};
 
 pub use file::{AdaptedModule, Adapter};
 pub use place::Placed;
 
-/// What an artifact has room for: the member `adapters` of its manifest.
+/// An artifact's room for adapters: the member `adapters` of its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdapterTable {
@@ -26,7 +27,7 @@ pub struct AdapterTable {
     pub rank: usize,
     /// Factors are kept as f32, else as bf16.
     pub wide: bool,
-    /// Matrices of which adapters may have factors.
+    /// Matrices for which adapters may have factors.
     pub matrices: Vec<AdaptedMatrix>,
 }
 

@@ -1,7 +1,7 @@
-//! What the modules of an adapter may be called in its base: an adapter has the names that the model had in
-//! memory when it was trained, and those differ from files to files, and from time to time.
+//! Names of an adapter's modules in its base: an adapter has the names of the model in memory at
+//! training time, and they differ between files and over time.
 
-/// Parts of names in memory, and what files have in their place.
+/// Parts of names in memory, with their counterparts in files.
 const RENAMED: &[(&str, &str)] = &[
     (".mlp.shared_experts.", ".mlp.shared_mlp."),
     (".mlp.shared_experts.", ".mlp.shared_expert."),

@@ -6,23 +6,23 @@ use super::{AdaptedMatrix, AdapterTable, PlaceOfRows, bf16};
 use crate::{Error, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a state holds of an adapter: `[rows, columns]`, zero where the adapter has nothing.
+/// An adapter's content of a state: `[rows, columns]`, zero where the adapter has nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
     /// Number of the state.
     pub state: usize,
     /// Columns.
     pub columns: usize,
-    /// Row by row; of [`AdapterTable::wide`] those of the adapter, else rounded to bf16.
+    /// Row by row; as in the adapter if [`AdapterTable::wide`], else rounded to bf16.
     pub numbers: Vec<f32>,
 }
 
 impl AdapterTable {
-    /// The contents of every state there is.
+    /// The contents of every state.
     ///
     /// # Errors
-    /// The adapter changes what there is no room for, or has factors of other sizes; a number is too
-    /// large. The table is not that of the compiler.
+    /// The adapter changes a matrix without room for factors, or has factors of other sizes; a
+    /// number is too large. The table is not the compiler's.
     pub fn place(&self, adapter: &Adapter) -> Result<Vec<Placed>> {
         let mut states: BTreeMap<usize, Placed> = BTreeMap::new();
         for m in &self.matrices {

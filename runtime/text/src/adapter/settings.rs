@@ -1,11 +1,13 @@
-//! `adapter_config.json` of PEFT: what of it decides about what an adapter adds to the weights.
+//! `adapter_config.json` of PEFT: the settings that decide what an adapter adds to the weights.
 
 use super::targets::Targets;
+pub use super::wrong::{AGAIN, Wrong};
+use super::wrong::{OTHER, ends, no_pattern};
 use crate::check::pattern;
 use serde_json::{Map, Value};
 use tokenizers::utils::SysRegex;
 
-/// Settings that are read, and those that say nothing about what a trained adapter computes.
+/// Settings that are read, and settings that have no effect on a trained adapter's results.
 const READ: &[&str] = &[
     "peft_type",
     "r",
@@ -43,20 +45,13 @@ const READ: &[&str] = &[
 ];
 /// Ways to begin that leave the base as it is.
 const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal", "mica"];
-/// Methods that add to what a model reads, and not to its weights.
+/// Methods that add to a model's inputs, and not to its weights.
 const PROMPTS: &[&str] =
     &["PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "ADAPTION_PROMPT", "CPT"];
-/// What `bias` may say.
+/// Allowed values of `bias`.
 const BIASES: &[&str] = &["none", "all", "lora_only"];
 
-/// What is wrong, and what to do.
-pub type Wrong = (String, &'static str);
-
-/// What to do about a file that contradicts itself.
-pub const AGAIN: &str = "download the adapter again, all files of one revision";
-pub(super) const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
-
-/// What is read.
+/// The settings that are read.
 #[derive(Debug)]
 pub struct Settings {
     rank: f64,
@@ -64,13 +59,13 @@ pub struct Settings {
     ranks: Vec<(Pattern, f64)>,
     alphas: Vec<(Pattern, f64)>,
     rank_stabilized: bool,
-    /// Of rows of the merged matrix a learned length.
+    /// The rows of the merged matrix have learned lengths.
     pub magnitudes: bool,
     /// Which modules have factors.
     pub targets: Targets,
     /// Biases of the modules with factors were trained, too.
     pub biases: bool,
-    /// What changes a table changes the head that it is, too.
+    /// Changes to a table also change the head tied to it.
     pub tied: bool,
     /// Rows of tables that are replaced, by the ends of the tables' names; one without a name is the only one.
     pub rows: Vec<(String, Vec<usize>)>,
@@ -85,7 +80,7 @@ impl Settings {
     /// Reads the file.
     ///
     /// # Errors
-    /// A method that is not read, or a setting that changes what it computes.
+    /// A method that is not supported, or a setting that changes its computation.
     pub fn parse(config: &Value) -> Result<Settings, Wrong> {
         let all = config.as_object().ok_or_else(|| ("it is no object".to_string(), OTHER))?;
         match all.get("peft_type").and_then(Value::as_str) {
@@ -131,7 +126,7 @@ impl Settings {
         })
     }
 
-    /// What can only be merged into the weights, with why.
+    /// The first setting, with the reason, that requires merging into the weights.
     pub fn only_merged(&self) -> Option<&'static str> {
         let all = [
             (self.magnitudes, "`use_dora`: magnitudes depend on the base's weights"),
@@ -152,8 +147,8 @@ impl Settings {
         table.is_empty() || ends(module, table)
     }
 
-    /// What the product of a module is multiplied by, whose factors have this rank (arXiv 2106.09685;
-    /// by the root of the rank: arXiv 2312.03732).
+    /// The factor that multiplies the product of a module whose factors have this rank (arXiv
+    /// 2106.09685; by the root of the rank: arXiv 2312.03732).
     ///
     /// # Errors
     /// The settings say another rank.
@@ -174,11 +169,6 @@ fn biases(value: Option<&Value>) -> Result<bool, Wrong> {
         Some(Value::String(which)) if BIASES.contains(&which.as_str()) => Ok(which != "none"),
         Some(other) => Err((format!("`bias` is {other}; {} are read", BIASES.join(", ")), OTHER)),
     }
-}
-
-/// Whether a module's name is this, or ends in it.
-pub(super) fn ends(module: &str, end: &str) -> bool {
-    module.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// The rows of each table that are replaced: of the embedding table, where no table is named.
@@ -222,17 +212,17 @@ fn positive(v: &Value) -> Option<f64> {
     v.as_f64().filter(|x| x.is_finite() && *x > 0.0)
 }
 
-/// What of modules' names a number is for.
+/// The modules, by name, to which a number applies.
 #[derive(Debug)]
 enum Pattern {
     /// A name, or the end of one unless it is said to be `whole`.
     Name { name: String, whole: bool },
-    /// A regular expression of whole names, or of what follows a dot in them, as PEFT makes it.
+    /// A regular expression of whole names, or of the parts after a dot in them, as PEFT makes it.
     Expression(SysRegex),
 }
 
 impl Pattern {
-    /// Dots of a name may be escaped, and it may begin with what says that it is whole.
+    /// Dots of a name may be escaped; a leading `^` makes it whole.
     fn parse(text: &str) -> Result<Pattern, String> {
         let whole = text.starts_with('^');
         let name = text.strip_prefix('^').unwrap_or(text).replace("\\.", ".");
@@ -250,10 +240,6 @@ impl Pattern {
             Pattern::Expression(regex) => regex.find_iter(module).next().is_some(),
         }
     }
-}
-
-pub(super) fn no_pattern(key: &str, text: &str, why: String) -> Wrong {
-    (format!("`{key}` has the pattern `{text}`, which is no regular expression: {why}"), OTHER)
 }
 
 /// Numbers by the ends of modules' names.

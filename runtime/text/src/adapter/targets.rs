@@ -1,7 +1,7 @@
 //! Which modules an adapter changes, by its settings, as PEFT decides it (`check_target_module_exists`): factors
 //! of other modules are in a file by mistake, and PEFT leaves them aside.
 
-use super::settings::{AGAIN, OTHER, Wrong, ends, no_pattern};
+use super::wrong::{AGAIN, OTHER, Wrong, ends, no_pattern};
 use crate::expression::Expression;
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ pub struct Targets {
     /// Modules that are replaced as a whole, which have no factors.
     saved: Vec<(String, Expression)>,
     layers: Option<Vec<u64>>,
-    /// What lists of layers are called; empty: anything.
+    /// Names of lists of layers; empty: any.
     lists: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Targets {
         !self.parameters.is_empty()
     }
 
-    /// What modules that are replaced as a whole are called.
+    /// Names of modules that are replaced as a whole.
     pub fn saved(&self) -> impl Iterator<Item = &str> {
         self.saved.iter().map(|(name, _)| name.as_str())
     }

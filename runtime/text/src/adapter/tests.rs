@@ -103,7 +103,7 @@ fn numbers_are_rounded_to_bf16() {
     assert!(back(f32::NAN).is_nan() && back(f32::MAX).is_infinite());
 }
 
-/// What is loaded at run time is held against its settings as what is merged is.
+/// Adapters loaded at run time are checked against their settings, as merged ones are.
 #[test]
 fn settings_are_held_against_modules() {
     let bytes = file(&[

@@ -5,12 +5,12 @@ const LONGEST: usize = 1 << 14;
 
 /// Checks an expression.
 ///
-/// Those without look-around, back-references and the like are matched by automata in linear time,
-/// whatever they are. The others backtrack, up to a million steps at each place, which `(a+)+`
-/// takes for a text of twenty letters.
+/// Expressions without look-around, back-references and the like are matched by automata in linear
+/// time. The others backtrack, up to a million steps at each place, which `(a+)+` takes for a text
+/// of twenty letters.
 ///
 /// # Errors
-/// What is wrong.
+/// The fault.
 pub fn check(regex: &str) -> Result<(), String> {
     if regex.len() > LONGEST {
         return Err(format!("an expression of more than {LONGEST} bytes"));

@@ -122,7 +122,7 @@ pub enum Expr {
     If(Box<(Expr, Expr)>, Option<Box<Expr>>),
 }
 
-/// What follows a value.
+/// The postfix operations of a value.
 #[derive(Debug)]
 pub enum Post {
     Attr(String),

@@ -1,4 +1,4 @@
-//! Attributes, items, and what can be called: global functions, macros, loops.
+//! Attributes, items, and callables: global functions, macros, loops.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -83,7 +83,7 @@ fn python_attribute(interpreter: &Interpreter<'_>, value: &Value, name: &str) ->
     })
 }
 
-/// What Jinja's macros say of themselves.
+/// Attributes of Jinja's macros.
 fn macro_attribute(interpreter: &Interpreter<'_>, index: usize, name: &str) -> Result<Option<Value>> {
     let Some(m) = interpreter.program.macros.get(index) else { return Ok(None) };
     let heap = &interpreter.heap;

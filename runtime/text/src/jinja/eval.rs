@@ -32,7 +32,7 @@ pub struct LoopState {
     pub(super) _charge: Charge,
 }
 
-/// What a statement says about those after it.
+/// Effect of a statement on the statements after it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Next,
@@ -48,8 +48,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// The argument at `index` or called `name`; taken, so that [`Given::finish`] finds what nobody
-    /// asked for.
+    /// The argument at `index` or called `name`; taken, so that [`Given::finish`] finds arguments
+    /// that nobody asked for.
     pub fn take(&mut self, index: usize, name: &str) -> Option<Value> {
         if let Some(value) = self.positional.get_mut(index) {
             return Some(std::mem::replace(value, Value::undefined("")));
@@ -117,7 +117,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// What `f` prints.
+    /// The output of `f`.
     pub fn capture(&mut self, f: impl FnOnce(&mut Self) -> Result<()>) -> Result<Value> {
         let charge = std::mem::replace(&mut self.out_charge, self.heap.no_charge());
         let out = std::mem::take(&mut self.out);

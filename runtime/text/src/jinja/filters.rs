@@ -68,7 +68,7 @@ impl<'a> Interpreter<'a> {
         Ok(Value::Int(n as i128))
     }
 
-    /// A string; `Markup` stays what it is.
+    /// A string; `Markup` stays `Markup`.
     fn soft_string(&self, value: &Value) -> Result<Value> {
         match value {
             Value::Str(_) => Ok(value.clone()),
@@ -577,8 +577,8 @@ impl<'a> Interpreter<'a> {
         self.heap.list(rows)
     }
 
-    /// Groups in the order of what they have in common; strings without case unless asked, named as the
-    /// first of the group has them.
+    /// Groups in the order of their common attribute; strings without case unless asked, named as
+    /// in the first member of the group.
     fn group_by(&mut self, value: &Value, mut given: Given) -> Result<Value> {
         let attribute = given.take(0, "attribute").ok_or_else(|| Error::runtime("groupby needs an attribute"))?;
         let default = given.take(1, "default").filter(|d| !matches!(d, Value::None));

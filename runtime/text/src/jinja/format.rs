@@ -186,7 +186,7 @@ fn general(x: f64, precision: usize) -> String {
     trim(&format!("{x:.*}", (precision as i32 - 1 - e).max(0) as usize))
 }
 
-/// `template % given`; `Markup` escapes what it takes in.
+/// `template % given`; `Markup` escapes inserted values.
 pub fn percent(heap: &Heap, template: &Str, given: &Value) -> Result<Value> {
     let tuple = match given {
         Value::List(list) if list.tuple => list.items.clone(),
@@ -212,7 +212,7 @@ pub fn percent(heap: &Heap, template: &Str, given: &Value) -> Result<Value> {
     heap.marked(out + rest, template.safe())
 }
 
-/// What stands after a `%`: its text, and the rest of the template.
+/// The directive after a `%`: its text, and the rest of the template.
 fn directive<'t>(
     heap: &Heap,
     rest: &'t str,

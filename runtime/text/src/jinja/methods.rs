@@ -140,7 +140,7 @@ fn number(value: Option<Value>, default: i128, what: &str) -> Result<i128> {
 fn string_method(interpreter: &Interpreter<'_>, on: &Str, name: &str, mut given: Given) -> Result<Value> {
     let heap = &interpreter.heap;
     let text: &str = on;
-    // What a method makes is a few times as long, at most.
+    // The result of a method is at most a few times as long.
     heap.room(text.len().saturating_mul(4))?;
     let same = |text: String| heap.marked(text, on.safe());
     match name {
@@ -350,7 +350,7 @@ fn split<'t>(text: &'t str, separator: Option<&str>, most: usize, from_right: bo
                 rest = left;
             }
             if !rest.is_empty() {
-                // What is left over keeps the white space at its outer end.
+                // The remainder keeps the white space at its outer end.
                 let whole = match (parts.len(), from_right) {
                     (n, _) if n < most => rest,
                     (_, true) => {

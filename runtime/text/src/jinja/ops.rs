@@ -46,7 +46,7 @@ fn symbol(op: Op) -> &'static str {
     }
 }
 
-/// `Markup` escapes what is added to it.
+/// `Markup` escapes strings added to it.
 fn add_strings(heap: &Heap, x: &str, x_safe: bool, y: &str, y_safe: bool) -> Result<Value> {
     let safe = x_safe || y_safe;
     let part = |text: &str, this: bool| if safe && !this { escape(heap, text) } else { Ok(text.to_owned()) };

@@ -35,7 +35,7 @@ pub fn write_text(heap: &Heap, out: &mut String, value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// `repr(value)`; what it takes has been counted. Recursion is bounded by the depth of values.
+/// `repr(value)`; its cost has been counted. Recursion is bounded by the depth of values.
 fn repr(out: &mut String, value: &Value) {
     match value {
         Value::Undefined(_) => out.push_str("Undefined"),

@@ -1,4 +1,4 @@
-//! Hostile templates, and what Jinja2 makes of small ones.
+//! Hostile templates, and Jinja2's results for small ones.
 
 use std::time::{Duration, Instant};
 

@@ -13,12 +13,12 @@ use super::{Error, Result};
 
 /// Bytes that scalars, and elements of lists, count for.
 pub(super) const SCALAR: usize = 32;
-/// What a string takes beside its bytes.
+/// Bytes of a string beside its text.
 const STRING: usize = 96;
 /// Lists and mappings inside each other; JSON from the caller has 128 at most.
 const DEEPEST: usize = 160;
 
-/// Limits of one rendering, and what is used of them.
+/// Limits of one rendering, and the amounts used.
 struct Meter {
     alive: Cell<usize>,
     most: usize,
@@ -70,7 +70,7 @@ impl Heap {
         Ok(Charge { heap: self.clone(), bytes })
     }
 
-    /// Moves a charge's size by what a buffer has grown.
+    /// Moves a charge's size by the growth of a buffer.
     pub(super) fn grow(&self, charge: &mut Charge, by: usize) -> Result<()> {
         self.room(by)?;
         self.0.alive.set(self.0.alive.get() + by);
@@ -292,7 +292,7 @@ impl Namespace {
     }
 }
 
-/// What can be called.
+/// Values that can be called.
 pub enum Callable {
     /// A global function.
     Global(&'static str),

@@ -1,4 +1,4 @@
-//! What scores get by their slots, or by the distance of these.
+//! Biases of scores, by slot or by distance.
 
 use super::{Row, Run};
 use crate::isa::Isa;

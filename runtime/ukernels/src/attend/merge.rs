@@ -30,7 +30,7 @@ unsafe fn first<I: Isa>(x: I::F) -> f32 {
     lanes[0]
 }
 
-/// What lies at `out`, times `keep`, and the block's `values`, times `take`.
+/// The value at `out` times `keep`, plus the block's `values` times `take`.
 #[inline(always)]
 unsafe fn result<I: Isa>(row: &Row, out: *const f32, values: *const f32, keep: I::F, take: I::F, sum: I::F) -> I::F {
     unsafe {

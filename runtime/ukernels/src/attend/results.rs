@@ -1,4 +1,4 @@
-//! What results have beside the weighted values, and those of tokens that see nothing.
+//! Results beside the weighted values, and the results of tokens that see nothing.
 
 use llmcc_abi::AttendWith;
 

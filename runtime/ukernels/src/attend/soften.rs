@@ -42,12 +42,12 @@ unsafe fn rows<I: Isa, const SCALED: bool>(run: &Run, group: &Group) {
     }
 }
 
-/// Pages of the block of which a row sees something.
+/// Pages of the block in which a row sees a slot.
 #[derive(Clone, Copy)]
 struct Seen {
     from: usize,
     to: usize,
-    /// Those of which it sees all slots; none if not `whole < end`.
+    /// Pages in which it sees all slots; there are none if not `whole < end`.
     whole: usize,
     end: usize,
 }
@@ -167,7 +167,7 @@ unsafe fn soften_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
             let slot = page * PAGE_TOKENS + v * I::LANES;
             unsafe {
                 let at = group.scores(row).add(slot);
-                // What was masked is far below the maximum: its weight is 0.
+                // Masked scores are far below the maximum: their weight is 0.
                 let mut p = exp::<I>(I::sub(I::load(at.cast()), largest));
                 total[v] = I::add(total[v], p);
                 if SCALED {

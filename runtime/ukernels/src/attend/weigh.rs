@@ -41,7 +41,7 @@ unsafe fn tiles<I: Isa, C: Cache<I>>(run: &Run, group: &Group, from: usize, to: 
     blocks!(6 4 3 2 1);
 }
 
-/// What a tile sees of the pages at hand.
+/// The slots a tile sees in the pages at hand.
 #[derive(Clone, Copy)]
 struct Seen {
     /// Slots of the block.
@@ -69,7 +69,7 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, ro
         )* };
     }
     blocks!(COLUMNS, 1,);
-    // What is less than a vector: alone in a vector filled up with zeros.
+    // The rest, less than a vector: alone in a vector filled up with zeros.
     if column < run.values {
         for r in row..row + R {
             unsafe { tail::<I, C>(run, group, r, seen, column) };

@@ -1,5 +1,5 @@
-//! What many rows use again and again, brought together: pages of the cache as f32, and the
-//! queries.
+//! Operands that many rows use again and again, brought together: pages of the cache as f32, and
+//! the queries.
 
 use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS, kv_dtype};
 
@@ -58,8 +58,8 @@ unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: 
     }
 }
 
-/// Completes the keys of a latent cache's page, of which those stored as such are widened already:
-/// codes times their scales, then the values.
+/// Completes the keys of a latent cache's page, whose part stored as keys is widened already: codes
+/// times their scales, then the values.
 #[inline(always)]
 unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
     unsafe {
@@ -80,7 +80,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Those of a page.
+    /// The rows of a page.
     #[inline(always)]
     unsafe fn of_page(run: &Run, page: &Page) -> Gathered {
         let mut rows = Gathered { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
@@ -220,7 +220,7 @@ unsafe fn widen_values4<I: Isa>(from: *const u8, d: usize, to: *mut f32) {
 }
 
 /// Elements `16 * part..16 * part + 16` of the queries, `[rows][16]`: rows lie a constant apart, so
-/// that one register addresses those of a tile.
+/// that one register addresses a tile.
 #[inline(always)]
 pub(super) fn queries(group: &Group, row: usize, part: usize) -> *mut f32 {
     group.queries.wrapping_add((part * group.rows.len() + row) * PART)

@@ -16,9 +16,9 @@ pub(crate) struct Dot {
     narrow: __m256i,
 }
 
-/// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and
-/// `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15). Of an activation of −128 there is no
-/// negative: where there are some, these are the even bytes and the odd ones as numbers of 16 bits.
+/// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and `|w| ·
+/// (sign(w)·a)` cannot saturate (2·128·127 < 2^15). An activation of −128 has no negative: where
+/// there are some, these are the even bytes and the odd ones as numbers of 16 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Signed8 {
     value: __m256i,
@@ -357,7 +357,7 @@ impl Isa for Avx2 {
     unsafe fn pow2(n: __m256i) -> __m256 {
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127)))) }
     }
-    // In two steps, of which the first is exact.
+    // In two steps; the first is exact.
     #[inline(always)]
     unsafe fn scale(y: __m256, n: __m256i) -> __m256 {
         unsafe {

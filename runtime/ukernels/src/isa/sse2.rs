@@ -1,7 +1,9 @@
 //! SSE2, which every x86-64 processor has: a vector is half a block, in two registers.
 //!
-//! There is no fused multiply-add. Its bits come of f64 arithmetic ([`fused`]), so that products
-//! are those of all other instruction sets.
+//! There is no fused multiply-add. f64 arithmetic gives its bits ([`fused`]), so that products
+//! equal all other instruction sets'.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): together they implement `Isa`.
 
 mod fused;
 mod half;
@@ -21,8 +23,8 @@ pub(crate) type F = [__m128; 2];
 /// 8 i32, or 32 bytes.
 type I = [__m128i; 2];
 
-/// Dot products in progress. Of each register of weights the sums of two of a lane's four products:
-/// `[lane 0 or 2, lane 1 or 3][first two, last two]`.
+/// Dot products in progress. For each register of weights, the sums of two of a lane's four
+/// products: `[lane 0 or 2, lane 1 or 3][first two, last two]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Dot([[__m128i; 2]; 2]);
 
@@ -444,7 +446,7 @@ impl Isa for Sse2 {
             both!(_mm_castsi128_ps(bits))
         }
     }
-    // In two steps, of which the first is exact.
+    // In two steps; the first is exact.
     #[inline(always)]
     unsafe fn scale(y: F, n: I) -> F {
         unsafe {

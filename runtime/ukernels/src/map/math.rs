@@ -1,4 +1,4 @@
-//! Elementary functions, operation for operation those of `codegen/src/cpu/math.rs`: constants and
+//! Elementary functions, with the same operations as in `codegen/src/cpu/math.rs`: constants and
 //! meaning are in [`llmcc_abi::math`].
 
 use llmcc_abi::math::*;
@@ -88,8 +88,7 @@ pub(super) unsafe fn gelu<I: Isa>(x: I::F) -> I::F {
     }
 }
 
-/// `2√(2/π)·(x+0.044715x³)`: what [`gated`] takes for `u` where the tanh approximation of GELU is
-/// meant.
+/// `2√(2/π)·(x+0.044715x³)`: the argument `u` of [`gated`] for the tanh approximation of GELU.
 #[inline(always)]
 pub(super) unsafe fn gelu_slope<I: Isa>(x: I::F) -> I::F {
     unsafe {

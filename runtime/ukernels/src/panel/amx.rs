@@ -16,8 +16,8 @@ const LINE: usize = 64;
 /// Bytes of a tile of sums.
 const TILE: usize = SIDE * LINE;
 
-/// Rows that are computed with one configuration of the tiles: all pairs of whole tiles, or what
-/// remains.
+/// Rows that are computed with one configuration of the tiles: all pairs of whole tiles, or the
+/// remainder.
 struct Pass {
     first: usize,
     rows: usize,
@@ -98,14 +98,14 @@ macro_rules! multiply {
 pub(crate) mod bf16;
 pub(crate) mod int8;
 
-/// Gives the tiles back: what is not in use need not be saved when threads are switched.
+/// Gives the tiles back: unused tiles need not be saved when threads are switched.
 #[inline(always)]
 unsafe fn release() {
     unsafe { core::arch::asm!("tilerelease", options(nostack, nomem)) }
 }
 
-/// What is read some steps later, line by line: a request now and then while there is other work,
-/// since a burst of them would wait for each other.
+/// Lines that are read some steps later: prefetched one by one while there is other work, since a
+/// burst of requests would wait for each other.
 struct Ahead {
     next: *const u8,
     end: *const u8,

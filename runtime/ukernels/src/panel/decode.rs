@@ -1,5 +1,5 @@
 //! Quantized weights × f32 rows: weights are decoded in registers (for many rows, to memory:
-//! [`super::many`]), then one fused multiply-add per `k`, in chains as those of floats.
+//! [`super::many`]), then one fused multiply-add per `k`, in the same chains as for floats.
 
 use core::marker::PhantomData;
 
@@ -18,7 +18,7 @@ use crate::isa::{Isa, Shape};
 /// so the order of operations leaves no trace; an asymmetric value is rounded once, when the
 /// minimum is added, and one of a table of floats when it is scaled.
 pub(crate) trait Format<I: Isa> {
-    /// What the weights are; of any group.
+    /// Encoding of the weights; their group may be any.
     const ENCODING: Encoding;
     /// Columns in 64 bytes of codes: 4 or 8.
     const CHUNK: usize;
@@ -116,7 +116,7 @@ struct Group<I: Isa, const NV: usize> {
     codes: [I::I; NV],
 }
 
-/// Multiplies column `j` of the chunk in `g`, of which `a` points to the first element, into `acc`.
+/// Multiplies column `j` of the chunk in `g`, whose first element `a` points to, into `acc`.
 #[inline(always)]
 unsafe fn column<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
     acc: &mut [[I::F; NV]; MR],

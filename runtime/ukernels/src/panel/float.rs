@@ -33,7 +33,7 @@ pub(super) unsafe fn fma_row<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
-/// Adds what chains gave to the sums; the next begin at 0.
+/// Adds the chains' results to the sums; the next begin at 0.
 #[inline(always)]
 pub(super) unsafe fn end_chains<I: Isa, const MR: usize, const NV: usize>(
     sums: &mut [[I::F; NV]; MR],
@@ -49,7 +49,7 @@ pub(super) unsafe fn end_chains<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
-/// A tile of floats of a kind, of which a block has one column after the other.
+/// A tile of floats of a kind whose blocks hold one column after the other.
 #[inline(always)]
 unsafe fn by_columns<I: Isa, const MR: usize, const NV: usize>(t: &Tile, kind: ScaleKind) {
     unsafe {

@@ -1,8 +1,8 @@
 //! Quantized weights × int8 rows: per group one exact integer dot product, then one f32 fused
 //! multiply-add (two for asymmetric weights).
 //!
-//! One kernel for all lines of [`INT8_PANELS`](llmcc_abi::INT8_PANELS): what differs follows from
-//! their descriptions when it is compiled.
+//! One kernel for all lines of [`INT8_PANELS`](llmcc_abi::INT8_PANELS): the differences follow from
+//! their descriptions at compile time.
 
 use llmcc_abi::encoding::{Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
@@ -11,8 +11,8 @@ use super::slice::{self, Dots, PanelWeights, parts};
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
 
-/// Starts the dot products of group `group`: what the zero point of the weights will add in excess
-/// is taken off in advance.
+/// Starts the dot products of group `group`: the excess that the zero point of the weights will add
+/// is subtracted in advance.
 #[inline(always)]
 unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
     unsafe {
@@ -70,8 +70,8 @@ pub(super) unsafe fn load<I: Isa>(kind: ScaleKind, p: *const u8) -> I::F {
     }
 }
 
-/// The first two factors of the record at byte `factors` of the block of a tile of one vector: those
-/// of two groups, or a scale and a minimum.
+/// The first two factors of the record at byte `factors` of the block of a tile of one vector: two
+/// groups' factors, or a scale and a minimum.
 #[inline(always)]
 unsafe fn halves<I: Isa, const F: usize, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2] {
     unsafe {
@@ -266,14 +266,13 @@ impl<I: Isa> GroupWalk<I> {
 pub(crate) struct Int8<const F: usize, const ANY: bool>;
 
 impl<const F: usize, const ANY: bool> Int8<F, ANY> {
-    /// Whether it is one of those that have all tiles: what the compiler itself quantizes to, and
-    /// `Q4_K`.
+    /// Whether the format has all tiles: the compiler's own formats, and `Q4_K`.
     const USED_MOST: bool = F < 4;
 }
 
 impl<I: Isa, const F: usize, const ANY: bool> Kernel<I> for Int8<F, ANY> {
     const ENCODING: Encoding = PanelWeights::<F>::ENCODING;
-    // Of formats that are read from checkpoints only, some tiles must do.
+    // Formats that are only read from checkpoints have fewer tiles.
     const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: 1, ..I::INT8 } };
     const SOME: bool = !Self::USED_MOST;
 

@@ -8,11 +8,11 @@
 //! of an output are the same. All formats multiply with the same code, [`columns`], once per
 //! instruction set.
 //!
-//! What bounds it with AVX-512, on a Xeon with AMX: the loop of 12 rows × 2 vectors itself runs at
-//! 90 % of the multiply-adds that registers alone allow; packing takes 4 % of the time (of panels
-//! of 128 columns), widening 2 to 5 % (128 rows), the ends of tiles 5 %. Weights to come are asked
-//! for a few lines at a time: in a burst they wait for one another (bf16, 8 rows: 50 instead of 67
-//! % of the bandwidth).
+//! Bounds with AVX-512, on a Xeon with AMX: the loop of 12 rows × 2 vectors itself runs at 90 % of
+//! the multiply-adds that registers alone allow; packing takes 4 % of the time (of panels of 128
+//! columns), widening 2 to 5 % (128 rows), the ends of tiles 5 %. Weights to come are asked for a
+//! few lines at a time: in a burst they wait for one another (bf16, 8 rows: 50 instead of 67 % of
+//! the bandwidth).
 
 use core::mem::MaybeUninit;
 
@@ -78,7 +78,7 @@ pub(crate) struct Columns {
 /// Multiplies all rows, in tiles of about the same size.
 ///
 /// # Safety
-/// The operands are those of a panel with two vectors of weights; there are at least 5 rows.
+/// The operands belong to a panel with two vectors of weights; there are at least 5 rows.
 #[inline(always)]
 pub(crate) unsafe fn columns<I: Isa>(p: &Columns) {
     let tiles = p.m.div_ceil(I::MANY);
@@ -98,7 +98,8 @@ pub(crate) unsafe fn columns<I: Isa>(p: &Columns) {
                     }
                 };
             }
-            // Of 5 rows or more, as even parts: from half a tile, less one, to a whole one.
+            // 5 rows or more are split evenly: each tile has from half a tile, less one, to a whole
+            // one.
             tiles!(3 4 5 6 7 8 9 10 11 12);
         }
         row += rows;
@@ -168,9 +169,9 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
     }
 }
 
-/// What a panel is computed with.
+/// The functions and facts a panel is computed with.
 pub(crate) struct Parts {
-    /// What the weights are; of any group.
+    /// Encoding of the weights; their group may be any.
     pub weights: Encoding,
     /// Blocks that two vectors of weights span.
     pub blocks: usize,
@@ -194,7 +195,7 @@ fn place(t: &Tile, weights: Encoding, k: usize) -> (usize, usize) {
 /// Computes whole tiles of two vectors, as many as there are. Returns the number of blocks.
 ///
 /// # Safety
-/// As [`super::run`], for what `parts` were made for.
+/// As [`super::run`], for the operands `parts` were made for.
 pub(super) unsafe fn run(p: &PanelArgs, parts: &Parts) -> usize {
     let first = Tile::new(p, parts.weights);
     let end = p.blocks as usize / parts.blocks * parts.blocks;
@@ -214,7 +215,7 @@ pub(super) unsafe fn run(p: &PanelArgs, parts: &Parts) -> usize {
 }
 
 /// Multiplies `rows` rows from `row` on, [`DEPTH`] columns from `from` on, with the blocks of a
-/// tile, of which the last ends at block `end`.
+/// tile, the last of which ends at block `end`.
 #[inline(always)]
 unsafe fn some(
     p: &PanelArgs,

@@ -20,18 +20,18 @@ pub(super) const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
     }
 }
 
-/// What codes become before they are multiplied: unsigned numbers `integer + zero`.
+/// Codes as the unsigned numbers `integer + zero` that are multiplied.
 #[derive(Clone, Copy)]
 struct Unsigned {
-    /// What they are too large by.
+    /// Offset above the integers.
     zero: i32,
     /// The largest.
     most: i32,
-    /// What stands in their place.
+    /// The numbers that replace table codes.
     table: Option<[u8; 16]>,
 }
 
-/// Those of a description with [integers](Encoding::unit).
+/// The numbers of a description with [integers](Encoding::unit).
 const fn unsigned(e: &Encoding) -> Unsigned {
     match e.code {
         Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, table: None },
@@ -49,7 +49,7 @@ const fn of_table(e: &Encoding) -> Unsigned {
         most = if x > most { x } else { most };
         i += 1;
     }
-    // What needs 8 bits has the zero of `w8`, which some instruction sets need not take off.
+    // Numbers of 8 bits use the zero of `w8`, which some instruction sets need not subtract.
     let zero = if most - least > 127 { 128 } else { -least };
     let (mut table, mut i) = ([0; 16], 0);
     while i < 16 {
@@ -63,14 +63,14 @@ const fn of_table(e: &Encoding) -> Unsigned {
 pub(crate) struct PanelWeights<const F: usize>;
 
 impl<const F: usize> PanelWeights<F> {
-    /// What they are; of any group.
+    /// Their encoding; the group may be any.
     pub const ENCODING: Encoding = INT8_PANELS[F].1;
     /// Bytes of the codes of [`K_PAD`] columns of a block.
     pub const SLICE_BYTES: usize = K_PAD * 2 * Self::ENCODING.bits() as usize;
     const NUMBERS: Unsigned = unsigned(&Self::ENCODING);
     const PLANES: ([u32; 3], usize) = planes(Self::ENCODING.bits());
 
-    /// What dot products are too large by, for each 1 of the activations.
+    /// Excess of a dot product, for each 1 of the activations.
     pub const fn zero<I: Isa>() -> i32 {
         let of = Self::NUMBERS;
         if of.most > 127 && !I::W8_UNSIGNED { of.zero - 128 } else { of.zero }
@@ -88,9 +88,9 @@ const fn calls(most: i32) -> usize {
     }
 }
 
-/// What the weights of a kernel are.
+/// The weights of a kernel.
 pub(crate) trait Coded {
-    /// Of any group.
+    /// Encoding, for any group.
     const ENCODING: Encoding;
 }
 
@@ -98,7 +98,7 @@ impl<const F: usize> Coded for PanelWeights<F> {
     const ENCODING: Encoding = Self::ENCODING;
 }
 
-/// What matrix units multiply as well: 8 bits, 4 bits, and 4 bits with minima.
+/// Weights that matrix units multiply as well: 8 bits, 4 bits, and 4 bits with minima.
 pub(crate) type W8 = PanelWeights<0>;
 /// See [`W8`].
 pub(crate) type W4 = PanelWeights<1>;
@@ -191,7 +191,7 @@ unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
-/// The words at `p`, which are those of vector `v`; further ones are asked for.
+/// The words at `p`, which belong to vector `v`; further ones are prefetched.
 #[inline(always)]
 unsafe fn words<I: Isa, const MR: usize, const NV: usize>(t: &Tile, v: usize, p: *const u8) -> I::I {
     unsafe {
@@ -200,7 +200,7 @@ unsafe fn words<I: Isa, const MR: usize, const NV: usize>(t: &Tile, v: usize, p:
     }
 }
 
-/// Numbers of up to 7 bits of 4 columns, of which `a` is the first.
+/// Numbers of up to 7 bits of 4 columns, the first of which `a` holds.
 #[inline(always)]
 unsafe fn add_fours<I: Isa, const MR: usize, const NV: usize>(
     t: &Tile,
@@ -253,8 +253,8 @@ unsafe fn add_eight<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     }
 }
 
-/// The numbers of 8 columns of a vector, put together from the planes of their codes: those of the
-/// first four, and of the others.
+/// The numbers of 8 columns of a vector, put together from the planes of their codes: the first
+/// four columns, and the others.
 #[inline(always)]
 unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     t: &Tile,
@@ -268,7 +268,7 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
         let mut codes = [I::zero_words(); 2];
         for width in &widths[..count] {
             let (bits, mask) = (*width as i32, ((0xff >> (8 - width)) << base) as u8);
-            // 64 bytes have 32 bits of each row, of which 8 columns are twice `bits` of each byte.
+            // 64 bytes have 32 bits of each row; 8 columns are twice `bits` of each byte.
             let of_line = 4 / *width as usize;
             let line = plane.add(eight / of_line * 64);
             if eight.is_multiple_of(of_line) {
@@ -292,7 +292,7 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     }
 }
 
-/// Moves what narrow sums hold to wide ones.
+/// Moves the narrow sums to wide ones.
 #[inline(always)]
 unsafe fn settle<I: Isa, const MR: usize, const NV: usize>(dots: &mut Dots<I, MR, NV>) {
     for acc in &mut dots[..parts::<I, MR, NV>()] {

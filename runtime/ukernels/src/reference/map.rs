@@ -1,4 +1,4 @@
-//! Elementwise functions, one number at a time: operation for operation those of
+//! Elementwise functions, one number at a time, with the same operations as in
 //! `codegen/src/cpu/math.rs`.
 
 use llmcc_abi::math::*;
@@ -54,7 +54,7 @@ pub(crate) fn exp_and_tail(x: f32, tail: f32) -> f32 {
     let n = libm::rintf(x * core::f32::consts::LOG2_E);
     let r = x - n * LN2_HIGH - n * LN2_LOW + tail;
     let y = polynomial(r, &EXP) * (r * r) + r + 1.0;
-    // In two steps, of which the first is exact: n reaches 128 and -150.
+    // In two steps, the first exact: n reaches 128 and -150.
     let half = n as i32 >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
     y * power(half) * power(n as i32 - half)

@@ -21,7 +21,7 @@ unsafe fn code(bits: u32, codes: *const u8, row: usize, k: usize) -> u8 {
     code
 }
 
-/// Row `row` of the block at `w`: what a panel needs to know of its weights.
+/// Row `row` of the block at `w`: the facts a panel needs of its weights.
 struct Row {
     weights: Encoding,
     w: *const u8,
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// Stored code of column `k`. Those of a record follow each other.
+    /// Stored code of column `k`. The codes of a record are adjacent.
     unsafe fn code(&self, k: usize) -> u8 {
         let record = self.layout.groups * self.group;
         unsafe {
@@ -95,7 +95,7 @@ impl Row {
     }
 }
 
-/// Calls `f(weight row, activation row)` for each output and stores what it returns.
+/// Calls `f(weight row, activation row)` for each output and stores the result.
 unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const u8) -> f32) {
     let k = p.k as usize;
     let weights = weights.in_groups(p.group as usize);

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Case {
-    /// What the key at `s` gets in head `h` of this KV head for a query at `position`.
+    /// Bias of the key at `s` in head `h` of this KV head for a query at `position`.
     pub(super) fn bias(&self, h: usize, position: usize, s: usize) -> f64 {
         let of_head = self.bias.chunks(self.bias_width()).nth(self.head * self.heads + h);
         let far = s as f64 - position as f64;
@@ -111,9 +111,9 @@ fn keys_and_values_of_different_width() {
     }
 }
 
-/// Keys that are values, of every token and of several, in contexts of less than one of these, of a few
-/// and of several blocks of them; what their weights add up to, with sinks and without. Threads share
-/// contexts in which there is nothing to be seen, too.
+/// Keys that are values, of every token and of several, in contexts of less than one of these, of a
+/// few and of several blocks of them; the sums of their weights, with sinks and without. Threads
+/// share contexts in which there is nothing to be seen, too.
 #[test]
 fn keys_that_are_values() {
     let mut rng = Rng(23);

@@ -23,7 +23,7 @@ impl Guarded {
             let map = map.cast::<u8>();
             assert_eq!(libc::mprotect(map.add(used).cast(), page, libc::PROT_NONE), 0);
             let start = used - bytes.len();
-            // What lies before the buffer must not matter: NaN if read as a float.
+            // The bytes before the buffer must not matter: NaN if read as a float.
             map.write_bytes(0xff, start);
             map.add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             Guarded { map, map_len, start, len: bytes.len() }

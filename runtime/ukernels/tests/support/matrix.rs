@@ -22,7 +22,7 @@ impl Factor {
         Factor { bytes: all, value }
     }
 
-    /// Of scales zero, subnormal and ordinary ones; minima of both signs. Codes of all their bits.
+    /// Scales are zero, subnormal and ordinary; minima have both signs. Codes have all their bits.
     fn random(kind: ScaleKind, minimum: bool, rng: &mut Rng) -> Factor {
         let x = if minimum { rng.signed() / 4.0 } else { rng.signed().abs() / 16.0 };
         match kind {
@@ -81,7 +81,7 @@ pub struct Matrix {
     pub dense: Vec<f32>,
     /// Stored (unsigned) codes `[n, k]`.
     pub codes: Vec<u8>,
-    /// Of each level of scales, `[n, runs]`: scale and minimum of the columns that share them.
+    /// Factors by level of scales, `[n, runs]`: scale and minimum of the columns that share them.
     pub levels: [Vec<[Factor; 2]>; 2],
 }
 
@@ -218,7 +218,7 @@ impl Matrix {
         out
     }
 
-    /// Groups in a record: those of a super-group, or as many as have their factors in a line.
+    /// Groups in a record: a super-group's, or as many as have their factors in a line.
     fn together(&self) -> usize {
         match (self.weights.scales, self.weights.super_group()) {
             (_, Some(columns)) => columns / self.group,

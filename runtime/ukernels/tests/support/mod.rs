@@ -95,7 +95,7 @@ pub struct Int8Rows {
 }
 
 impl Int8Rows {
-    /// `least`: rows as those of fixed scales are, which have −128 too; some rows, and some columns.
+    /// `least`: rows as with fixed scales, which have −128 too; some rows, and some columns.
     pub fn random(m: usize, k: usize, group: usize, (extreme, least): (bool, bool), rng: &mut Rng) -> Int8Rows {
         let mut code = || if extreme { 127 - 254 * (rng.below(2) as i32) } else { rng.below(255) as i32 - 127 };
         let mut codes: Vec<i8> = (0..m * k).map(|_| code() as i8).collect();
@@ -200,8 +200,8 @@ impl Operands {
     }
 
     /// bf16 weights × bf16 rows in the order of `TDPBF16PS` (Intel's Software Developer's Manual,
-    /// volume 2): of 32 columns the products of even ones, and of odd ones, each in one chain from
-    /// zero, whose sum is added to what there was.
+    /// volume 2): for each 32 columns the products of even ones, and of odd ones, each in one chain
+    /// from zero, whose sum is added to the total so far.
     pub fn bf16_in_tiles(&self) -> Vec<f32> {
         let bf16 = |bytes: &[u8], at: usize| flushed(half::bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32());
         let (a, w) = (self.a.as_bytes(), self.w.as_bytes());

@@ -1,12 +1,11 @@
-//! What stands for machine code here: an ELF file for CUDA around PTX text.
+//! Stand-in for machine code: an ELF file for CUDA around PTX text.
 
 /// `EM_CUDA`.
 const MACHINE: u16 = 190;
 /// Bytes of an ELF header and of a program header, of 64 bits.
 const HEADER: usize = 64;
 const PROGRAM: usize = 56;
-/// Where they say what is needed: flags; and of the only program header, offset and bytes in the
-/// file.
+/// Offsets of fields: flags; and of the only program header, offset and bytes in the file.
 const FLAGS: usize = 48;
 const OFFSET: usize = HEADER + 8;
 const BYTES: usize = HEADER + 32;
@@ -47,7 +46,7 @@ pub(crate) unsafe fn ptx<'a>(image: *const u8, sm: u32) -> Option<&'a str> {
     if machine != u32::from(MACHINE) || word(FLAGS)? != sm || word(56)? & 0xffff != 1 {
         return None;
     }
-    // SAFETY: it has one program header, and what that describes.
+    // SAFETY: it has one program header, and the bytes it describes.
     unsafe {
         let number = |at: usize| u64::from_le_bytes(image.add(at).cast::<[u8; 8]>().read()) as usize;
         std::str::from_utf8(std::slice::from_raw_parts(image.add(number(OFFSET)), number(BYTES))).ok()

@@ -1,4 +1,4 @@
-//! The state of the driver: one device, its memory, and what handles stand for.
+//! The state of the driver: one device, its memory, and the objects behind handles.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ const WILD: u64 = 1 << 60;
 /// Copies and fills go in pieces of this size.
 const PIECE: usize = 1 << 20;
 
-/// What the environment asks for.
+/// Settings from the environment.
 pub(crate) struct Settings {
     pub sm: u32,
     pub memory: u64,
     options: Options,
     pub log: bool,
-    /// What goes wrong at which kernel.
+    /// Faults to inject, with their kernels.
     inject: Vec<(Injected, String)>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Capture {
     pub work: Vec<Work>,
     /// In the global mode.
     pub global: bool,
-    /// A thread did what it may not while this is under way.
+    /// A thread made a forbidden call while this is under way.
     pub invalid: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Driver {
     next: usize,
     pub modules: HashMap<usize, Arc<Module>>,
     pub functions: HashMap<usize, Function>,
-    /// Streams, and what is being captured on each.
+    /// Streams, and the capture under way on each.
     pub streams: HashMap<usize, Option<Capture>>,
     pub graphs: HashMap<usize, Vec<Work>>,
     pub execs: HashMap<usize, Vec<Work>>,

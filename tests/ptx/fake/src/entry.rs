@@ -42,7 +42,7 @@ fn with(f: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
     code(current().and_then(|mut d| f(&mut d)))
 }
 
-/// With a usable context, for what no capture in the global mode survives.
+/// With a usable context, for calls that no capture in the global mode survives.
 fn with_uncaptured(f: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
     code(current_uncaptured().and_then(|mut d| f(&mut d)))
 }
@@ -448,8 +448,8 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Hand
 const DYNAMIC_SHARED: c_int = 8;
 /// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
 const CARVEOUT: c_int = 9;
-/// Of a multiprocessor: bytes of shared memory, threads, blocks; bytes that each block loses to the
-/// system.
+/// Limits of a multiprocessor: bytes of shared memory, threads, blocks; bytes that each block loses
+/// to the system.
 const SM_SHARED: u32 = 228 * 1024;
 const SM_THREADS: u32 = 2048;
 const SM_BLOCKS: u32 = 32;

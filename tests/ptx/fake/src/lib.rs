@@ -2,19 +2,19 @@
 //! `libcuda.so.1` (`LLMCC_CUDA_LIBRARY` names it to the runtime), so that the whole path of the
 //! runtime runs without a GPU.
 //!
-//! It does what the driver does, at once and in order: there is one device, streams do not overlap,
-//! a captured graph is a list of what was given to the stream. What a driver would refuse is
-//! refused here too (no context on this thread, too much shared memory, images for another GPU). A
-//! fault that the emulator reports goes to stderr; the call fails with
-//! `CUDA_ERROR_ILLEGAL_ADDRESS`, and so does every later one, until the context is released.
+//! It works like the driver, at once and in order: there is one device, streams do not overlap, a
+//! captured graph is a list of the stream's launches. Calls that a driver would refuse are refused
+//! here too (no context on this thread, too much shared memory, images for another GPU). A fault
+//! that the emulator reports goes to stderr; the call fails with `CUDA_ERROR_ILLEGAL_ADDRESS`, and
+//! so does every later one, until the context is released.
 //!
 //! Environment:
 //! - `LLMCC_FAKE_CUDA_SM`: compute capability times ten, default 90;
 //! - `LLMCC_FAKE_CUDA_MEMORY`: bytes of device memory, default 16 GiB;
 //! - `LLMCC_FAKE_CUDA_ALLOW`: checks to leave out, comma-separated: `uninitialised`, `races`;
-//! - `LLMCC_FAKE_CUDA_LOG`: if set, each module prints what it was loaded from, each launch its
-//!   kernel and counts;
-//! - `LLMCC_FAKE_CUDA_INJECT`: what goes wrong, comma-separated: `fault:KERNEL` stores to a wild
+//! - `LLMCC_FAKE_CUDA_LOG`: if set, each module prints its source, each launch its kernel and
+//!   counts;
+//! - `LLMCC_FAKE_CUDA_INJECT`: faults to inject, comma-separated: `fault:KERNEL` stores to a wild
 //!   address when that kernel is launched, `hang:KERNEL` never ends.
 //!
 //! Cubins are taken if [`cubin`] made them, for the device's very compute capability; others are

@@ -1,7 +1,7 @@
 //! Decoding of instructions into closures that run the lanes of a warp.
 //!
-//! Every modifier and operand must be consumed by the decoder of its instruction: what is left over
-//! is an error, never ignored.
+//! Every modifier and operand must be consumed by the decoder of its instruction: a leftover is an
+//! error, never ignored.
 
 mod arith;
 mod asynchronous;

@@ -49,7 +49,7 @@ fn wait_for_launches() -> Exec {
     })
 }
 
-/// A fence that orders what blocks do.
+/// A fence that orders the accesses of blocks.
 fn gpu_fence() -> Exec {
     Box::new(|cx, _| {
         cx.mem.blocks.fence();

@@ -239,7 +239,7 @@ impl Plan {
     }
 }
 
-/// The sum of terms of which 13 bits below the first bit of the largest are kept; so of the sum.
+/// The sum of terms, keeping 13 bits below the first bit of the largest, and the same of the sum.
 fn short_sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
     let cut = |x: f64, largest: f64| {
         let unit = 2f64.powi(largest.abs().log2().floor() as i32 - 13);

@@ -1,4 +1,4 @@
-//! What the tests share: random numbers, and kernels made of a few instructions.
+//! Common parts of the tests: random numbers, and kernels made of a few instructions.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use llmcc_ptx::{Fault, Memory, Module, Options, Stats, launch};
@@ -71,8 +71,7 @@ pub fn map(code: &str, out: &str, inputs: &[&dyn Fn(usize) -> u64]) -> Vec<u64> 
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect()
 }
 
-/// Checks `code` against `expect` on random 64-bit inputs of which the code uses what it needs;
-/// `make` shapes them.
+/// Checks `code` against `expect` on random 64-bit inputs, shaped by `make`.
 pub fn check<const N: usize>(
     code: &str,
     out: &str,
@@ -91,7 +90,7 @@ pub fn check<const N: usize>(
     }
 }
 
-/// Random integers of which some are small and some are extreme.
+/// Random integers, some small and some extreme.
 pub fn ints(x: u64) -> u64 {
     match x % 7 {
         0 => x >> 60,

@@ -6,10 +6,10 @@ use super::products::Matrix;
 use super::softmax::{self, ROWS, Rows, row};
 use super::{Attend, Event, QUERIES_AT, TILE, WARPS, Walk};
 use crate::attention::rows::Row;
-use crate::attention::tiles::Range;
+use crate::attention::shape::Range;
 use crate::mlir::{Builder, Cmp, V};
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread {
     /// Its rows.
     rows: Vec<Row>,
@@ -36,11 +36,11 @@ impl State {
     }
 }
 
-/// What the loop over a walk's tiles carries: a tile whose products with the values are to be
+/// Values carried by the loop over a walk's tiles: a tile whose products with the values are to be
 /// started.
 struct Turn {
     rows: Rows,
-    /// Of the values, which are there.
+    /// Stage of the values, which have arrived.
     stage: V,
     /// The probabilities.
     words: Vec<V>,
@@ -78,7 +78,7 @@ impl Attend<'_> {
     }
 
     fn consumer(&self, b: &mut Builder) -> Thread {
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));
         let first = b.shlc(warp, 4);
         let first = b.add(first, g);

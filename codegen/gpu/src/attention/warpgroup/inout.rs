@@ -3,16 +3,16 @@
 
 use super::softmax::{Rows, column, row};
 use super::{Attend, LINE, QUERIES_AT};
-use crate::mlir::{Builder, Elem, Ty, V, V4I32};
+use crate::mlir::{Builder, Elem, Ty, V, V4I32, WARP};
 
 impl Attend<'_> {
     /// Takes the queries of the warp's rows to shared memory, in pieces of 16 bytes. Rows that pad
     /// the block repeat a token. A barrier must follow.
     pub(super) fn take(&self, b: &mut Builder) {
         let (shape, each) = (self.block.shape, self.plan.d as i64 / 8);
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         for i in 0..self.plan.d as i64 / 16 {
-            let number = b.addc(self.lane, 32 * i);
+            let number = b.addc(self.lane, WARP as i64 * i);
             let (line, piece) = (b.divc(number, each), b.remc(number, each));
             let first = b.shlc(warp, 4);
             let row = b.add(first, line);
@@ -76,7 +76,7 @@ impl Attend<'_> {
     /// all have read.
     pub(super) fn give(&self, b: &mut Builder, rows: &Rows, values: &[V]) {
         let narrow = self.block.shape.out.storage();
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         let first = b.shlc(warp, 4);
         let base = b.shared_in("results", self.plan.keys_at());
         let skip = b.mulc(first, self.out_stride() as i64);
@@ -121,8 +121,8 @@ impl Attend<'_> {
     fn send(&self, b: &mut Builder, base: V, first: V) {
         let (shape, bytes) = (self.block.shape, self.plan.d * self.out_bytes());
         let each = bytes as i64 / 16;
-        for i in 0..16 * each / 32 {
-            let number = b.addc(self.lane, 32 * i);
+        for i in 0..16 * each / WARP as i64 {
+            let number = b.addc(self.lane, WARP as i64 * i);
             let (line, piece) = (b.divc(number, each), b.remc(number, each));
             let row = b.add(first, line);
             let (token, head, used) = self.block.query(b, row);

@@ -5,7 +5,7 @@
 //!
 //! - **A group of four warps brings** pages to two rings of stages, one of keys and one of values,
 //!   by `cp.async`, and does nothing else ([`produce`]). Before that, one of them lists the walks:
-//!   which sequences the block's tokens are of, and what they see ([`list`](mod@super::list)).
+//!   the sequences of the block's tokens, and the pages they see ([`list`](mod@super::list)).
 //! - **Two groups of four warps multiply**, 64 rows each ([`consume`]): `S = Q·Kᵀ` with both
 //!   operands in shared memory, the softmax in registers ([`softmax`](mod@softmax)), `O += P·V`
 //!   with the probabilities as the left operand in registers, where the first product has left its
@@ -14,9 +14,8 @@
 //!   become probabilities. And the groups take turns in starting them ([`order`]), so that the
 //!   tensor cores have the other group's products meanwhile.
 //! - **`mbarrier`s** per stage say that keys (values) are there and that they are free again; what
-//!   they order is recorded and verified. Copies are announced as those of matrix products are:
-//!   waited for, fenced for the asynchronous proxy, then announced, a turn or two after they were
-//!   started.
+//!   they order is recorded and verified. Copies are announced as in matrix products: waited for,
+//!   fenced for the asynchronous proxy, then announced, a turn or two after they were started.
 //!
 //! Queries and results pass through shared memory, to be accessed in whole lines ([`inout`]). Tiles
 //! that a row does not see change nothing in its registers, and tiles begin at multiples of 128
@@ -55,8 +54,8 @@
 //! Heads of 64 have four bounds at once, and will stay well below each. A masked tile costs 162
 //! slots more per warp; a prompt has one or two per block. A block begins with about 2000 cycles in
 //! which nothing is multiplied (the list, beside which the queries come; the first keys) and ends
-//! with about 1500. Of a prompt of 2048 tokens a block has eight turns on average, so that a tenth
-//! to a fifth is lost; of 8192, a quarter of that. Expected on an H200: 50 to 60 % of the tensor
+//! with about 1500. For a prompt of 2048 tokens a block has eight turns on average, so that a tenth
+//! to a fifth is lost; for 8192, a quarter of that. Expected on an H200: 50 to 60 % of the tensor
 //! cores' peak with heads of 128, 35 to 45 % with heads of 64. None of this has been measured.
 //!
 //! Registers of a lane: 64 scores, which become the probabilities in place; 32 words of
@@ -64,9 +63,9 @@
 //! of 64 and 195 with 128, of the 216 that there are since the bringing warps have given up theirs.
 //! To start the next tile's scores before the probabilities have become words would take 64 more.
 //!
-//! What to look at first on a machine: whether fences of the bringing warps wait for newer copies
-//! too, as with matrix products; and whether keys as an N-major operand run at the full rate, as
-//! values do in kernels of others.
+//! First questions on a machine: whether fences of the bringing warps wait for newer copies too, as
+//! with matrix products; and whether keys as an N-major operand run at the full rate, as values do
+//! in kernels of others.
 //!
 //! To switch it off: `WARPGROUPS` in [`llmcc_ir::gpu::attention`].
 
@@ -77,13 +76,13 @@ mod produce;
 mod products;
 mod softmax;
 
-use super::Shape;
 use super::list::{self, List};
 use super::lone::{Grid, Lone};
 use super::rows::Block;
+use super::shape::Shape;
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, Memory, V};
+use crate::mlir::{Builder, Cmp, Elem, Memory, V, WARP};
 use crate::ring::{self, Ring};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::attention::{self, ROWS, TILE};
@@ -100,7 +99,7 @@ const LINE: usize = 128;
 /// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to
 /// begin with.
 const REGISTERS: (usize, usize) = (72, 216);
-/// Shared memory starts with the `mbarrier`s; what follows is aligned to 1024 bytes, as the swizzle
+/// Shared memory starts with the `mbarrier`s; the rest is aligned to 1024 bytes, as the swizzle
 /// wants.
 const QUERIES_AT: usize = 1024;
 
@@ -132,7 +131,7 @@ impl Plan {
     /// `None` if another kernel will do, or must.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
         let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, cx.gpu)?;
-        // Maxima are those of scores that are not scaled yet.
+        // Maxima are over scores that are not scaled yet.
         let (elem, _) = shape.multiplied().filter(|_| shape.scores.factor() > 0.0)?;
         let plan = |stages| Plan { elem, d: shape.spec.key_dim, tokens: schedule.tokens, stages };
         [4, 2].into_iter().map(plan).find(|p| p.shared() <= cx.shared_limit())
@@ -188,20 +187,20 @@ impl Plan {
         shape.out.storage().bytes()
     }
 
-    /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp
-    /// stores at once does not meet in the banks.
+    /// Bytes from one row of results to the next in shared memory: shifted, so that a warp's
+    /// simultaneous stores go to different banks.
     fn out_stride(&self, shape: &Shape) -> usize {
         (self.d + 8) * self.out_bytes(shape)
     }
 
-    /// Says what lies where.
+    /// Declares the layout of shared memory.
     fn declare(&self, b: &mut Builder, shape: &Shape) {
         let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
         b.buffer(of("queries", QUERIES_AT, 2 * self.query_bytes(), 1));
         b.buffer(of("keys", self.keys_at(), self.tile_bytes(), self.stages));
         b.buffer(of("values", self.values_at(), self.tile_bytes(), self.stages));
         self.list().declare(b);
-        // A warp's results are its own, in place of what all have read.
+        // A warp's results are its own, in place of data that all have read.
         let results = 16 * self.out_stride(shape);
         b.buffer(Memory { over: &["keys", "values"], ..of("results", self.keys_at(), results, WARPS) });
     }
@@ -224,7 +223,7 @@ struct Attend<'a> {
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
-    let threads = ((WARPS + PRODUCERS) * 32) as u32;
+    let threads = ((WARPS + PRODUCERS) * WARP) as u32;
     let lone = Lone::new(cx, shape, (WARPS, 1), cx.shared_limit());
     let grid = Grid { kv_heads: shape.spec.kv_heads, tokens: plan.tokens, lone: lone.as_ref() };
     let (mlir, program) = cx.function(threads, 1, |b, args| {
@@ -248,31 +247,21 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         );
     });
     let (shared, scratch) = grid.bytes(shape, plan.shared());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), threads, grid.dims()) }
 }
 
 /// Whether the thread is of a warp that multiplies.
 fn multiplies(b: &mut Builder) -> V {
     let tid = b.sreg("tid.x");
-    b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32)
+    b.cmpc(Cmp::Slt, tid, WARPS as i64 * WARP as i64)
 }
 
-/// Emits what a block does for its tokens.
+/// Emits a block's work on its tokens.
 fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid: &Grid<'_>, plan: &Plan) {
     Block::take(b, (cx, shape, args), grid, |b, block| {
         plan.declare(b, shape);
         let tid = b.sreg("tid.x");
-        let lane = b.andc(tid, 31);
+        let lane = b.lane_of(tid);
         let attend = Attend { plan, block, tid, lane };
         let multiplies = multiplies(b);
         b.either(
@@ -281,7 +270,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
                 attend.take(b);
             },
             |b| {
-                let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
+                let first = b.cmpc(Cmp::Slt, tid, (WARPS * WARP + WARP) as i64);
                 b.if_(first, |b| plan.list().write(b, &attend.block, lane));
             },
         );
@@ -298,7 +287,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
             multiplies,
             |b| {
                 b.more_registers(REGISTERS.1);
-                b.team(WARPS as u32 * 32, |b| attend.consume(b));
+                b.team(WARPS as u32 * WARP as u32, |b| attend.consume(b));
             },
             |b| {
                 b.fewer_registers(REGISTERS.0);

@@ -1,13 +1,13 @@
-//! The two groups that multiply take turns in starting their products: while one makes
-//! probabilities of its scores, the tensor cores have those of the other.
+//! The two groups that multiply take turns in starting their products: while one turns scores into
+//! probabilities, the tensor cores work for the other.
 //!
 //! Left alone both would start together and then both compute, with the tensor cores idle. Each
 //! group has a barrier, at which it waits for the other to have arrived there.
 
 use super::WARPS;
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, V, WARP};
 
-/// Barrier of the first group; 0 and 1 are those of the block and of all that multiply.
+/// Barrier of the first group; 0 belongs to the block and 1 to all that multiply.
 const FIRST: i64 = 2;
 
 /// A group's place.
@@ -26,14 +26,14 @@ impl Order {
     /// Waits for the other group to have left.
     pub(super) fn enter(&self, b: &mut Builder) {
         let id = b.addc(self.group, FIRST);
-        b.barrier_of(id, WARPS as i64 * 32);
+        b.barrier_of(id, WARPS as i64 * WARP as i64);
     }
 
     /// The other group may enter.
     pub(super) fn leave(&self, b: &mut Builder) {
         let other = b.xorc(self.group, 1);
         let id = b.addc(other, FIRST);
-        b.barrier_arrive(id, WARPS as i64 * 32);
+        b.barrier_arrive(id, WARPS as i64 * WARP as i64);
     }
 
     /// After as many turns of both: the second group has left once more than the first has entered.

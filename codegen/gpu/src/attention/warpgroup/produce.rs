@@ -2,14 +2,14 @@
 //! keys, then, of the tile before, their values: the order in which they are multiplied.
 
 use super::{Attend, Event, LINE, PAGES, PRODUCERS, TILE, Walk};
-use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I32, I64, V, WARP};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::layout::Swizzle;
 
 /// Pages of a tile that a warp brings.
 const MINE: usize = PAGES / PRODUCERS;
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread {
     /// Number in its tile of the first page that the warp brings.
     page: V,
@@ -38,7 +38,7 @@ impl Attend<'_> {
 
     fn producer(&self, b: &mut Builder) -> Thread {
         let (shape, args) = (self.block.shape, self.block.args);
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         // Groups of warps are aligned to their size.
         let warp = b.andc(warp, PRODUCERS as i64 - 1);
         let page = b.mulc(warp, MINE as i64);
@@ -85,7 +85,7 @@ impl Attend<'_> {
             let ahead = b.addc(i, 1);
             let next = self.entries(b, th, walk, table, ahead);
             let number = b.add(before, i);
-            // First what has arrived is announced: the wait for room may be long.
+            // Arrived copies are announced first: the wait for room may be long.
             self.announce(b, walk, Event::Keys, (i, number, late));
             let inside = b.cmp(Cmp::Slt, i, walk.tiles);
             b.if_(inside, |b| {
@@ -162,7 +162,7 @@ impl Attend<'_> {
         }
     }
 
-    /// Starts copying the warp's pages of values of a tile. Those of slots that no row sees become
+    /// Starts copying the warp's pages of values of a tile. Values of slots that no row sees become
     /// zero.
     fn copy_values(&self, b: &mut Builder, th: &Thread, walk: &Walk, (tile, entries): (V, &[V]), stage: V) {
         let to = self.stage(b, self.plan.values_at(), stage);
@@ -175,7 +175,7 @@ impl Attend<'_> {
             let from = self.from(b, th.values, *entry);
             let (to, start) = (b.atc(to, (i * self.plan.page_bytes()) as i64), b.addc(start, (i * PAGE_TOKENS) as i64));
             for pieces in 0..self.plan.d as i64 / 16 {
-                let piece = b.addc(self.lane, pieces * 32);
+                let piece = b.addc(self.lane, pieces * WARP as i64);
                 let offset = b.shlc(piece, 4);
                 let from = b.at(from, offset);
                 let (token, place) = self.value_place(b, piece);

@@ -20,8 +20,8 @@ impl Plan {
         self.d * PAGE_TOKENS * 2
     }
 
-    /// Queries at `at`: lines of 128 bytes, eight of which are 1024 apart. Their order is K-major,
-    /// and blocks are named one by one: no `leading`.
+    /// Queries at `at`: lines of 128 bytes, blocks of eight of them 1024 apart. Their order is
+    /// K-major, and blocks are named one by one: no `leading`.
     pub(super) fn query_matrix(&self, b: &mut Builder, at: V) -> Matrix {
         Matrix::new(b, at, Swizzle::B128, 16, 8 * LINE)
     }
@@ -58,7 +58,7 @@ impl Plan {
                 self.types()
             );
             if step == 0 {
-                // The first step forgets what was in the registers.
+                // The first step overwrites the registers.
                 text.push_str("setp.eq.b32 p, 0, 0; ");
             }
         }
@@ -75,7 +75,7 @@ impl Plan {
     }
 
     /// Starts the products of probabilities (four words for every 16 tokens) with the values of a
-    /// tile, added to `sums`. What it returns is for [`Builder::wait_products`] only.
+    /// tile, added to `sums`. The result is for [`Builder::wait_products`] only.
     pub(super) fn start_values(&self, b: &mut Builder, probabilities: &[V], values: Matrix, sums: &[V]) -> Vec<V> {
         let (n, words) = (sums.len(), probabilities.len());
         let list = registers(0, n);
@@ -101,7 +101,7 @@ impl Plan {
     }
 }
 
-/// What assembly starts with: `p` says whether a product is added to what was there.
+/// Head of the assembly text: `p` says whether a product is added to the sums so far.
 fn head(p: &str) -> String {
     format!("{{ .reg .pred p; .reg .b64 x, y; {p} wgmma.fence.sync.aligned; ")
 }

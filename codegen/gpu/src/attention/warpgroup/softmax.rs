@@ -2,9 +2,9 @@
 //! them, probabilities out.
 //!
 //! A lane has columns `2t` and `2t + 1` of every eight (`t = lane mod 4`) of row `g = lane / 4` of
-//! its warp's sixteen, and then those of row `g + 8`.
+//! its warp's sixteen, and then the same columns of row `g + 8`.
 
-use super::super::tiles::Range;
+use super::super::shape::Range;
 use super::{Plan, TILE};
 use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, Ty, V};
 
@@ -13,19 +13,19 @@ pub(super) const ROWS: usize = 2;
 /// Chains in which the values of a row are combined, to have several on their way.
 const CHAINS: usize = 4;
 
-/// What is known of each row: the largest score so far (not scaled), and the lane's part of the sum
-/// of probabilities.
+/// State of each row: the largest score so far (not scaled), and the lane's part of the sum of
+/// probabilities.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) maxima: [V; ROWS],
     pub(super) sums: [V; ROWS],
 }
 
-/// What a tile adds.
+/// Contribution of a tile.
 pub(super) struct Tile {
     /// In the order of the scores.
     pub(super) probabilities: Vec<V>,
-    /// What the weighted values so far are multiplied by.
+    /// The factor for the weighted values so far.
     pub(super) change: [V; ROWS],
 }
 
@@ -59,8 +59,8 @@ pub(super) fn column(i: usize) -> usize {
     i / 4 * 8 + i % 2
 }
 
-/// Scores with those of unseen slots replaced; `first`: the lane's first position. Most tiles are
-/// seen by all rows of the warp, which costs a branch.
+/// Scores, replaced for unseen slots; `first`: the lane's first position. Most tiles are seen by
+/// all rows of the warp, which costs a branch.
 pub(super) fn mask(b: &mut Builder, scores: &[V], first: V, tokens: V, ranges: &[Range; ROWS]) -> Vec<V> {
     let zero = b.i32(0);
     let whole = ranges.iter().fold(None, |all: Option<V>, range| {

@@ -9,7 +9,7 @@ use crate::mlir::{Builder, Cmp, Elem, F32, V};
 use crate::ring::Turn;
 use llmcc_ir::gpu::program::Atom;
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread {
     warp: V,
     lane: V,
@@ -28,7 +28,7 @@ enum Before {
 impl Product<'_> {
     pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let reader = self.reader(b, warp, lane);
         let share = work::share(b, self.plan, self.p, &self.block);
         let th = Thread { warp, lane, reader, share };
@@ -76,14 +76,14 @@ impl Product<'_> {
             flag: b.shared_in("flag", STAGES_AT - 16),
         };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1);
-        // What was stored there comes before the copies that follow.
+        // Earlier stores there come before the copies that follow.
         b.fence_proxy_async();
         b.barrier_all();
         next
     }
 
-    /// Registers of a lane for sums: where a stage's products are added to others, those of both,
-    /// first the finished ones.
+    /// Registers of a lane for sums: where a stage's products are added to others, both sets, first
+    /// the finished ones.
     fn accumulators(&self) -> usize {
         self.rows() / 2 * if self.promotes() { 2 } else { 1 }
     }

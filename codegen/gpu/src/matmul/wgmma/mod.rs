@@ -27,8 +27,8 @@
 //! would have to: a layout of rows that every kernel and evaluator had to know. Sixteen `cp.async`
 //! per thread and unit of 256 rows cost 5 % of the issue slots of a scheduler (beside the address
 //! arithmetic), and move the same bytes over the same paths. They write as ordinary stores do, so
-//! their warps wait for them, fence, and only then arrive: for a unit of which they started the
-//! copies two or three units before.
+//! their warps wait for them, fence, and only then arrive: for a unit whose copies they started two
+//! or three units before.
 //!
 //! Fragment order has permuted the columns of a unit so that a lane has 16 adjacent ones; `wgmma`
 //! wants the columns `16s + 2t…` of step `s` in lane `t` of a quad. Not the input is permuted (that
@@ -42,7 +42,7 @@
 //! operand of a step of 32 columns, and [fp8 rows](llmcc_abi::layout::Fp8Row) lie in the order of
 //! the weights. The scales of both operands are the epilogue's. A piece has words of two rows of
 //! weights, so weights are no operand in shared memory as they are stored; nothing is lost by that:
-//! `wgmma` would read 16 KB of them per stage from there, which is what the warps read now, in four
+//! `wgmma` would read 16 KB of them per stage from there, as much as the warps read now, in four
 //! loads of a lane.
 //!
 //! **Precision.** Hopper keeps less of a sum of fp8 products than f32 has: it aligns the 32
@@ -82,17 +82,17 @@
 //!
 //! From the second-level cache come 48 KB (36.5 KB for 4 bits) per stage: at full rate 47 (36)
 //! bytes per cycle and multiprocessor. Kernels of others with this tile and without clusters are
-//! reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16
-//! first, and fp8 more, whose stages of 32 KB in 640 cycles want 51 bytes. Sharing input in
+//! reported at seven tenths of the peak, so it gives 33 at least; it may well be the first bound of
+//! bf16, and more so of fp8, whose stages of 32 KB in 640 cycles need 51 bytes. Sharing input in
 //! clusters of two blocks would halve the 32 KB, and is to be tried first on a machine. Blocks are
-//! taken in columns of tiles of rows, so that what runs together finds both operands in the cache.
+//! taken in columns of tiles of rows, so that simultaneous blocks find both operands in the cache.
 //!
 //! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the
 //! stages, about 6000; 8192 columns of input take 131000, of fp8 (128 rows) 41000. So 8192³ in bf16
-//! is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches, and in fp8 at
-//! 35 to 55 % of twice the peak, by what the second-level cache gives. None of this has been
-//! measured; on a machine, see first whether the fences of the bringing warps wait for their newer
-//! copies too (then input should be announced by `cp.async.mbarrier.arrive`).
+//! is expected at 60 to 70 % of the peak, four fifths to all of cuBLAS's rate, and in fp8 at 35 to
+//! 55 % of twice the peak, depending on the second-level cache. None of this has been measured; on
+//! a machine, see first whether the fences of the bringing warps wait for their newer copies too
+//! (then input should be announced by `cp.async.mbarrier.arrive`).
 
 mod consume;
 mod operand;
@@ -103,7 +103,7 @@ use super::work::{self, Block};
 use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V};
+use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V, WARP};
 use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
 use llmcc_ir::gpu::schedule::{self, Variant};
@@ -167,7 +167,7 @@ impl Map {
         Ring { at: 0, stages: self.stages }
     }
 
-    /// Says what lies where.
+    /// Declares the layout of shared memory.
     fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
         let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
         b.buffer(of("flag", STAGES_AT - 16, 16, 1));
@@ -195,13 +195,13 @@ pub fn emit(plan: &Plan<'_>) -> Source {
         map.declare(b, plan, &phases);
         initialize(b, plan, &map);
         let tid = b.sreg("tid.x");
-        let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
+        let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * WARP as i64);
         b.either(
             multiplies,
             |b| {
                 b.more_registers(REGISTERS.1);
                 let mut at = Turn::start(b);
-                b.team(plan.schedule.warps as u32 * 32, |b| {
+                b.team(plan.schedule.warps as u32 * WARP as u32, |b| {
                     phases.iter().for_each(|p| product(p).consume(b, &mut at));
                 });
             },

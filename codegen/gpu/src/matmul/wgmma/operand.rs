@@ -5,12 +5,13 @@
 //! `t/2` and `2 + t/2` of the fragments of lane `s`.
 
 use super::super::decode::{self, Fragments, Scaling};
+use super::super::table;
 use super::Product;
 use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
 use llmcc_abi::layout::{by_fours, fragment_bits};
 use llmcc_ir::gpu::schedule::{self, WGMMA_PIECE};
 
-/// What a lane needs to know to find its weights.
+/// The facts by which a lane finds its weights.
 pub(super) struct Reader {
     /// Offset of the warp's strip in a stage.
     strip: V,
@@ -120,7 +121,7 @@ impl Product<'_> {
     fn words4(&self, b: &mut Builder, r: &Reader, slot: V) -> Vec<V> {
         let w = self.pieces(b, r, slot);
         let [keep, give] =
-            [r.keep, r.give].map(|which| [0, 1].map(|h| vec![decode::permute_bytes(b, w[h], w[2 + h], which)]));
+            [r.keep, r.give].map(|which| [0, 1].map(|h| vec![table::permute_bytes(b, w[h], w[2 + h], which)]));
         exchange(b, r, keep, give)
     }
 }

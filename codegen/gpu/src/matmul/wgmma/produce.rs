@@ -5,15 +5,15 @@ use super::super::weights::Weights;
 use super::super::work::Repeated;
 use super::super::{decode, input};
 use super::{Event, Product, ahead};
-use crate::mlir::{Builder, Cache, Cmp, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I64, V, WARP};
 use crate::ring::Turn;
 use llmcc_ir::gpu::schedule::{self, FactorRun, WGMMA_PIECE};
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread<'a> {
     tid: V,
     lane: V,
-    /// Of the strip that it copies weights of, and whether it does.
+    /// Weights of the strip that it copies, and whether it copies.
     weights: Weights<'a>,
     strip: V,
     copies: V,
@@ -43,8 +43,8 @@ impl<'a> Product<'a> {
     fn producer(&self, b: &mut Builder) -> Thread<'a> {
         let s = &self.plan.schedule;
         let tid = b.sreg("tid.x");
-        let tid = b.addc(tid, -(s.warps as i64 * 32));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let tid = b.addc(tid, -(s.warps as i64 * WARP as i64));
+        let (warp, lane) = b.warp_and_lane(tid);
         // Copies of the lanes of a warp start one after the other: every warp has its part of the
         // strips.
         let strips = (s.warps / s.producers) as i64;
@@ -56,7 +56,7 @@ impl<'a> Product<'a> {
         let weights = Weights::single(b, self.plan, self.p, self.args, lane, strip);
         // Eight threads copy a line of 128 bytes; rows that a thread copies are so far apart that
         // the swizzle moves their pieces alike.
-        let each = s.producers * 32 / 8;
+        let each = s.producers * WARP / 8;
         let (row, piece) = (b.shrc(tid, 3), b.andc(tid, 7));
         let swizzle = b.andc(row, 7);
         let to = b.xor(piece, swizzle);
@@ -83,11 +83,11 @@ impl<'a> Product<'a> {
         let weights = th.weights.strip(b, tile, 0, 0);
         let x = input::row(b, self.plan, self.args, self.block.row0);
         let (zero, end, one) = (b.i32(0), b.i32(turns + ahead as i64), b.i32(1));
-        // Where copies start, and what they have to be announced for.
+        // Start of the copies, and of their announcements.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
             let (start, arrive) = (Turn::of(&carried[..2]), Turn::of(&carried[2..]));
-            // First what has arrived is announced: the wait for room may be long.
+            // Arrived copies are announced first: the wait for room may be long.
             let late = b.cmpc(Cmp::Sge, i, ahead as i64);
             b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
             let inside = b.cmpc(Cmp::Slt, i, turns);
@@ -133,8 +133,8 @@ impl<'a> Product<'a> {
         let runs = schedule::factor_runs(format);
         let factors: usize = runs.iter().map(FactorRun::bytes).sum();
         let there = Event::Weights.barrier(b, self.map, stage);
-        // One thread announces the bytes of all. What is copied before cannot complete the phase,
-        // which lacks its arrival.
+        // One thread announces the bytes of all. Earlier copies cannot complete the phase, which
+        // lacks its arrival.
         let first = b.cmpc(Cmp::Eq, th.tid, 0);
         b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + factors)));
         let slot = self.weights_at(b, stage);
@@ -169,7 +169,7 @@ impl<'a> Product<'a> {
         let from = b.at(x, column);
         let base = self.input_at(b, stage);
         let to = b.at(base, th.place);
-        let apart = self.plan.schedule.producers * 32 / 8 * ROW;
+        let apart = self.plan.schedule.producers * WARP / 8 * ROW;
         for (i, row) in th.rows.iter().enumerate() {
             let row = b.zext(*row, I64);
             let (from, to) = (b.at(from, row), b.atc(to, (i * apart) as i64));

@@ -31,8 +31,8 @@ pub(crate) fn within(f: &mut Draft, m: &Experts, most: usize, routes: Value) -> 
     f.op(Op::ConcatCols, &[expert, weight])
 }
 
-/// What the rows `x` of a text's tokens up to each add up to: their mean by attention whose scores are all
-/// 0, times the sum of its weights, which is how many they are.
+/// Sums of the rows `x` of a text's tokens up to each: their mean by attention whose scores are all
+/// 0, times the sum of its weights, which is their number.
 #[track_caller]
 fn sums_so_far(f: &mut Draft, x: Value, columns: usize) -> Value {
     let (heads, dim) = (columns / BLOCK, BLOCK);

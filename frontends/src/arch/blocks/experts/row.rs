@@ -1,6 +1,6 @@
-//! Experts that read and write a row narrower than the layers', so that more of them cost as much (latent
-//! experts of Nemotron 3, arXiv 2512.20856, of Kimi K3 and of Muse Spark): one matrix makes it of the layer's
-//! row, another brings back what all chosen experts add up to.
+//! Experts that read and write a row narrower than the layers', so that more of them cost as much
+//! (latent experts of Nemotron 3, arXiv 2512.20856, of Kimi K3 and of Muse Spark): one matrix makes
+//! it of the layer's row, another brings the chosen experts' sum back.
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
@@ -9,9 +9,9 @@ use llmcc_ir::graph::{F32, Op, Value};
 
 /// From the layer's row, `[width, hidden]`.
 pub(crate) const ROW_DOWN: Part = Part("experts.row_down");
-/// Norm of what experts read, `[width]`.
+/// Norm of the experts' input, `[width]`.
 pub(crate) const ROW_ENTRY_NORM: Part = Part("experts.row_entry_norm");
-/// Norm of what each of them makes, `[width]`.
+/// Norm of each expert's output, `[width]`.
 pub(crate) const ROW_EACH_NORM: Part = Part("experts.row_each_norm");
 /// Norm of the weighted sum of experts, `[width]`.
 pub(crate) const ROW_NORM: Part = Part("experts.row_norm");
@@ -25,11 +25,11 @@ pub(crate) struct ExpertRow {
     pub width: usize,
     /// Both matrices have biases.
     pub bias: bool,
-    /// Norm of what experts read.
+    /// Norm of the experts' input.
     pub entry: Option<Norm>,
-    /// What each of them makes is [`scaled_first`], with this added to mean squares.
+    /// Each one's output is [`scaled_first`], with this added to mean squares.
     pub each: Option<f32>,
-    /// Norm of what the chosen experts add up to.
+    /// Norm of the chosen experts' sum.
     pub norm: Option<Norm>,
 }
 
@@ -39,20 +39,20 @@ impl ExpertRow {
         ExpertRow { width, bias: false, entry: None, each: None, norm: None }
     }
 
-    /// What experts read of `h`, a row per token.
+    /// The experts' input from `h`, a row per token.
     #[track_caller]
     pub(crate) fn entered(self, f: &mut Draft, h: Value) -> Value {
         let x = linear(f, ROW_DOWN, [self.width, f.facts().hidden], self.bias, h);
         self.entry.map_or(x, |spec| norm(f, ROW_ENTRY_NORM, spec, x, self.width))
     }
 
-    /// What the chosen experts made, one beside the other, before they are weighted.
+    /// The chosen experts' outputs, side by side, before they are weighted.
     #[track_caller]
     pub(crate) fn each(self, f: &mut Draft, y: Value) -> Value {
         self.each.map_or(y, |eps| scaled_first(f, ROW_EACH_NORM, eps, y, self.width))
     }
 
-    /// What the layer gets of `y`, their weighted sum.
+    /// The layer's row from `y`, their weighted sum.
     #[track_caller]
     pub(crate) fn left(self, f: &mut Draft, y: Value) -> Value {
         let y = self.norm.map_or(y, |spec| norm(f, ROW_NORM, spec, y, self.width));

@@ -43,17 +43,17 @@ pub(crate) enum Stored {
     /// Three stacks, `[experts, ffn, hidden]` (gate, up) and `[experts, hidden, ffn]`.
     Three,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
-    /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Of codes the matrices that
-    /// these are transposed of, one below the other. In GGUF files three stacks of matrices that are
+    /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Codes are stored as the
+    /// untransposed matrices, one below the other. In GGUF files three stacks of matrices that are
     /// not transposed.
     Turned,
 }
 
-/// How a checkpoint has them: some have what others join.
+/// The form in a checkpoint: some have joined matrices, others separate ones.
 fn stored_as(f: &Draft, stored: Stored) -> Stored {
     match stored {
         Stored::Each | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
-        // As GGUF files have what Transformers joins.
+        // GGUF files have these separate where Transformers joins them.
         Stored::Joined
         | Stored::JoinedBare
         | Stored::JoinedTurned
@@ -130,12 +130,12 @@ pub(crate) fn matrices(f: &mut Draft, m: &Matrices) -> (Option<Stack>, [Stack; 2
     joined(f, ffn, all, down)
 }
 
-/// Matrices without biases: what [`matrices`] gives.
+/// Matrices without biases, as [`matrices`] gives them.
 fn plain(gate: Option<Value>, w: [Value; 2]) -> (Option<Stack>, [Stack; 2]) {
     (gate.map(|w| (w, None)), w.map(|w| (w, None)))
 }
 
-/// Those of [`Stored::Stacks`].
+/// Matrices of [`Stored::Stacks`].
 fn stacks(f: &mut Draft, shape: [usize; 3]) -> (Option<Stack>, [Stack; 2]) {
     let [gate, up, down] = three(f, Kind::Stack, [shape; 3]);
     let down = f.op(Op::Transpose, &[down]);
@@ -143,7 +143,7 @@ fn stacks(f: &mut Draft, shape: [usize; 3]) -> (Option<Stack>, [Stack; 2]) {
     plain(Some(gate), [up, down])
 }
 
-/// Those of [`Stored::Three`].
+/// Matrices of [`Stored::Three`].
 fn three_stacks(f: &mut Draft, [count, ffn, hidden]: [usize; 3]) -> (Option<Stack>, [Stack; 2]) {
     let shapes = [[count, ffn, hidden], [count, ffn, hidden], [count, hidden, ffn]];
     let parts = [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN];
@@ -157,8 +157,8 @@ fn three_stacks(f: &mut Draft, [count, ffn, hidden]: [usize; 3]) -> (Option<Stac
     plain(Some(gate), [up, down])
 }
 
-/// Gates and up of experts of width `ffn` in one matrix, and the stack of their down: what
-/// [`matrices`] gives.
+/// Gates and up of experts of width `ffn` in one matrix, and the stack of their down, as
+/// [`matrices`] gives them.
 fn joined(f: &mut Draft, ffn: usize, all: Value, down: Value) -> (Option<Stack>, [Stack; 2]) {
     let run = ffn.saturating_mul(2);
     let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run, start, len: ffn, pairs: 0 }, &[all]));
@@ -185,7 +185,7 @@ fn stack(
     [rows, columns]: [usize; 2],
     turned: bool,
 ) -> [Value; 2] {
-    // What codes were decoded to is as they were.
+    // Decoded codes keep their order.
     let below = [m.count.saturating_mul(rows), columns];
     let coded = f.is_coded(part, Kind::Bare) || f.shape_of(part, Kind::Bare) == Some(&below[..]);
     let w = match (coded, turned) {
@@ -204,7 +204,7 @@ fn stack(
     [w, f.op(Op::Flatten, &[b])]
 }
 
-/// Those of [`Stored::Turned`].
+/// Matrices of [`Stored::Turned`].
 fn turned(f: &mut Draft, m: &Matrices) -> [(Value, Option<Value>); 3] {
     let (hidden, both) = (m.width, m.ffn.saturating_mul(2));
     let all = stack(f, m, [EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS], [both, hidden], true);
@@ -217,7 +217,7 @@ fn turned(f: &mut Draft, m: &Matrices) -> [(Value, Option<Value>); 3] {
     [gate, up, down].map(|[w, b]| (w, Some(b)))
 }
 
-/// Those of [`Stored::Turned`] in GGUF files.
+/// Matrices of [`Stored::Turned`] in GGUF files.
 fn apart_with_biases(f: &mut Draft, m: &Matrices) -> [(Value, Option<Value>); 3] {
     let hidden = m.width;
     let three = [

@@ -1,16 +1,17 @@
-//! What the generations of Cohere's Command models have in common.
+//! Common parts of the generations of Cohere's Command models.
 
 use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::config::ConfigError;
 use crate::config::common::{self, Heads};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::rope;
 use crate::rope::RopeConfig;
 
-pub(crate) const LOGIT_SCALE: &[Field] = &[Field::new("logit_scale", Accepts::Number)];
+pub(crate) const LOGIT_SCALE: &[Field] = fields! { logit_scale };
 
-/// Of both generations.
+/// Defaults of both generations.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab: Some(256_000),
     heads: Some(64),
@@ -21,7 +22,7 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
-/// What both generations have in common.
+/// Reads the fields common to both generations.
 pub(crate) fn read(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     read_with(f, defaults, |heads, max| Ok(vec![rope::read(f, heads.dim, max, defaults.theta)?]))
 }
@@ -36,5 +37,5 @@ pub(crate) fn read_with(
     let mut d = Decoder::read_with(f, defaults, ropes)?;
     (d.norm, d.norms) = (Norm { bias: false, ..Norm::layer(d.norm.eps) }, Norms::Parallel { own: false });
     d.scales.logits = if f.number("logit_scale").is_some() { common::factor(f, "logit_scale")? } else { Some(0.0625) };
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.neighbours) = (bias, bias, a.heads.dim)))
+    Ok(d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, h.neighbours) = (bias, bias, a.heads.dim)))
 }

@@ -1,5 +1,5 @@
-//! What DeBERTa's configurations say of its distances ([`crate::arch::blocks::disentangled_attention`]), and what its versions
-//! have in common.
+//! DeBERTa's configuration of distances ([`crate::arch::blocks::disentangled_attention`]), common to
+//! its versions.
 
 use crate::arch::blocks::disentangled_attention::Near;
 use crate::arch::blocks::encoder::{ClassHead, Defaults, Encoder};
@@ -7,13 +7,14 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value as Json;
 
 /// Distances whose bucket is so near to the next one's that f32 decides.
 const UNDECIDED: f64 = 1e-4;
 
-/// What is read.
+/// Fields that are read.
 pub(crate) const FIELDS: &[Field] = &[
     Field::new("type_vocab_size", Accepts::Count),
     Field::new("position_biased_input", Accepts::Flag).unless(Neutral::Any),
@@ -24,16 +25,13 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::new("pooler_hidden_act", Accepts::OneOf(ACTIVATIONS)).unless(Neutral::Words(ACTIVATIONS)),
 ];
 
-/// What their classes decide, or only other heads read.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("pooler_hidden_size", Neutral::Same("hidden_size")),
-    ("pooler_dropout", Neutral::Any),
-    ("cls_dropout", Neutral::Any),
-    ("legacy", Neutral::Any),
-    ("talking_head", Neutral::Off),
-    ("padding_idx", Neutral::Any),
-    ("conv_groups", Neutral::One),
-];
+/// Fields that the classes decide, or that only other heads read.
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Same("hidden_size") => pooler_hidden_size;
+    Any => pooler_dropout cls_dropout legacy padding_idx;
+    Off => talking_head;
+    One => conv_groups;
+};
 
 /// Tensors of other heads, and positions that are stored and not read.
 const SPARE: &[&str] = &["cls.", "lm_predictions.", "mask_predictions.", "pooler."];
@@ -46,8 +44,8 @@ const WITHOUT_POSITIONS: &[&str] = &[
     "embeddings.position_embeddings.",
 ];
 
-/// What all versions have in common, with `buckets` of distances either way: the encoder, and what
-/// distances have.
+/// Fields common to all versions, with `buckets` of distances either way: the encoder, and the
+/// distances.
 pub(crate) fn read(f: &Fields, buckets: Option<usize>) -> Result<(Encoder, Option<Near>), ConfigError> {
     let mut e = Encoder::read(f, &Defaults { eps: 1e-7, spare: SPARE, ..Defaults::BERT })?;
     e.types = f.count("type_vocab_size").unwrap_or(0);

@@ -1,6 +1,6 @@
-//! What files call a draft head.
+//! Names of a draft head in files.
 
-use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table};
+use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table, entries, names};
 
 /// Norm of the embeddings.
 pub(crate) const EMBED_NORM: Part = Part("draft.embed_norm");
@@ -9,7 +9,7 @@ pub(crate) const ROW_NORM: Part = Part("draft.row_norm");
 /// Both to one row, `[hidden, 2·hidden]`, the embedding first.
 pub(crate) const JOIN: Part = Part("draft.join");
 
-/// What checkpoints call a draft head.
+/// Naming schemes of draft heads in checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DraftNames {
     /// As a layer with a number after the last, with the further parts beside its blocks.
@@ -22,25 +22,22 @@ impl DraftNames {
     /// Its tensors beside those that a layer has.
     fn own(self) -> Table {
         match self {
-            DraftNames::OfLayer => &[
-                (TABLE, "model.layers.{}.embed_tokens"),
-                (HEAD, "model.layers.{}.shared_head.head"),
-                (NORM, "model.layers.{}.shared_head.norm"),
-                (EMBED_NORM, "model.layers.{}.enorm"),
-                (ROW_NORM, "model.layers.{}.hnorm"),
-                (JOIN, "model.layers.{}.eh_proj"),
-            ],
-            DraftNames::Apart => &[
-                (TABLE, "mtp.embed_tokens"),
-                (NORM, "mtp.norm"),
-                (EMBED_NORM, "mtp.pre_fc_norm_embedding"),
-                (ROW_NORM, "mtp.pre_fc_norm_hidden"),
-                (JOIN, "mtp.fc"),
-            ],
+            DraftNames::OfLayer => names! {
+                "model.layers.{}." {
+                    TABLE => "embed_tokens", HEAD => "shared_head.head", NORM => "shared_head.norm",
+                    EMBED_NORM => "enorm", ROW_NORM => "hnorm", JOIN => "eh_proj",
+                }
+            },
+            DraftNames::Apart => names! {
+                "mtp." {
+                    TABLE => "embed_tokens", NORM => "norm", EMBED_NORM => "pre_fc_norm_embedding",
+                    ROW_NORM => "pre_fc_norm_hidden", JOIN => "fc",
+                }
+            },
         }
     }
 
-    /// What the tensor of a layer is called, if that is the head's.
+    /// The name of a layer's tensor, if it belongs to the head.
     fn of_layer(self, tensor: &str) -> String {
         match (self, tensor.strip_prefix("model.")) {
             (DraftNames::Apart, Some(rest)) => format!("mtp.{rest}"),
@@ -54,7 +51,7 @@ impl DraftNames {
 pub(crate) struct DraftHead {
     /// The number that it has as a layer.
     pub layer: usize,
-    /// What files call it.
+    /// Naming scheme in files.
     pub names: DraftNames,
 }
 
@@ -71,7 +68,7 @@ impl DraftHead {
         }
     }
 
-    /// What a checkpoint that `has` some tensors calls one of what is lifted.
+    /// The name of a tensor in a checkpoint that `has` some tensors.
     pub(crate) fn tensor_of(
         self,
         names: Names,
@@ -79,7 +76,7 @@ impl DraftHead {
         place: (Option<usize>, Option<usize>),
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let own = self.names.own().iter().find(|(p, _)| *p == part).map(|(_, name)| {
+        let own = entries(self.names.own()).find(|(p, _)| *p == part).map(|(_, name)| {
             let module = name.replace("{}", &self.layer.to_string());
             kind.named(&module)
         });

@@ -1,20 +1,17 @@
 //! Attention in chunks, of the models of Qwen2.5 for a million tokens (arXiv 2501.15383).
 
 use crate::config::ConfigError;
-use crate::config::common::{Facts, TOKENS};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::Facts;
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Unread;
 
-/// What says how long they are.
-pub(crate) const CHUNKS: &[Field] = &[Field::new("dual_chunk_attention_config", Accepts::Object)];
-const OF_CHUNKS: &[Field] = &[
-    Field::new("chunk_size", TOKENS),
-    Field::new("local_size", Accepts::Count),
-    Field::new("original_max_position_embeddings", TOKENS),
-];
+/// Fields that give their length.
+pub(crate) const CHUNKS: &[Field] = fields! { dual_chunk_attention_config };
+const OF_CHUNKS: &[Field] = fields! { chunk_size, local_size, original_max_position_embeddings };
 
-/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up to there
-/// attention is what it is without, and so far the model goes.
+/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up
+/// to there attention is unchanged, and the compiled context ends there.
 pub(crate) fn within_chunk(f: &Fields, facts: &mut Facts) -> Result<(), ConfigError> {
     let Some(map) = f.object(CHUNKS[0].name) else { return Ok(()) };
     let at = "dual_chunk_attention_config.";

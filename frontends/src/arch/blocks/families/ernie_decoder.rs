@@ -1,22 +1,23 @@
-//! What decoders of ERNIE 4.5 have in common, and PaddleOCR-VL with them.
+//! Common parts of ERNIE 4.5's decoders, and of PaddleOCR-VL.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::config::ConfigError;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use llmcc_ir::graph::Router;
 
 const DEFAULTS: Defaults =
     Defaults { vocab: Some(103_424), max_position: 131_072, tied: true, eps: 1e-5, theta: 5e5, ..Defaults::LLAMA };
 
 /// The field that says whether there are biases.
-pub(crate) const BIASES: &[Field] = &[Field::new("use_bias", Accepts::Flag)];
+pub(crate) const BIASES: &[Field] = fields! { use_bias };
 
 /// A decoder without experts, that rotates halves.
 pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
     let bias = f.flag("use_bias");
     let d = Decoder::read(f, &Defaults { heads: Some(16), kv_heads: Some(2), head_dim: Some(128), ..DEFAULTS })?;
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    let d = d.with_attention_bias(bias);
     Ok(d.with_mlp(|m| m.bias = bias))
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
         return Err(f.unsupported("use_bias", "true".into(), help));
     }
     let d = Decoder::read(f, &Defaults { heads: Some(20), kv_heads: Some(4), ..DEFAULTS })?;
-    Ok(d.with_attention(|_, a| a.neighbours = a.heads.dim))
+    Ok(d.with_heads(|_, a, h| h.neighbours = a.heads.dim))
 }
 
 /// Experts of this width, and an MLP for all tokens that is as wide as several of them.
@@ -48,9 +49,7 @@ pub(crate) fn experts(f: &Fields, d: &Decoder, ffn: usize) -> Result<Experts, Co
 }
 
 /// The fields that [`experts`] reads.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("moe_num_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_k"]),
-    Field::new("moe_num_shared_experts", Accepts::Count),
-    Field::new("moe_norm_min", Accepts::Number),
-];
+pub(crate) const EXPERTS: &[Field] = fields! {
+    moe_num_experts | num_experts | num_local_experts, num_experts_per_tok | moe_k, moe_num_shared_experts,
+    moe_norm_min,
+};

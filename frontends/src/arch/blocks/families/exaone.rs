@@ -1,4 +1,4 @@
-//! What the generations of EXAONE have in common.
+//! Common parts of EXAONE's generations.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
@@ -21,11 +21,11 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let (hybrid, pattern) = (window.is_some(), letters(f, window)?);
     let d = Decoder::read(f, &defaults)?;
     let last = d.layers.len().saturating_sub(1);
-    Ok(d.with_attention(|i, a| {
+    Ok(d.with_heads(|i, a, h| {
         if let Some(pattern) = &pattern {
             a.window = window.filter(|_| i != last && pattern[i % pattern.len()]);
         }
-        a.qk_norm = Some(QkNorm::Head);
+        h.qk_norm = Some(QkNorm::Head);
         a.rotary = (!hybrid || a.window.is_some()).then_some(0);
     }))
 }

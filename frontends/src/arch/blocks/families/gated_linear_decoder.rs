@@ -1,15 +1,16 @@
-//! What configurations say of linear attention with a gate, and decoders of such layers.
+//! Configurations of linear attention with a gate, and decoders of such layers.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
 use crate::arch::blocks::recurrent_mixer::Mixer;
-use crate::config::common::WIDTH;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use crate::config::{ConfigError, rope as read_rope};
 use llmcc_ir::graph::UnaryOp;
 
-/// What the configuration classes fill in for absent fields.
+/// Defaults of the configuration classes.
 pub(crate) struct Absent {
     /// `num_heads`.
     pub heads: usize,
@@ -19,37 +20,22 @@ pub(crate) struct Absent {
     pub ratio: usize,
 }
 
-/// What both configurations say.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["num_heads"]),
-    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_ratio", Accepts::Size(64)),
-    Field::new("norm_eps", Accepts::Number),
-    Field::new("expand_k", Accepts::Number),
-    Field::new("expand_v", Accepts::Number),
-];
+/// Fields common to both configurations.
+pub(crate) const FIELDS: &[Field] = fields! {
+    num_attention_heads | num_heads, num_key_value_heads | num_kv_heads, intermediate_size, hidden_ratio, norm_eps,
+    expand_k, expand_v,
+};
 
-/// What both classes decide by themselves: how it is computed, and what no published model has.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("attn_mode", Neutral::Any),
-    ("fuse_norm", Neutral::Any),
-    ("fuse_swiglu", Neutral::Any),
-    ("fuse_cross_entropy", Neutral::Any),
-    ("fuse_linear_cross_entropy", Neutral::Any),
-    ("use_l2warp", Neutral::Any),
-    ("elementwise_affine", Neutral::On),
-    ("use_output_gate", Neutral::On),
-    ("use_gk", Neutral::On),
-    ("use_gv", Neutral::Off),
-    ("clamp_min", Neutral::Off),
-    ("feature_map", Neutral::Off),
-    ("attn", Neutral::Off),
-    ("hidden_act", Neutral::Words(&["swish", "silu"])),
+/// Fields that both classes decide by themselves: details of computation, and features that no
+/// published model has.
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Any => attn_mode fuse_norm fuse_swiglu fuse_cross_entropy fuse_linear_cross_entropy use_l2warp conv_size;
+    On => elementwise_affine use_output_gate use_gk;
+    Off => use_gv clamp_min feature_map attn;
+    Words(&["swish", "silu"]) => hidden_act;
     // Read by one of them only; the other has no convolutions.
-    ("use_short_conv", Neutral::Off),
-    ("conv_size", Neutral::Any),
-];
+    Off => use_short_conv;
+};
 
 /// A decoder of such layers; `conv` is how many tokens their convolutions see.
 pub(crate) fn read(f: &Fields, decay: Decay, conv: Option<usize>, absent: &Absent) -> Result<Decoder, ConfigError> {

@@ -1,26 +1,23 @@
-//! What Gemma 2 and VaultGemma have in common: soft caps on scores and logits, and windows in every
+//! Common parts of Gemma 2 and VaultGemma: soft caps on scores and logits, and windows in every
 //! other layer.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, RMS_NORM, WIDTH, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields, Given};
+use crate::config::common::{self, WindowRule};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields, Given};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
-/// What files of the first release say beside [`OWN`], and means the same.
+/// Fields of the first release's files with the same meaning as [`OWN`].
 pub(crate) const FIXED: &[(&str, Neutral)] =
     &[("hidden_act", Neutral::Words(&["gelu_pytorch_tanh"])), ("sliding_window_size", Neutral::Any)];
 
 /// The fields that [`read`] reads, of those that not all decoders have.
-pub(crate) const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("query_pre_attn_scalar", Accepts::Number).unless(Neutral::HeadDim),
-    Field::new("attn_logit_softcapping", Accepts::Number),
-    Field::new("final_logit_softcapping", Accepts::Number),
-];
+pub(crate) const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, query_pre_attn_scalar, attn_logit_softcapping,
+    final_logit_softcapping,
+};
 
 /// The decoder, with norms before the blocks.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
@@ -41,7 +38,10 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     (d.norm.from_one, d.scales.embedding_root) = (true, true);
     d.scales.cap = cap(f, "final_logit_softcapping", 30.0)?;
     let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.scale, a.softcap) = (bias, bias, scale, scores)))
+    Ok(d.with_heads(|_, a, h| {
+        (h.qkv_bias, h.out_bias, a.scale) = (bias, bias, scale);
+        h.with_dot(|s| s.softcap = scores);
+    }))
 }
 
 /// A cap. Absent is not `null`, which is none.

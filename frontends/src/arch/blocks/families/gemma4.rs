@@ -1,36 +1,31 @@
-//! What the text models of Gemma 4 have in common: Gemma 3 with wider heads in layers that see
+//! Common parts of the text models of Gemma 4: Gemma 3 with wider heads in layers that see
 //! everything, norms of values and a factor of each layer.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{LAYER_SCALE, Table};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
 use crate::arch::blocks::shared_kv::share_last;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Heads, RMS_NORM, WIDTH, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields, Given};
+use crate::config::common::{self, Heads, WindowRule};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields, Given};
 use crate::config::rope_kinds::read_proportional;
 use llmcc_ir::graph::{Router, UnaryOp};
 use serde_json::Value;
 
 /// The fields that [`read`] reads of all of them, beside those that many architectures have.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("global_head_dim", Accepts::Size(1 << 14)),
-    Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("per_layer_config", Accepts::Object),
-    Field::new("attention_k_eq_v", Accepts::Flag),
-    Field::new("num_kv_shared_layers", Accepts::Count),
-    Field::new("use_double_wide_mlp", Accepts::Flag),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, rope_parameters, final_logit_softcapping, global_head_dim,
+    num_global_key_value_heads, per_layer_config, attention_k_eq_v, num_kv_shared_layers, use_double_wide_mlp,
+};
 
-pub(crate) const SCALES: Table = &[(LAYER_SCALE, "model.layers.{}.layer_scalar")];
+pub(crate) const SCALES: Table = names! {
+    "model.layers.{}." { LAYER_SCALE => "layer_scalar" }
+};
 
 /// The model; window and longest sequence are for files that do not say them.
 pub(crate) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box<dyn Shape>, ConfigError> {
@@ -45,7 +40,7 @@ pub(crate) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box
     Ok(Box::new(d.with_experts(|_| experts)))
 }
 
-/// What layers that see everything have where nothing is said.
+/// Defaults of layers that see everything.
 #[derive(Clone, Copy)]
 pub(crate) struct Wide {
     /// So much of each head is rotated.
@@ -82,12 +77,12 @@ pub(crate) fn decoder(
     let of_heads = d.layers.first().map(|l| l.attention.heads);
     let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
     let last = d.layers.len().saturating_sub(1);
-    let mut d = d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+    let mut d = d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias, h.qk_norm, h.values.norm) = (bias, bias, Some(QkNorm::Head), true);
         // The last layer sees everything, whatever is said.
         a.window = a.window.filter(|_| i != last);
         if a.window.is_none() {
-            (a.heads, a.value_is_key) = (full.unwrap_or(a.heads), one);
+            (a.heads, h.values.is_key) = (full.unwrap_or(a.heads), one);
         }
         (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
     });
@@ -125,7 +120,7 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
     LayerRows { width, vocab: Some(vocab) }.checked(f, WIDTH, d.facts.layers).map(Some)
 }
 
-/// What the heads of layers that see everything have of their own.
+/// The heads of layers that see everything.
 #[derive(Default)]
 struct WideHeads {
     dim: Option<usize>,
@@ -168,7 +163,7 @@ impl WideHeads {
         Ok(WideHeads { dim: size("head_dim")?, kv: size("num_key_value_heads")?, layers: Some(layers) })
     }
 
-    /// Whether what is said of layers is said of these, which see everything.
+    /// Checks that a list of layers names the layers that see everything.
     fn listed_for(&self, f: &Fields, all: &[usize]) -> Result<(), ConfigError> {
         match &self.layers {
             Some(listed) if listed != all => {
@@ -192,7 +187,7 @@ impl WideHeads {
     }
 }
 
-/// What is other in some layers.
+/// Fields that differ in some layers.
 const EACH: &str = "per_layer_config";
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

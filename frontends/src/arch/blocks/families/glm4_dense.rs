@@ -1,5 +1,5 @@
-//! What the dense models of GLM-4 have in common: rotation of neighbours in half of each head, biases
-//! on Q, K and V, gate and up in one matrix.
+//! Common parts of the dense GLM-4 models: rotation of neighbours in half of each head, biases on
+//! Q, K and V, gate and up in one matrix.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::config::ConfigError;
@@ -9,7 +9,7 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 /// The fields that [`read`] reads.
 pub(crate) const FIELDS: &[&[Field]] = &[IDENTITY, MODEL, ATTENTION, MLP, PARTIAL_ROTARY, ATTENTION_BIAS];
 
-/// What the configuration classes of most have.
+/// Defaults of most configuration classes.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab: Some(151_552),
     heads: Some(32),
@@ -25,6 +25,6 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
 pub(crate) fn read(f: &Fields, defaults: &Defaults, bias: bool) -> Result<Decoder, ConfigError> {
     let d = Decoder::read(f, defaults)?;
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
+    let d = d.with_heads(|_, _, h| (h.qkv_bias, h.neighbours) = (bias, rotated));
     Ok(d.with_mlp(|m| m.fused = true))
 }

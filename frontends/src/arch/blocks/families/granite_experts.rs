@@ -1,12 +1,14 @@
-//! What Granite's models have in common.
+//! Common parts of Granite's models.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared, Stored};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table,
 };
 use crate::config::ConfigError;
 use crate::config::common;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use llmcc_ir::graph::{Router, Score};
 
@@ -29,7 +31,7 @@ fn decoder(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     d.scales.embedding = common::factor(f, "embedding_multiplier")?;
     d.scales.residual = common::factor(f, "residual_multiplier")?;
     d.scales.logits = common::factor(f, "logits_scaling")?.map(|x| 1.0 / x);
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.scale) = (bias, bias, scale)))
+    Ok(d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.scale) = (bias, bias, scale)))
 }
 
 /// The experts.
@@ -48,34 +50,25 @@ pub(crate) fn with_experts(f: &Fields, d: Decoder) -> Result<Decoder, ConfigErro
     Ok(d.with_experts(|_| Some(experts)))
 }
 
-/// What all of them read.
-pub(crate) const MULTIPLIERS: &[Field] = &[
-    Field::new("embedding_multiplier", Accepts::Number),
-    Field::new("residual_multiplier", Accepts::Number),
-    Field::new("attention_multiplier", Accepts::Number),
-    Field::new("logits_scaling", Accepts::Number),
-];
+/// Fields of all of them.
+pub(crate) const MULTIPLIERS: &[Field] = fields! {
+    embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling,
+};
 
-/// What [`with_experts`] reads besides [`EXPERTS`].
-pub(crate) const SHARED: &[Field] = &[Field::new("shared_intermediate_size", Accepts::Count)];
+/// Fields of [`with_experts`] besides [`EXPERTS`].
+pub(crate) const SHARED: &[Field] = fields! { shared_intermediate_size: Accepts::Count };
 
-/// What [`experts`] reads.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-];
+/// Fields of [`experts`].
+pub(crate) const EXPERTS: &[Field] = fields! { num_local_experts | num_experts, num_experts_per_tok };
 
 /// Names of the experts, and of the MLP for all tokens.
-pub(crate) const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.block_sparse_moe.router.layer"),
-    (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.input_linear"),
-    (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.output_linear"),
-    (ROUTER, "model.layers.{}.block_sparse_moe.router"),
-    (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.experts.down_proj"),
-    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
-    (SHARED_GATE_UP, "model.layers.{}.shared_mlp.input_linear"),
-    (SHARED_DOWN, "model.layers.{}.shared_mlp.output_linear"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ROUTER => "block_sparse_moe.router.layer", EXPERTS_GATE_UP => "block_sparse_moe.input_linear",
+        EXPERTS_DOWN => "block_sparse_moe.output_linear", ROUTER => "block_sparse_moe.router",
+        EXPERTS_GATE_UP => "block_sparse_moe.experts.gate_up_proj",
+        EXPERTS_DOWN => "block_sparse_moe.experts.down_proj", EXPERT_GATE => "block_sparse_moe.experts.{e}.gate_proj",
+        EXPERT_UP => "block_sparse_moe.experts.{e}.up_proj", EXPERT_DOWN => "block_sparse_moe.experts.{e}.down_proj",
+        SHARED_GATE_UP => "shared_mlp.input_linear", SHARED_DOWN => "shared_mlp.output_linear",
+    }
+};

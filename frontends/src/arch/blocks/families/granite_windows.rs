@@ -3,13 +3,14 @@
 use crate::arch::blocks::decoder::Decoder;
 use crate::config::ConfigError;
 use crate::config::common;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 
 /// Bases of the layers' rotations; 0: positions are not rotated.
 const BASES: &str = "layer_rope_theta";
 
-/// What [`with_windows`] reads besides [`WINDOW`](common::WINDOW).
-pub(crate) const BASE_OF_EACH: &[Field] = &[Field::new(BASES, Accepts::Numbers)];
+/// Fields of [`with_windows`] besides [`WINDOW`](common::WINDOW).
+pub(crate) const BASE_OF_EACH: &[Field] = fields! { layer_rope_theta };
 
 /// Gives layers sinks, windows in all but each fourth where nothing is said, and rotary tables.
 pub(crate) fn with_windows(f: &Fields, mut d: Decoder) -> Result<Decoder, ConfigError> {

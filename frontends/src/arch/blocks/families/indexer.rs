@@ -2,27 +2,24 @@
 //! has no more tokens than are selected, that is all of them, and the indexer makes no difference.
 
 use crate::arch::blocks::decoder::Decoder;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
+use crate::config::known::fixed;
 use crate::config::known::{Neutral, Unread};
 
 /// How many tokens are selected.
-pub(crate) const SELECTION: &[Field] = &[Field::new("index_topk", Accepts::Size(1 << 24))];
+pub(crate) const SELECTION: &[Field] = fields! { index_topk };
 
-/// What the classes that select do anyway, and what is said of the indexer.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("moe_layer_freq", Neutral::One),
-    ("mlp_bias", Neutral::Off),
-    ("rope_interleave", Neutral::On),
-    ("scoring_func", Neutral::Words(&["sigmoid"])),
-    ("topk_method", Neutral::Words(&["noaux_tc"])),
-    ("layer_types", Neutral::All("indexed_attention")),
-    ("index_n_heads", Neutral::Any),
-    ("index_head_dim", Neutral::Any),
-    ("index_topk_freq", Neutral::Any),
-    ("index_topk_pattern", Neutral::Any),
-    ("index_skip_topk_offset", Neutral::Any),
-    ("indexer_types", Neutral::Any),
-];
+/// Fields that the selecting classes fix anyway, and fields of the indexer.
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    One => moe_layer_freq;
+    Off => mlp_bias;
+    On => rope_interleave;
+    Words(&["sigmoid"]) => scoring_func;
+    Words(&["noaux_tc"]) => topk_method;
+    All("indexed_attention") => layer_types;
+    Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
+};
 
 /// As many tokens as are selected at least, and the field that says it.
 pub(crate) struct Selection {
@@ -30,7 +27,7 @@ pub(crate) struct Selection {
     pub field: &'static str,
 }
 
-/// The decoder for contexts of which nothing is left out.
+/// The decoder for contexts in which nothing is dropped.
 pub(crate) fn dense(f: &Fields, d: Decoder) -> Decoder {
     dense_of(f, d, Selection { tokens: f.size("index_topk").or(2048), field: "index_topk" })
 }

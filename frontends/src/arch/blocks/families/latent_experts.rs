@@ -4,8 +4,8 @@
 use crate::arch::blocks::decoder::Decoder;
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::config::ConfigError;
-use crate::config::common::WIDTH;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use llmcc_ir::graph::{F32, Router, Score};
 
 /// Layers with experts from the one that `first_k_dense_replace` names on.
@@ -65,27 +65,14 @@ pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Rout
     })
 }
 
-/// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
-pub(crate) const EXPERTS: &[Field] = &[
-    MIXTURE[0],
-    MIXTURE[1],
-    MIXTURE[2],
-    MIXTURE[3],
-    Field::new("first_k_dense_replace", Accepts::Count),
-    MIXTURE[4],
-    MIXTURE[5],
-    MIXTURE[6],
-    MIXTURE[7],
-];
+/// The fields that [`experts`] and [`with_dense`] read, and fields of the choice.
+pub(crate) const EXPERTS: &[Field] = fields! {
+    n_routed_experts, num_experts_per_tok, n_shared_experts, moe_intermediate_size, first_k_dense_replace,
+    routed_scaling_factor, n_group, topk_group, norm_topk_prob,
+};
 
-/// The fields that [`experts`] reads, and of what is chosen.
-pub(crate) const MIXTURE: &[Field] = &[
-    Field::new("n_routed_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("n_shared_experts", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+/// The fields that [`experts`] reads, and fields of the choice.
+pub(crate) const MIXTURE: &[Field] = fields! {
+    n_routed_experts, num_experts_per_tok, n_shared_experts, moe_intermediate_size, routed_scaling_factor, n_group,
+    topk_group, norm_topk_prob,
+};

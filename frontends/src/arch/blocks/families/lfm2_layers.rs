@@ -1,7 +1,8 @@
-//! What the models of LFM2 have in common: names, norms of queries and keys, and convolutions.
+//! Common parts of the LFM2 models: names, norms of queries and keys, and convolutions.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table,
 };
@@ -15,20 +16,15 @@ use crate::config::fields::Fields;
 pub(crate) const LAYER_TYPES: &[&str] = &["conv", "full_attention", "sliding_attention"];
 
 /// Names of the tensors.
-pub(crate) const NAMES: Table = &[
-    (NORM, "model.embedding_norm"),
-    (ATTN_NORM, "model.layers.{}.operator_norm"),
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm"),
-    (ATTN_OUT, "model.layers.{}.self_attn.out_proj"),
-    (SSM_IN, "model.layers.{}.conv.in_proj"),
-    (SSM_CONV, "model.layers.{}.conv.conv"),
-    (SSM_OUT, "model.layers.{}.conv.out_proj"),
-    (MLP_NORM, "model.layers.{}.ffn_norm"),
-    (MLP_GATE, "model.layers.{}.feed_forward.w1"),
-    (MLP_UP, "model.layers.{}.feed_forward.w3"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.w2"),
-];
+pub(crate) const NAMES: Table = names! {
+    "" { NORM => "model.embedding_norm" }
+    "model.layers.{}." {
+        ATTN_NORM => "operator_norm", ATTN_Q_NORM => "self_attn.q_layernorm", ATTN_K_NORM => "self_attn.k_layernorm",
+        ATTN_OUT => "self_attn.out_proj", SSM_IN => "conv.in_proj", SSM_CONV => "conv.conv",
+        SSM_OUT => "conv.out_proj", MLP_NORM => "ffn_norm", MLP_GATE => "feed_forward.w1",
+        MLP_UP => "feed_forward.w3", MLP_DOWN => "feed_forward.w2",
+    }
+};
 
 /// The decoder, before any of its layers have convolutions.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
@@ -43,7 +39,7 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         theta: 1e6,
         ..Defaults::LLAMA
     };
-    Ok(Decoder::read(f, &defaults)?.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))
+    Ok(Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Head)))
 }
 
 /// The convolution; of so many tokens where nothing is said.

@@ -4,48 +4,42 @@ use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::Lifter;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, HEAD, NORM, TABLE, Table};
 use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT};
 use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::arch::blocks::selective_scan::{Mamba1, SSM_STEPS, SSM_X, rank};
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Facts};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, Facts};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
 
-/// What checkpoints call the parts around mixers, and those that all of them have.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "backbone.embeddings"),
-    // As the authors have it.
-    (TABLE, "backbone.embedding"),
-    (HEAD, "lm_head"),
-    (NORM, "backbone.norm_f"),
-    (ATTN_NORM, "backbone.layers.{}.norm"),
-    (SSM_IN, "backbone.layers.{}.mixer.in_proj"),
-    (SSM_CONV, "backbone.layers.{}.mixer.conv1d"),
-    (SSM_X, "backbone.layers.{}.mixer.x_proj"),
-    (SSM_STEPS, "backbone.layers.{}.mixer.dt_proj"),
-    (SSM_A, "backbone.layers.{}.mixer.A_log"),
-    (SSM_D, "backbone.layers.{}.mixer.D"),
-    (SSM_OUT, "backbone.layers.{}.mixer.out_proj"),
-];
+/// Names of the parts around mixers, and of parts common to all mixers.
+pub(crate) const NAMES: Table = names! {
+    "backbone." {
+        TABLE => "embeddings",
+        // As the authors have it.
+        TABLE => "embedding", NORM => "norm_f",
+    }
+    "" { HEAD => "lm_head" }
+    "backbone.layers.{}." {
+        ATTN_NORM => "norm", SSM_IN => "mixer.in_proj", SSM_CONV => "mixer.conv1d", SSM_X => "mixer.x_proj",
+        SSM_STEPS => "mixer.dt_proj", SSM_A => "mixer.A_log", SSM_D => "mixer.D", SSM_OUT => "mixer.out_proj",
+    }
+};
 
 /// Fields about training, or about how the same is computed.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("time_step_min", Neutral::Any),
-    ("time_step_max", Neutral::Any),
-    ("time_step_floor", Neutral::Any),
-    ("time_step_scale", Neutral::Any),
-    ("time_step_init_scheme", Neutral::Any),
-    ("use_mambapy", Neutral::Any),
-    ("use_falcon_mambapy", Neutral::Any),
-    ("use_associative_scan", Neutral::Any),
-];
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Any => time_step_min time_step_max time_step_floor time_step_scale time_step_init_scheme use_mambapy
+        use_falcon_mambapy use_associative_scan;
+};
 
 /// The activation of a mixer.
-pub(crate) const ACT: &[Field] = &[Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];
+pub(crate) const ACT: &[Field] = fields! { hidden_act };
 
 /// Nothing in the model bounds a sequence; this only says how far block tables may reach.
 pub(crate) const LONGEST: usize = 1 << 20;
@@ -53,7 +47,7 @@ pub(crate) const LONGEST: usize = 1 << 20;
 /// A model of mixers.
 #[derive(Debug)]
 pub(crate) struct Mixers {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All of them.
     pub mixer: Mixer,

@@ -1,6 +1,7 @@
 //! Fields and names of mixers of Mamba-2, which several families have in common.
 
 use crate::arch::blocks::names::Table;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::recurrent::{
     Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT, steps,
 };
@@ -10,7 +11,7 @@ use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
-/// What [`mixer`] reads.
+/// Fields of [`mixer`].
 pub(crate) const MAMBA: &[Field] = &[
     Field::new("mamba_n_heads", Accepts::Size(1 << 14)),
     Field::new("mamba_n_groups", Accepts::Size(1 << 14)),
@@ -26,15 +27,12 @@ pub(crate) const MAMBA: &[Field] = &[
 pub(crate) const EXPAND: &[Field] = &[Field::new("mamba_expand", Accepts::Size(64))];
 
 /// Names of a mixer.
-pub(crate) const MIXER: Table = &[
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_DT, "model.layers.{}.mamba.dt_bias"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_NORM, "model.layers.{}.mamba.norm"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-];
+pub(crate) const MIXER: Table = names! {
+    "model.layers.{}." {
+        SSM_IN => "mamba.in_proj", SSM_CONV => "mamba.conv1d", SSM_DT => "mamba.dt_bias", SSM_A => "mamba.A_log",
+        SSM_D => "mamba.D", SSM_NORM => "mamba.norm", SSM_OUT => "mamba.out_proj",
+    }
+};
 
 /// The mixer that the fields of [`MAMBA`] describe; `inner` columns are divided among its heads.
 pub(crate) fn mixer(f: &Fields, inner: usize) -> Result<Mamba2, ConfigError> {

@@ -25,7 +25,7 @@ pub(crate) mod phi_decoder;
 pub(crate) mod qwen_experts;
 pub(crate) mod qwen_gated_delta;
 pub(crate) mod rotary_by_kind;
-pub(crate) mod rwkv;
+pub(crate) mod rwkv_blocks;
 pub(crate) mod t5_encoder;
 pub(crate) mod windowed_latents;
 pub(crate) mod xlm_sizes;

@@ -1,10 +1,11 @@
-//! What ModernBERT and its decoders have in common: windows in two layers of three, and a rotary table for each kind.
+//! Common parts of ModernBERT and its decoders: windows in two layers of three, and a rotary table
+//! for each kind.
 
 use crate::config::ConfigError;
 use crate::config::fields::{Fields, Given};
 use crate::config::rope_kinds::{Beside, TwoRopes};
 
-/// How many tokens a layer with a window sees on one side: what the file says, or half of both sides.
+/// How many tokens a layer with a window sees on one side: the file's value, or half of both sides.
 pub(crate) fn reach(f: &Fields) -> Result<usize, ConfigError> {
     const BOTH: &str = "local_attention";
     match (f.size("sliding_window"), f.size(BOTH)) {

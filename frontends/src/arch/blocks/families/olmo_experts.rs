@@ -1,4 +1,4 @@
-//! What OLMoE and FlexOLMo have in common: norms of the whole rows of queries and keys, and a mixture
+//! Common parts of OLMoE and FlexOLMo: norms of the whole rows of queries and keys, and a mixture
 //! of experts in every layer.
 
 use crate::arch::blocks::attention::QkNorm;
@@ -6,25 +6,22 @@ use crate::arch::blocks::decoder::Decoder;
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::Experts;
 use crate::config::ConfigError;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::Router;
 
-/// What is said of norms that there always are.
+/// Fields of norms that always exist.
 pub(crate) const FIXED: &[(&str, Neutral)] =
     &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)];
 
 /// The fields that [`with_experts`] reads beside the attention's biases.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag),
-];
+pub(crate) const EXPERTS: &[Field] = fields! { num_experts | num_local_experts, num_experts_per_tok, norm_topk_prob };
 
 /// `d` with both; `top` of `count` experts for absent fields.
 pub(crate) fn with_experts(f: &Fields, d: Decoder, top: usize, count: usize) -> Result<Box<dyn Shape>, ConfigError> {
     let bias = f.flag("attention_bias");
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)));
+    let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)));
     let router = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag("norm_topk_prob"));
     let experts = Experts::like(&d, router, f.size("num_experts").or(count));
     let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;

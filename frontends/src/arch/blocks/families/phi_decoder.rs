@@ -1,16 +1,17 @@
 //! The decoder of Phi-3, and of the text model of Phi-4-multimodal.
 
+use crate::arch::blocks::attention::Projection;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::config::ConfigError;
-use crate::config::common::{TOKENS, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
+use crate::config::common::WindowRule;
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::rope::RopeScaling;
 
 /// A decoder, of these sizes where the file says none.
 pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigError> {
     let d = Decoder::read(f, &Defaults { eps: 1e-5, window: WindowRule::Given, ..*sizes })?;
-    // Its class takes what others call "yarn" for longrope, and nothing else.
+    // Its class takes "yarn" for longrope, and nothing else.
     let known = |s: &RopeScaling| matches!(s, RopeScaling::Default | RopeScaling::LongRope { .. });
     if d.ropes.iter().any(|rope| !known(&rope.scaling)) {
         let help = "this architecture has none but longrope".into();
@@ -24,14 +25,10 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
         let help = "this architecture has it for longrope only".into();
         return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
     }
-    Ok(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true))
+    Ok(d.with_heads(|_, _, h| h.projection = Projection::Fused).with_mlp(|m| m.fused = true))
 }
 
 /// Its rotary positions.
-pub(crate) const ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
-];
+pub(crate) const ROTARY: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings, partial_rotary_factor,
+};

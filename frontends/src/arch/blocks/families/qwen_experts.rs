@@ -5,21 +5,18 @@ use crate::arch::blocks::decoder::Decoder;
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::Experts;
 use crate::config::ConfigError;
-use crate::config::common::WIDTH;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use llmcc_ir::graph::Router;
 
 /// The fields that [`experts`] and [`in_layers`] read.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("decoder_sparse_step", Accepts::Size(4096)),
-    Field::new("mlp_only_layers", Accepts::Numbers),
-];
+pub(crate) const EXPERTS: &[Field] = fields! {
+    num_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size, decoder_sparse_step,
+    mlp_only_layers,
+};
 
 /// Whether the weights of a token have the sum 1, where files decide.
-pub(crate) const NORMALIZED: &[Field] = &[Field::new("norm_topk_prob", Accepts::Flag)];
+pub(crate) const NORMALIZED: &[Field] = fields! { norm_topk_prob };
 
 /// Experts by a softmax; for absent fields how many there are of a token, their width, and how many
 /// there are.

@@ -1,4 +1,4 @@
-//! What Qwen's models with the gated delta rule have in common.
+//! Common parts of Qwen's models with the gated delta rule.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::attention_gates::Gate;
@@ -6,12 +6,14 @@ use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::draft_names::DraftNames;
 use crate::arch::blocks::names::Table;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::recurrent::{
     DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Projections, SSM_A, SSM_CONV, SSM_DT, SSM_NORM, SSM_OUT,
 };
 use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::config::ConfigError;
-use crate::config::common::{self, WIDTH};
+use crate::config::common::{self};
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::{Router, UnaryOp};
@@ -23,8 +25,8 @@ pub(crate) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     d.norm.from_one = true;
     let linear = linear_layers(f, d.facts.layers)?;
     let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
-    Ok(d.with_attention(|_, a| {
-        (a.gate, a.qk_norm, a.qkv_bias, a.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
+    Ok(d.with_heads(|_, a, h| {
+        (a.gate, h.qk_norm, h.qkv_bias, h.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
     }))
 }
 
@@ -36,16 +38,13 @@ pub(crate) fn drafted(d: Decoder) -> Decoder {
 /// The activation of the gates of the gated delta rule, which files of Qwen3.6 name.
 pub(crate) const GATE: (&str, Neutral) = ("output_gate_type", Neutral::Words(&["swish", "silu"]));
 
-/// What [`delta`] reads.
-pub(crate) const DELTA: &[Field] = &[
-    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
-    Field::new("linear_key_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_value_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_num_key_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_num_value_heads", Accepts::Size(1 << 14)),
-];
+/// Fields of [`delta`].
+pub(crate) const DELTA: &[Field] = fields! {
+    linear_conv_kernel_dim, linear_key_head_dim, linear_value_head_dim, linear_num_key_heads,
+    linear_num_value_heads,
+};
 
-/// What [`linear_layers`] reads.
+/// Fields of [`linear_layers`].
 pub(crate) const LAYERS: &[Field] = &[INTERVAL, Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
 
 /// Which layers have full attention, where no list says so.
@@ -55,19 +54,16 @@ pub(crate) const INTERVAL: Field = Field::new("full_attention_interval", Accepts
 const LAYER_TYPES: &[&str] = &["linear_attention", "full_attention", "sliding_attention"];
 
 /// Names of the layers with the gated delta rule.
-pub(crate) const NAMES: Table = &[
-    (DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkv"),
-    (DELTA_GATE, "model.layers.{}.linear_attn.in_proj_z"),
-    (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_b"),
-    (DELTA_DECAY, "model.layers.{}.linear_attn.in_proj_a"),
-    (SSM_CONV, "model.layers.{}.linear_attn.conv1d"),
-    (SSM_DT, "model.layers.{}.linear_attn.dt_bias"),
-    (SSM_A, "model.layers.{}.linear_attn.A_log"),
-    (SSM_NORM, "model.layers.{}.linear_attn.norm"),
-    (SSM_OUT, "model.layers.{}.linear_attn.out_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        DELTA_QKV => "linear_attn.in_proj_qkv", DELTA_GATE => "linear_attn.in_proj_z",
+        DELTA_RATE => "linear_attn.in_proj_b", DELTA_DECAY => "linear_attn.in_proj_a",
+        SSM_CONV => "linear_attn.conv1d", SSM_DT => "linear_attn.dt_bias", SSM_A => "linear_attn.A_log",
+        SSM_NORM => "linear_attn.norm", SSM_OUT => "linear_attn.out_proj",
+    }
+};
 
-/// What the gated delta rule is.
+/// The settings of the gated delta rule.
 pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
     let delta = GatedDelta {
@@ -106,13 +102,10 @@ pub(crate) fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Conf
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())
 }
 
-/// What [`experts`] reads.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("shared_expert_intermediate_size", WIDTH),
-];
+/// Fields of [`experts`].
+pub(crate) const EXPERTS: &[Field] = fields! {
+    num_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size, shared_expert_intermediate_size,
+};
 
 /// The experts; `default`: how many there are and how many of each token, where nothing is said.
 pub(crate) fn experts(f: &Fields, d: &Decoder, default: [usize; 2], normalize: bool) -> Result<Experts, ConfigError> {

@@ -4,30 +4,29 @@
 use crate::arch::blocks::attention::{Attention, Norm};
 use crate::arch::blocks::attention_scores::{Buckets, Distance};
 use crate::arch::blocks::encoder::Encoder;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, TABLE, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Facts, Heads, TOKENS, WIDTH};
+use crate::config::common::{self, Facts, Heads};
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use llmcc_ir::graph::UnaryOp;
 
-/// What their classes decide.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("is_decoder", Neutral::Off),
+/// Fields that their classes decide.
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Off => is_decoder;
     // The class is an encoder alone, and sets it so.
-    ("is_encoder_decoder", Neutral::Any),
-    ("num_decoder_layers", Neutral::Any),
-    ("scale_decoder_outputs", Neutral::Any),
-    ("tie_word_embeddings", Neutral::Any),
-    ("dropout_rate", Neutral::Any),
-    ("bos_token_id", Neutral::Any),
-    // Of files of UMT5; nothing reads it.
-    ("scalable_attention", Neutral::Any),
-];
+    Any => is_encoder_decoder;
+    Any => num_decoder_layers scale_decoder_outputs tie_word_embeddings dropout_rate bos_token_id;
+    // Files of UMT5 have it; nothing reads it.
+    Any => scalable_attention;
+};
 
-/// What their configuration classes differ in.
+/// Differences of their configuration classes.
 pub(crate) struct Absent {
     /// `vocab_size`.
     pub vocab: usize,
@@ -42,9 +41,9 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// Those of T5.
+    /// T5's defaults.
     pub(crate) const T5: Absent = Absent { vocab: 32_128, ffn: 2048, layers: 6, heads: 8, mlp: "relu" };
-    /// Those of its successors.
+    /// Its successors' defaults.
     pub(crate) const MT5: Absent = Absent { vocab: 250_112, ffn: 1024, layers: 8, heads: 6, mlp: "gated-gelu" };
 }
 
@@ -52,29 +51,18 @@ impl Absent {
 const MLPS: &[&str] = &["relu", "gelu", "gelu_new", "silu", "gated-gelu", "gated-gelu_new", "gated-relu", "gated-silu"];
 
 /// Their fields.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("d_model", WIDTH),
-    Field::new("d_kv", Accepts::Size(1 << 14)),
-    Field::new("d_ff", WIDTH),
-    Field::new("num_layers", Accepts::Size(4096)),
-    Field::new("num_heads", Accepts::Size(1 << 14)),
+pub(crate) const FIELDS: &[Field] = fields! {
+    quantization_config, vocab_size, d_model, d_kv, d_ff, num_layers, num_heads,
     // Distances have no end; published models were trained with so many tokens.
-    Field::new("n_positions", TOKENS).unless(Neutral::Any),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    Field::new("feed_forward_proj", Accepts::OneOf(MLPS)),
-    Field::new("dense_act_fn", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("is_gated_act", Accepts::Flag),
-    Field::new(COUNT, Accepts::Size(1 << 14)),
-    Field::new(MOST, TOKENS).unless(Neutral::Any),
-    Field::new("eos_token_id", Accepts::Tokens),
-];
+    n_positions, layer_norm_epsilon, feed_forward_proj: Accepts::OneOf(MLPS), dense_act_fn, is_gated_act,
+    relative_attention_num_buckets, relative_attention_max_distance, eos_token_id,
+};
 
 const COUNT: &str = "relative_attention_num_buckets";
 const MOST: &str = "relative_attention_max_distance";
 
-/// Buckets of all published models. Those of others may begin elsewhere than the class's f32 says.
+/// Buckets of all published models. Other models' buckets may begin elsewhere than in the class's
+/// f32.
 const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 
 /// Reads [`FIELDS`].
@@ -104,36 +92,31 @@ pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
         "silu" | "gated-silu" => UnaryOp::Silu,
         _ => UnaryOp::Relu,
     };
-    // What newer files say of it besides counts.
+    // Newer files' field for it besides counts.
     let act = common::activation(f, "dense_act_fn", act);
     let gated = f.flag_or("is_gated_act", named.starts_with("gated-"));
     let eps = common::eps(f, "layer_norm_epsilon", 1e-6)?;
     let mut e = Encoder::alike(facts, heads, (f.size("d_ff").or(d.ffn), act), eps);
     (e.norm, e.norm_first, e.table_norm) = (Norm::rms(eps), true, false);
-    // The third is what GGUF files call it.
+    // The third is the name in GGUF files.
     e.spare = &["encoder.embed_tokens.", "decoder.", "dec.", "lm_head."];
     for layer in &mut e.layers {
         let distance = Some(Distance::Buckets(BUCKETS));
-        layer.attention =
-            Attention { scale: 1.0, rotary: None, causal: false, distance, ..Attention::plain(heads, None) };
+        layer.attention = Attention { scale: 1.0, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        layer.attention.change_heads(|_, h| h.with_dot(|s| s.distance = distance));
         (layer.mlp.gated, layer.mlp.bias) = (gated, false);
     }
     Ok(e)
 }
 
-/// Their names, but those of what scores get by distance.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "shared"),
-    (TABLE, "encoder.embed_tokens"),
-    (NORM, "encoder.final_layer_norm"),
-    (ATTN_NORM, "encoder.block.{}.layer.0.layer_norm"),
-    (ATTN_Q, "encoder.block.{}.layer.0.SelfAttention.q"),
-    (ATTN_K, "encoder.block.{}.layer.0.SelfAttention.k"),
-    (ATTN_V, "encoder.block.{}.layer.0.SelfAttention.v"),
-    (ATTN_OUT, "encoder.block.{}.layer.0.SelfAttention.o"),
-    (MLP_NORM, "encoder.block.{}.layer.1.layer_norm"),
-    (MLP_GATE, "encoder.block.{}.layer.1.DenseReluDense.wi_0"),
-    (MLP_UP, "encoder.block.{}.layer.1.DenseReluDense.wi_1"),
-    (MLP_UP, "encoder.block.{}.layer.1.DenseReluDense.wi"),
-    (MLP_DOWN, "encoder.block.{}.layer.1.DenseReluDense.wo"),
-];
+/// Their names, except the bias of scores by distance.
+pub(crate) const NAMES: Table = names! {
+    "" { TABLE => "shared" }
+    "encoder." { TABLE => "embed_tokens", NORM => "final_layer_norm" }
+    "encoder.block.{}." {
+        ATTN_NORM => "layer.0.layer_norm", ATTN_Q => "layer.0.SelfAttention.q", ATTN_K => "layer.0.SelfAttention.k",
+        ATTN_V => "layer.0.SelfAttention.v", ATTN_OUT => "layer.0.SelfAttention.o", MLP_NORM => "layer.1.layer_norm",
+        MLP_GATE => "layer.1.DenseReluDense.wi_0", MLP_UP => "layer.1.DenseReluDense.wi_1",
+        MLP_UP => "layer.1.DenseReluDense.wi", MLP_DOWN => "layer.1.DenseReluDense.wo",
+    }
+};

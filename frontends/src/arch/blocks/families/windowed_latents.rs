@@ -1,26 +1,27 @@
-//! Layers of latent attention that have windows, and sizes of their own (Dots 3 Note): what files say of them, in
-//! the words of its authors and in those of Transformers.
+//! Layers of latent attention that have windows, and sizes of their own (Dots 3 Note): their fields
+//! in files, in the words of its authors and in Transformers'.
 
 use crate::arch::blocks::experts::sparse_by_types;
 use crate::arch::blocks::latent_attention::Latent;
 use crate::config::ConfigError;
-use crate::config::common::{Heads, TOKENS, layer_types};
+use crate::config::common::{Heads, layer_types};
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 
-/// What a layer attends to.
+/// The range of a layer's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Everything before.
     Full,
-    /// What an indexer selects.
+    /// An indexer's selection.
     Indexed,
     /// A window.
     Sliding,
 }
 
-/// Names of the sizes of layers with a window, each with what it is where nothing is said.
+/// Names of the sizes of layers with a window, each with its default.
 const SIZES: [(&str, &str, usize); 7] = [
     ("num_attention_heads", "swa_num_attention_heads", 64),
     ("num_key_value_heads", "swa_num_key_value_heads", 64),
@@ -50,20 +51,14 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 
 /// Which layers those are, how positions are rotated in each kind, and which layers have experts.
-pub(crate) const WHERE: &[Field] = &[
-    Field::new("layer_types", Accepts::ListOf(TYPES)),
-    Field::new("use_dsa", Accepts::Flag),
-    Field::new("head_dim", Accepts::Size(MOST)),
-    Field::new("sliding_window", TOKENS).or(&["sliding_window_size"]),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("swa_rope_theta", Accepts::Number),
-    Field::new(ROPES, Accepts::Object),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("moe_layer_freq", Accepts::Any),
-];
+pub(crate) const WHERE: &[Field] = fields! {
+    layer_types: Accepts::ListOf(TYPES), use_dsa, head_dim: Accepts::Size(MOST),
+    sliding_window | sliding_window_size, rope_theta, swa_rope_theta, rope_parameters, mlp_layer_types,
+    first_k_dense_replace, moe_layer_freq: Accepts::Any,
+};
 
-/// What each layer attends to. Files of its authors say of layers that see everything whether an indexer selects.
+/// The range of each layer's attention. Files of its authors mark layers that see everything if an
+/// indexer selects.
 pub(crate) fn kinds(f: &Fields, layers: usize) -> Result<Vec<Reach>, ConfigError> {
     let selects = match f.get("use_dsa").value().and_then(Value::as_bool) {
         None if f.object(EACH).is_none() => Some(true),
@@ -81,7 +76,8 @@ pub(crate) fn kinds(f: &Fields, layers: usize) -> Result<Vec<Reach>, ConfigError
     Ok(listed.map_or_else(|| (0..layers).map(absent).collect(), |list| list.into_iter().map(of).collect()))
 }
 
-/// The latent and the heads of layers with a window; what `per_layer_config` does not say is as in the others.
+/// The latent and the heads of layers with a window; sizes absent from `per_layer_config` are as in
+/// the others.
 pub(crate) fn windowed(
     f: &Fields,
     kinds: &[Reach],
@@ -119,7 +115,7 @@ pub(crate) fn windowed(
     Ok((latent, Heads { queries, kv, dim }))
 }
 
-/// What `per_layer_config` says of the layers with a window, of all the same.
+/// The entry of `per_layer_config` for the layers with a window, the same for all.
 fn each<'a>(f: &Fields<'a>, kinds: &[Reach]) -> Result<Option<&'a Map<String, Value>>, ConfigError> {
     let Some(all) = f.object(EACH) else { return Ok(None) };
     let sliding: Vec<String> =
@@ -168,7 +164,8 @@ pub(crate) fn ropes(f: &Fields, dims: [usize; 2]) -> Result<Vec<RopeConfig>, Con
     Ok(ropes)
 }
 
-/// The base in an object of `rope_parameters`. What part of a head is rotated its class computes of the sizes.
+/// The base in an object of `rope_parameters`. The class computes the rotated part of a head from
+/// the sizes.
 fn base(f: &Fields, own: &Map<String, Value>) -> Result<f64, ConfigError> {
     let known = |(name, v): (&String, &Value)| match name.as_str() {
         "rope_type" | "type" => v == "default",

@@ -1,4 +1,4 @@
-//! Sizes of encoders that have short names for them: XLM and what followed its code.
+//! Sizes of encoders that have short names for them: XLM and its successors.
 
 use crate::config::ConfigError;
 use crate::config::common::{Facts, Heads};

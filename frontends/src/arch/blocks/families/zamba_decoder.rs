@@ -1,11 +1,12 @@
-//! Mixers before some of which stands a block of attention and an MLP over the rows and the embeddings side
-//! by side (Zamba, arXiv 2405.16712). There are few such blocks, which take turns.
+//! Mixers, with a block of attention and an MLP over the rows and the embeddings side by side
+//! before some of them (Zamba, arXiv 2405.16712). There are few such blocks, which take turns.
 
 use crate::arch::blocks::attention::{Attention, Norm, attend, linear, norm};
 use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, NORM,
     Part, TABLE, Table,
@@ -19,7 +20,7 @@ use crate::error::FrontendError;
 use crate::rope::RopeConfig;
 use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 
-/// What the rest of a layer adds of what its block makes.
+/// The rest of a layer adds this product of its block's output.
 const LINEAR: Part = Part("shared.linear");
 /// An adapter of the matrix of gate and up.
 pub(crate) const GATE_UP_DOWN: Part = Part("mlp.gate_up.adapter_down");
@@ -34,30 +35,23 @@ pub(crate) const ADAPTERS: [(Part, Part); 3] = [
 /// Norm before the mixer.
 const MIXER_NORM: Part = Part("ssm.before");
 
-/// Names of what both models have.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (HEAD, "lm_head"),
-    (NORM, "model.final_layernorm"),
-    (MIXER_NORM, "model.layers.{}.input_layernorm"),
-    (MIXER_NORM, "model.layers.{}.mamba_decoder.input_layernorm"),
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_IN, "model.layers.{}.mamba_decoder.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_CONV, "model.layers.{}.mamba_decoder.mamba.conv1d"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_A, "model.layers.{}.mamba_decoder.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_D, "model.layers.{}.mamba_decoder.mamba.D"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-    (SSM_OUT, "model.layers.{}.mamba_decoder.mamba.out_proj"),
-    (LINEAR, "model.layers.{}.linear"),
-];
+/// Names common to both models.
+pub(crate) const NAMES: Table = names! {
+    "model." { TABLE => "embed_tokens", NORM => "final_layernorm" }
+    "" { HEAD => "lm_head" }
+    "model.layers.{}." {
+        MIXER_NORM => "input_layernorm", MIXER_NORM => "mamba_decoder.input_layernorm", SSM_IN => "mamba.in_proj",
+        SSM_IN => "mamba_decoder.mamba.in_proj", SSM_CONV => "mamba.conv1d", SSM_CONV => "mamba_decoder.mamba.conv1d",
+        SSM_A => "mamba.A_log", SSM_A => "mamba_decoder.mamba.A_log", SSM_D => "mamba.D",
+        SSM_D => "mamba_decoder.mamba.D", SSM_OUT => "mamba.out_proj", SSM_OUT => "mamba_decoder.mamba.out_proj",
+        LINEAR => "linear",
+    }
+};
 
 /// A model of mixers and shared blocks.
 #[derive(Debug)]
 pub(crate) struct Zamba {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All norms.
     pub norm: Norm,
@@ -177,7 +171,7 @@ impl Zamba {
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 
-    /// What a shared block makes of the rows and the embeddings.
+    /// A shared block's output for the rows and the embeddings.
     fn shared(&self, f: &mut Draft, used: Use, [x, first]: [Value; 2], rope: Option<Value>) -> Value {
         let (hidden, block) = (self.facts.hidden, &self.block);
         let wide = 2 * hidden;
@@ -208,7 +202,7 @@ impl Zamba {
         let [gate, x] = match block.rank {
             Some(rank) => {
                 let shape = [2 * block.ffn, hidden];
-                // What is shared is read as it is.
+                // Shared matrices are read unchanged.
                 let w = f.of_layer(MLP_GATE_UP, Kind::Matrix, used.shared(), &shape);
                 let y = f.matmul(h, w);
                 let y = adapted(f, used, (GATE_UP_DOWN, GATE_UP_UP), (rank, shape), h, y);
@@ -245,7 +239,7 @@ impl Zamba {
     }
 }
 
-/// `y` and what the adapter of this use makes of `h`.
+/// `y` plus the output of this use's adapter for `h`.
 fn adapted(
     f: &mut Draft,
     used: Use,
@@ -262,12 +256,12 @@ fn adapted(
 }
 
 impl Use {
-    /// What all uses of a block share.
+    /// Index of the part that all uses of a block share.
     fn shared(self) -> (usize, Option<usize>) {
         (self.owner, None)
     }
 
-    /// What this one has alone.
+    /// Index of this use's own part.
     fn own(self) -> (usize, Option<usize>) {
         (self.owner, Some(self.number))
     }

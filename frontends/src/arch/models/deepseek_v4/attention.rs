@@ -1,16 +1,14 @@
-//! Attention to the last tokens, and to rows that many tokens before have in common (DeepSeek-V4).
+//! Attention to the last tokens, and to rows that many earlier tokens share (DeepSeek-V4).
 //!
-//! One row per token is key and value of all heads; its last elements are rotated, so that those of what
-//! a head finds are turned back. Layers that see more than a window have rows beside these, one for
-//! every window of some tokens: sums of its tokens' rows, weighted by the softmax of a gate for each
-//! element, or of the tokens of two windows, each of which has another row for the next one. A softmax
-//! is over both: two attentions say what their weights add up to.
+//! One row per token is key and value of all heads; its last elements are rotated, so the same
+//! elements of a head's result are rotated back. Layers that see more than a window have further
+//! rows, one for every window of some tokens: sums of its tokens' rows, weighted by the softmax of
+//! a gate for each element, or sums over the tokens of two windows; then each token has a second
+//! row for the next window. A softmax covers both: two attentions return the sums of their weights.
 
-use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::latent_attention::{Q_DOWN, Q_DOWN_NORM, Q_UP};
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{ATTN_OUT, ATTN_SINKS, Kind, Part, Table};
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+use crate::arch::blocks::names::ATTN_SINKS;
+use crate::arch::blocks::prelude::*;
 use llmcc_ir::quant::BLOCK;
 
 /// The row of a token.
@@ -18,7 +16,7 @@ const ROW: Part = Part("attn.row");
 const ROW_NORM: Part = Part("attn.row_norm");
 /// From the columns of some heads to fewer.
 const OUT_DOWN: Part = Part("attn.out_down");
-/// What a token has in the rows of windows, and what weighs it.
+/// A token's contribution to the rows of windows, and its weight.
 const WINDOW_ROW: Part = Part("attn.window.row");
 const WINDOW_GATE: Part = Part("attn.window.gate");
 /// Added to the gate by the token's place in its window.
@@ -26,32 +24,16 @@ const WINDOW_PLACES: Part = Part("attn.window.places");
 const WINDOW_NORM: Part = Part("attn.window.norm");
 
 /// Names as Transformers writes them, and as they were published.
-pub(super) const NAMES: Table = &[
-    (Q_DOWN, "model.layers.{}.attn.wq_a"),
-    (Q_DOWN, "layers.{}.attn.wq_a"),
-    (Q_DOWN_NORM, "model.layers.{}.attn.q_norm"),
-    (Q_DOWN_NORM, "layers.{}.attn.q_norm"),
-    (Q_UP, "model.layers.{}.attn.wq_b"),
-    (Q_UP, "layers.{}.attn.wq_b"),
-    (ROW, "model.layers.{}.attn.wkv"),
-    (ROW, "layers.{}.attn.wkv"),
-    (ROW_NORM, "model.layers.{}.attn.norm"),
-    (ROW_NORM, "layers.{}.attn.kv_norm"),
-    (ATTN_SINKS, "model.layers.{}.attn.attn_sink"),
-    (ATTN_SINKS, "layers.{}.attn.attn_sink"),
-    (OUT_DOWN, "model.layers.{}.attn.wo_a"),
-    (OUT_DOWN, "layers.{}.attn.wo_a"),
-    (ATTN_OUT, "model.layers.{}.attn.wo_b"),
-    (ATTN_OUT, "layers.{}.attn.wo_b"),
-    (WINDOW_ROW, "model.layers.{}.attn.compressor.wkv"),
-    (WINDOW_ROW, "layers.{}.attn.compressor.wkv"),
-    (WINDOW_GATE, "model.layers.{}.attn.compressor.wgate"),
-    (WINDOW_GATE, "layers.{}.attn.compressor.wgate"),
-    (WINDOW_PLACES, "model.layers.{}.attn.compressor.ape"),
-    (WINDOW_PLACES, "layers.{}.attn.compressor.ape"),
-    (WINDOW_NORM, "model.layers.{}.attn.compressor.norm"),
-    (WINDOW_NORM, "layers.{}.attn.compressor.norm"),
-];
+pub(super) const NAMES: Table = names! {
+    "model.layers.{}." | "layers.{}." {
+        Q_DOWN => "attn.wq_a", Q_DOWN_NORM => "attn.q_norm", Q_UP => "attn.wq_b", ROW => "attn.wkv",
+        ATTN_SINKS => "attn.attn_sink", OUT_DOWN => "attn.wo_a", ATTN_OUT => "attn.wo_b",
+        WINDOW_ROW => "attn.compressor.wkv", WINDOW_GATE => "attn.compressor.wgate",
+        WINDOW_PLACES => "attn.compressor.ape", WINDOW_NORM => "attn.compressor.norm",
+    }
+    "model.layers.{}." { ROW_NORM => "attn.norm" }
+    "layers.{}." { ROW_NORM => "attn.kv_norm" }
+};
 
 /// Sizes of the attention of all layers.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +42,9 @@ pub(super) struct WindowSizes {
     /// Elements of a head, and of a row; those at its end that are rotated.
     pub dim: usize,
     pub rotated: usize,
-    /// Width of what queries are made of.
+    /// Width of the rows that queries are made of.
     pub q_rank: usize,
-    /// Groups of heads, and the width of what is made of each.
+    /// Groups of heads, and the width of each group's row.
     pub groups: usize,
     pub out_rank: usize,
     /// Tokens that are seen by themselves.
@@ -79,7 +61,7 @@ pub(super) struct Windows {
     pub overlap: bool,
 }
 
-/// What the layer is given beside its input.
+/// The layer's inputs beside its row.
 #[derive(Clone, Copy)]
 pub(super) struct ForLayer {
     pub positions: Value,
@@ -170,11 +152,11 @@ fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value)
     f.op(Op::PickCols, &[both, whole])
 }
 
-/// For each token the row of the window of which it is the last, before its norm; something else for
-/// tokens that are no window's last.
+/// For each token that is the last of a window, the window's row before its norm; anything for
+/// other tokens.
 fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h: Value) -> Value {
     let Windows { len, overlap } = windows;
-    // Of two rows of a token the first counts in the next window.
+    // The first of a token's two rows counts in the next window.
     let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
     let width = s.dim.saturating_mul(series);
     let row = linear(f, WINDOW_ROW, [width, hidden], false, h);
@@ -184,7 +166,7 @@ fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h:
     f.op(Op::WindowMeans, &[gate, row, places, positions, state])
 }
 
-/// What a softmax over the scores of both attentions gives.
+/// The result of a softmax over the scores of both attentions.
 fn joined(f: &mut Draft, s: &WindowSizes, found: [Value; 2]) -> Value {
     let width = s.heads * s.dim;
     let part = |f: &mut Draft, start, len| found.map(|x| f.op(Op::SliceCols { start, len }, &[x]));

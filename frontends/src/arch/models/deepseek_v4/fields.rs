@@ -1,13 +1,7 @@
-//! What DeepSeek-V4's configurations say of its layers.
+//! DeepSeek-V4's configuration of its layers.
 
 use super::attention::Windows;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::Decoder;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
-use crate::config::ConfigError;
-use crate::config::common::{self, RMS_NORM, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use crate::arch::blocks::prelude::*;
 
 /// Elements of a head that are rotated.
 pub(super) fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
@@ -74,7 +68,7 @@ pub(super) fn windows(f: &Fields, layers: usize) -> Result<Vec<Option<Windows>>,
     all.filter(|all| all.len() == layers).ok_or_else(|| f.invalid(RATIOS, &ratios, expected()))
 }
 
-/// Which layers' experts are those of the token.
+/// Layers whose experts are chosen by the token.
 pub(super) fn by_token(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const TYPES: &str = "mlp_layer_types";
     let first = f.count("num_hash_layers").unwrap_or(3);

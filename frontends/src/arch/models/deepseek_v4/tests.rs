@@ -1,4 +1,4 @@
-//! What configurations and tables of experts may say.
+//! Values of configurations and tables of experts.
 
 use crate::arch::Model;
 use crate::checkpoint::Checkpoint;
@@ -68,7 +68,7 @@ fn what_means_nothing_is_refused() {
     }
 }
 
-/// Tables that name experts there are not, or one twice, and those of another type.
+/// Tables that name missing experts, or one twice, and tables of another type.
 #[test]
 fn tables_of_experts_are_checked() {
     let json = config(ARCH);

@@ -1,16 +1,12 @@
-//! What GLM-5.3's configurations say of their delta attention, by two names each.
+//! GLM-5.3's configuration of delta attention, with two names for each field.
 
 use crate::arch::blocks::kimi_delta::{DESCRIPTION, IN_OBJECT, KimiDelta, OBJECT};
-use crate::arch::blocks::names::Kind;
-use crate::config::ConfigError;
-use crate::config::common;
-use crate::config::fields::{Accepts, Field, Fields, Given};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
-/// What published files say in the object beside what all do.
-const SAFE: &[Field] = &[Field::new("safe_gate", Accepts::Flag)];
+/// Further fields of the object in published files.
+const SAFE: &[Field] = fields! { safe_gate };
 
-/// The delta attention: what its object says comes before the fields that Transformers writes.
+/// The delta attention: its object comes before the fields that Transformers writes.
 pub(super) fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {
     const FLOOR: f64 = -5.0;
     let own = f.object(OBJECT).map(|map| f.inside_alone(map, IN_OBJECT, &[DESCRIPTION, SAFE], &[])).transpose()?;

@@ -1,4 +1,4 @@
-//! What configurations may say.
+//! Values of configurations.
 
 use crate::arch::Model;
 use crate::testing::{config, with};
@@ -19,7 +19,7 @@ fn delta_attention_in_an_object() {
         with(delta(7, json!(-2.0)), json!({ "linear_attn_config": with(own, rest) }))
     };
     assert_eq!(shape(object(json!({ "gate_lower_bound": -0.5 }))), shape(delta(5, json!(-0.5))));
-    // What it does not say, the fields beside it do.
+    // Fields beside it fill its gaps.
     assert_eq!(shape(object(json!({}))), shape(delta(5, json!(-2.0))));
     // A gate is safe with a bound, where nothing else is said.
     assert_eq!(shape(object(json!({ "gate_lower_bound": null }))), shape(delta(5, json!(-5.0))));

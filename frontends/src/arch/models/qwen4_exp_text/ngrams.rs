@@ -1,19 +1,13 @@
-//! What layers add by the last tokens: rows of a table by hashes of the last two tokens, of the last three
-//! and so on, gated stream by stream and convolved over time. Tokens before the last end of a text do not
-//! count.
+//! Addends of layers by the last tokens: rows of a table by hashes of the last two tokens, of the
+//! last three and so on, gated stream by stream and convolved over time. Tokens before the last end
+//! of a text do not count.
 
 use super::streams::Streams;
-use crate::arch::blocks::attention::{Norm, linear, scaled};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::attention::scaled;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{dilated, over_time, split_each};
-use crate::config::ConfigError;
-use crate::config::common::{Facts, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
 use crate::hashing::{factors, next_prime};
-use llmcc_ir::graph::{BinaryOp, Hashes, Input, Op, UnaryOp, Value};
+use llmcc_ir::graph::Hashes;
 
 /// A part of the table, `{e}` its number.
 const SHARD: Part = Part("ngrams.shard");
@@ -26,40 +20,32 @@ const QUERY_NORM: Part = Part("ngrams.query_norm");
 const CONV_NORM: Part = Part("ngrams.conv_norm");
 const CONV: Part = Part("ngrams.conv");
 
-pub(super) const NGRAMS: Table = &[
-    (SHARD, "model.layers.{}.ple.ple_embedding.ngram_embedding.shard_{e}"),
-    (WHOLE, "model.layers.{}.ple.ple_embedding.ngram_embedding"),
-    // Of files that have one table only, without the number of its layer.
-    (WHOLE, "model.ngram_embedding"),
-    (KEYS, "model.layers.{}.ple.key_proj"),
-    (VALUES, "model.layers.{}.ple.value_proj"),
-    (KEY_NORM, "model.layers.{}.ple.norm_key"),
-    (QUERY_NORM, "model.layers.{}.ple.norm_query"),
-    (CONV_NORM, "model.layers.{}.ple.norm_conv"),
-    (CONV, "model.layers.{}.ple.conv1d"),
-];
+pub(super) const NGRAMS: Table = names! {
+    "model.layers.{}." {
+        SHARD => "ple.ple_embedding.ngram_embedding.shard_{e}", WHOLE => "ple.ple_embedding.ngram_embedding",
+        KEYS => "ple.key_proj", VALUES => "ple.value_proj", KEY_NORM => "ple.norm_key",
+        QUERY_NORM => "ple.norm_query", CONV_NORM => "ple.norm_conv", CONV => "ple.conv1d",
+    }
+    "" {
+        // Files that have one table only, without the number of its layer.
+        WHOLE => "model.ngram_embedding",
+    }
+};
 
-pub(super) const FIELDS: &[Field] = &[
-    Field::new("ple_layer_ids", Accepts::Numbers),
-    Field::new("ple_embed_dim", WIDTH),
-    Field::new("ple_conv_kernel_size", Accepts::Size(64)).unless(Neutral::Any),
-    Field::new("ngram_size", Accepts::Size(16)),
-    Field::new("heads_per_ngram", Accepts::Size(64)).unless(Neutral::Any),
-    Field::new("ngram_vocab_size_base", Accepts::Size(1 << 28)).unless(Neutral::Any),
-    Field::new("make_ngram_vocab_size_divisible_by", Accepts::Size(1 << 20)).unless(Neutral::Any),
-    Field::new("seed", Accepts::Count).unless(Neutral::Any),
-    Field::new("split_ngram_parts", Accepts::Size(1 << 16)).unless(Neutral::Any),
-];
+pub(super) const FIELDS: &[Field] = fields! {
+    ple_layer_ids, ple_embed_dim, ple_conv_kernel_size, ngram_size, heads_per_ngram, ngram_vocab_size_base,
+    make_ngram_vocab_size_divisible_by, seed, split_ngram_parts,
+};
 
 /// Ids up to here are exact as numbers of f32.
 const MOST_IDS: usize = 1 << 24;
 
-/// What is added by the last tokens.
+/// Addend by the last tokens.
 #[derive(Clone, Debug)]
 pub(super) struct NGram {
     /// Tokens of the longest n-gram.
     size: usize,
-    /// What stands before the first token, and ends a text.
+    /// The token before the first, which also ends a text.
     eos: u32,
     /// Columns of all rows of a token.
     width: usize,
@@ -80,7 +66,7 @@ struct NgramRows {
     padded: usize,
 }
 
-/// What is said of it; `linear` says which layers may have it. Nothing if none has.
+/// Reads its fields; `linear` says which layers may have it. None if no layer has it.
 pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<NGram>, ConfigError> {
     const LAYERS: &str = "ple_layer_ids";
     let ids = f.numbers(LAYERS).unwrap_or_default();
@@ -160,7 +146,7 @@ impl NGram {
         let eos = f.scalar(self.eos as f32);
         let own = f.op(Op::Binary(BinaryOp::Sub), &[ids, eos]);
         let each = if before > 1 { f.op(Op::ConcatCols, &vec![own; before]) } else { own };
-        // Column j has what was j + 1 tokens before.
+        // Column j has the value of j + 1 tokens before.
         let mut taps = vec![0.0; self.size * before];
         (0..before).for_each(|j| taps[(before - 1 - j) * before + j] = 1.0);
         let taps = f.shared_table("last.taps", "$last.taps", [self.size, before], taps);
@@ -177,7 +163,7 @@ impl NGram {
         Ok(f.call(&[all])?.pop().unwrap_or_default())
     }
 
-    /// The streams `x` before layer `i`, with what it adds by the tokens `last`.
+    /// The streams `x` before layer `i`, with its addend by the tokens `last`.
     pub(super) fn added(
         &self,
         l: &mut Lifter,
@@ -221,7 +207,7 @@ impl NGram {
         if let [one] = parts[..] { one } else { f.op(Op::ConcatRows, &parts) }
     }
 
-    /// A gate for each stream: `σ(±√|k·q/√H|)` of its norm, `q`, and of a key of what was found.
+    /// A gate for each stream: `σ(±√|k·q/√H|)` of its norm, `q`, and of a key of the rows found.
     fn gates(&self, f: &mut Draft, streams: Streams, eps: Norm, x: Value, found: Value) -> Value {
         let hidden = f.facts().hidden;
         let keys = linear(f, KEYS, [streams.width(f), self.width], false, found);
@@ -268,8 +254,8 @@ mod tests {
     use serde_json::json;
     use std::any::Any;
 
-    /// The sizes that the class of Transformers has where nothing is said; what it has drawn and found, and the
-    /// rows that it looks up for the tokens 248319, 12, 248046 (the end of a text) and 77777.
+    /// The default sizes of Transformers' class; the numbers it has drawn and found, and the rows
+    /// that it looks up for the tokens 248319, 12, 248046 (the end of a text) and 77777.
     #[test]
     fn tables_are_those_of_transformers() {
         let sizes = json!({

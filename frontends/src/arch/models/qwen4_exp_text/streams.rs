@@ -1,12 +1,8 @@
-//! Several residual streams side by side in a row: a block reads the mean of all, gated column by column,
-//! and adds what it makes to each, weighted (a form of hyper-connections, arXiv 2409.19606).
+//! Several residual streams side by side in a row: a block reads the mean of all, gated column by
+//! column, and adds its output to each, weighted (a form of hyper-connections, arXiv 2409.19606).
 
-use crate::arch::blocks::attention::{Norm, linear};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::split_each;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// The tensors of one place where streams are mixed.
 #[derive(Clone, Copy)]
@@ -14,11 +10,11 @@ pub(super) struct MixSite {
     norm: Part,
     down: Part,
     up: Part,
-    /// Weights of what is added, `[streams, streams·hidden]`.
+    /// Weights of the output, `[streams, streams·hidden]`.
     inject: Part,
 }
 
-/// Around attention, or what stands in its place.
+/// Around attention, or the mixer in its place.
 pub(super) const ATTN: MixSite = MixSite {
     norm: Part("attn.streams.norm"),
     down: Part("attn.streams.down"),
@@ -40,19 +36,20 @@ pub(super) const LAST: MixSite = MixSite {
     inject: Part("streams.inject"),
 };
 
-pub(super) const STREAMS: Table = &[
-    (ATTN.norm, "model.layers.{}.attn_hyper_connection.hc_norm"),
-    (ATTN.down, "model.layers.{}.attn_hyper_connection.input_mix_weight_down"),
-    (ATTN.up, "model.layers.{}.attn_hyper_connection.input_mix_weight_up"),
-    (ATTN.inject, "model.layers.{}.attn_hyper_connection.block_inject_weight"),
-    (MLP.norm, "model.layers.{}.mlp_hyper_connection.hc_norm"),
-    (MLP.down, "model.layers.{}.mlp_hyper_connection.input_mix_weight_down"),
-    (MLP.up, "model.layers.{}.mlp_hyper_connection.input_mix_weight_up"),
-    (MLP.inject, "model.layers.{}.mlp_hyper_connection.block_inject_weight"),
-    (LAST.norm, "model.hyper_connection_mixer.hc_norm"),
-    (LAST.down, "model.hyper_connection_mixer.input_mix_weight_down"),
-    (LAST.up, "model.hyper_connection_mixer.input_mix_weight_up"),
-];
+pub(super) const STREAMS: Table = names! {
+    "model.layers.{}." {
+        ATTN.norm => "attn_hyper_connection.hc_norm", ATTN.down => "attn_hyper_connection.input_mix_weight_down",
+        ATTN.up => "attn_hyper_connection.input_mix_weight_up",
+        ATTN.inject => "attn_hyper_connection.block_inject_weight", MLP.norm => "mlp_hyper_connection.hc_norm",
+        MLP.down => "mlp_hyper_connection.input_mix_weight_down",
+        MLP.up => "mlp_hyper_connection.input_mix_weight_up",
+        MLP.inject => "mlp_hyper_connection.block_inject_weight",
+    }
+    "model." {
+        LAST.norm => "hyper_connection_mixer.hc_norm", LAST.down => "hyper_connection_mixer.input_mix_weight_down",
+        LAST.up => "hyper_connection_mixer.input_mix_weight_up",
+    }
+};
 
 /// The streams of a model.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +89,7 @@ impl Streams {
         split_each(f, x, f.facts().hidden, self.count)
     }
 
-    /// What a block reads of the streams `x`, `[T, hidden]`, and their norms.
+    /// A block's input from the streams `x`, `[T, hidden]`, and their norms.
     pub(super) fn mixed(self, f: &mut Draft, place: MixSite, eps: Norm, x: Value) -> (Value, Value) {
         let width = self.width(f);
         let x = self.normed(f, place.norm, eps, x);

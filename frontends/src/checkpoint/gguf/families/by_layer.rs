@@ -119,7 +119,7 @@ fn rotations(f: &File, config: &mut Config, parts: [f64; 2]) -> Result<(), Wrong
     without(config, &["rope_theta", "partial_rotary_factor"])
 }
 
-/// Layers without a window rotate half of what the others do, by frequencies that may be scaled.
+/// Layers without a window rotate half as much as the others, by frequencies that may be scaled.
 fn step(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let windowed = windowed(f, config)?;
     let [full, sliding] = heads(f, HEADS, &windowed)?;

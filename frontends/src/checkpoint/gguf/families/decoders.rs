@@ -12,7 +12,7 @@ use serde_json::json;
 /// Parts of positions, which are all the same for texts, and layers that only images are added to.
 const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
 
-/// What multiplies the base of HunYuan's frequencies, by a power.
+/// Base of HunYuan's frequencies' factor, which is a power of it.
 const ALPHA: &str = "rope.scaling.alpha";
 
 const QWEN3_EXPERTS: Keys = &[
@@ -239,7 +239,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     // It is a Llama in other names.
     Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
-    // The multipliers are those of Granite.
+    // The multipliers are named as Granite's.
     Family {
         name: "minicpm",
         model_type: ("granite", "GraniteForCausalLM"),
@@ -413,7 +413,7 @@ fn grown(f: &File, config: &mut Config) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What is learned of the activations of Apertus, which is metadata.
+/// Learned numbers of the activations of Apertus, which are metadata.
 fn activations(f: &File) -> Result<Constants, Wrong> {
     let list = |key: &str| {
         let list = f.metadata.get(&format!("xielu.{key}")).and_then(|v| v.list());

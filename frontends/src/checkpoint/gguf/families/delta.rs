@@ -184,7 +184,7 @@ fn ngrams_of_the_class(f: &File, config: &Config, sizes: &[u64], factors: &[u64]
     Ok(())
 }
 
-/// Of the class, where nothing else is said.
+/// The class's default.
 const SEED: u64 = 1234;
 
 /// Columns of a head of values, and which layers attend, where they are listed.
@@ -211,8 +211,8 @@ fn by_key_head(config: &Config, _: &[usize]) -> Turns {
     Turns { before: 0, groups, parts: vec![key, key, each * value, each * value] }
 }
 
-/// Value heads, of which those of a key head are together in Transformers, and the first of all key
-/// heads, then the second, in files. Behind queries and keys.
+/// The order of value heads: Transformers keeps a key head's value heads together; files have the
+/// first of all key heads, then the second. Behind queries and keys.
 fn behind_keys(config: &Config, _: &[usize]) -> Turns {
     let [groups, key, each, value] = delta(config);
     Turns { before: 2 * groups * key, groups, parts: vec![value; each] }

@@ -28,7 +28,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    // Those of RoBERTa and after it too, whose tables of positions begin with the first here.
+    // RoBERTa and its successors too, whose tables of positions begin with the first here.
     Family {
         name: "bert",
         model_type: ("bert", "BertModel"),
@@ -126,7 +126,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[WINDOW, &[("rope.freq_base_swa", "rope_local_base_freq")]],
         quiet: &["attention.causal", "dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out"],
         fixed: &[("use_bidirectional_attention", true)],
-        // Linear layers after pooling are in files that were converted with those of sentence-transformers.
+        // Linear layers after pooling are in files that were converted with sentence-transformers'
+        // modules.
         names: &[SANDWICH_NORMS, &[("dense_2", "2_Dense/linear"), ("dense_3", "3_Dense/linear")]],
         gains: true,
         // Scores are scaled by heads.
@@ -210,7 +211,7 @@ const SCORES: &str = "cls.output.weight";
 /// Which rows a head of classes is given.
 const POOLED: &str = "classifier.pooling_type";
 
-/// The names of classes: those of the file, where their order is that of the classes.
+/// The names of classes, from the file, where they have the order of the classes.
 fn classes(f: &File, config: &mut Config) {
     let count = f.rows(SCORES).unwrap_or(0).min(MOST_CLASSES);
     let given = f.get("classifier.output_labels").and_then(Value::list).unwrap_or_default();

@@ -44,7 +44,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
 const SPARSITY: &str = "activation_sparsity_scale";
 const WIDTHS: &str = "feed_forward_length";
 const KV_HEADS: &str = "attention.head_count_kv";
-/// Of layers with a window: columns of a head, and those that are rotated.
+/// In layers with a window: columns of a head, and the rotated ones.
 const DIM: &str = "attention.key_length_swa";
 const ROTATED: &str = "rope.dimension_count_swa";
 
@@ -164,7 +164,7 @@ fn full(f: &File) -> Vec<bool> {
     windows.iter().map(|windowed| windowed.flag() == Some(false)).collect()
 }
 
-/// Heads of keys of both kinds of layers. Where those of one kind have no values, these are keys.
+/// Heads of keys of both kinds of layers. Where one kind has no values, its keys are the values.
 fn heads(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let full = full(f);
     if let Some(list) = f.get(KV_HEADS).and_then(Value::list) {

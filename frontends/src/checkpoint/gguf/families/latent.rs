@@ -62,7 +62,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     SELECTING,
 ];
 
-/// What is said of what selects tokens, which makes no difference where all are read.
+/// Keys about the indexer, which make no difference where all tokens are read.
 pub(super) const INDEXER_QUIET: [&str; 3] =
     ["attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.types"];
 
@@ -119,7 +119,8 @@ fn groups_missing(f: &File) -> Wrong {
     (format!("`{}.expert_group_count` is missing, as old versions of llama.cpp left it", f.name), CONVERT_AGAIN)
 }
 
-/// Widths of latent attention, which files have as those of one head of keys and values, and YaRN.
+/// Widths of latent attention, which files have as the widths of one head of keys and values, and
+/// YaRN.
 pub(super) fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let width =
         |part: &str| f.size(&format!("attention.{part}_length_mla")).or(f.size(&format!("attention.{part}_length")));
@@ -146,7 +147,7 @@ pub(super) fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["head_dim", "num_key_value_heads", "partial_rotary_factor"])
 }
 
-/// What selects tokens.
+/// Names of the indexer.
 pub(super) const INDEXER: Names = &[
     ("blk.{}.indexer.k_norm", "model.layers.{}.self_attn.indexer.k_norm"),
     ("blk.{}.indexer.proj", "model.layers.{}.self_attn.indexer.weights_proj"),

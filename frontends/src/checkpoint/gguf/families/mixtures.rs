@@ -40,7 +40,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         found: &[("attention_bias", Q_BIAS), ("use_qk_norm", "blk.0.attn_q_norm.weight")],
         gating: SIGMOID,
         adapt: |f, config| {
-            // Of old files without the key half of each head is rotated.
+            // In old files without the key, half of each head is rotated.
             if f.size("rope.dimension_count").is_some() {
                 config.entry("partial_rotary_factor").or_insert(1.0.into());
             }
@@ -307,7 +307,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
 ];
 
-/// What selects blocks of tokens, and the MLP for all tokens.
+/// The indexer of blocks of tokens, and the MLP for all tokens.
 const MINIMAX_M3: Names = &[
     ("blk.{}.indexer.q_proj", "model.layers.{}.self_attn.index_q_proj"),
     ("blk.{}.indexer.k_proj", "model.layers.{}.self_attn.index_k_proj"),
@@ -355,7 +355,7 @@ const DBRX: Names = &[
     ("blk.{}.ffn_down_exps", "transformer.blocks.{}.ffn.experts.{e}.w2"),
 ];
 
-/// Fields of parts, of which the converter writes some as keys and leaves out what all models have.
+/// Nested fields: the converter writes some as keys and omits those common to all models.
 fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
     if f.number("attention.layer_norm_epsilon").is_some_and(|eps| (eps / 1e-5 - 1.0).abs() > 1e-3) {
         return f.refused("has another epsilon than DBRX");
@@ -388,7 +388,7 @@ pub(super) fn set_sparse(f: &File, config: &mut Config) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Frequencies of layers with a window are those of the others, unless a file says otherwise; they are not
+/// Frequencies of layers with a window equal the others', unless a file gives its own; they are not
 /// scaled.
 fn mellum(f: &File, config: &mut Config) -> Result<(), Wrong> {
     set_sparse(f, config)?;

@@ -1,5 +1,5 @@
-//! Architectures of GGUF files, as a table: what their keys and tensors are in Transformers, and what
-//! llama.cpp's converter did to values.
+//! Architectures of GGUF files, as a table: their keys and tensors in Transformers, and llama.cpp's
+//! converter's changes to values.
 
 mod by_layer;
 mod decoders;
@@ -26,13 +26,13 @@ pub(super) struct Family {
     pub name: &'static str,
     /// `model_type` and class in Transformers.
     pub model_type: (&'static str, &'static str),
-    /// Of several lines of a name the first that suits a file counts.
+    /// If a name has several lines, the first that suits a file counts.
     pub suits: fn(&File) -> bool,
-    /// Keys beside those of all families, and fields.
+    /// Keys beside the common ones, and fields.
     pub keys: &'static [Keys],
     /// Keys whose lists may have several sizes, one for each layer.
     pub lists: &'static [&'static str],
-    /// Keys that are read in other ways, or say nothing about what the model computes.
+    /// Keys that are read in other ways, or have no effect on the model's results.
     pub quiet: &'static [&'static str],
     /// Fields that follow from the family.
     pub fixed: &'static [(&'static str, bool)],
@@ -42,7 +42,7 @@ pub(super) struct Family {
     pub heads: Heads,
     /// Factors of frequencies are no scaling: `adapt` reads them.
     pub own_factors: bool,
-    /// Norms are stored as what they multiply by, one more than in Transformers.
+    /// Norms are stored as factors, one more than in Transformers.
     pub gains: bool,
     /// But these, which are as in Transformers.
     pub kept_gains: &'static [&'static str],
@@ -54,15 +54,15 @@ pub(super) struct Family {
     pub unscaled: Option<u64>,
     /// `expert_gating_func`, where a file has it.
     pub gating: u64,
-    /// What the user should know of a file.
+    /// A note for the user about a file.
     pub note: fn(&File) -> Option<String>,
     /// Tensors that are made of others, or put in another order.
     pub joins: &'static [Recipe],
-    /// Fields that are not simply those of a key.
+    /// Fields that do not simply come from a key.
     pub adapt: fn(&File, &mut Config) -> Result<(), Wrong>,
     /// Vectors that are metadata.
     pub values: fn(&File) -> Result<Constants, Wrong>,
-    /// All tensors, where names and recipes do not say what they are.
+    /// All tensors, where names and recipes do not suffice.
     pub tensors: Option<Make>,
 }
 
@@ -89,7 +89,7 @@ impl Family {
         }
     }
 
-    /// Whether the model has queries, keys and values as one matrix, as files may have those of any.
+    /// Whether the model has queries, keys and values as one matrix, as any file may.
     pub fn has_whole_attention(&self) -> bool {
         let whole = |name: &str| name.contains("attn_qkv");
         let named = self.names.iter().copied().flatten().any(|(from, _)| whole(from));
@@ -100,7 +100,7 @@ impl Family {
 /// Makes a family's tensors itself.
 pub(super) type Make = fn(&File) -> Result<Made, Wrong>;
 
-/// Tensors by the names of the model, and what the user should know of them.
+/// Tensors by the names of the model, and notes for the user about them.
 pub(super) type Made = (BTreeMap<String, Entry>, Vec<String>);
 
 /// Vectors by the names of Transformers' tensors.
@@ -113,15 +113,15 @@ pub(super) type Keys = &'static [(&'static str, &'static str)];
 pub(super) struct Recipe {
     /// Its name; `{}` is the number of the layer.
     pub to: &'static str,
-    /// The tensors of files that it is made of, all of which are there, one below the other.
+    /// The tensors of files that it is made of, all required, one below the other.
     pub from: &'static [&'static str],
-    /// What is put in order.
+    /// The reordered dimension.
     pub lines: Lines,
     /// How they lie, by the configuration and the rows of each.
     pub turns: fn(&Config, &[usize]) -> Turns,
 }
 
-/// What of a tensor is put in another order.
+/// The reordered dimension of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
     /// Its rows, or the elements of a vector.
@@ -173,10 +173,10 @@ const Q_BIAS: &str = "blk.0.attn_q.bias";
 const ATTENTION_BIAS: &[(&str, &str)] = &[("attention_bias", Q_BIAS)];
 const WINDOW: Keys = &[("attention.sliding_window", "sliding_window")];
 
-/// Of latent attention.
+/// Keys of latent attention.
 const LATENT: Keys = &[("attention.q_lora_rank", "q_lora_rank"), ("attention.kv_lora_rank", "kv_lora_rank")];
 
-/// Of experts as DeepSeek's models have them.
+/// Keys of experts as in DeepSeek's models.
 const EXPERTS: Keys = &[
     ("leading_dense_block_count", "first_k_dense_replace"),
     ("expert_count", "n_routed_experts"),

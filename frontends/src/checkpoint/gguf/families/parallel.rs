@@ -9,7 +9,7 @@ use serde_json::json;
 const EPSILON: Keys = &[("attention.layer_norm_epsilon", "layer_norm_epsilon")];
 
 pub(in super::super) const FAMILIES: &[Family] = &[
-    // GPT-2's matrices are not transposed here: as those of GPTBigCode, which is the same else.
+    // GPT-2's matrices are not transposed here, as in GPTBigCode, which is the same otherwise.
     Family {
         name: "gpt2",
         model_type: ("gpt_bigcode", "GPTBigCodeForCausalLM"),
@@ -94,7 +94,7 @@ fn starcoder(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["num_key_value_heads"])
 }
 
-/// Scores that fall with the distance, and limits of what goes into them.
+/// Scores that fall with the distance, and limits of queries, keys and values.
 fn slopes(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let Some(max) = f.number("attention.max_alibi_bias").filter(|max| *max > 0.0) else {
         return f.refused("has positions instead of slopes");
@@ -193,7 +193,7 @@ const FALCON_GROUPS: &[Recipe] = &[
     rows("transformer.h.{}.self_attention.query_key_value.bias", &["blk.{}.attn_qkv.bias"], group_by_group),
 ];
 
-/// Of each group of heads its queries, its key and its value.
+/// For each group of heads its queries, its key and its value.
 fn group_by_group(config: &Config, _: &[usize]) -> Turns {
     let (heads, groups) = (size(config, "num_attention_heads"), size(config, "num_key_value_heads").max(1));
     let dim = head_dim(config).unwrap_or(0);

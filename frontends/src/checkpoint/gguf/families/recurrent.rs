@@ -1,4 +1,4 @@
-//! Decoders of which layers keep a state of fixed size.
+//! Decoders with layers that keep a state of fixed size.
 
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
@@ -156,7 +156,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    // What multiplies in its class is in the weights.
+    // The class's factors are part of the weights.
     Family {
         name: "falcon-h1",
         model_type: ("falcon_h1", "FalconH1ForCausalLM"),
@@ -331,7 +331,7 @@ fn nemotron(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let Some(pattern) = (0..f.layers(ATTENDS).len()).map(letter).collect::<Option<String>>() else {
         return f.refused("has layers without a block that is known");
     };
-    // Of models with experts too files have the width of these only.
+    // Files of models with experts have only the width of the experts, too.
     let dense = pattern.find('-').and_then(|i| f.rows(&format!("blk.{i}.ffn_up.weight")));
     config.extend(dense.map(|n| ("intermediate_size".to_string(), n.into())));
     config.insert("hybrid_override_pattern".into(), pattern.into());

@@ -22,7 +22,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: |f, config| {
             latent(f, config)?;
             set_limit(f, config, &LIMITS[..1])?;
-            // Of files without an indexer all tokens are read.
+            // In files without an indexer all tokens are read.
             if let Some(all) = config.get("max_position_embeddings").cloned() {
                 config.entry("index_topk").or_insert(all);
             }
@@ -55,7 +55,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             INDEXER_QUIET[2],
             LIMITS[0],
             LIMITS[1],
-            // Of the norms of keys of the indexer.
+            // Addend in the norms of the indexer's keys.
             "attention.layer_norm_epsilon",
         ],
         names: &[GLM5_NEXT, KIMI, CONNECTIONS, LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
@@ -177,7 +177,7 @@ const BAILING: Names = &[
     ("blk.{}.layer_output_norm", "model.layers.{}.final_layernorm"),
 ];
 
-/// Tokens of a window of each layer, of which a row is made.
+/// Tokens of a window of each layer; each window makes a row.
 const RATIOS: &str = "attention.compress_ratios";
 
 /// As they were published.
@@ -216,7 +216,7 @@ const DEEPSEEK4: Names = &[
     ("blk.{}.ffn_norm", "layers.{}.ffn_norm"),
     ("blk.{}.ffn_gate_inp", "layers.{}.ffn.gate"),
     ("blk.{}.exp_probs_b.bias", "layers.{}.ffn.gate.bias"),
-    // Of tokens of images.
+    // Tensors for tokens of images.
     ("blk.{}.exp_probs_b_vl.bias", UNREAD),
     ("blk.{}.ffn_gate_tid2eid.weight", "layers.{}.ffn.gate.tid2eid"),
     ("blk.{}.ffn_gate_exps", "layers.{}.ffn.experts.{e}.w1"),
@@ -232,7 +232,7 @@ const STREAMS: Keys = &[("hyper_connection.count", "hc_mult"), ("hyper_connectio
 /// How many tokens are selected.
 const TOKENS: Keys = &[("attention.indexer.top_k", "index_topk")];
 
-/// Of what goes into experts and into the MLP beside them, one for each layer.
+/// Limits of the inputs of experts and of the MLP beside them, one for each layer.
 const LIMITS: &[&str] = &["swiglu_clamp_exp", "swiglu_clamp_shexp"];
 
 /// One limit for all layers and MLPs.
@@ -346,8 +346,8 @@ fn kimi_k3(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["n_shared_experts", "rope_theta"])
 }
 
-/// What blocks that read means over the depth ask for is in files as one vector: its gains and the query,
-/// multiplied. It is read as gains, which keep f32 in any model; the queries are ones then.
+/// The queries of blocks that read means over the depth are in files as one vector: the gains times
+/// the query. It is read as gains, which keep f32 in any model; the queries are ones then.
 fn queries_over_depth(f: &File) -> Result<Constants, Wrong> {
     const SITES: [(&str, &str); 3] = [
         ("blk.{}.attn_res_score.weight", "model.layers.{}.self_attention_res_proj.weight"),

@@ -6,7 +6,7 @@ use super::{Family, Made, PLAIN};
 use crate::checkpoint::rwkv_forms::{self, Form, StoredTensor};
 use std::collections::BTreeMap;
 
-/// Keys that say nothing about what the model computes, or that tensors are halved by.
+/// Keys without an effect on the model's results, or that only say how tensors are halved.
 const QUIET: &[&str] = &["rescale_every_n_layers", "token_shift_count"];
 
 pub(in super::super) const FAMILIES: &[Family] = &[
@@ -64,7 +64,7 @@ const LAYER: Modules = &[
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// Tensors of layers that are no module's: names here and there, and what was done to them.
+/// Tensors of layers that are no module's: both names, and the converter's change.
 type Bare = &'static [(&'static str, &'static str, Form)];
 
 const SIX: Bare = &[
@@ -104,10 +104,11 @@ const SEVEN: Bare = &[
 
 /// Mixtures of tokens, which are one tensor.
 const FUSED: &str = "time_mix_lerp_fused";
-/// What the first layer has no use for: llama.cpp wants some tensors there.
+/// Tensors the first layer does not use: llama.cpp requires some there.
 const UNUSED: &[&str] = &["time_mix_v0", "time_mix_v1", "time_mix_v2"];
 
-/// The tensors of a file under the authors' names; `fused`: those of the mixtures that are one here.
+/// The tensors of a file under the authors' names; `fused`: the mixtures' tensors that are one
+/// here.
 fn tensors(f: &File, bare: Bare, fused: &[String]) -> Result<Made, Wrong> {
     let head = f.size("wkv.head_size").and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     let every = f.size("rescale_every_n_layers").unwrap_or(0);
@@ -150,5 +151,5 @@ fn tensors(f: &File, bare: Bare, fused: &[String]) -> Result<Made, Wrong> {
     Ok((out, rwkv_forms::note(&widened).into_iter().collect()))
 }
 
-/// What adds to the rows of layers, which llama.cpp halves every few layers.
+/// Matrices that add to the layers' rows, which llama.cpp halves every few layers.
 const SCALED: &[&str] = &["time_mix_output", "channel_mix_value"];

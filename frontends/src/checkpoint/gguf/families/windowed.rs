@@ -127,7 +127,7 @@ fn laguna(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["rope_theta", "partial_rotary_factor"])
 }
 
-/// Queries and keys have norms without gains: those of files are what scores are multiplied by, and ones.
+/// Queries and keys have norms without gains: files' gains are the factor of scores, and ones.
 const MUSE: Names = &[
     ("blk.{}.attn_gate", "model.layers.{}.self_attn.gate_proj"),
     ("blk.{}.attn_q_norm.weight", UNREAD),

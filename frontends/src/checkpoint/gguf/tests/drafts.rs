@@ -17,7 +17,7 @@ fn about(name: &str) -> Value {
     table[name].clone()
 }
 
-/// What the model or a head leaves.
+/// The results of the model or a head.
 fn step(ckpt: &Checkpoint, head: Option<usize>, batch: &Batch) -> Left {
     let options =
         Options { kv_dtype: KvDType::F32, draft_head: head, hidden_states: head.is_none(), ..Options::default() };
@@ -39,7 +39,7 @@ fn same(ours: &[f64], theirs: &[f64], what: &str) {
     assert!(ours.len() == theirs.len() && error <= 1e-5 * most, "{what}: off by {error:e} of {most:e}");
 }
 
-/// Model and heads compute what those of the safetensors compute: logits and hidden states.
+/// Model and heads compute the same as from safetensors: logits and hidden states.
 #[test]
 fn heads_of_files_are_those_of_checkpoints() {
     for (name, heads) in NAMES {

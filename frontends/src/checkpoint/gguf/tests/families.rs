@@ -20,7 +20,7 @@ fn table() -> serde_json::Map<String, Value> {
     serde_json::from_slice(&std::fs::read(golden("gguf/names.json")).unwrap()).unwrap()
 }
 
-/// What llama.cpp takes for granted where files say nothing.
+/// llama.cpp's defaults where files have no key.
 fn assumed(fixture: &str) -> Value {
     match fixture {
         "gemma2" => json!({ "query_pre_attn_scalar": 32 }),
@@ -74,7 +74,7 @@ fn pattern(name: &str) -> (String, String, usize) {
     let (mut parts, mut layer, mut expert): (Vec<&str>, _, _) = (vec![], String::new(), 0);
     for part in name.split('.') {
         match part.parse::<usize>() {
-            // Of matrices beside the layers, which are one stack.
+            // Matrices beside the layers, which are one stack.
             Ok(n) if parts.last().is_some_and(|part| part.ends_with("_projections")) => expert = n,
             Ok(_) if layer.is_empty() => {
                 layer = part.to_string();
@@ -99,7 +99,7 @@ fn permute(values: &[f32], columns: usize, head_dim: usize) -> Vec<f32> {
     (0..rows).flat_map(|row| values[place(row) * columns..][..columns].to_vec()).collect()
 }
 
-/// Tensors without those of modules of sentence-transformers.
+/// Tensors except sentence-transformers' modules.
 fn of_model(ckpt: &Checkpoint) -> impl Iterator<Item = &str> {
     ckpt.names().filter(|name| !name.contains("_Dense/"))
 }
@@ -186,7 +186,7 @@ fn bytes(v: &Value) -> Vec<u8> {
     }
 }
 
-/// The same model in f32, with what llama.cpp takes for granted.
+/// The same model in f32, with llama.cpp's defaults.
 pub(super) fn original(ckpt: &Checkpoint, fixture: &str, folder: &Folder) -> Checkpoint {
     let tensor = |name: &str| Tensor {
         name: name.into(),
@@ -203,7 +203,7 @@ pub(super) fn original(ckpt: &Checkpoint, fixture: &str, folder: &Folder) -> Che
 /// the tables alone.
 #[test]
 fn names_are_undone() {
-    // Without what files of embedders leave out of names, or under another name.
+    // Without the parts of names that files of embedders omit, or under another name.
     let others = [
         "baichuan2",
         "bert",
@@ -255,7 +255,7 @@ pub(super) fn numbers(ckpt: &Checkpoint, name: &str) -> Vec<f32> {
     )
 }
 
-/// What a model computes for the tokens of a fixture.
+/// A model's results for the tokens of a fixture.
 fn results(ckpt: &Checkpoint, fixture: &str) -> Result<Vec<f64>, String> {
     let options = Options { kv_dtype: KvDType::F32, ..Options::default() };
     let module = lift(ckpt, &options).map_err(|e| e.to_string())?;
@@ -267,7 +267,7 @@ fn results(ckpt: &Checkpoint, fixture: &str) -> Result<Vec<f64>, String> {
     Ok(eval_module(&module, &weights, &mut states, &batch).unwrap())
 }
 
-/// What is wrong with a model whose tensors are others than those of the fixture.
+/// The error of a model whose tensors differ from the fixture's.
 fn other_model(fixture: &str, converted: &Checkpoint, original: &Checkpoint) -> Option<String> {
     let unread = match arch::config(converted) {
         Ok(model) => model.unread,
@@ -369,7 +369,7 @@ fn rows_in_turns_keep_their_codes() {
     }
 }
 
-/// What a file leaves open is asked for, not guessed.
+/// Values that a file leaves open are asked for, not guessed.
 #[test]
 fn what_files_leave_open_is_refused() {
     let message = |fixture: &str, edit: &dyn Fn(&mut serde_json::Map<String, Value>)| {
@@ -391,7 +391,7 @@ fn what_files_leave_open_is_refused() {
     assert!(widths.contains("has layers of several sizes: `attention.head_count_kv` is 2 and 4"), "{widths}");
 }
 
-/// What is no architecture of llmcc's is refused, with the nearest that is one.
+/// Unknown architectures are refused, with the nearest known one.
 #[test]
 fn others_are_refused_with_the_nearest() {
     let message = |name: &str| {
@@ -405,7 +405,7 @@ fn others_are_refused_with_the_nearest() {
     assert!(message("wavtokenizer").contains("is not read, nor anything like it"), "{}", message("wavtokenizer"));
 }
 
-/// What some files leave out, and others say in another way.
+/// Settings that some files omit, and others express in another way.
 #[test]
 fn settings_that_follow_from_others() {
     let config = |fixture: &str, edit: &dyn Fn(&mut serde_json::Map<String, Value>)| {
@@ -415,7 +415,7 @@ fn settings_that_follow_from_others() {
         folder.write("m.gguf", converted(&open(&golden(fixture)), &about));
         open(&folder.0.join("m.gguf")).config().clone()
     };
-    // Columns of heads by the rows of queries, all of which are rotated, where the class rotates half.
+    // Columns of heads by the rows of queries, all of them rotated, where the class rotates half.
     let glm = config("glm_ocr_text", &|m| drop(m.remove("glm4.attention.key_length")));
     assert_eq!((&glm["head_dim"], &glm["partial_rotary_factor"]), (&json!(16), &json!(1.0)));
     let listed = config("qwen3_next", &|m| {
@@ -441,7 +441,7 @@ fn files_without_tensors_are_refused() {
     );
 }
 
-/// A head of classes without what comes before it is refused.
+/// A head of classes without the layers before it is refused.
 #[test]
 fn heads_without_their_poolers_are_refused() {
     let mut about = table()["roberta_classes"].clone();
@@ -467,7 +467,7 @@ fn positions_that_begin_before_the_first_are_refused() {
     assert!(e.contains("has 66 rows of positions, as CamemBERT"), "{e}");
 }
 
-/// MiniCPM and InternLM2 are read as what they are in other names.
+/// MiniCPM and InternLM2 are read under other names.
 #[test]
 fn models_in_other_names() {
     let mut about = table()["smollm3"].clone();

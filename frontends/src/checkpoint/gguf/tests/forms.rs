@@ -1,4 +1,5 @@
-//! What the converter does to tensors that are more than renamed: see `tests/goldens/gguf_forms.py`.
+//! The converter's changes to tensors that are more than renamed: see
+//! `tests/goldens/gguf_forms.py`.
 
 use serde_json::Value;
 

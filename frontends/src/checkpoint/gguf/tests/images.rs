@@ -23,7 +23,7 @@ const KEYS: [(&str, &str); 12] = [
     ("expert_feed_forward_length", "moe_intermediate_size"),
 ];
 
-/// What tensors are called, `{}` being the number of the layer.
+/// Names of tensors, `{}` being the number of the layer.
 const TENSORS: [(&str, &str); 18] = [
     ("lm_head", "output"),
     ("model.embed_tokens", "token_embd"),
@@ -45,7 +45,7 @@ const TENSORS: [(&str, &str); 18] = [
     ("model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps"),
 ];
 
-/// What a converter writes of a fixture for an architecture of this name.
+/// A converter's output for a fixture as an architecture of this name.
 fn about(fixture: &str, name: &str, more: Value) -> Value {
     let config: Value = serde_json::from_slice(&std::fs::read(golden(fixture).join("config.json")).unwrap()).unwrap();
     let mut metadata = Map::from_iter([("general.architecture".to_string(), json!(name))]);

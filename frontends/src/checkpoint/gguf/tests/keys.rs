@@ -1,11 +1,12 @@
-//! Keys of architectures: those that a family does not read, and what is so where a file does not say it.
+//! Keys of architectures: the ones that a family does not read, and the defaults of missing ones.
 
 use super::super::{Metadata, Value, blocks, families, keys, model};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::testing::golden;
 use std::collections::BTreeMap;
 
-/// The configuration of a file of this architecture with a table of embeddings and these settings; or what is wrong.
+/// The configuration of a file of this architecture with a table of embeddings and these settings;
+/// or the error.
 fn config(arch: &str, settings: &[(&str, Value)]) -> Result<serde_json::Value, String> {
     let sizes = [
         ("context_length", 64),
@@ -36,7 +37,8 @@ fn config(arch: &str, settings: &[(&str, Value)]) -> Result<serde_json::Value, S
         .map_err(|(what, _)| what)
 }
 
-/// Every key of llama.cpp is read, or it is known what it means; those that llama.cpp reads of an architecture too.
+/// Every key of llama.cpp is read, or has a known meaning; keys that llama.cpp reads for an
+/// architecture too.
 #[test]
 fn every_key_is_known() {
     let table: BTreeMap<String, String> =
@@ -52,7 +54,8 @@ fn every_key_is_known() {
     }
 }
 
-/// A key that changes what a model computes is refused where nobody reads it, unless its value changes nothing.
+/// A key that changes a model's results is refused where nobody reads it, unless its value is
+/// neutral.
 #[test]
 fn keys_that_change_the_mathematics() {
     let float = Value::Float;
@@ -90,7 +93,7 @@ fn keys_that_change_the_mathematics() {
         let read = with(good).unwrap_or_else(|e| panic!("{arch}: {key}: {e}"));
         assert!(read.get(format!("{arch}.{key}")).is_none(), "{key}");
     }
-    // Of a model with experts.
+    // A model with experts.
     let experts = [("expert_count", number(4)), ("expert_used_count", number(2))];
     let with = |key, value| config("llama", &[&experts[..], &[(key, value)]].concat());
     for (key, bad, good) in [
@@ -103,7 +106,7 @@ fn keys_that_change_the_mathematics() {
         assert!(with(key, bad).unwrap_err().contains("expert"), "{key}");
         assert!(with(key, good).is_ok(), "{key}");
     }
-    // What says nothing is passed over; what nobody knows is reported.
+    // Keys without an effect are ignored; unknown ones are reported.
     let config =
         config("llama", &[("vocab_size", number(8)), ("rope.dimension_sections", number(9)), ("zebra", number(1))]);
     let config = config.unwrap();
@@ -111,7 +114,7 @@ fn keys_that_change_the_mathematics() {
     assert_eq!(config["llama.zebra"], 1);
 }
 
-/// Where a file says nothing, what llama.cpp takes counts, whatever the class does.
+/// Where a file has no key, llama.cpp's default counts, not the class's.
 #[test]
 fn what_files_do_not_say() {
     let absent = || Value::Text("absent".into());
@@ -135,7 +138,7 @@ fn what_files_do_not_say() {
     assert_eq!(kinds("exaone4", Value::List([true, false, false, true].map(Value::Bool).to_vec())), "sffs");
 }
 
-/// What rotated queries and keys are multiplied by counts with all kinds of scaling.
+/// The factor of rotated queries and keys counts with all kinds of scaling.
 #[test]
 fn magnitudes_of_positions() {
     let scaling = |settings: &[(&str, Value)]| {

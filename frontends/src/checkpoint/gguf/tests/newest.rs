@@ -1,4 +1,4 @@
-//! Architectures of 2026 whose fixtures no file can say: what their keys and names are.
+//! Architectures of 2026 whose fixtures files cannot express: their keys and names.
 
 use super::super::model::Model as Described;
 use super::*;
@@ -15,7 +15,7 @@ fn value(v: &serde_json::Value) -> Value {
     }
 }
 
-/// What a file of these keys and tensors of f32 is.
+/// The description of a file of these keys and tensors of f32.
 fn described(arch: &str, keys: serde_json::Value, tensors: &[(&str, &[usize])]) -> Result<Described, String> {
     let keys = keys.as_object().unwrap().iter().map(|(key, v)| (format!("{arch}.{key}"), value(v)));
     let mut metadata: Metadata = keys.collect();
@@ -121,7 +121,7 @@ fn deepseek_v4() {
     assert!(several.contains("has not the same limit of activations in all layers"), "{several}");
 }
 
-/// Tables of n-grams, whose hashes are those of the class.
+/// Tables of n-grams, with the class's hashes.
 #[test]
 fn qwen_4() {
     let keys = |sizes: serde_json::Value, seventh: u64| {
@@ -155,7 +155,7 @@ fn qwen_4() {
     let shape = |name: &str| &model.tensors[name].info.shape[..];
     assert_eq!(shape("model.ngram_embedding.weight"), [152, 6]);
     assert_eq!(shape("model.layers.0.ple.conv1d.weight"), [96, 1, 4]);
-    // Norms are stored as what they multiply by.
+    // Norms are stored as factors.
     let layout = &model.tensors["model.layers.0.ple.norm_key.weight"].layout;
     assert!(layout.is_some());
     let wrong = |keys| described("qwen4exp", keys, &tensors).map(|_| ()).unwrap_err();

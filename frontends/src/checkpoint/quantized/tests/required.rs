@@ -12,7 +12,7 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// A checkpoint of these tensors: one of its matrices, or what is wrong.
+/// A checkpoint of these tensors: one of its matrices, or the error.
 fn opened(settings: &Value, tensors: &[Tensor], name: &str) -> Result<Vec<f32>, String> {
     let folder = Folder::new();
     folder.write("model.safetensors", crate::fixtures::safetensors(tensors));
@@ -30,7 +30,7 @@ fn words(bits: usize, code: u32, count: usize) -> Vec<u8> {
 
 /// A matrix `[32, 32]` of GPTQ: all codes are 1, all zeros are stored as `zero`.
 fn gptq_matrix(stem: &str, bits: usize, zero: u32) -> Vec<Tensor> {
-    // Of 3 bits one word of codes is not the next.
+    // With 3 bits one word of codes differs from the next.
     let codes = words(bits, 1, bits);
     let codes = codes.chunks(4).flat_map(|word| word.repeat(32)).collect();
     vec![
@@ -40,7 +40,8 @@ fn gptq_matrix(stem: &str, bits: usize, zero: u32) -> Vec<Tensor> {
     ]
 }
 
-/// Symmetric codes have their zero in the middle, however a file stores that; others have what their format says.
+/// Symmetric codes have their zero in the middle, however a file stores that; others have the zero
+/// of their format.
 #[test]
 fn zeros_of_symmetric_gptq() {
     for bits in [2, 3, 4, 8] {
@@ -57,7 +58,7 @@ fn zeros_of_symmetric_gptq() {
             ("gptq_v2", Some(false), middle - 1, Some(middle - 1)),
             ("gptq_v2", Some(true), 0, None),
         ] {
-            // Of 2 bits 0 is beside the middle in one of the formats, and 1 in the other.
+            // With 2 bits 0 is beside the middle in one of the formats, and 1 in the other.
             let zero = if bits == 2 && stored == 0 { zero.filter(|_| false) } else { zero };
             let mut settings = json!({ "quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": false });
             settings["checkpoint_format"] = format.into();
@@ -137,7 +138,7 @@ fn tensors_that_settings_call_for() {
     assert!(before.is_empty(), "{before}");
     let zeros = without("modelopt", "k_proj.k_scale", json!({ "has_zero_point": true }));
     assert!(zeros.contains("`has_zero_point` is true"), "{zeros}");
-    // The settings say what matrices do not.
+    // The settings give properties that matrices do not.
     let axis = without("hqq", "four.axis", json!({}));
     assert!(axis.is_empty(), "{axis}");
 }
@@ -197,7 +198,7 @@ fn sizes_that_do_not_cut() {
         let found = outcome(&changed(method, &mut config, &mut |_| {}).0).unwrap_or_default();
         assert!(if says.is_empty() { found.is_empty() } else { found.contains(says) }, "{method}: {found}");
     }
-    // Blocks of 129 rows would be as many as those of 128: the latter are meant.
+    // Blocks of 129 rows would be as many as blocks of 128: the latter are meant.
     let settings = |rows: usize| json!({ "quant_method": "fp8", "weight_block_size": [rows, 128] });
     let scales: Vec<f32> = (1..5).map(|i| i as f32).collect();
     let tensors = [
@@ -213,7 +214,7 @@ fn sizes_that_do_not_cut() {
     assert_eq!((values[127 * 128], values[128 * 128]), (1.0, 2.0));
 }
 
-/// What is no number stays none: it makes no code of 0 and no scale of 0.
+/// NaN stays NaN: it makes no code of 0 and no scale of 0.
 #[test]
 fn no_numbers_stay_none() {
     let settings = json!({ "quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online" });

@@ -1,4 +1,4 @@
-//! Experts of several formats, stacks that are turned, and what is left of settings.
+//! Experts of several formats, stacks that are transposed, and leftover settings.
 
 use super::*;
 use crate::fixtures::Tensor;
@@ -41,8 +41,8 @@ fn int4(stem: &str, scales: &[f32]) -> [Tensor; 2] {
     ]
 }
 
-/// What a method stores in several formats is one in a stack, with the same values; elsewhere each
-/// matrix has its own.
+/// Matrices that a method stores in several formats become one in a stack, with the same values;
+/// elsewhere each matrix has its own.
 #[test]
 fn experts_have_one_format() {
     let third = 1.0 / 3.0;
@@ -142,7 +142,7 @@ fn inputs_of_experts() {
 /// Stacks of ModelOpt that are `[experts, in, out]`.
 #[test]
 fn turned_stacks_of_modelopt() {
-    // Of one output the 16 codes, two inputs in a byte, of the other zeros.
+    // One output has the 16 codes, two inputs in a byte, the other zeros.
     let codes: Vec<u8> = (0..8u8).flat_map(|i| [(2 * i) | ((2 * i + 1) << 4), 0]).collect();
     let tensors = [
         tensor("experts.down_proj", "U8", &[1, 8, 2], codes),
@@ -235,7 +235,7 @@ fn seven_and_eight_bits() {
     for name in ["seven", "eight"] {
         assert_eq!(ckpt.to_f32(&format!("{name}.weight")).unwrap(), [0.5, 1.0, 1.5, 2.0].repeat(8), "{name}");
     }
-    // Of 3 and 4 bits so few columns take as many words.
+    // With 3 and 4 bits so few columns take as many words.
     let refused = opened(settings(&[3, 4]), &packed("few", 0, 4)).1.unwrap_err();
     assert!(refused.contains("may be of any of the widths [3, 4]"), "{refused}");
     let refused = opened(settings(&[4]), &packed("few", 0, 5)).1.unwrap_err();
@@ -259,7 +259,7 @@ fn settings_without_codes() {
     let bytes = [tensor("a.weight", "U8", &[1, 2], vec![1, 2])];
     let refused = opened(json!({ "quant_method": "fp8" }), &bytes).1.unwrap_err();
     assert!(refused.contains("as this method has them (tensor `a.weight` is U8)"), "{refused}");
-    // What is not in the table at all is refused when the model is read.
+    // A method that is not in the table at all is refused when the model is read.
     let (_folder, ckpt) = opened(json!({ "quant_method": "aqlm" }), &plain);
     assert!(ckpt.unwrap().config().get("quantization_config").is_some());
 }

@@ -1,4 +1,4 @@
-//! What is written to the memory of pages, and what of it fails.
+//! Writes to the memory of pages, and their failures.
 
 use super::*;
 

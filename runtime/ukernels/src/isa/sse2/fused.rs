@@ -63,7 +63,7 @@ pub(super) unsafe fn fused(a: F, b: F, c: F) -> F {
 unsafe fn in_the_middle(a: &__m128d, b: &__m128d, sum: &mut __m128d) {
     unsafe {
         let (a, b, s) = (*a, *b, *sum);
-        // What rounding took away, exactly (Knuth's TwoSum).
+        // The rounding error, exactly (Knuth's TwoSum).
         let of_b = _mm_sub_pd(s, a);
         let rest = _mm_add_pd(_mm_sub_pd(a, _mm_sub_pd(s, of_b)), _mm_sub_pd(b, of_b));
         let zero = _mm_setzero_pd();

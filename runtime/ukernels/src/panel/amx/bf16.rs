@@ -1,10 +1,10 @@
 //! bf16 weights × bf16 rows by AMX.
 //!
-//! Sums are those of `TDPBF16PS`, so not the bits of the other levels: of 32 columns the products
-//! of even ones and of odd ones are added up from zero, in ascending order, one fused multiply-add
-//! each; then `acc += even + odd`. Subnormal numbers count as zeros, as operands and as results. It
-//! is the same for any number of rows: also a single row takes this code, which reads weights as
-//! fast as memory gives them.
+//! Sums are as `TDPBF16PS` makes them, so the bits differ from the other levels: for each 32
+//! columns the products of even ones and of odd ones are added up from zero, in ascending order,
+//! one fused multiply-add each; then `acc += even + odd`. Subnormal numbers count as zeros, as
+//! operands and as results. It is the same for any number of rows: also a single row takes this
+//! code, which reads weights as fast as memory gives them.
 //!
 //! # What bounds it
 //!

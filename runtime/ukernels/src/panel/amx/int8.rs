@@ -2,11 +2,10 @@
 //! scales them.
 //!
 //! The same chain as everywhere: per group an exact integer sum, then one f32 fused multiply-add.
-//! So the bits are those of the other levels, and rows may be cut anywhere between this code and
-//! theirs.
+//! So the bits equal the other levels', and rows may be cut anywhere between this code and theirs.
 //!
 //! Weights are decoded to signed bytes first, in the first-level cache: [`many`] for pairs of tiles
-//! of rows, [`few`] for what remains.
+//! of rows, [`few`] for the rest.
 
 use core::arch::x86_64::*;
 

@@ -1,18 +1,18 @@
 //! Few rows: one tile of them passes over weights that come from memory.
 //!
 //! There is less to multiply than to read, so reading must never wait. Weights are decoded a tile
-//! of columns at a time, some tiles before they are multiplied: a tile cannot be loaded while what
-//! was just written to it is on the way to the cache, which takes about as long as the processor
-//! looks ahead. Sums are scaled while the next groups are multiplied, for the same reason. So the
-//! processor always sees decoding, multiplying and scaling side by side, and lines are asked for
-//! evenly. One strip of blocks follows the other without a pause.
+//! of columns at a time, some tiles before they are multiplied: a tile cannot be loaded while its
+//! fresh bytes are on the way to the cache, which takes about as long as the processor looks ahead.
+//! Sums are scaled while the next groups are multiplied, for the same reason. So the processor
+//! always sees decoding, multiplying and scaling side by side, and lines are asked for evenly. One
+//! strip of blocks follows the other without a pause.
 //!
 //! # What bounds it
 //!
 //! With 8 rows, 64 columns of two blocks (1056 bytes) take 41 ns when they are in the second-level
 //! cache, half of it decoding (16 lines, 5 instructions and two stores each), the rest loading
 //! tiles and storing and scaling sums; 16 rows take 54 ns. Memory brings as much in 64 ns (Granite
-//! Rapids, 3.3 GHz, 16.5 GB/s per core), and what remains exposed makes it 80 ns.
+//! Rapids, 3.3 GHz, 16.5 GB/s per core), and the exposed rest makes it 80 ns.
 
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
@@ -36,13 +36,13 @@ const BLOCKS: usize = 2;
 /// Lines decoded in one go: tiles are whole multiples.
 const LINES: usize = 4;
 
-/// What stays in the first-level cache.
+/// Data that stays in the first-level cache.
 #[repr(C, align(64))]
 struct Work {
     tiles: [[[u8; TILE]; BLOCKS]; TILES],
     /// Sums of two pairs of groups: both blocks of the first group, both of the second.
     sums: [[[u8; TILE]; 4]; 2],
-    /// Scales and minima of both pairs: of a block those of both groups.
+    /// Scales and minima of both pairs; for each block, both groups'.
     factors: [[[[[f32; BLOCK]; 2]; 2]; BLOCKS]; 2],
     outputs: [[[f32; BLOCK]; SIDE]; BLOCKS],
 }
@@ -77,7 +77,7 @@ struct Few<'a, T> {
     groups: usize,
     pairs: usize,
     work: *mut Work,
-    /// Blocks being decoded, what of them is next, and the tiles of its record that remain.
+    /// Blocks being decoded, their next part, and the remaining tiles of their record.
     ahead: Strip,
     next: *const u8,
     of_record: usize,

@@ -5,10 +5,11 @@
 //! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes
 //! ([`Strip::decode`]), one step before they are multiplied. All activation rows, up to [`ROWS`],
 //! pass over them, 32 at a time. The sums of a group of 32 rows are a unit of work. Units form a
-//! pipeline of three: while the matrix unit computes the sums of one, those of the one before go to
-//! memory and those of the one before that are scaled and added to the outputs ([`scale`]), some
-//! rows after each product. So the processor, which looks some 500 instructions ahead, always sees
-//! all three kinds of work; one after the other, each would wait for the end of the one before.
+//! pipeline of three: the matrix unit computes the sums of one, while the sums of the unit before
+//! go to memory and the sums of the one before that are scaled and added to the outputs
+//! ([`scale`]), some rows after each product. So the processor, which looks some 500 instructions
+//! ahead, always sees all three kinds of work; one after the other, each would wait for the end of
+//! the one before.
 //!
 //! # What bounds it
 //!
@@ -33,8 +34,7 @@ use crate::panel::{AHEAD, NEAR};
 const PAIR: usize = 2 * SIDE;
 /// Columns that are decoded at a time: a whole number of groups.
 pub(super) const STEP: usize = 128;
-/// Groups whose weight factors are kept: those of the columns being decoded, being multiplied and
-/// being scaled.
+/// Groups whose weight factors are kept: the columns being decoded, multiplied and scaled.
 const RING: usize = 16;
 
 /// Factors of a group of both blocks.
@@ -46,13 +46,13 @@ struct Factors {
     keep: __mmask16,
 }
 
-/// What stays in the first-level cache.
+/// Data that stays in the first-level cache.
 #[repr(C, align(64))]
 struct Work {
     /// Decoded weights of both blocks, now and next.
     codes: [[[u8; BLOCK * STEP]; 2]; 2],
     factors: [Factors; RING],
-    /// Sums of two units: of each row those of both blocks.
+    /// Sums of two units; for each row, both blocks'.
     sums: [[[i32; 2 * BLOCK]; PAIR]; 2],
     /// Outputs, in the same order, if they cannot be summed up where they belong.
     outputs: [[f32; 2 * BLOCK]; ROWS],
@@ -74,7 +74,7 @@ struct Due {
 /// Two blocks, or one twice, and rows that pass over them.
 struct Strip<'a> {
     panel: &'a Panel<'a>,
-    /// First block, and what lies between it and the second.
+    /// First block, and the distance to the second.
     w: *const u8,
     other: usize,
     /// Activations of the first row.
@@ -83,7 +83,7 @@ struct Strip<'a> {
     pairs: usize,
     work: *mut Work,
     rows: *const Rows,
-    /// Where both blocks' outputs of the first row are, and what lies between rows, in floats.
+    /// Both blocks' outputs of the first row, and the distance between rows, in floats.
     outputs: *mut f32,
     outputs_stride: usize,
     /// The unit whose sums are in the tiles, and the one whose sums are in memory.
@@ -94,7 +94,7 @@ struct Strip<'a> {
 /// Rows `first..first + rows` of all blocks.
 ///
 /// # Safety
-/// As [`super::run`]; the tiles are configured for pairs of tiles of rows, of which the last may be
+/// As [`super::run`]; the tiles are configured for pairs of tiles of rows, the last of which may be
 /// short if it is the only one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
@@ -202,8 +202,8 @@ impl Strip<'_> {
         }
     }
 
-    /// What follows groups `g..end`, as far on as the second-level cache allows: the same columns
-    /// of the next blocks, if possible.
+    /// The lines after groups `g..end`, as far on as the second-level cache allows: the same
+    /// columns of the next blocks, if possible.
     #[inline(always)]
     fn ahead(&self, g: usize, end: usize) -> Ahead {
         let block = &self.panel.block;
@@ -349,10 +349,9 @@ struct Unit {
     w: *const u8,
 }
 
-/// What is done after each product.
+/// Work to do after each product.
 struct Beside<'a> {
-    /// A unit being scaled, what lies between rows of outputs, and how many rows there are at a
-    /// time.
+    /// A unit being scaled, the distance between rows of outputs, and the rows per step.
     due: Due,
     stride: usize,
     some: usize,

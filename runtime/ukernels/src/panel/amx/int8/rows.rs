@@ -60,8 +60,7 @@ impl Square {
             *x = unsafe { _mm512_maskz_loadu_epi32(some, from.add(row.min(self.rows - 1) * self.stride).cast()) };
         }
         let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-        // Of rows whose numbers differ in one bit, columns that differ in the same bit change
-        // places.
+        // Rows whose indices differ in one bit exchange the columns whose indices have that bit.
         for distance in [1, 2, 4, 8] {
             let bit = _mm512_set1_epi32(distance);
             let (other, high) = (_mm512_xor_si512(lanes, bit), _mm512_test_epi32_mask(lanes, bit));

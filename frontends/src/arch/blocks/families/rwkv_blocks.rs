@@ -1,22 +1,24 @@
-//! What all versions of RWKV have in common: a mixture over time and one over channels, each behind
-//! a LayerNorm, that see a token and the one before it.
+//! Common parts of all versions of RWKV: a mixture over time and one over channels, each behind a
+//! LayerNorm, that see a token and the one before it.
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Part, TABLE, TABLE_NORM, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{self, Facts, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, Facts};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
 use std::fmt;
 
-/// Receptance: what is read.
+/// Receptance: the read vector.
 pub(crate) const R: Part = Part("time.r");
 /// Keys.
 pub(crate) const K: Part = Part("time.k");
@@ -30,7 +32,7 @@ pub(crate) const OUT: Part = Part("time.out");
 pub(crate) const DECAY: Part = Part("time.decay");
 /// How much more the token itself counts.
 pub(crate) const BONUS: Part = Part("time.bonus");
-/// Norm of what is read, head by head.
+/// Norm of the output, head by head.
 pub(crate) const READ_NORM: Part = Part("time.norm");
 /// How much of a token, or of the one before, goes into each of these.
 pub(crate) const MIX_R: Part = Part("time.mix_r");
@@ -47,80 +49,57 @@ pub(crate) const CHANNEL_MIX_R: Part = Part("channel.mix_r");
 /// Receptance of the mixture over channels: a gate of its output.
 pub(crate) const CHANNEL_R: Part = Part("channel.r");
 
-/// What their checkpoints call the parts that all versions have; those of Transformers come second.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "emb"),
-    (TABLE, "rwkv.embeddings"),
-    (TABLE_NORM, "blocks.0.ln0"),
-    (TABLE_NORM, "rwkv.blocks.0.pre_ln"),
-    (HEAD, "head"),
-    (NORM, "ln_out"),
-    (NORM, "rwkv.ln_out"),
-    (ATTN_NORM, "blocks.{}.ln1"),
-    (ATTN_NORM, "rwkv.blocks.{}.ln1"),
-    (MLP_NORM, "blocks.{}.ln2"),
-    (MLP_NORM, "rwkv.blocks.{}.ln2"),
-    (R, "blocks.{}.att.receptance"),
-    (R, "rwkv.blocks.{}.attention.receptance"),
-    (K, "blocks.{}.att.key"),
-    (K, "rwkv.blocks.{}.attention.key"),
-    (V, "blocks.{}.att.value"),
-    (V, "rwkv.blocks.{}.attention.value"),
-    (G, "blocks.{}.att.gate"),
-    (G, "rwkv.blocks.{}.attention.gate"),
-    (OUT, "blocks.{}.att.output"),
-    (OUT, "rwkv.blocks.{}.attention.output"),
-    (READ_NORM, "blocks.{}.att.ln_x"),
-    (READ_NORM, "rwkv.blocks.{}.attention.ln_x"),
-    (MLP_UP, "blocks.{}.ffn.key"),
-    (MLP_UP, "rwkv.blocks.{}.feed_forward.key"),
-    (CHANNEL_R, "blocks.{}.ffn.receptance"),
-    (CHANNEL_R, "rwkv.blocks.{}.feed_forward.receptance"),
-    (MLP_DOWN, "blocks.{}.ffn.value"),
-    (MLP_DOWN, "rwkv.blocks.{}.feed_forward.value"),
-];
+/// Names of the parts common to all versions; Transformers' names come second.
+pub(crate) const NAMES: Table = names! {
+    "" { TABLE => "emb", TABLE_NORM => "blocks.0.ln0", HEAD => "head", NORM => "ln_out" }
+    "rwkv." { TABLE => "embeddings", TABLE_NORM => "blocks.0.pre_ln", NORM => "ln_out" }
+    "blocks.{}." {
+        ATTN_NORM => "ln1", MLP_NORM => "ln2", R => "att.receptance", K => "att.key", V => "att.value",
+        G => "att.gate", OUT => "att.output", READ_NORM => "att.ln_x", MLP_UP => "ffn.key",
+        CHANNEL_R => "ffn.receptance", MLP_DOWN => "ffn.value",
+    }
+    "rwkv.blocks.{}." {
+        ATTN_NORM => "ln1", MLP_NORM => "ln2", R => "attention.receptance", K => "attention.key",
+        V => "attention.value", G => "attention.gate", OUT => "attention.output", READ_NORM => "attention.ln_x",
+        MLP_UP => "feed_forward.key", CHANNEL_R => "feed_forward.receptance", MLP_DOWN => "feed_forward.value",
+    }
+};
 
-/// And what versions 4 and 5 have in common beside.
-pub(crate) const MIX_NAMES: Table = &[
-    (MIX_K, "blocks.{}.att.time_mix_k"),
-    (MIX_K, "rwkv.blocks.{}.attention.time_mix_key"),
-    (MIX_V, "blocks.{}.att.time_mix_v"),
-    (MIX_V, "rwkv.blocks.{}.attention.time_mix_value"),
-    (MIX_R, "blocks.{}.att.time_mix_r"),
-    (MIX_R, "rwkv.blocks.{}.attention.time_mix_receptance"),
-    (DECAY, "blocks.{}.att.time_decay"),
-    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
-    (CHANNEL_MIX_K, "blocks.{}.ffn.time_mix_k"),
-    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_mix_key"),
-    (CHANNEL_MIX_R, "blocks.{}.ffn.time_mix_r"),
-    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_mix_receptance"),
-];
+/// And names common to versions 4 and 5.
+pub(crate) const MIX_NAMES: Table = names! {
+    "blocks.{}." {
+        MIX_K => "att.time_mix_k", MIX_V => "att.time_mix_v", MIX_R => "att.time_mix_r", DECAY => "att.time_decay",
+        CHANNEL_MIX_K => "ffn.time_mix_k", CHANNEL_MIX_R => "ffn.time_mix_r",
+    }
+    "rwkv.blocks.{}." {
+        MIX_K => "attention.time_mix_key", MIX_V => "attention.time_mix_value",
+        MIX_R => "attention.time_mix_receptance", DECAY => "attention.time_decay",
+        CHANNEL_MIX_K => "feed_forward.time_mix_key", CHANNEL_MIX_R => "feed_forward.time_mix_receptance",
+    }
+};
 
 /// Fields of all versions but the last.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["context_length"]).unless(Neutral::Any),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    max_position_embeddings | context_length, intermediate_size, layer_norm_epsilon,
+};
 
 /// Heads of versions 5 and 6.
-pub(crate) const HEADS: &[Field] =
-    &[Field::new("head_size", Accepts::Size(1 << 14)), Field::new("head_size_divisor", Accepts::Number)];
+pub(crate) const HEADS: &[Field] = fields! { head_size, head_size_divisor };
 
-/// Fields about how the same is computed: hidden rows are halved every few layers, and what is
-/// added to them, so that 16 bits hold them.
+/// Fields about details of computation: hidden rows are halved every few layers, and so are the
+/// addends, so that 16 bits hold them.
 pub(crate) const FIXED: &[(&str, Neutral)] =
     &[("rescale_every", Neutral::Any), ("attention_hidden_size", Neutral::Same("hidden_size"))];
 
 /// Nothing in the models bounds a sequence; this only says how far block tables may reach.
 pub(crate) const LONGEST: usize = 1 << 20;
 
-/// Which token the weights of a mixture are those of.
+/// The token that a mixture's weights belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toward {
-    /// Of the token itself.
+    /// The token itself.
     Itself,
-    /// Of the one before.
+    /// The token before.
     Before,
 }
 
@@ -131,13 +110,13 @@ pub(crate) struct Pair {
     pub now: Value,
     /// The one before, zeros before the first.
     pub before: Value,
-    /// What they differ by, the way that the weights go.
+    /// Their difference, in the direction of the weights.
     difference: Value,
     toward: Toward,
 }
 
 impl Pair {
-    /// `x`, and what it was, which a state called `name` keeps.
+    /// `x`, and its predecessor, which a state called `name` keeps.
     #[track_caller]
     pub(crate) fn new(f: &mut Draft, name: &str, toward: Toward, x: Value) -> Pair {
         let hidden = f.facts().hidden;
@@ -200,16 +179,16 @@ impl ChannelMix {
     }
 }
 
-/// What versions differ in.
+/// The differences of versions.
 pub(crate) trait TimeMix: fmt::Debug + 'static {
-    /// What the mixture makes of `h`, and of the first layer's values what later ones read.
+    /// The mixture's output for `h`, with the first layer's values that later ones read.
     fn mix(&self, f: &mut Draft, h: Value, first: Option<Value>) -> (Value, Option<Value>);
 }
 
 /// A model.
 #[derive(Debug)]
 pub(crate) struct Rwkv<M> {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All norms over rows.
     pub norm: Norm,
@@ -255,7 +234,7 @@ impl<M: TimeMix> Shape for Rwkv<M> {
 }
 
 impl<M: TimeMix> Rwkv<M> {
-    /// One layer: the new rows, and what the first layer leaves for all others.
+    /// One layer: the new rows, and the first layer's values for all others.
     fn layer(
         &self,
         l: &mut Lifter,
@@ -291,7 +270,7 @@ pub(crate) fn ffn(hidden: usize) -> usize {
     hidden.saturating_mul(7) / 2 / 32 * 32
 }
 
-/// What is read of all heads, normalized head by head, with gains and biases of its own.
+/// All heads' output, normalized head by head, with gains and biases of its own.
 #[track_caller]
 pub(crate) fn read_norm(f: &mut Draft, eps: f32, head: usize, y: Value) -> Value {
     let hidden = f.facts().hidden;
@@ -307,7 +286,7 @@ pub(crate) fn read_norm(f: &mut Draft, eps: f32, head: usize, y: Value) -> Value
 pub(crate) struct Matrices {
     /// Rows and columns of each.
     head: usize,
-    /// What [`read_norm`] adds to the variance.
+    /// Addend to the variance in [`read_norm`].
     eps: f32,
 }
 
@@ -328,7 +307,7 @@ impl Matrices {
         [hidden / self.head, self.head]
     }
 
-    /// The output of the mixture: what receptances read of the heads after keys and values went in,
+    /// The output of the mixture: receptances applied to the heads after keys and values went in,
     /// with decays and bonuses, times gates.
     #[track_caller]
     pub(crate) fn read_out(&self, f: &mut Draft, [r, k, v, decay, bonus]: [Value; 5], g: Value) -> Value {

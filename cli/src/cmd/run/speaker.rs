@@ -1,0 +1,108 @@
+//! Generations, with draft heads or without, and what is said of them.
+
+use crate::Error;
+use crate::args::RunArgs;
+use crate::loaded::{GenOptions, Generation, Model, Piece};
+use crate::speculate::{Drafted, Drafting};
+use llmcc_abi::capi::llmcc_gen_stats_t;
+
+/// What generations are made with.
+pub(super) struct Speaker<'a> {
+    pub(super) model: &'a Model,
+    /// Sequence of a conversation.
+    pub(super) seq: Option<i32>,
+    /// The tokens of the conversation that it was given last.
+    pub(super) seen: Vec<i32>,
+    pub(super) drafting: Option<Drafting<'a>>,
+}
+
+impl<'a> Speaker<'a> {
+    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Made<'_, 'a>, Error> {
+        Ok(match &mut self.drafting {
+            Some(drafting) => Made::Drafted(drafting.generate(prompt, options)?),
+            None => Made::Plain(self.model.generate(self.seq, prompt, options)?),
+        })
+    }
+
+    /// Evaluates all of a long prompt but its last tokens, piece by piece, as long as `go_on` says so; whether it did
+    /// to the end.
+    pub(super) fn prefill(
+        &mut self,
+        prompt: &[i32],
+        options: &GenOptions,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let (Some(_), None) = (self.seq, &self.drafting) else { return Ok(true) };
+        let piece = self.model.info().max_batch_tokens.max(1);
+        let known = self.seen.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        // A token of each piece is chosen, and forgotten.
+        let one = GenOptions { max_tokens: 1, no_text: true, adapter: options.adapter, ..GenOptions::default() };
+        for end in (known + piece..prompt.len()).step_by(piece) {
+            if !go_on() {
+                return Ok(false);
+            }
+            self.model.generate(self.seq, &prompt[..end], &one)?.try_for_each(|piece| piece.map(|_| ()))?;
+            self.seen = prompt[..end].to_vec();
+        }
+        Ok(go_on())
+    }
+}
+
+/// A generation, with draft heads or without.
+pub(super) enum Made<'d, 'a> {
+    Plain(Generation<'a>),
+    Drafted(Drafted<'d, 'a>),
+}
+
+impl Iterator for Made<'_, '_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Made::Plain(generation) => generation.next(),
+            Made::Drafted(drafted) => drafted.next(),
+        }
+    }
+}
+
+impl Made<'_, '_> {
+    pub(super) fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
+        match self {
+            Made::Plain(generation) => generation.stats(),
+            Made::Drafted(drafted) => Ok(drafted.stats()),
+        }
+    }
+
+    /// Why it has ended, if it has (`LLMCC_FINISH_*`).
+    pub(super) fn finish(&self) -> Result<i32, Error> {
+        match self {
+            Made::Plain(generation) => Ok(generation.stats()?.finish),
+            Made::Drafted(drafted) => drafted.finish(),
+        }
+    }
+}
+
+pub(super) fn stats(generation: &Made<'_, '_>, args: &RunArgs) -> Result<(), Error> {
+    if !args.stats {
+        return Ok(());
+    }
+    let s = generation.stats()?;
+    let rate = |n: u64, ns: u64| if ns == 0 { 0.0 } else { n as f64 / (ns as f64 * 1e-9) };
+    eprintln!(
+        "{} prompt tokens ({} from the cache) in {:.1} ms; {} tokens generated, {:.1} tokens/s",
+        s.prompt_tokens,
+        s.reused_tokens,
+        s.prefill_ns as f64 * 1e-6,
+        s.generated_tokens,
+        rate(s.generated_tokens.saturating_sub(1), s.decode_ns)
+    );
+    if let Made::Drafted(drafted) = generation {
+        let n = drafted.counts();
+        let share = if n.drafted == 0 { 0.0 } else { 100.0 * n.accepted as f64 / n.drafted as f64 };
+        eprintln!(
+            "{} of {} guesses were right ({share:.1} %), in {} steps after the prompt",
+            n.accepted, n.drafted, n.rounds
+        );
+    }
+    Ok(())
+}

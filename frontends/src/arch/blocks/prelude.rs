@@ -1,0 +1,39 @@
+//! Names that most architecture files use: `use crate::arch::blocks::prelude::*`.
+
+pub(crate) use crate::arch::blocks::attention::{
+    Attention, BareBias, Form, Norm, OutNorm, Projection, QkNorm, ScoreForm, linear, norm,
+};
+pub(crate) use crate::arch::blocks::attention_gates::Gate;
+pub(crate) use crate::arch::blocks::attention_scores::Distance;
+pub(crate) use crate::arch::blocks::clamps::Limits;
+pub(crate) use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+pub(crate) use crate::arch::blocks::encoder::{ClassHead, Encoder};
+pub(crate) use crate::arch::blocks::entry::{Arch, Shape};
+pub(crate) use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, Stored, mixture, sparse_by_types};
+pub(crate) use crate::arch::blocks::latent_attention::{LATENT, Latent};
+pub(crate) use crate::arch::blocks::layer::Layer;
+pub(crate) use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+pub(crate) use crate::arch::blocks::names::{
+    ATTN_BIAS, ATTN_GATE, ATTN_K, ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV,
+    ATTN_V, CLASSES, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HEAD,
+    HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_POST_NORM, MLP_UP, NORM, Names,
+    POOLER, POSITIONS, POST_NORMS, Part, QWEN_EXPERTS, ROUTER, SANDWICH_NORMS, SHARED_DOWN, SHARED_GATE, SHARED_UP,
+    TABLE, TABLE_NORM, TYPES, Table, names,
+};
+pub(crate) use crate::arch::blocks::outputs::Yields;
+pub(crate) use crate::arch::blocks::recurrent_mixer::Mixer;
+pub(crate) use crate::arch::blocks::token_mixer::{Context, mixed};
+pub(crate) use crate::arch::blocks::{latent_attention, latent_decoder};
+pub(crate) use crate::config::common::{
+    ACTIVATIONS, ATTENTION, ATTENTION_BIAS, CAUSAL, DIVIDED, DefaultHeads, Facts, HEADS, Heads, LAYER_NORM_MLP, MLP,
+    MLP_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM, ROTARY, TOKENS, WIDTH, WINDOW, WindowRule,
+};
+pub(crate) use crate::config::dictionary::fields;
+pub(crate) use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+pub(crate) use crate::config::known::{Neutral, fixed};
+pub(crate) use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
+pub(crate) use crate::config::{ConfigError, common};
+pub(crate) use crate::error::FrontendError;
+pub(crate) use crate::rope::{RopeConfig, RopeScaling};
+pub(crate) use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Router, Score, UnaryOp, Value};
+pub(crate) use llmcc_ir::output::Pool;

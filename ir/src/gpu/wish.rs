@@ -1,0 +1,33 @@
+//! Wishes for a schedule: how others than the one that is chosen are tried.
+
+/// Parts of the schedule of a product that are given instead of derived: how others than the one
+/// that is chosen are tried. `None`: derived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Blocks on a multiprocessor.
+    pub resident: Option<usize>,
+    /// Warps of a block that compute.
+    pub warps: Option<usize>,
+    /// Units in a ring, of the phase that has the most.
+    pub stages: Option<usize>,
+    /// Where a block that streams weights finds its input.
+    pub place: Option<InputPlace>,
+    /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
+    pub cut: Option<bool>,
+}
+
+impl Wish {
+    /// Nothing.
+    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None };
+}
+
+/// Where a block with streamed weights is to find its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputPlace {
+    /// [`Input::Whole`](super::schedule::Input::Whole).
+    Whole,
+    /// [`Input::Fitting`](super::schedule::Input::Fitting), with as many rows as fit.
+    Fitting,
+    /// [`Input::Global`](super::schedule::Input::Global).
+    Global,
+}

@@ -1,0 +1,85 @@
+//! Where weights come from, and why they cannot be packed.
+
+use llmcc_ir::quant::StoredRows;
+use llmcc_ir::ty::DType;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TensorBytes<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Little-endian elements, row-major.
+    pub data: &'a [u8],
+}
+
+/// Where weights come from.
+pub trait WeightSource: Sync {
+    /// The tensor called `name`, whose elements lie one after the other.
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>>;
+    /// The rows of a tensor that are not simply its elements: codes, or elements in another order.
+    /// They have the type and shape that the module says.
+    fn rows(&self, _name: &str) -> Option<Box<dyn StoredRows + '_>> {
+        None
+    }
+    /// `name` will not be read again: its pages may go.
+    fn release(&self, name: &str);
+}
+
+/// Why weights cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The checkpoint lacks a tensor.
+    #[error("tensor `{0}` is missing from the checkpoint")]
+    Missing(String),
+    /// A tensor is not as the module says.
+    #[error("tensor `{name}` is {found}, but the model needs {wanted}")]
+    Mismatch {
+        /// Tensor.
+        name: String,
+        /// Type in the checkpoint.
+        found: String,
+        /// Type in the module.
+        wanted: String,
+    },
+    /// A value cannot be stored.
+    #[error("{tensor}: row {row}, column {col}: {value} {what}")]
+    Value {
+        /// Tensors the weight is computed from.
+        tensor: String,
+        /// Row of the packed weight.
+        row: usize,
+        /// Column (for quantized formats: the first of its group).
+        col: usize,
+        /// The value (for quantized formats: the largest of its group).
+        value: f32,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
+    /// A weight expression breaks the rules (a compiler bug).
+    #[error("weight expression over {tensor}: {what}; this is a bug of the compiler, please report it")]
+    Expression {
+        /// Tensors the weight is computed from.
+        tensor: String,
+        /// Broken rule.
+        what: String,
+    },
+    /// The sink failed.
+    #[error("cannot write packed weights: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+impl PackError {
+    /// Whether a value is beyond the range of the format: another format may hold it.
+    pub fn too_large(&self) -> bool {
+        matches!(self, PackError::Value { value, .. } if value.is_finite())
+    }
+}
+
+/// What a value that is no number means. Formats do not matter: none stores it.
+pub(super) fn not_finite(name: &str) -> String {
+    let folded =
+        if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
+    format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
+}

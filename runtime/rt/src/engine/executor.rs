@@ -1,0 +1,92 @@
+//! The machine that runs the kernels of a chunk.
+
+use std::mem::MaybeUninit;
+
+use super::batch::Inputs;
+use super::opened::Opened;
+use super::profile::Profile;
+use crate::error::Result;
+use crate::image::Image;
+use crate::interrupt::Watch;
+
+/// One chunk, ready to run: `T = inputs.tokens.len()`, `R = inputs.out_rows.len()`.
+pub(crate) struct Step<'a> {
+    /// The model.
+    pub image: &'a Image,
+    /// Index of the regime that serves `T` tokens.
+    pub regime: usize,
+    /// Arrays of the step.
+    pub inputs: &'a Inputs,
+    /// Where times go, when they are wanted.
+    pub profile: Option<&'a Profile>,
+    /// Whether it is still wanted.
+    pub watch: &'a Watch,
+}
+
+/// Takes the hidden states of the tokens of a batch from one on.
+pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
+/// Runs the kernels of a chunk on some machine.
+pub(crate) trait Executor: Send {
+    /// Fails where the machine cannot be used (any more): in a fork of the process.
+    fn ready(&self) -> Result<()>;
+
+    /// Runs all kernels of the step and waits for them; within the [`Limits`](super::options::Limits).
+    fn run(&mut self, step: &Step) -> Result<()>;
+
+    /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
+    fn output(&mut self, row: usize) -> Result<&[f32]>;
+
+    /// Copies rows `.0` of the last step's output to rows `.1` of `out`, where there is room for
+    /// them.
+    fn store(&mut self, rows: &[(usize, usize)], out: &mut [MaybeUninit<f32>]) -> Result<()> {
+        for &(row, to) in rows {
+            let values = self.output(row)?;
+            out[to * values.len()..][..values.len()].write_copy_of_slice(values);
+        }
+        Ok(())
+    }
+
+    /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
+    /// them.
+    fn hidden(&mut self, tokens: usize) -> Result<&[f32]>;
+
+    /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
+    fn candidate_count(&self) -> usize {
+        0
+    }
+
+    /// The candidates of row `row` of the last step, if it was asked for them
+    /// ([`llmcc_abi::layout::candidate_cols`]).
+    fn candidates(&self, _row: usize) -> &[f32] {
+        &[]
+    }
+
+    /// Bytes fetched from a GPU since the model was opened.
+    fn fetched_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Threads of this process that compute.
+    fn threads(&self) -> usize;
+
+    /// Name of the device.
+    fn device(&self) -> &str;
+
+    /// Bytes of activations and scratch that steps of `tokens` tokens and `rows` logits rows need.
+    fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize;
+
+    /// Bytes of activations and scratch allocated now.
+    fn arena_bytes(&self) -> usize;
+
+    /// Bytes of a GPU's memory in use: weights, cache and activations.
+    fn device_bytes(&self) -> u64;
+
+    /// How long the parts of opening took, on a GPU.
+    fn opened(&self) -> Opened {
+        Opened::default()
+    }
+
+    /// See [`Engine::set_solo_bytes`](super::Engine::set_solo_bytes).
+    fn set_solo_bytes(&mut self, _bytes: u64) {}
+}

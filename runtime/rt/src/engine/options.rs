@@ -1,0 +1,55 @@
+//! How to run a model, and what goes through the kernels at once.
+
+use crate::kv::SeqId;
+
+/// How to run a model. Zero means: choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads; by default one per physical core. On a GPU up to eight copy to it and from it, and
+    /// fewer only if fewer are given here.
+    pub threads: usize,
+    /// Tokens the KV cache holds for all sequences together; by default the model's longest
+    /// context, at least 16384, or what fits in half of the memory it may have (on a GPU: in what is
+    /// free).
+    pub max_tokens: usize,
+    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048, and at least a
+    /// longest sequence where those are computed in one step. Larger batches are cut.
+    pub max_batch_tokens: usize,
+    /// Measure every kernel.
+    pub profile: bool,
+    /// Keep each thread on a processor of its own, the calling one while it computes.
+    pub pin: bool,
+    /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on
+    /// every processor.
+    pub portable: bool,
+}
+
+/// A ragged batch: token `i` is appended to sequence `seqs[i]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Token ids, each below the vocabulary size.
+    pub tokens: &'a [i32],
+    /// Sequence of each token. Tokens of one sequence need not be adjacent.
+    pub seqs: &'a [SeqId],
+    /// Indices of the tokens whose rows of the output are wanted, in any order.
+    pub out_rows: &'a [u32],
+    /// Type of each token; empty: all of type 0.
+    pub types: &'a [i32],
+    /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
+    pub hidden: &'a [f32],
+}
+
+/// Default of [`Options::max_batch_tokens`].
+pub const DEFAULT_BATCH_TOKENS: usize = 512;
+
+/// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
+pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
+
+/// How much goes through the kernels at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Tokens.
+    pub tokens: usize,
+    /// Rows of output; at most `tokens`.
+    pub rows: usize,
+}
