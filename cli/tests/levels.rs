@@ -21,7 +21,7 @@ impl Folder {
     }
 
     fn compile(&self, fixture: &str, more: &[&str]) {
-        let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(fixture);
+        let from = llmcc_test_support::fixture(fixture);
         let done = self.llmcc(None, &[&["compile", &from.to_string_lossy(), "-o", "m.so"], more].concat());
         assert!(done.status.success(), "{fixture} {more:?}: {}", text(&done.stderr));
     }
