@@ -12,6 +12,7 @@ use llmcc_ir::gpu::schedule::{self, Input, InputPlace, Variant};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{Arch, TargetSpec, find};
+use llmcc_test_support::folded;
 use product::{Product, check, check_on, small};
 use support::Emulated;
 
@@ -335,7 +336,8 @@ fn snapshots() {
         ("mma", small(16, 32, "w8g64", RowElem::Bf16)),
         ("wgmma", small(128, 128, "bf16", RowElem::Bf16)),
     ] {
-        insta::assert_snapshot!(format!("matmul_{name}"), llmcc_gpu::emit(&case.kernel(), target).unwrap().mlir);
+        let mlir = llmcc_gpu::emit(&case.kernel(), target).unwrap().mlir;
+        insta::assert_snapshot!(format!("matmul_{name}"), folded(&mlir));
     }
 }
 
