@@ -79,7 +79,6 @@ impl PackError {
 
 /// What a value that is no number means. Formats do not matter: none stores it.
 pub(super) fn not_finite(name: &str) -> String {
-    let folded =
-        if name.contains(" + ") { ", or the product of the tensors overflows f32" } else { "" };
+    let folded = if name.contains(" + ") { ", or the product of the tensors overflows f32" } else { "" };
     format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
 }
