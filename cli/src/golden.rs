@@ -35,7 +35,6 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target::Family;
 use llmcc_passes::ActPolicy;
 use serde::{Deserialize, Serialize};
-use sha2::Digest;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 

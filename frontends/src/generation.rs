@@ -213,6 +213,12 @@ impl Reader<'_> {
 
     /// Which tokens are never chosen, or with another probability.
     fn tokens(&mut self, ends: &[u32]) -> Result<(), FrontendError> {
+        if let Some(ends) = self.get("eos_token_id") {
+            let id = |v: &Value| v.is_i64() || v.is_u64();
+            if !id(ends) && !ends.as_array().is_some_and(|list| list.iter().all(id)) {
+                return Err(self.wrong("eos_token_id", "a token id, or a list of them"));
+            }
+        }
         for key in ["suppress_tokens", "begin_suppress_tokens"] {
             let Some(list) = self.get(key) else { continue };
             let (ids, _) = self.ids(list).ok_or_else(|| self.wrong(key, "a list of token ids"))?;

@@ -1,7 +1,7 @@
 //! Opening checkpoints: the readers of files, with the fields that architectures declare at hand.
 
 use crate::arch;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Adapter, Checkpoint, adapter};
 use crate::error::FrontendError;
 use std::path::Path;
 
@@ -15,6 +15,18 @@ impl Checkpoint {
     /// When files are missing, unreadable or malformed.
     pub fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
         Checkpoint::open_declared(path, declares)
+    }
+
+    /// Opens a checkpoint with adapters, whose weights are added to its own one after the other.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`]; an adapter is malformed, or belongs to another base.
+    pub fn open_with(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
+        let mut checkpoint = Checkpoint::open(path)?;
+        // (A configuration that cannot be read is said when the model is made.)
+        let turned = arch::config(&checkpoint).is_ok_and(|model| model.is_turned());
+        adapters.iter().try_for_each(|adapter| adapter::merge(&mut checkpoint, adapter, turned))?;
+        Ok(checkpoint)
     }
 }
 

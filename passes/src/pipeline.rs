@@ -17,6 +17,7 @@ use crate::{
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Place, Severity};
 use llmcc_ir::graph::{Arg, Func, Module, Reads, ValueType};
+use llmcc_ir::kernel::Kernel;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
@@ -410,7 +411,9 @@ fn check_schedules(s: &State<'_>) -> Vec<Diagnostic> {
             found.push(f.wrong("recorded-type", format!("{} of {} results", schedule.results.len(), f.results)));
         }
         for (at, step) in schedule.steps.iter().enumerate() {
-            found.extend(verify_kernel(&step.kernel));
+            // Kernels get their names when launches are put together.
+            let named = Kernel { name: format!("{}.{at}", f.func.name), ..step.kernel.clone() };
+            found.extend(verify_kernel(&named));
             if step.inputs.iter().any(|source| matches!(source, Source::Result(launch, _) if *launch >= at)) {
                 found.push(f.wrong("recorded-type", format!("launch {at} reads what a later one computes")));
             }

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 HERE = Path(__file__).parent
-FIXTURES = ["camembert", "data2vec_text", "ibert", "longformer", "luke", "mpnet", "roberta", "xlm_roberta", "xlm_roberta_xl"]
+FIXTURES = ["camembert", "data2vec_text", "flaubert", "ibert", "longformer", "luke", "mpnet", "roberta", "xlm", "xlm_roberta", "xlm_roberta_xl"]
 
 
 @torch.no_grad()

@@ -325,7 +325,8 @@ fn uses_are_found_however_they_are_written() {
         ("", "mod a;\nmod b;\npub use a::Thing;\n"),
         (
             "a",
-            "mod child;\npub struct Thing;\nfn f() {\n    child::open()\n}\n#[cfg(test)]\nmod tests {\n    use crate::b::Other;\n}\n",
+            "mod child;\npub struct Thing;\nfn f() {\n    child::open()\n}\n\
+             #[cfg(test)]\nmod tests {\n    use crate::b::Other;\n}\n",
         ),
         ("a::child", "// super::super::b::no\npub fn open() {}\n"),
         ("b", "use crate::{Thing, a::{child::open as o}};\nmod inner {\n    use super::Thing;\n}\n"),

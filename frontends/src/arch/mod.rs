@@ -15,10 +15,12 @@ use blocks::origin::Source;
 pub(crate) use blocks::origin::Wanted;
 use llmcc_ir::graph::Module;
 pub use models::ARCHS;
+use reading::chosen_output;
 use reading::draft_head;
-pub use reading::model::{Model, by_model_type};
+pub use reading::find_arch::by_model_type;
+pub use reading::model::Model;
+use reading::normal::Normal;
 pub use reading::options::Options;
-use reading::{chosen_output, nested};
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.
 pub fn goldens() -> impl Iterator<Item = &'static str> {
@@ -30,8 +32,8 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    let settled = nested::settled(ckpt, |name| by_model_type(name).is_some());
-    Model::parse(settled.as_ref().unwrap_or(ckpt.config())).map_err(|source| ckpt.wrong_config(source))
+    let read = Normal::of(ckpt.config(), Some(ckpt)).and_then(|normal| Model::read(&normal));
+    read.map_err(|source| ckpt.wrong_config(source))
 }
 
 /// Builds the graph of a checkpoint. Reads no tensor data.

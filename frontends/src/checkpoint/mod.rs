@@ -160,16 +160,6 @@ impl Checkpoint {
         load::open(path, declares)
     }
 
-    /// Opens a checkpoint with adapters, whose weights are added to its own one after the other.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::open`]; an adapter is malformed, or belongs to another base.
-    pub fn open_with(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
-        let mut checkpoint = Checkpoint::open(path)?;
-        adapters.iter().try_for_each(|adapter| adapter::merge(&mut checkpoint, adapter))?;
-        Ok(checkpoint)
-    }
-
     /// Folder of the checkpoint.
     pub fn dir(&self) -> &Path {
         &self.dir

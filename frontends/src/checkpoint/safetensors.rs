@@ -209,7 +209,8 @@ pub fn parse(file: &[u8]) -> Result<BTreeMap<String, TensorInfo>, HeaderError> {
     let left = rest.len() as u64;
     let json = rest.get(..header as usize).ok_or(HeaderError::Truncated { header, left })?;
     let json = std::str::from_utf8(json).map_err(|e| HeaderError::NotUtf8 { at: 8 + e.valid_up_to() as u64 })?;
-    let entries: Entries = serde_json::from_str(json).map_err(|e| HeaderError::NotJson { detail: e.to_string() })?;
+    let entries: Entries =
+        serde_json::from_str(json).map_err(|e| HeaderError::NotJson { detail: without_values(&e.to_string()) })?;
     let mut tensors = BTreeMap::new();
     for (name, raw) in entries.0 {
         let info = check(&name, &raw, 8 + header, len)?;
@@ -220,6 +221,18 @@ pub fn parse(file: &[u8]) -> Result<BTreeMap<String, TensorInfo>, HeaderError> {
     }
     check_cover(&tensors, 8 + header, len)?;
     Ok(tensors)
+}
+
+/// A parser's message without the value that it quotes: the file may be a link to any other.
+fn without_values(message: &str) -> String {
+    let quoted = ["invalid type: ", "invalid value: "].iter().find_map(|kind| Some(message.find(kind)? + kind.len()));
+    match quoted.zip(message.rfind(", expected")).filter(|(from, to)| from <= to) {
+        Some((from, to)) => {
+            let kind = message[from..to].split([' ', '`']).next().unwrap_or_default();
+            format!("{}{kind}{}", &message[..from], &message[to..])
+        }
+        None => message.to_string(),
+    }
 }
 
 /// Type, shape and range of one tensor; `data` is the offset of the data section.

@@ -32,6 +32,8 @@ pub enum Neutral {
     AttentionScale,
     /// Off, or there are no experts.
     NoExperts,
+    /// One, a factor of what experts make, or there are none.
+    ExpertScale,
     /// No window, or one that no sequence outgrows, or windows are switched off.
     NoWindow,
     /// Any: it says nothing about this class.
@@ -62,6 +64,7 @@ impl Neutral {
                 _ => false,
             },
             Neutral::NoExperts => off(v) || no_experts(config),
+            Neutral::ExpertScale => off(v) || v.as_f64() == Some(1.0) || no_experts(config),
             Neutral::NoWindow => {
                 let switched_off = config.get("use_sliding_window") == Some(&Value::Bool(false));
                 let longest = || size("max_position_embeddings").zip(v.as_f64()).is_some_and(|(n, w)| w >= n);
@@ -233,11 +236,11 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     (Neutral::Words(&["rope", "rotary", "rotate"]), "position_embedding_type pos_emb positional_embedding"),
     (Neutral::Words(&["rms_norm", "rmsnorm", "rms"]), "norm_type normalization_type normalization norm_layer"),
     (Neutral::Words(&["default"]), "rope_type"),
+    (Neutral::ExpertScale, "routed_scaling_factor route_scale router_scaling_factor moe_routed_scaling_factor"),
     (
         Neutral::NoExperts,
         "num_experts_per_tok num_experts_per_token experts_per_token experts_per_tok top_k_experts moe_topk moe_top_k moe_k moe_intermediate_size \
-         norm_topk_prob moe_renormalize n_group num_expert_group topk_group topk_method scoring_func routed_scaling_factor route_scale \
-         router_scaling_factor moe_routed_scaling_factor expert_selection_fn first_k_dense_replace moe_layer_freq decoder_sparse_step \
+         norm_topk_prob moe_renormalize n_group num_expert_group topk_group topk_method scoring_func expert_selection_fn first_k_dense_replace moe_layer_freq decoder_sparse_step \
          mlp_only_layers moe_layer_start_index moe_layer_end_index moe_layer_interval interleave_moe_layer_step expert_layer_offset \
          expert_layer_period num_dense_layers num_hash_layers use_expert_bias moe_norm_min moe_latent_size expert_ffn_hidden_size \
          prefix_dense_intermediate_size dense_intermediate_size router_hidden_size moe_apply_router_weight_on_input moe_normalize_expert_weights \

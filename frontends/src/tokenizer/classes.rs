@@ -48,6 +48,16 @@ const FAIRSEQ: &[Special] = &[
     ("cls_token", "<s>"),
     ("mask_token", "<mask>"),
 ];
+/// Classes of BERT's tokenizer.
+pub(super) const BERTS: &[&str] = &[
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "MobileBertTokenizer",
+    "ConvBertTokenizer",
+    "SqueezeBertTokenizer",
+];
+
 const BERT: &[Special] = &[
     ("unk_token", "[UNK]"),
     ("sep_token", "[SEP]"),
@@ -217,17 +227,7 @@ const CLASSES: &[Class] = &[
             ],
         )
     },
-    class(
-        &[
-            "BertTokenizer",
-            "DistilBertTokenizer",
-            "ElectraTokenizer",
-            "MobileBertTokenizer",
-            "ConvBertTokenizer",
-            "SqueezeBertTokenizer",
-        ],
-        BERT,
-    ),
+    class(BERTS, BERT),
     Class {
         spaced: true,
         ..class(

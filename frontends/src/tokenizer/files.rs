@@ -4,7 +4,7 @@
 //! Transformers' for such a folder.
 
 use super::byte_level::ByteLevel;
-use super::classes::{self, Class};
+use super::classes::{self, BERTS, Class};
 use super::cuts::{Cut, GPT2, LLAMA3, QWEN2, named};
 use super::outside::{Files, Named, Wrong};
 use super::post::{self, Around};
@@ -27,16 +27,8 @@ const BYTE_LEVEL: &[(&[&str], &Cut, Option<&Around>)] = &[
     (&["Qwen2Tokenizer"], &QWEN2, None),
 ];
 
-/// Classes of WordPiece.
-const WORD_PIECE: &[&str] = &[
-    "BertTokenizer",
-    "DistilBertTokenizer",
-    "ElectraTokenizer",
-    "MobileBertTokenizer",
-    "ConvBertTokenizer",
-    "SqueezeBertTokenizer",
-    "MPNetTokenizer",
-];
+/// The other class of WordPiece beside BERT's.
+const MPNET: &str = "MPNetTokenizer";
 
 /// The settings beside a vocabulary.
 pub(super) struct Settings<'a> {
@@ -152,13 +144,10 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
 pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let text = std::str::from_utf8(vocab).map_err(|_| "no UTF-8".to_string())?;
     let class = s.name.unwrap_or("BertTokenizer");
-    if !WORD_PIECE.contains(&class) {
-        return Err(format!(
-            "`tokenizer_class` is {class:?}; supported with vocab.txt are \
-            {}",
-            WORD_PIECE.join(", ")
-        )
-        .into());
+    if !BERTS.contains(&class) && class != MPNET {
+        let supported = BERTS.join(", ");
+        let what = format!("`tokenizer_class` is {class:?}; supported with vocab.txt are {supported}, {MPNET}");
+        return Err(what.into());
     }
     // (A folder that names no class has BERT's.)
     let of = classes::named(Some(class));
@@ -180,7 +169,7 @@ pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
         lowercase: flag("do_lower_case", true),
         strip_accents: config["strip_accents"].as_bool(),
         chinese: flag("tokenize_chinese_chars", true),
-        twice: class == "MPNetTokenizer",
+        twice: class == MPNET,
     }
     .json()?;
     Ok(Made { json, named, class: of, around: None, begins: false })

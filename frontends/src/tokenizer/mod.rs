@@ -54,7 +54,8 @@ pub struct TextAssets {
     ///   tokenizer adds;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
-    /// - `clean_up_tokenization_spaces`: boolean;
+    /// - `clean_up_tokenization_spaces`: boolean, whether decoded texts lose spaces before punctuation,
+    ///   which those of BPE do only where `clean_up_bpe` is true;
     /// - `generation`: defaults of generations, by their names in `generation_config.json`, where there are any.
     pub text_config: Value,
     /// Prompts of an embedder by their names.
@@ -73,6 +74,8 @@ type Trial = fn(&[u8]) -> Result<Tokenizer, String>;
 
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
 const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
+/// Has spaces cleaned up where the model is a BPE, too.
+const CLEAN_BPE: &str = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
 impl TextAssets {
@@ -139,7 +142,10 @@ impl TextAssets {
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
         let names = settings["model_input_names"].as_array();
         let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
-        for (name, value) in generation.into_iter().chain(untyped.then(|| ("untyped", true.into()))) {
+        let clean_up_bpe = settings[CLEAN_BPE] == true;
+        let flags = [("untyped", untyped), ("clean_up_bpe", clean_up_bpe)];
+        let flags = flags.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()));
+        for (name, value) in generation.into_iter().chain(flags) {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -147,6 +153,7 @@ impl TextAssets {
             try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
         let classes = classes(ckpt.config());
+        warnings.extend(contradiction(ckpt.config(), &classes));
         let tokenizer_json = source.map(|s| s.json);
         Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, classes, warnings })
     }
@@ -157,6 +164,19 @@ fn classes(config: &Value) -> Vec<String> {
     let Some(labels) = config["id2label"].as_object() else { return vec![] };
     let name = |i: usize| Some(labels.get(&i.to_string())?.as_str()?.to_owned());
     (0..labels.len()).map(name).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Says that `label2id` numbers the classes in another way than `id2label`, which has the names.
+fn contradiction(config: &Value, classes: &[String]) -> Option<String> {
+    let labels = config["label2id"].as_object()?;
+    let (class, other) = classes.iter().enumerate().find_map(|(i, name)| {
+        let other = labels.get(name).filter(|id| id.as_u64() != Some(i as u64))?;
+        Some((i, other))
+    })?;
+    let name = &classes[class];
+    Some(format!(
+        "config.json: `id2label` names class {class} {name:?}, for which `label2id` says {other}; the former counts"
+    ))
 }
 
 /// The contents of `tokenizer_config.json`, `special_tokens_map.json` and `generation_config.json`,

@@ -97,7 +97,8 @@ pub(super) fn find(
     let [config, map] = settings;
     let files = Files { config, map, added: &added, order: &order };
     let settings = Settings::new(files, ckpt.config());
-    let mut names = vec!["tokenizer.json"];
+    let versioned = settings.files.config["fast_tokenizer_files"].as_array().and_then(|list| newest(list));
+    let mut names = vec![versioned.unwrap_or("tokenizer.json")];
     names.extend(is_rwkv(ckpt.config(), world::OF_PILE).then_some(world::PILE));
     for name in names {
         if let Some(json) = ckpt.file(name)? {
@@ -118,6 +119,26 @@ pub(super) fn find(
         })),
         Err(bad) => Err(wrong(ckpt, &name, bad)),
     }
+}
+
+/// The version of Transformers whose choice among files of several versions is made here.
+const TRANSFORMERS: [u32; 2] = [5, 23];
+
+/// The file of a list of `tokenizer.VERSION.json` that Transformers takes: in the order of their texts the last
+/// before one that is newer than itself.
+fn newest(list: &[Value]) -> Option<&str> {
+    let version = |name: &&str| -> Option<String> {
+        let (_, rest) = name.split_once("tokenizer.")?;
+        rest.rsplit_once(".json").map(|(version, _)| version.to_string()).filter(|v| !v.is_empty())
+    };
+    let mut found: Vec<(String, &str)> =
+        list.iter().filter_map(Value::as_str).filter_map(|name| Some((version(&name)?, name))).collect();
+    found.sort();
+    let numbers = |text: &str| text.split('.').map(|n| n.parse::<u32>().unwrap_or(u32::MAX)).collect::<Vec<_>>();
+    let known = |(version, _): &&(String, &str)| {
+        numbers(version).as_slice() <= &[TRANSFORMERS[0], TRANSFORMERS[1], u32::MAX][..]
+    };
+    found.iter().take_while(known).last().map(|(_, name)| *name)
 }
 
 /// The same file with its keys in order.

@@ -77,6 +77,9 @@ fn names_of_classes_and_defaults_of_generations() {
     assert_eq!(labels(json!({ "1": "good", "0": "bad" })), ["bad", "good"]);
     assert_eq!(labels(json!({ "0": "a", "2": "c" })), [""; 0]);
     assert_eq!(labels(json!({ "0": 3 })), [""; 0]);
+    let both = json!({ "id2label": { "0": "bad", "1": "good" }, "label2id": { "bad": 1, "good": 0 } });
+    let warnings = TextAssets::load(&folder(both, &[]).1).unwrap().warnings;
+    assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", for which `label2id` says 1")), "{warnings:?}");
     let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
     let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
     let assets = TextAssets::load(&ckpt).unwrap();
@@ -84,6 +87,26 @@ fn names_of_classes_and_defaults_of_generations() {
     assert!(assets.warnings.iter().any(|w| w.contains("`num_beams` is 2")), "{:?}", assets.warnings);
     let error = load_error(json!({}), &[("generation_config.json", r#"{"top_p": 2}"#)]);
     assert!(error.starts_with("DIR/generation_config.json: `top_p` is 2, not a number from 0 to 1; "), "{error}");
+    let error = load_error(json!({}), &[("generation_config.json", r#"{"eos_token_id": [1, "</s>"]}"#)]);
+    assert!(error.contains("`eos_token_id` is [1,\"</s>\"], not a token id, or a list of them"), "{error}");
+}
+
+/// Of files for several versions of Transformers the one is read that 5.23 takes.
+#[test]
+fn tokenizer_files_of_versions() {
+    let of = |list: Value, name: &str| {
+        let settings = json!({ "fast_tokenizer_files": list }).to_string();
+        let files = [("tokenizer.json", tokenizer(json!({}))), (name, tokenizer(json!({ "added_tokens": [] })))];
+        let [plain, other] = files.each_ref().map(|(n, t)| (*n, t.as_str()));
+        let (_folder, ckpt) = folder(json!({}), &[plain, other, ("tokenizer_config.json", settings.as_str())]);
+        let json: Value = serde_json::from_slice(&TextAssets::load(&ckpt).unwrap().tokenizer_json.unwrap()).unwrap();
+        json["added_tokens"].as_array().unwrap().is_empty()
+    };
+    assert!(of(json!(["tokenizer.json", "tokenizer.4.0.0.json"]), "tokenizer.4.0.0.json"));
+    assert!(of(json!(["tokenizer.4.0.0.json", "tokenizer.5.23.1.json"]), "tokenizer.5.23.1.json"));
+    assert!(!of(json!(["tokenizer.6.0.json"]), "tokenizer.6.0.json"));
+    // Transformers sorts them as texts.
+    assert!(!of(json!(["tokenizer.10.0.json", "tokenizer.4.0.json"]), "tokenizer.4.0.json"));
 }
 
 #[test]

@@ -18,6 +18,8 @@ struct Read {
     whole: BTreeSet<usize>,
     /// Rows of these.
     rows: BTreeMap<usize, Vec<Range<usize>>>,
+    /// Picked rows of each run of a tensor, by tensor and length of the run.
+    picked: BTreeMap<(usize, usize), Vec<Range<usize>>>,
     /// Tensors with a function that may hide non-finite values.
     hidden: BTreeSet<usize>,
 }
@@ -32,6 +34,9 @@ impl Read {
                 (Op::SliceRows { start, len }, [WeightExpr::Weight(i)]) => {
                     self.rows.entry(*i).or_default().push(*start..start.saturating_add(*len));
                 }
+                (Op::PickRows { run, start, len, .. }, [WeightExpr::Weight(i)]) => {
+                    self.picked.entry((*i, *run)).or_default().push(*start..start.saturating_add(*len));
+                }
                 (op, args) if hides(op) => args.iter().for_each(|e| {
                     e.leaves(&mut |i| {
                         self.hidden.insert(i);
@@ -45,15 +50,23 @@ impl Read {
     /// Tensors that may have values that nobody would see.
     fn suspects(mut self, module: &Module) -> BTreeSet<usize> {
         let rows = |i: usize| module.weights.get(i).and_then(|w| w.ty.shape.first()?.known());
-        for (i, mut parts) in self.rows {
-            parts.sort_by_key(|part| part.start);
-            let covered = parts.iter().fold(0, |end, part| if part.start <= end { end.max(part.end) } else { end });
-            if !self.whole.contains(&i) && rows(i).is_none_or(|n| covered < n) {
-                self.hidden.insert(i);
-            }
+        let whole = std::mem::take(&mut self.whole);
+        let parts = self.rows.into_iter().map(|(i, parts)| (i, rows(i), parts));
+        let picked = self.picked.into_iter().map(|((i, run), parts)| (i, Some(run), parts));
+        // Parts of one kind that cover a tensor are enough.
+        let mut seen: BTreeMap<usize, bool> = BTreeMap::new();
+        for (i, n, parts) in parts.chain(picked) {
+            *seen.entry(i).or_default() |= whole.contains(&i) || n.is_some_and(|n| covered(parts) >= n);
         }
+        self.hidden.extend(seen.into_iter().filter(|(_, seen)| !seen).map(|(i, _)| i));
         self.hidden
     }
+}
+
+/// End of the parts that cover rows from 0 without a gap.
+fn covered(mut parts: Vec<Range<usize>>) -> usize {
+    parts.sort_by_key(|part| part.start);
+    parts.iter().fold(0, |end, part| if part.start <= end { end.max(part.end) } else { end })
 }
 
 /// Whether a finite number may result from a non-finite one.
@@ -63,6 +76,7 @@ fn hides(op: &Op) -> bool {
         Op::Unary(_)
             | Op::Binary(BinaryOp::Div | BinaryOp::Min | BinaryOp::Max)
             | Op::SliceRows { .. }
+            | Op::PickRows { .. }
             | Op::Row { .. }
             | Op::LookUp
     )

@@ -449,4 +449,8 @@ fn values_that_would_be_hidden() {
     let slices = vec![row(0), row(1), op(Op::Row { index: 2 }, [w(0)])];
     let said = packed(slices, &with(0, 6, f32::NAN)).unwrap_err();
     assert!(said.starts_with("types: row 1, column 2: "), "{said}");
+    let first = op(Op::PickRows { run: 3, start: 0, len: 1, pairs: 0 }, [w(0)]);
+    assert!(packed(vec![first.clone()], &source).is_ok());
+    let said = packed(vec![first], &with(0, 6, f32::NAN)).unwrap_err();
+    assert!(said.starts_with("types: row 1, column 2: "), "{said}");
 }

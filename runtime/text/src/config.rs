@@ -21,6 +21,8 @@ pub struct Config {
     pub add_eos: Option<i32>,
     /// The model is given no types of tokens, whatever the tokenizer says.
     pub untyped: bool,
+    /// Decoded texts lose the spaces before punctuation; texts of a BPE only with the second flag.
+    pub clean: (bool, bool),
     /// What is put before a text that gets special tokens.
     pub prompt: String,
     /// Tokens that are left of a text that gets special tokens, these included.
@@ -55,7 +57,7 @@ impl Config {
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens", "generation"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens", "generation", "clean_up_tokenization_spaces", "clean_up_bpe"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -70,6 +72,7 @@ impl Config {
             return Err(Error::damaged("not an object"));
         }
         let text = |key: &str| json.get(key).and_then(Json::as_str).map(str::to_owned);
+        let flag = |key: &str| matches!(json.get(key), Some(Json::Bool(true)));
         let eos = json.get("eos_token_ids").or_else(|| json.get("eos_token_id")).unwrap_or(&Json::Null);
         let specials = match json.get("special_tokens") {
             Some(Json::Map(items)) => items.as_slice(),
@@ -85,9 +88,10 @@ impl Config {
                 _ => None,
             },
             add_eos: json.get("add_eos_id").and_then(id),
+            clean: (flag("clean_up_tokenization_spaces"), flag("clean_up_bpe")),
             prompt: text("prompt").unwrap_or_default(),
             most: json.get("most_tokens").and_then(id).map(|n| n as usize),
-            untyped: matches!(json.get("untyped"), Some(Json::Bool(true))),
+            untyped: flag("untyped"),
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
             defaults: match json.get("generation") {

@@ -21,6 +21,7 @@ mod long;
 mod longest;
 mod lossy;
 mod pieces;
+mod searches;
 mod template;
 mod tokenizer;
 

@@ -7,14 +7,15 @@
 //! and places that no merge of the vocabulary can cross. A tokenizer with a step not known to be
 //! separable is left to the crate whole.
 
-use crate::alphabet;
+use crate::searches::{self, Search, WORDS};
+use crate::{Result, alphabet, check};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::pre_tokenizers::split::Split;
-use tokenizers::utils::SysRegex;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
     Model, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
     PreTokenizedString, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
@@ -24,8 +25,7 @@ use tokenizers::{
 const PART: usize = 1 << 14;
 
 /// The expression by which `ByteLevel` cuts.
-static WORDS: LazyLock<Option<SysRegex>> =
-    LazyLock::new(|| SysRegex::new(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+").ok());
+static OF_BYTES: LazyLock<Option<Search>> = LazyLock::new(|| Search::new(WORDS));
 
 /// How long texts are walked.
 pub(crate) struct Long {
@@ -42,6 +42,8 @@ pub(crate) struct Long {
 /// A pre-tokenizer.
 enum Step {
     Split(Box<Split>),
+    /// One whose expression backtracks.
+    Search(Box<Split>, Search),
     /// Each digit, or runs of them.
     Digits(bool),
     /// Between white space, then the crate's.
@@ -133,8 +135,18 @@ impl Long {
     }
 
     /// Ids of a text, without the special tokens around it; `None`: only the crate knows.
-    pub fn encode(&self, tokenizer: &Tokenizer, text: &str) -> Option<Vec<i32>> {
-        let mut walk = Walk { long: self, tokenizer, ids: Vec::with_capacity(text.len() / 4) };
+    ///
+    /// # Errors
+    /// A search gives up.
+    pub fn encode(&self, tokenizer: &Tokenizer, text: &str) -> Result<Option<Vec<i32>>> {
+        let gave_up = Cell::new(false);
+        let mut walk = Walk { long: self, tokenizer, gave_up: &gave_up, ids: Vec::with_capacity(text.len() / 4) };
+        let walked = self.walk(&mut walk, text);
+        let ids = walk.ids;
+        if gave_up.get() { Err(searches::gives_up()) } else { Ok(walked.map(|()| ids)) }
+    }
+
+    fn walk(&self, walk: &mut Walk<'_>, text: &str) -> Option<()> {
         self.before.walk(text, &mut |id, at, section| match id {
             Some(id) => walk.push(id),
             None => {
@@ -144,8 +156,7 @@ impl Long {
                     None => walk.pieces(piece, 0, at + place == 0),
                 })
             }
-        })?;
-        Some(walk.ids)
+        })
     }
 
     /// A text normalized in parts, which begin between letters that no normalizer joins.
@@ -200,7 +211,12 @@ fn flatten_steps(one: Option<&PreTokenizerWrapper>, out: &mut Vec<Step>) -> Opti
         Some(PreTokenizerWrapper::Sequence(all)) => {
             return all.as_ref().iter().try_for_each(|p| flatten_steps(Some(p), out));
         }
-        Some(PreTokenizerWrapper::Split(split)) => Step::Split(Box::new(split.clone())),
+        Some(PreTokenizerWrapper::Split(split)) => match &split.pattern {
+            SplitPattern::Regex(regex) if check::backtracks(regex) => {
+                Step::Search(Box::new(split.clone()), Search::new(regex)?)
+            }
+            _ => Step::Split(Box::new(split.clone())),
+        },
         Some(PreTokenizerWrapper::Digits(digits)) => Step::Digits(digits.individual_digits),
         Some(PreTokenizerWrapper::Metaspace(m)) => Step::Words(m.clone()),
         Some(PreTokenizerWrapper::ByteLevel(b)) => Step::Bytes(b.add_prefix_space, b.use_regex),
@@ -240,6 +256,7 @@ fn parts(text: &str, size: usize) -> impl Iterator<Item = &str> {
 struct Walk<'l> {
     long: &'l Long,
     tokenizer: &'l Tokenizer,
+    gave_up: &'l Cell<bool>,
     ids: Vec<i32>,
 }
 
@@ -257,12 +274,10 @@ impl Walk<'_> {
         }
         match long.steps.get(step) {
             None => self.model(text),
-            Some(Step::Split(split)) => {
-                let matches = split.regex.find_iter(text);
-                let behavior = split.behavior;
-                cut(text, matches, split.invert, behavior, &mut |at| {
-                    self.pieces(&text[at.clone()], step + 1, first && at.start == 0)
-                })
+            Some(Step::Split(split)) => self.split(text, split, split.regex.find_iter(text), step, first),
+            Some(Step::Search(split, search)) => {
+                let found = search.matches(text, self.gave_up);
+                self.split(text, split, found, step, first)
             }
             Some(Step::Digits(each)) => {
                 let behavior =
@@ -285,6 +300,23 @@ impl Walk<'_> {
             Some(Step::Words(words)) => self.words(text, words, step, first),
             Some(Step::Bytes(space, regex)) => self.bytes(text, *space, *regex),
         }
+    }
+
+    /// The pieces that a split leaves.
+    fn split(
+        &mut self,
+        text: &str,
+        split: &Split,
+        matches: impl Iterator<Item = (usize, usize)>,
+        step: usize,
+        first: bool,
+    ) -> Option<()> {
+        let gave_up = self.gave_up;
+        cut(text, matches, split.invert, split.behavior, &mut |at| {
+            // What a search has left is no piece.
+            let piece = text.get(at.clone()).filter(|_| !gave_up.get())?;
+            self.pieces(piece, step + 1, first && at.start == 0)
+        })
     }
 
     /// `Metaspace`.
@@ -319,6 +351,7 @@ impl Walk<'_> {
         } else {
             text
         };
+        let gave_up = self.gave_up;
         let mut characters = String::new();
         let mut piece = |at: Range<usize>| {
             characters.clear();
@@ -328,7 +361,10 @@ impl Walk<'_> {
         if !regex {
             return piece(0..text.len());
         }
-        cut(text, WORDS.as_ref()?.find_iter(text), false, SplitDelimiterBehavior::Isolated, &mut piece)
+        let found = OF_BYTES.as_ref()?.matches(text, gave_up);
+        cut(text, found, false, SplitDelimiterBehavior::Isolated, &mut |at| {
+            if gave_up.get() { None } else { piece(at) }
+        })
     }
 
     /// The model's tokens of a piece, which is cut where no merge can cross.

@@ -22,7 +22,7 @@ fn same(name: &str, json: &str) {
         for text in TEXTS.iter().copied().chain([joined.as_str()]) {
             let whole = tokenizer.encode_fast(text, false).unwrap();
             let whole: Vec<i32> = whole.get_ids().iter().map(|id| *id as i32).collect();
-            match long.encode(&tokenizer, text) {
+            match long.encode(&tokenizer, text).unwrap() {
                 Some(ids) => assert_eq!(ids, whole, "{name}: {text:?} in parts of {part}"),
                 None => assert!(text.contains("<mask>"), "{name}: {text:?} is left to the crate"),
             }
@@ -156,4 +156,35 @@ fn real_tokenizers_work_on_parts() {
     if compared == 0 {
         eprintln!("skipped: no shared tokenizers");
     }
+}
+
+/// Searches that give up in the crate go on here; where they give up as well, or only the crate knows the steps, that
+/// is an error and no other cut.
+#[test]
+fn searches_that_give_up() {
+    let split =
+        json!({"type": "Split", "pattern": {"Regex": r"\d+(?![\d!])"}, "behavior": "Isolated", "invert": false});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let of = |steps: Vec<Value>| {
+        let json = file(Value::Null, json!({"type": "Sequence", "pretokenizers": steps}), true, json!({}));
+        crate::Tokenizer::new(&json, &crate::Config::default()).unwrap()
+    };
+    let text = format!("{}!12x3", "1".repeat(3000));
+    let here = of(vec![split.clone(), bytes.clone()]);
+    let cut = of(vec![bytes.clone()]);
+    let pieces = [&text[..3001], "12", "x", "3"].map(|piece| cut.encode(piece, false).unwrap()).concat();
+    assert_eq!(here.encode(&text, false).unwrap(), pieces);
+    assert_eq!(here.encode_pair(&text, "a", None).unwrap().0.len(), pieces.len() + 1);
+
+    let scripts = of(vec![json!({"type": "UnicodeScripts"}), split, bytes]);
+    for result in [scripts.encode(&text, false), scripts.encode(&text, true)] {
+        let Err(error) = result else { panic!("the search went on") };
+        assert_eq!(error.kind, crate::Kind::Invalid);
+        assert!(error.message.contains("gives up"), "{error}");
+    }
+    assert!(scripts.encode(&text[2000..], false).is_ok());
+
+    let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let words = of(vec![words]);
+    assert!(words.encode(&" ".repeat(1 << 21), false).is_err_and(|e| e.message.contains("gives up")));
 }

@@ -3,10 +3,13 @@
 use crate::long::Long;
 use crate::longest::Longest;
 use crate::lossy::Lossy;
+use crate::searches::{can_give_up, try_crate};
 use crate::{Config, Error, Kind, Result};
 use std::sync::OnceLock;
 use tokenizers::utils::truncation::truncate_encodings;
-use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy};
+use tokenizers::{
+    Encoding, ModelWrapper, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy,
+};
 
 /// Bytes of a text for which the crate's tables are large.
 const LONG: usize = 1 << 16;
@@ -18,8 +21,12 @@ pub struct Tokenizer {
     longest: Option<Longest>,
     /// How long texts are walked; `None` inside: only the crate knows.
     long: OnceLock<Option<Long>>,
+    /// A search in a text can give up, and the crate does not say so.
+    searches: bool,
     /// A vocabulary that lacks bytes.
     lossy: Option<Lossy>,
+    /// Spaces before punctuation are taken out of decoded texts.
+    clean: bool,
     bos: Option<(u32, String)>,
     /// The post-processor puts BOS before a text.
     writes_bos: bool,
@@ -47,7 +54,10 @@ impl Tokenizer {
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
         let (longest, lossy) = (Longest::of(&inner), Lossy::of(&inner));
         let writes_bos = longest.is_none() && bos.as_ref().is_some_and(|(bos, _)| comes_first(&inner, *bos));
+        let clean = config.clean.0 && (config.clean.1 || !matches!(inner.get_model(), ModelWrapper::BPE(_)));
         Ok(Tokenizer {
+            searches: can_give_up(&inner),
+            clean,
             inner,
             longest,
             long: OnceLock::new(),
@@ -97,14 +107,32 @@ impl Tokenizer {
         if let Some(longest) = &self.longest {
             return longest.encode(&self.inner, text);
         }
-        if text.len() > LONG
-            && self.lossy.is_none()
-            && let Some(long) = self.long.get_or_init(|| Long::of(&self.inner, None))
-            && let Some(ids) = long.encode(&self.inner, text)
-        {
+        if let Some(ids) = self.walked(text)? {
             return if add_special { self.around(ids) } else { Ok(ids) };
         }
         Ok(signed(self.encoding(text, add_special)?.get_ids()))
+    }
+
+    /// Ids of a text, without the special tokens around it, where the crate would take much memory or does not say that
+    /// a search gave up; `None`: only the crate knows.
+    fn walked(&self, text: &str) -> Result<Option<Vec<i32>>> {
+        if self.lossy.is_some() || text.len() <= LONG && !self.searches {
+            return Ok(None);
+        }
+        let long = self.long.get_or_init(|| Long::of(&self.inner, None));
+        long.as_ref().map_or(Ok(None), |long| long.encode(&self.inner, text))
+    }
+
+    /// A text as the crate has it, without the special tokens around it.
+    fn plain(&self, text: &str) -> Result<Encoding> {
+        if let Some(ids) = self.walked(text)? {
+            let tokens = ids.iter().map(|id| Token::new(*id as u32, String::new(), (0, 0)));
+            return Ok(Encoding::from_tokens(tokens.collect(), 0));
+        }
+        if self.searches {
+            try_crate(&self.inner, text)?;
+        }
+        self.inner.encode_fast(text, false).map_err(refused)
     }
 
     /// Ids of a text with the tokenizer's special tokens around it, cut to the model's longest
@@ -135,10 +163,16 @@ impl Tokenizer {
         if let Some(lossy) = &self.lossy {
             lossy.check(&self.inner, text)?;
         }
-        let Some(most) = self.most.filter(|_| add_special) else {
-            return self.inner.encode_fast(text, add_special).map_err(refused);
+        if !add_special {
+            return self.plain(text);
+        }
+        let Some(most) = self.most else {
+            if self.searches {
+                try_crate(&self.inner, text)?;
+            }
+            return self.inner.encode_fast(text, true).map_err(refused);
         };
-        let found = self.inner.encode_fast(text, false).map_err(refused)?;
+        let found = self.plain(text)?;
         let room = self.room(most);
         let (mut found, _) = cut(found, None, room)?;
         found.take_overflowing();
@@ -192,7 +226,9 @@ impl Tokenizer {
         let known = |id: i32| u32::try_from(id).ok().filter(|&id| self.inner.id_to_token(id).is_some());
         // A model's vocabulary may be padded beyond its tokenizer's: such tokens have no text.
         let ids: Vec<u32> = ids.iter().filter_map(|&id| known(id)).collect();
-        self.inner.decode(&ids, !show_special).map_err(|e| Error::new(Kind::Internal, format!("detokenizing: {e}")))
+        let text = self.inner.decode(&ids, !show_special);
+        let text = text.map_err(|e| Error::new(Kind::Internal, format!("detokenizing: {e}")))?;
+        Ok(if self.clean { cleaned(text) } else { text })
     }
 
     /// Entries of the vocabulary, added tokens included.
@@ -204,6 +240,23 @@ impl Tokenizer {
     pub fn token_id(&self, text: &str) -> Option<i32> {
         self.inner.token_to_id(text).map(|id| id as i32)
     }
+}
+
+/// A text without the spaces before punctuation, as Transformers has it where a model's settings ask for it.
+fn cleaned(text: String) -> String {
+    const PAIRS: [(&str, &str); 10] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    PAIRS.iter().fold(text, |text, (from, to)| if text.contains(from) { text.replace(from, to) } else { text })
 }
 
 /// Whether the post-processor puts a token before a text.
@@ -231,4 +284,36 @@ fn no_pairs() -> Error {
 
 fn refused(e: tokenizers::Error) -> Error {
     Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of WordPiece as Transformers has it, of BPE only where that is asked for.
+    #[test]
+    fn spaces_are_cleaned_up() {
+        let file = |model: &str| {
+            format!(
+                r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+                    "pre_tokenizer":null,"post_processor":null,"decoder":{{"type":"WordPiece","prefix":"Ġ","cleanup":false}},
+                    "model":{model}}}"#
+            )
+        };
+        let vocab = r#""unk_token":"it","vocab":{"it":0,"'s":1,".":2,"n't":3}"#;
+        let words = file(&format!(
+            r###"{{"type":"WordPiece","continuing_subword_prefix":"##","max_input_chars_per_word":9,{vocab}}}"###
+        ));
+        let bytes = file(&format!(r#"{{"type":"BPE","merges":[],{vocab}}}"#));
+        for (json, clean, expected) in [
+            (&words, (false, false), "it 's it . n't"),
+            (&words, (true, false), "it's it.n't"),
+            (&bytes, (true, false), "it 's it . n't"),
+            (&bytes, (true, true), "it's it.n't"),
+        ] {
+            let config = Config { clean, ..Config::default() };
+            let tokenizer = Tokenizer::new(json, &config).unwrap();
+            assert_eq!(tokenizer.decode(&[0, 1, 0, 2, 3], false).unwrap(), expected, "{clean:?}");
+        }
+    }
 }

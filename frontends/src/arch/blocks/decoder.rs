@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. Data describe the differences of
 //! their architectures.
 
-use crate::arch::blocks::attention::{Attention, HeadForm, Norm, capped, linear, norm, product, scaled};
+use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, capped, linear, norm, product, scaled};
 pub(crate) use crate::arch::blocks::defaults::Defaults;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
@@ -277,6 +277,10 @@ impl Shape for Decoder {
 
     fn columns(&self) -> usize {
         self.head.made.or(self.embedding.narrow).unwrap_or(self.facts.hidden)
+    }
+
+    fn is_turned(&self) -> bool {
+        self.layers.iter().any(|l| matches!(l.attention.form, Form::Heads(heads) if heads.transposed))
     }
 
     fn yields(&self) -> Yields {

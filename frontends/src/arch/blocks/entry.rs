@@ -106,6 +106,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
+    /// Whether its matrices are `Conv1D` of Transformers, stored `[in, out]`.
+    fn is_turned(&self) -> bool {
+        false
+    }
+
     /// Whether a layer is passed over.
     fn passes(&self, _layer: usize) -> bool {
         false

@@ -10,9 +10,12 @@ use crate::config::{ConfigError, rope};
 /// of `default`'s heads is taken from `latent`.
 pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
     let [rotated, whole] = widths(f, &latent);
-    if let Some(n) = f.size("head_dim").value().filter(|n| *n != rotated && *n != whole) {
+    // The classes overwrite it; files have one of these or their sum there.
+    let rest = whole - rotated;
+    if let Some(n) = f.size("head_dim").value().filter(|n| ![rotated, rest, whole].contains(n)) {
         let help = format!(
-            "this architecture has `qk_rope_head_dim` ({rotated}) there, with `qk_nope_head_dim` ({whole}) or without"
+            "this architecture has `qk_rope_head_dim` ({rotated}) there, or `qk_nope_head_dim` ({rest}), or both \
+             together"
         );
         return Err(f.unsupported("head_dim", n.to_string(), help));
     }

@@ -277,33 +277,54 @@ pub(crate) const SANDWICH_NORMS: Table = names! {
     "model.layers.{}." { MLP_NORM => "pre_feedforward_layernorm" }
 };
 
-/// BERT.
-pub(crate) const BERT: Table = names! {
-    "bert." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
-    }
-    "bert.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
-    "" { CLASSES => "classifier" }
-};
+/// Embeddings of BERT and of encoders with its modules, behind the model's prefix.
+pub(crate) const BERT_EMBEDDINGS: &[(Part, &str)] = &[
+    (TABLE, "embeddings.word_embeddings"),
+    (POSITIONS, "embeddings.position_embeddings"),
+    (TYPES, "embeddings.token_type_embeddings"),
+    (TABLE_NORM, "embeddings.LayerNorm"),
+];
 
-/// RoBERTa and models with the same names.
-pub(crate) const ROBERTA: Table = names! {
-    "roberta." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
-    }
-    "roberta.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
-    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
-};
+/// A layer of BERT and of encoders with its modules.
+pub(crate) const BERT_LAYER: &[(Part, &str)] = &[
+    (ATTN_Q, "attention.self.query"),
+    (ATTN_K, "attention.self.key"),
+    (ATTN_V, "attention.self.value"),
+    (ATTN_OUT, "attention.output.dense"),
+    (ATTN_POST_NORM, "attention.output.LayerNorm"),
+    (MLP_UP, "intermediate.dense"),
+    (MLP_DOWN, "output.dense"),
+    (MLP_POST_NORM, "output.LayerNorm"),
+];
+
+/// Names of an encoder with BERT's modules, behind the model's prefix: `bert_names!("roberta.")`.
+macro_rules! bert_names {
+    ($prefix:literal) => {
+        &[
+            $crate::arch::blocks::names::Group {
+                prefixes: &[$prefix],
+                names: $crate::arch::blocks::names::BERT_EMBEDDINGS,
+            },
+            $crate::arch::blocks::names::Group {
+                prefixes: &[concat!($prefix, "encoder.layer.{}.")],
+                names: $crate::arch::blocks::names::BERT_LAYER,
+            },
+        ]
+    };
+}
+pub(crate) use bert_names;
+
+/// BERT.
+pub(crate) const BERT: Table = bert_names!("bert.");
+
+/// The pooler and the classifier of BERT.
+pub(crate) const BERT_CLASSES: Table = names! { "bert." { POOLER => "pooler.dense" } "" { CLASSES => "classifier" } };
+
+/// RoBERTa and models named as it is.
+pub(crate) const ROBERTA: Table = bert_names!("roberta.");
+
+/// The classifier of RoBERTa, with a matrix between.
+pub(crate) const ROBERTA_CLASSES: Table = names! { "classifier." { POOLER => "dense", CLASSES => "out_proj" } };
 
 /// Names common to all checkpoints.
 const EVERYWHERE: Table = names! {

@@ -4,7 +4,7 @@
 //! compare, the second text's tokens have the second.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED};
-use crate::arch::blocks::names::BERT;
+use crate::arch::blocks::names::{BERT, BERT_CLASSES};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -13,6 +13,6 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS],
     fixed: FIXED,
     goldens: &["bert", "bert_classes", "bert_pairs"],
-    names: Names(&[BERT]),
+    names: Names(&[BERT, BERT_CLASSES]),
     read: |f| Ok(Box::new(Encoder::read(f, &Defaults::BERT)?)),
 };

@@ -2,7 +2,7 @@
 //! where a text has more tokens than it attends to; of no more tokens, which it is compiled for, it sees all.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS};
-use crate::arch::blocks::names::BERT;
+use crate::arch::blocks::names::{BERT, BERT_CLASSES};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
         Off => is_decoder add_cross_attention rescale_embeddings;
     },
     goldens: &["big_bird", "big_bird_classes"],
-    names: Names(&[NAMES, BERT]),
+    names: Names(&[NAMES, BERT, BERT_CLASSES]),
     read: |f| {
         let defaults = Defaults { act: UnaryOp::GeluTanh, max_position: 4096, ..Defaults::BERT };
         let mut e = Encoder::read(f, &defaults)?;

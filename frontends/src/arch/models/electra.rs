@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: FIXED,
     goldens: &["electra", "electra_classes"],
-    names: Names(&[NAMES]),
+    names: Names(&[bert_names!("electra."), NAMES, ROBERTA_CLASSES]),
     read: |f| {
         let spare = &["discriminator_predictions.", "generator_predictions.", "generator_lm_head."];
         let mut e = Encoder::read(f, &Defaults { spare, ..Defaults::BERT })?;
@@ -23,16 +23,4 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! { embedding_size };
 
-const NAMES: Table = names! {
-    "electra." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
-        WIDEN => "embeddings_project",
-    }
-    "electra.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
-    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
-};
+const NAMES: Table = names! { "electra." { WIDEN => "embeddings_project" } };

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: FIXED,
     goldens: &["ernie", "ernie_classes"],
-    names: Names(&[NAMES]),
+    names: Names(&[bert_names!("ernie."), NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["ernie.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         let tasks = f.size("task_type_vocab_size").or(3);
@@ -28,15 +28,6 @@ const OWN: &[Field] = fields! {
 };
 
 const NAMES: Table = names! {
-    "ernie." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TASKS => "embeddings.task_type_embeddings",
-        TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
-    }
-    "ernie.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
+    "ernie." { TASKS => "embeddings.task_type_embeddings", POOLER => "pooler.dense" }
     "" { CLASSES => "classifier" }
 };

@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
         Any => ignore_attention_mask onnx_export;
     },
     goldens: &["longformer"],
-    names: Names(&[NAMES]),
+    names: Names(&[bert_names!("longformer.")]),
     read: |f| {
         let class = f.get("architectures").value().and_then(|list| list.get(0)).and_then(Value::as_str);
         if let Some(class) = class.filter(|class| class.ends_with("ForSequenceClassification")) {
@@ -54,15 +54,3 @@ fn windows(f: &Fields, layers: usize) -> Result<Vec<usize>, ConfigError> {
     }
     Ok(windows)
 }
-
-const NAMES: Table = names! {
-    "longformer." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
-    }
-    "longformer.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
-};

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         Words(&["absolute"]) => position_embedding_type;
     },
     goldens: &["luke", "luke_classes"],
-    names: Names(&[NAMES]),
+    names: Names(&[bert_names!("luke."), NAMES]),
     read: |f| Ok(Box::new(Luke(Encoder::read(f, &Defaults { spare: SPARE, ..Defaults::ROBERTA })?))),
 };
 
@@ -49,15 +49,4 @@ impl Shape for Luke {
     }
 }
 
-const NAMES: Table = names! {
-    "luke." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
-    }
-    "luke.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
-    "" { CLASSES => "classifier" }
-};
+const NAMES: Table = names! { "luke." { POOLER => "pooler.dense" } "" { CLASSES => "classifier" } };

@@ -20,6 +20,7 @@ archs! {
     mod llama;
     mod mistral;
     mod qwen2;
+    mod mimo;
     mod qwen2_vl_text;
     mod qwen2_5_vl_text;
     mod qwen2_5_omni_text;

@@ -1,7 +1,7 @@
 //! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
 //! head by head.
 
-use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, LAYERS, decoder, delta, drafted, experts};
+use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
 
@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_next",
     class: "Qwen3NextForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
-    fixed: &[("attn_output_gate", Neutral::On)],
+    fixed: &[("attn_output_gate", Neutral::On), GATE],
     goldens: &["qwen3_next"],
     names: Names(&[NAMES, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {

@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
         Any => output_embedding_size;
     },
     goldens: &["rembert", "rembert_classes"],
-    names: Names(&[NAMES]),
+    names: Names(&[bert_names!("rembert."), NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["rembert.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         // The matrix between is there where both are as wide, too.
@@ -26,15 +26,6 @@ pub(crate) const ARCH: Arch = Arch {
 const OWN: &[Field] = fields! { input_embedding_size };
 
 const NAMES: Table = names! {
-    "rembert." {
-        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
-        TYPES => "embeddings.token_type_embeddings", TABLE_NORM => "embeddings.LayerNorm",
-        WIDEN => "encoder.embedding_hidden_mapping_in", POOLER => "pooler.dense",
-    }
-    "rembert.encoder.layer.{}." {
-        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
-        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
-        MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-    }
+    "rembert." { WIDEN => "encoder.embedding_hidden_mapping_in", POOLER => "pooler.dense" }
     "" { CLASSES => "classifier" }
 };

@@ -11,6 +11,6 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["xlm_roberta", "xlm_roberta_pairs"],
-    names: Names(&[ROBERTA]),
+    names: Names(&[ROBERTA, ROBERTA_CLASSES]),
     read: |f| Ok(Box::new(Encoder::read(f, &Defaults::ROBERTA)?)),
 };

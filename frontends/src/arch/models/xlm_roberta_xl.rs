@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["xlm_roberta_xl", "xlm_roberta_xl_classes"],
-    names: Names(&[NAMES, ROBERTA]),
+    names: Names(&[NAMES, ROBERTA, ROBERTA_CLASSES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { types: 1, eps: 1e-5, max_position: 514, ..Defaults::ROBERTA })?;
         (e.norm_first, e.embedding.norm) = (true, false);

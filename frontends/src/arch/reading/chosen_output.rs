@@ -37,6 +37,11 @@ impl Model {
     pub(crate) fn scores_classes(&self) -> bool {
         self.top == Top::Classes
     }
+
+    /// Whether its matrices are `Conv1D` of Transformers, stored `[in, out]`.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.shape.is_turned()
+    }
 }
 
 /// The output of a checkpoint.

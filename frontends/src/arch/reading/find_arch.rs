@@ -2,6 +2,7 @@
 
 use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::outputs::Top;
+use crate::arch::models::ARCHS;
 use crate::arch::reading::unsupported;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
@@ -85,4 +86,12 @@ impl Supported {
     pub(crate) fn names(self) -> Vec<&'static str> {
         self.0.iter().map(|a| a.model_type).collect()
     }
+}
+
+/// Every supported architecture.
+pub(crate) const KNOWN: Supported = Supported(ARCHS);
+
+/// The architecture with a `model_type`.
+pub fn by_model_type(name: &str) -> Option<&'static Arch> {
+    KNOWN.by_model_type(name)
 }

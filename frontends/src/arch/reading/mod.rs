@@ -5,6 +5,7 @@ pub(crate) mod draft_head;
 pub(crate) mod find_arch;
 pub(crate) mod model;
 pub(crate) mod nested;
+pub(crate) mod normal;
 pub(crate) mod options;
 pub(crate) mod other_modalities;
 pub(crate) mod plain_attention;

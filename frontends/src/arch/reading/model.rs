@@ -1,9 +1,9 @@
 //! A checked `config.json`, and the graph it describes.
 
 use super::draft_head;
-use super::find_arch::{Supported, class, first_class, kind};
-use super::state_spaces::translated;
-use super::{nested, plain_attention};
+use super::find_arch::{KNOWN, class, first_class};
+use super::nested;
+use super::normal::Normal;
 use crate::arch::blocks::entry::{Arch, Shape};
 use crate::arch::blocks::lifter::Lifter;
 use crate::arch::blocks::origin::{Origin, Source, Wanted};
@@ -19,13 +19,6 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-
-const KNOWN: Supported = Supported(ARCHS);
-
-/// The architecture with a `model_type`.
-pub fn by_model_type(name: &str) -> Option<&'static Arch> {
-    KNOWN.by_model_type(name)
-}
 
 /// A checked `config.json`.
 #[derive(Debug)]
@@ -51,18 +44,23 @@ impl Model {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(json: &Value) -> Result<Model, ConfigError> {
-        let whole = &*translated(json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?)?;
-        let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
-        let plain = plain_attention::translated(inside.as_ref().unwrap_or(whole));
-        let map = &*plain;
+        Model::read(&Normal::of(json, None)?)
+    }
+
+    /// Reads and checks a configuration in its normal form.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub(crate) fn read(normal: &Normal) -> Result<Model, ConfigError> {
+        let (whole, map, nested) = (&normal.whole, normal.model(), normal.nested);
         let left = RefCell::default();
         let (arch, top) = KNOWN.find(&Fields::new(map, "", &[IDENTITY], &left)?)?;
-        let top = match inside.as_ref().map(|_| first_class(whole)) {
+        let top = match nested.then(|| first_class(whole)) {
             Some(class) => nested::top(class)
                 .ok_or_else(|| KNOWN.unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
             None => top,
         };
-        let f = Fields::new(map, "", arch.fields, &left)?.of_part(inside.is_some());
+        let f = Fields::new(map, "", arch.fields, &left)?.of_part(nested);
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
         if !shape.yields().suits(top) {
@@ -72,7 +70,6 @@ impl Model {
         }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
         let Unread { changes, others: mut unread, original_context } = left.take();
-        let nested = inside.is_some();
         let ahead = ["num_nextn_predict_layers", "num_mtp_layers"]
             .iter()
             .find_map(|name| map.get(*name)?.as_u64())

@@ -84,9 +84,12 @@ fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
 /// of it, or not the same. Then the file says it, as in Transformers: which of the parts its classes ask
 /// differs from class to class, but a head in the file that is not the table is the head whatever they say.
 /// `known` as for [`text_model`].
-pub(crate) fn settled(ckpt: &Checkpoint, known: impl Fn(&str) -> bool) -> Option<Value> {
+pub(crate) fn settled(
+    ckpt: &Checkpoint,
+    config: &Map<String, Value>,
+    known: impl Fn(&str) -> bool,
+) -> Option<Map<String, Value>> {
     const TIED: &str = "tie_word_embeddings";
-    let config = ckpt.config().as_object()?;
     text_model(config, known)?;
     let levels = [Some(config), thinker(config), part(config)];
     part(config)?;
@@ -99,8 +102,11 @@ pub(crate) fn settled(ckpt: &Checkpoint, known: impl Fn(&str) -> bool) -> Option
     if !has_head && !tied {
         return None;
     }
-    let mut settled = ckpt.config().clone();
-    let outer = if thinker(config).is_some() { settled.get_mut(THINKER[0])? } else { &mut settled };
+    let mut settled = config.clone();
+    let outer = match thinker(config) {
+        Some(_) => settled.get_mut(THINKER[0])?.as_object_mut()?,
+        None => &mut settled,
+    };
     let part = PARTS.iter().find(|name| outer.get(**name).is_some_and(Value::is_object))?;
     outer.get_mut(*part)?.as_object_mut()?.insert(TIED.into(), (!has_head).into());
     Some(settled)

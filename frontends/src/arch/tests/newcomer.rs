@@ -43,9 +43,7 @@ fn an_architecture_is_one_file_and_one_line() {
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
                 || path.contains("tokenizer/gguf/")
-                || path.ends_with("checkpoint/quantized/mod.rs")
-                // Classes with `Conv1D`, by which PEFT decides how to turn a matrix.
-                || path.ends_with("checkpoint/adapter/mod.rs")
+                || ["mod", "settings"].iter().any(|f| path.ends_with(&format!("checkpoint/quantized/{f}.rs")))
                 || ["consolidated", "rwkv_cpp", "llama2c/ternary"]
                     .iter()
                     .any(|f| path.ends_with(&format!("checkpoint/{f}.rs")))

@@ -1,6 +1,7 @@
 //! Text models that are parts of larger models, as published files have them.
 
-use super::super::{Model, nested};
+use crate::arch::Model;
+use crate::arch::reading::nested;
 use crate::checkpoint::Checkpoint;
 use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
 use crate::testing::{Folder, config, golden, with};

@@ -2,7 +2,7 @@
 
 use crate::arch::Model;
 use crate::arch::blocks::outputs::Top;
-use crate::testing::{golden, with};
+use crate::testing::{golden, shared, with};
 use serde_json::{Value, json};
 
 fn file(name: &str) -> Value {
@@ -23,10 +23,18 @@ fn leftovers_change_nothing() {
         ("modernbert", json!({ "position_embedding_type": "sans_pos" })),
         ("gemma3n", json!({ "query_pre_attn_scalar": 256 })),
         ("falcon", json!({ "multi_query": false })),
+        ("hunyuan_v1_moe", json!({ "routed_scaling_factor": 1.0 })),
+        ("qwen3_5", json!({ "output_gate_type": "swish" })),
     ] {
         let config = file(name);
         assert_eq!(shape(&with(config.clone(), leftovers)), shape(&config), "{name}");
     }
+    // The class overwrites `head_dim`, which files of GLM-5.2 have with another meaning.
+    let parts = with(file("glm_moe_dsa"), json!({ "qk_nope_head_dim": 12, "head_dim": "absent" }));
+    for dim in [8, 12, 20] {
+        assert_eq!(shape(&with(parts.clone(), json!({ "head_dim": dim }))), shape(&parts), "{dim}");
+    }
+    assert!(Model::parse(&with(parts, json!({ "head_dim": 16 }))).is_err());
 }
 
 /// The authors' files, whose class is derived from that of GPT-2.
@@ -133,6 +141,37 @@ fn classes_of_other_names() {
 fn narrow_rows() {
     let config = file("opt_350m");
     assert_eq!(Model::parse(&config).unwrap().shape.columns() as u64, config["word_embed_proj_dim"].as_u64().unwrap());
+}
+
+/// Configurations of models that people use, as published: each makes a graph, but for architectures that are not
+/// supported.
+#[test]
+fn published_configurations() {
+    let Some(folder) = shared("data/real_configs") else { return };
+    let mut folders: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    folders.sort();
+    let mut refused = vec![];
+    for path in folders.iter().filter(|path| path.is_dir()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let mut config: Value = serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap();
+        // What it says is done before the architecture reads it.
+        crate::config::parts::quantized(&mut config, |of| drop(of.remove("quantization_config")));
+        match Model::parse(&config) {
+            Ok(model) => drop(model.imagined().unwrap_or_else(|e| panic!("{name}: {e}"))),
+            Err(e) if e.to_string().starts_with("architecture `") => refused.push(name),
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+    let unknown = [
+        "DeepSeek-V4-Flash-FP8",
+        "DeepSeek-V4-Pro-FP8",
+        "Llama-3_3-Nemotron-Super-49B-v1",
+        "MiniMax-M1-80k",
+        "MiniMax-M3",
+        "Step-3.7-Flash",
+        "Step-3.7-Flash-FP8",
+    ];
+    assert_eq!(refused, unknown);
 }
 
 /// Token ids that no text has are left aside, and reported.

@@ -23,6 +23,10 @@ impl Merging<'_> {
                 false => self.settings.targets.check(of)?,
             }
         }
+        if self.settings.targets.parameters() && !parts.factors.keys().any(|module| self.is_parameter(module)) {
+            let what = "`target_parameters` names parameters, and the file has factors of none".into();
+            return Err((what, AGAIN));
+        }
         self.check_saved(parts)?;
         for (table, rows) in &self.settings.rows {
             if !rows.is_empty() && !parts.rows.keys().any(|module| Settings::is_table(table, module)) {

@@ -32,8 +32,6 @@ const BASE: &str = "give the base that the adapter was trained for";
 const CONFIG: &str = "adapter_config.json";
 /// Files with the tensors.
 const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
-/// Models whose matrices are `Conv1D`, stored `[in, out]`.
-const TURNED: [&str; 2] = ["gpt2", "openai-gpt"];
 /// PEFT's prefix of the names of the base's modules.
 const PREFIX: &str = "base_model.model.";
 
@@ -67,11 +65,11 @@ pub(crate) fn fuzz(config: &Value) {
     }
 }
 
-/// Adds an adapter to the weights of a checkpoint.
+/// Adds an adapter to the weights of a checkpoint; `turned`: its model's matrices are `Conv1D`, stored `[in, out]`.
 ///
 /// # Errors
 /// It is missing, malformed, of another kind, or belongs to another base.
-pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), FrontendError> {
+pub(crate) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter, turned: bool) -> Result<(), FrontendError> {
     let dir = &adapter.path;
     let path = dir.join(CONFIG);
     let wrong = |path: &Path, (what, help): Wrong| FrontendError::NotACheckpoint {
@@ -92,7 +90,7 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     ckpt.shards.extend(shards);
     ckpt.notes.extend(notes);
     let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
-    let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
+    let mut merge = Merging { ckpt, settings, turned, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
     merge.check(&parts).map_err(|e| wrong(&file, e))?;
     let left = merge.left(&parts);
     // A head that is the table has its rows, too, unless it has some of its own.
@@ -198,6 +196,8 @@ fn is_float(t: DType) -> bool {
 struct Merging<'c> {
     ckpt: &'c mut Checkpoint,
     settings: Settings,
+    /// Matrices of the base are stored `[in, out]`.
+    turned: bool,
     scale: f32,
     replaced: usize,
     merged: usize,
@@ -317,8 +317,7 @@ impl Merging<'_> {
         let own = module.rsplit('.').next().unwrap_or_default();
         let coded =
             base.info.dtype.dtype.is_some_and(|t| t.coded().is_some()) || std::ptr::eq(base.info.dtype, &COMPUTED);
-        let turned = self.ckpt.config["model_type"].as_str().is_some_and(|ty| TURNED.contains(&ty));
-        turned && !coded && (own.starts_with("c_") || own == "q_attn")
+        self.turned && !coded && (own.starts_with("c_") || own == "q_attn")
     }
 
     /// Lengths of the columns of a matrix that is stored `[in, out]`.

@@ -437,6 +437,8 @@ fn settings_are_held_against_tensors() {
             json!({ "target_parameters": ["mlp.gate.weight"] }),
             "`target_parameters` does not name",
         ),
+        ("lora", "base", json!({ "target_parameters": ["x"] }), "the file has factors of none"),
+        ("lora", "base", json!({ "lora_alpha": null }), "`lora_alpha` is null; it must be a positive number"),
         ("lora", "base", json!({ "peft_type": "PREFIX_TUNING" }), "which adds to the model's inputs"),
     ] {
         let (_folder, adapter) = with_settings(name, changes.clone());

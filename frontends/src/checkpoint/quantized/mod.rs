@@ -15,6 +15,7 @@ mod pairs;
 mod quanto;
 mod required;
 mod schemes;
+mod settings;
 mod sparse;
 mod stacks;
 pub(super) mod ternary;
@@ -94,9 +95,10 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
         stacks::unify(tensors);
         return Ok(());
     };
-    let method = settings.get("quant_method").and_then(Value::as_str);
+    let method = settings.get("quant_method").and_then(Value::as_str).or_else(|| modelopt::unnamed(settings));
     let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     required::no_changes(settings)?;
+    settings::unknown(method, settings, tensors.notes);
     // Layers may differ where there are several schemes: compressed-tensors lists each scheme's
     // matrices.
     let several = settings.get("config_groups").and_then(Value::as_object).is_some_and(|groups| groups.len() > 1);

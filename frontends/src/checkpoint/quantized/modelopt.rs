@@ -18,6 +18,11 @@ use std::sync::Arc;
 /// Factor of the input of products.
 const BEFORE: &str = ".pre_quant_scale";
 
+/// The name of the method where settings name none, and ModelOpt as their author.
+pub(super) fn unnamed(settings: &Map<String, Value>) -> Option<&'static str> {
+    (settings.get("producer")?.get("name")?.as_str()? == "modelopt").then_some("modelopt")
+}
+
 pub(super) fn modelopt(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     if let Some(stem) = tensors.stems(".svdquant_lora_a").first() {
         let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not supported");

@@ -90,7 +90,7 @@ pub(super) fn flag(settings: &Map<String, Value>, name: &str) -> Result<Option<b
 }
 
 /// Whether a setting says nothing.
-fn is_off(v: &Value) -> bool {
+pub(super) fn is_off(v: &Value) -> bool {
     match v {
         Value::Null | Value::Bool(false) => true,
         Value::Object(members) => members.is_empty(),
@@ -122,7 +122,7 @@ pub(super) fn no_changes(settings: &Map<String, Value>) -> Result<(), Wrong> {
 }
 
 /// A setting in a message.
-fn short(v: &Value) -> String {
+pub(super) fn short(v: &Value) -> String {
     let text = v.to_string();
     match text.char_indices().nth(60) {
         Some((cut, _)) => format!("{}...", &text[..cut]),

@@ -112,7 +112,7 @@ impl Settings {
         }
         begins(all.get("init_lora_weights"))?;
         let number = |key: &str, default: f64| match all.get(key) {
-            None | Some(Value::Null) => Ok(default),
+            None => Ok(default),
             Some(v) => positive(v).ok_or_else(|| (format!("`{key}` is {v}; it must be a positive number"), OTHER)),
         };
         let flag = |key: &str| match all.get(key) {

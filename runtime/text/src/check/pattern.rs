@@ -25,6 +25,14 @@ pub fn check(regex: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether an expression may be matched by backtracking, in which a search can give up.
+pub fn backtracks(regex: &str) -> bool {
+    let groups = regex.match_indices("(?").map(|(at, _)| regex.as_bytes().get(at + 2));
+    let plain = |next: Option<&u8>| matches!(next, Some(b':' | b'i' | b'm' | b's' | b'x' | b'u' | b'U' | b'-'));
+    let escapes = ["\\R", "\\X", "\\Z", "\\K", "\\G", "\\k", "\\g"];
+    scan(regex).backtracks || groups.into_iter().any(|next| !plain(next)) || escapes.iter().any(|e| regex.contains(e))
+}
+
 #[derive(Default)]
 struct Scan {
     backtracks: bool,

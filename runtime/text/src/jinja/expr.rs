@@ -7,11 +7,13 @@ impl Parser {
     /// A conditional expression.
     pub(super) fn expression(&mut self) -> Result<Expr> {
         self.deeper(|p| {
+            let unknown = p.unknown.len();
             let mut value = p.or()?;
             while p.name("if") {
                 let condition = p.or()?;
                 let otherwise = if p.name("else") { Some(Box::new(p.expression()?)) } else { None };
                 value = p.nested(Expr::If(Box::new((condition, value)), otherwise))?;
+                p.unknown.truncate(unknown);
             }
             Ok(value)
         })
@@ -230,8 +232,21 @@ impl Parser {
 
     pub(super) fn filter(&mut self) -> Result<Post> {
         let name = self.dotted()?;
+        self.look_up("filter", &name)?;
         let args = if self.is_op("(") { self.arguments()? } else { Args::default() };
         Ok(Post::Filter(name, args))
+    }
+
+    /// Refuses a filter or test of Jinja that is not implemented. One that Jinja does not have either may stand in a
+    /// conditional, as in Jinja, which fails when it is reached.
+    fn look_up(&mut self, kind: &str, name: &str) -> Result<()> {
+        let Some(why) = known::why_not(kind, name) else { return Ok(()) };
+        if known::is_jinjas(kind, name) {
+            return self.error(why);
+        }
+        let line = self.line();
+        self.unknown.push(Error::new(Kind::Syntax, why).at(line));
+        Ok(())
     }
 
     fn dotted(&mut self) -> Result<String> {
@@ -245,6 +260,7 @@ impl Parser {
     fn test(&mut self) -> Result<Post> {
         let negated = self.name("not");
         let name = self.dotted()?;
+        self.look_up("test", &name)?;
         let starts = match self.peek() {
             Token::Str(_) | Token::Int(_) | Token::Float(_) | Token::Op("[" | "{") => true,
             Token::Name(word) => {

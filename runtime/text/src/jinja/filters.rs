@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::ast::Cmp;
 use super::eval::{Given, Interpreter, compare};
 use super::value::{SCALAR, Value};
-use super::{Error, Result, call, format, methods, ops, print};
+use super::{Error, Result, call, format, known, methods, ops, print};
 
 /// Filters that are methods of strings too.
 const AS_METHODS: [&str; 5] = ["upper", "lower", "capitalize", "trim", "center"];
@@ -491,7 +491,7 @@ impl<'a> Interpreter<'a> {
             }
             "batch" | "slice" => self.cut(name, &value, given),
             "groupby" => self.group_by(&value, given),
-            _ => Err(Error::runtime(format!("no filter named '{name}'"))),
+            _ => Err(unknown("filter", name)),
         }
     }
 
@@ -674,12 +674,13 @@ impl<'a> Interpreter<'a> {
                         !text.chars().any(char::is_lowercase)
                     }
             }
-            "filter" | "test" => {
-                return Err(Error::runtime(format!("the test '{name}' is not supported in chat templates")));
-            }
-            _ => return Err(Error::runtime(format!("no test named '{name}'"))),
+            _ => return Err(unknown("test", name)),
         })
     }
+}
+
+fn unknown(kind: &str, name: &str) -> Error {
+    Error::runtime(known::why_not(kind, name).unwrap_or_else(|| format!("the {kind} '{name}' is not known here")))
 }
 
 /// Jinja's `title`: words begin after white space, `-` and opening brackets.

@@ -13,8 +13,8 @@
 //! generators.
 //!
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
-//! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
-//! other namespaces (they could form cycles).
+//! `include`, `import`), `trans`, the filters and tests that [`known`] lists, and storing
+//! namespaces, macros or loops inside lists, mappings or other namespaces (they could form cycles).
 //!
 //! Files here use each other in a circle (`tests/tests/circles.rs`): expressions call functions and
 //! methods, which format values and call expressions again.
@@ -25,6 +25,7 @@ mod error;
 mod eval;
 mod filters;
 mod format;
+mod known;
 mod lex;
 mod methods;
 mod ops;

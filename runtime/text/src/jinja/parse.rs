@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::ast::{Args, Expr, For, Macro, Name, Post, Program, SPECIAL, Stmt, StmtKind, Target};
 use super::lex::{Token, lex};
-use super::{Error, Kind, Result};
+use super::{Error, Kind, Result, known};
 
 /// Bytes of a template; real ones have up to 30 thousand.
 const LONGEST: usize = 1 << 20;
@@ -22,10 +22,11 @@ pub fn parse(source: &str) -> Result<Program> {
     // Names that the interpreter itself gives values come first.
     let program = Program { names: SPECIAL.map(str::to_owned).to_vec(), ..Program::default() };
     let ids = SPECIAL.iter().zip(0..).map(|(name, id)| ((*name).to_owned(), id)).collect();
-    let mut parser = Parser { tokens: lex(source)?, at: 0, depth: 0, loops: 0, uses: [false; 4], program, ids };
+    let tokens = lex(source)?;
+    let mut parser = Parser { tokens, at: 0, depth: 0, loops: 0, uses: [false; 4], unknown: Vec::new(), program, ids };
     let (body, _) = parser.body(&[])?;
     parser.program.body = body;
-    Ok(parser.program)
+    parser.unknown.into_iter().next().map_or(Ok(parser.program), Err)
 }
 
 struct Parser {
@@ -36,6 +37,8 @@ struct Parser {
     loops: usize,
     /// Which special names the current macro uses.
     uses: [bool; 4],
+    /// Filters and tests that do not exist, outside of conditionals.
+    unknown: Vec<Error>,
     program: Program,
     ids: HashMap<String, Name>,
 }
@@ -261,6 +264,7 @@ impl Parser {
     }
 
     fn conditional(&mut self) -> Result<StmtKind> {
+        let unknown = self.unknown.len();
         let mut branches = Vec::new();
         let mut condition = Some(self.tuple(false)?);
         loop {
@@ -275,6 +279,7 @@ impl Parser {
             }
         }
         self.block_end()?;
+        self.unknown.truncate(unknown);
         Ok(StmtKind::If(branches))
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::value::{Heap, Value};
-use super::{Kind, Template};
+use super::{Kind, Template, known};
 
 /// Bytes alive, and work, of the renderings here.
 const MEMORY: usize = 64 << 20;
@@ -210,4 +210,35 @@ fn small_templates_render_as_in_jinja() {
     }
     let raised = render("{{ raise_exception('no ' ~ 1) }}").unwrap_err();
     assert_eq!((raised.kind, raised.message.as_str(), raised.line), (Kind::Raised, "no 1", 1));
+}
+
+/// Names are looked up when a template is parsed, as Jinja does: in conditionals when they are reached.
+#[test]
+fn unknown_filters_and_tests() {
+    let others = known::OTHER_FILTERS.split(' ').map(|name| ("filter", name, format!("|{name}")));
+    let tests = known::OTHER_TESTS.split(' ').map(|name| ("test", name, format!(" is {name}")));
+    for (kind, name, use_of) in others.chain(tests) {
+        let source = format!("{{% if false %}}\n{{{{ 'a'{use_of} }}}}{{% endif %}}");
+        let error = Template::parse(&source).unwrap_err();
+        let wanted = format!("line 2: the {kind} '{name}' of Jinja is not supported in chat templates");
+        assert_eq!((error.kind, error.to_string()), (Kind::Syntax, wanted));
+    }
+    for unknown in ["{{ 'a'|nonesuch }}", "{% for x in messages if x is nonesuch %}{% endfor %}"] {
+        assert_eq!(Template::parse(unknown).unwrap_err().kind, Kind::Syntax, "{unknown}");
+    }
+    for later in
+        ["{% if false %}{{ 'a'|nonesuch }}{% endif %}b", "{{ 'a'|nonesuch if 'a' is nonesuch and x else 'b' }}"]
+    {
+        let error = render(later);
+        assert!(error.as_deref() == Ok("b") || error.as_ref().is_err_and(|e| e.kind == Kind::Runtime), "{error:?}");
+    }
+    for name in known::FILTERS.split_ascii_whitespace() {
+        let error = render(&format!("{{{{ messages|{name} }}}}")).err().map(|e| e.message).unwrap_or_default();
+        assert!(!error.contains("named") && !error.contains("known"), "{name}: {error}");
+    }
+    for name in known::TESTS.split_ascii_whitespace() {
+        let source = format!("{{{{ messages|select('{name}')|list }}}}");
+        let error = render(&source).err().map(|e| e.message).unwrap_or_default();
+        assert!(!error.contains("named"), "{name}: {error}");
+    }
 }

@@ -15,6 +15,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self};
 use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::{Router, UnaryOp};
 
 /// A decoder of these two kinds of layers, without experts.
@@ -33,6 +34,9 @@ pub(crate) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
 pub(crate) fn drafted(d: Decoder) -> Decoder {
     d.with_drafts(DraftNames::Apart, |layer| layer.mixer.is_none())
 }
+
+/// The activation of the gates of the gated delta rule, which files of Qwen3.6 name.
+pub(crate) const GATE: (&str, Neutral) = ("output_gate_type", Neutral::Words(&["swish", "silu"]));
 
 /// Fields of [`delta`].
 pub(crate) const DELTA: &[Field] = fields! {
