@@ -60,7 +60,7 @@ impl Draft<'_, '_> {
             if let Some((_, how, gain)) = self.rounded.matrices.iter().find(|(of, ..)| *of == w) {
                 return Some((*how, *gain));
             }
-            // Of weights only the numbers change, not the columns.
+            // Weights only change their numbers, not their columns.
             let (
                 Op::SliceRows { .. }
                 | Op::PickRows { .. }

@@ -450,8 +450,8 @@ fn declared_fields_are_read() {
             let changed = with(base.clone(), json!({ instead: "absent", *name: good }));
             match Model::parse(&changed) {
                 Ok(found) => assert_ne!(format!("{found:?}"), plain, "{arch:?} declares {name}, but does not read it"),
-                // Read, and refused for what it says: as declared it may say so. Or refused beside another field that
-                // says the same.
+                // Read, and refused for its value, as declared. Or refused beside another field
+                // with the same meaning.
                 Err(e) => {
                     let left = RefCell::default();
                     let declared = Fields::new(changed.as_object().unwrap(), "", arch.fields, &left).is_ok();
