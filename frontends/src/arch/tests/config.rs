@@ -233,7 +233,7 @@ fn windows_of_the_layers() {
     let mixed = windows("mistral", json!({ "sliding_window": 8, "layer_types": [s, f] })).unwrap_err();
     assert_eq!(
         mixed,
-        "field `layer_types` is a mixture of window and full attention, which is not supported; this architecture has the same attention in all layers"
+        "field `layer_types` is a mixture of window and full attention, which is not supported; this architecture expects the same attention in all layers"
     );
     assert_eq!(windows("qwen2", json!({ "sliding_window": 8 })), Ok(vec![None, None]));
     let on = json!({ "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1 });
