@@ -1,5 +1,6 @@
 # make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
-# make test    everything the tests need, then all tests
+# make test    everything the tests need, then all tests; prints the slowest of them
+# make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # make gpu-check   the files with which a machine with a GPU checks and measures kernels and models: docs/gpu-results.md
@@ -23,8 +24,9 @@ NVCC_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
 NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
+TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
+.PHONY: demo test quick build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -103,7 +105,7 @@ lint: llvm
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/models/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
-	cargo clippy --workspace --lib --bins --locked -- -D warnings # And code built without LLVM.
+	cargo clippy -p llmcc -p llmcc-gpu --lib --bins --locked -- -D warnings # Only these differ without LLVM.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked $(GPU_FEATURES)
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
@@ -111,9 +113,16 @@ unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
 unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
 unit: export LLMCC_TEST_EVAL = 1
 unit: python eval llvm ptxas
-	cargo test --workspace --locked $(GPU_FEATURES)
+	mkdir -p $(BUILD)
+	cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
+	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
 test: deps lint unit
+
+# The same features as `unit`, so that neither builds again what the other has built.
+quick: | llvm
+	cargo fmt --check
+	cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
 
 gpu-check: python ptxas
 	$(MAKE) GPU=1 build

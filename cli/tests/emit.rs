@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn compile(args: &[&str], output: &str, dir: &Path) -> Output {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3");
+    let model = llmcc_test_support::fixture("llama3");
     Command::new(env!("CARGO_BIN_EXE_llmcc"))
         .current_dir(dir)
         .arg("compile")

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(name)
+    llmcc_test_support::fixture(name)
 }
 
 /// Ids that a checkpoint generates.

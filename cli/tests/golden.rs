@@ -135,7 +135,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).expect("script");
     let options = CompileOptions {
         slots: None,
-        checkpoint: Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3"),
+        checkpoint: llmcc_test_support::fixture("llama3"),
         targets: vec![session::find_target("native").expect("a target")],
         weights: None,
         act: None,

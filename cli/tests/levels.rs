@@ -1,6 +1,6 @@
 //! Every instruction set gives the same bits, and a version for each can be asked for.
 
-use std::path::{Path, PathBuf};
+
 use std::process::{Command, Output};
 
 struct Folder(tempfile::TempDir);
@@ -21,7 +21,7 @@ impl Folder {
     }
 
     fn compile(&self, fixture: &str, more: &[&str]) {
-        let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(fixture);
+        let from = llmcc_test_support::fixture(fixture);
         let done = self.llmcc(None, &[&["compile", &from.to_string_lossy(), "-o", "m.so"], more].concat());
         assert!(done.status.success(), "{fixture} {more:?}: {}", text(&done.stderr));
     }

@@ -48,7 +48,7 @@ fn sampling_options_are_checked_before_anything_runs() {
 #[test]
 fn files_that_cannot_be_loaded_say_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let checkpoint = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3");
+    let checkpoint = llmcc_test_support::fixture("llama3");
     let out =
         llmcc(dir.path(), &["compile", checkpoint.to_str().expect("UTF-8"), "-o", "m.so", "--quiet", "--no-golden"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -77,9 +77,8 @@ fn files_that_cannot_be_loaded_say_why() {
 #[test]
 fn what_does_not_fit_the_model_is_refused() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens");
     for name in ["llama3", "bert_pairs"] {
-        let (from, out) = (goldens.join(name), format!("{name}.so"));
+        let (from, out) = (llmcc_test_support::fixture(name), format!("{name}.so"));
         let done = llmcc(dir.path(), &["compile", from.to_str().expect("UTF-8"), "-o", &out, "--quiet", "--no-golden"]);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
@@ -96,7 +95,7 @@ fn what_does_not_fit_the_model_is_refused() {
         let (_, message) = refused(dir.path(), args);
         assert!(message.contains(says), "{args:?}: {message}");
     }
-    let llama = goldens.join("llama3");
+    let llama = llmcc_test_support::fixture("llama3");
     for more in [&["--group", "64"][..], &["--format", "nf4", "--group", "64"], &["--dtype", "bf16", "--group", "64"]] {
         let compile = ["compile", llama.to_str().expect("UTF-8"), "-o", "m.so"];
         let (status, message) = refused(dir.path(), &[&compile, more].concat());

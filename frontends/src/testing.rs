@@ -29,9 +29,9 @@ impl Drop for Folder {
     }
 }
 
-/// A committed golden checkpoint.
+/// A golden checkpoint, with its weights.
 pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(name)
+    llmcc_test_support::fixture(name)
 }
 
 /// A folder of the data shared between projects; says so when it is absent.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes fixtures of draft heads: `drafts/NAME/config.json` to `model.safetensors` (the model with its draft heads) and `golden.safetensors`.
+"""Makes fixtures of draft heads: `drafts/NAME/config.json` to `model.recipe` (the model with its draft heads; see `weights.py`) and `golden.safetensors`.
 
     CUDA_VISIBLE_DEVICES= /tmp/tv/bin/python draft_reference.py deepseek_v3
 
@@ -10,15 +10,19 @@ kind.
 """
 
 import json
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-from make import HERE, errors, load, random_weights, seed_of
 from safetensors.torch import load_file, save_file
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
+
+import weights
+from make import HERE, Float64Only, errors, load, random_weights, seed_of
 
 TOKENS = 24
 # Names of the parts in files whose heads are not numbered as layers.
@@ -76,10 +80,22 @@ def random(name, tensor, rng):
     return torch.randn(tensor.shape, generator=rng) * (1.2 / tensor.shape[-1] ** 0.5)
 
 
-@torch.no_grad()
 def run(folder, tokens, dtype):
     """Logits and last hidden states of the model, then of each head; and the tokens that the heads guess after the last."""
+    if dtype is not torch.float64:
+        return computed(load(folder, dtype)[0], tokens, dtype)
+    # As in `make.py`: its classes compute some parts in float32 whatever their type is.
     model, _ = load(folder, dtype)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Float64Only():
+            return computed(model, tokens, dtype)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@torch.no_grad()
+def computed(model, tokens, dtype):
     of = told(model)
     heads = MtpModel.from_pretrained(model).eval()
     for p in heads.parameters():
@@ -100,13 +116,27 @@ def run(folder, tokens, dtype):
 
 
 def make(name):
-    folder = HERE / "drafts" / name
+    """Golden values, and the recipe if there is none."""
+    source = HERE / "drafts" / name
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / name
+        shutil.copytree(source, folder)
+        make_in(name, folder)
+        for file in ("model.recipe", "golden.safetensors"):
+            (source / file).write_bytes((folder / file).read_bytes())
+
+
+def make_in(name, folder):
     seed = seed_of(f"draft_{name}")
-    random_weights(folder, seed)
+    if not (folder / "model.recipe").exists():
+        random_weights(folder, seed)
+        model, _ = load(folder, torch.bfloat16)
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
+        weights.remake(path, seed)
+    weights.make(folder)
     model, _ = load(folder, torch.bfloat16)
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
     vocab = model.config.get_text_config().vocab_size
     tokens = np.random.default_rng(seed).integers(3, vocab, TOKENS).tolist()
     (f64, drafted), (f32, again), (bf16, _) = (run(folder, tokens, t) for t in (torch.float64, torch.float32, torch.bfloat16))
@@ -116,13 +146,11 @@ def make(name):
         which = "model" if i == 0 else f"head{i - 1}"
         for what, *values in (("logits", exact[0], single[0], half[0]), ("hidden", exact[1], single[1], half[1])):
             assert values[0].dtype == torch.float64
-            golden[f"{which}.{what}_f64"] = values[0].contiguous()
+            golden[f"{which}.{what}"] = values[0].float().contiguous()
             golden |= {f"{which}.{what}_{k}": v for k, v in errors(*values).items() if k == "error_f32"}
         e32 = (single[0].double() - exact[0]).abs().max()
         print(f"| {name} {which} | {exact[0].std():.2f} | {exact[0].abs().max():.1f} | {e32:.1e} | {(half[0].double() - exact[0]).abs().max():.2f} |")
     save_file(golden, folder / "golden.safetensors")
-    for file in folder.iterdir():
-        file.chmod(0o644)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 import gguf_forms
 import gguf_newest
+import weights
 
 FIXTURES = {"bailing_hybrid": "bailingmoe3", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_5": "qwen35"}
 # Which layers attend, the head's as well.
@@ -26,7 +27,7 @@ APART = {"mtp.fc": "eh_proj", "mtp.pre_fc_norm_embedding": "enorm", "mtp.pre_fc_
 def table(here, by_name):
     out = {}
     for fixture, arch in FIXTURES.items():
-        folder = here / "drafts" / fixture
+        folder = weights.fixture(here / "drafts" / fixture)
         config = json.loads((folder / "config.json").read_text())
         newest = gguf_newest.FIXTURES.get(fixture)
         keys, done, *modules = (newest or gguf_forms.FIXTURES[fixture])[1:]

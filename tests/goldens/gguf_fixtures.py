@@ -20,6 +20,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from safetensors.numpy import load_file
 
+import weights
+
 HERE = Path(__file__).parent
 # Type: bytes of a block, places of its f16 numbers.
 BLOCKS = {
@@ -178,7 +180,7 @@ def permute(x, heads):
 
 
 def llama():
-    folder = HERE / "llama_f16"
+    folder = weights.fixture("llama_f16")
     c = json.loads((folder / "config.json").read_text())
     w = gguf.GGUFWriter(HERE / "gguf/llama_f16.gguf", "llama")
     w.add_name("llama_f16")

@@ -22,6 +22,8 @@ import torch
 from gguf import Keys
 from safetensors import safe_open
 
+import weights
+
 L, A, R, S = Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM
 YARN_BETAS = {R.SCALING_YARN_BETA_FAST: 32.0, R.SCALING_YARN_BETA_SLOW: 1.0}
 
@@ -482,7 +484,7 @@ def extra(fixture, c, folder):
 def table(here, by_name):
     out = {}
     for fixture, (arch, keys, done) in FIXTURES.items():
-        folder = here / fixture
+        folder = weights.fixture(here / fixture)
         config = json.loads((folder / "config.json").read_text())
         # The package's last release does not know the newest; they have the names of others.
         names = gguf.get_tensor_name_map(by_name.get(arch, by_name[{"mellum": "dots1", "granite_swa": "granite"}.get(arch, "glm4moe")]), common(config)[L.BLOCK_COUNT])

@@ -22,6 +22,7 @@ from safetensors import safe_open
 import gguf_drafts
 import gguf_forms
 import gguf_newest
+import weights
 
 HERE = Path(__file__).parent
 L, A, R = Keys.LLM, Keys.Attention, Keys.Rope
@@ -83,7 +84,7 @@ def main():
     by_name = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
     table = {}
     for fixture, (arch, keys, done) in FIXTURES.items():
-        folder = HERE / fixture
+        folder = weights.fixture(fixture)
         config = json.loads((folder / "config.json").read_text())
         names = gguf.get_tensor_name_map(by_name[arch], config["num_hidden_layers"])
         tensors, whole = {}, True

@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 import gguf_forms
 from gguf_forms import A, L, R, S
+import weights
 
 MLP = {f"{end}_proj": f"ffn_{end}" for end in ("gate", "up", "down")}
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
@@ -99,7 +100,7 @@ def form(c, fixture, name, shape, modules):
 def table(here):
     out = {}
     for fixture, (arch, keys, done, modules) in FIXTURES.items():
-        folder = here / fixture
+        folder = weights.fixture(here / fixture)
         c = json.loads((folder / "config.json").read_text())
         tensors, files = {}, safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():

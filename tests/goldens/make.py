@@ -5,20 +5,19 @@ float64, float32 and bfloat16.
     pip install -r requirements.txt && python make.py [NAME...]
     python make.py --saved      # saved.json alone
 
-A fixture is a folder with a `config.json`: a new one needs nothing else, `make.py NAME` makes
-the rest. The file is left unchanged, since the layouts of published checkpoints are part of the
-test. Each folder then holds the weights, in the type that it names, and `golden.safetensors`
-with
+A fixture is a folder with a `config.json`: a new one needs nothing else, `make.py NAME` makes the rest. The file is left as it is, since the layouts that published
+checkpoints have are part of what is tested. The script draws random weights, measures them, and writes a `model.recipe`, from which `weights.py` makes the weights, here and
+in the tests; a folder that has a recipe keeps it (edit it, or remove it for other weights). Beside it, `golden.safetensors` has
 
 - `tokens` i32[40], the prompt; 40 tokens cross the boundaries of 16-token pages twice and end inside a page;
-- `logits_f64` f64[40, vocab], the reference; `error_f32`, `error_bf16` f64[40], how far off Transformers in those types is at most in each row: what an implementation
-  in them is entitled to;
+- `at` i32[12], the tokens whose logits are kept, and `logits` f32[12, vocab], the float64 reference rounded once; `error_f32`, `error_bf16` f32[40], the largest error of
+  Transformers in those types after each token: what an implementation in them is entitled to;
 - `greedy` i32[24], greedy continuation in float64 (best and second-best logit differ by at least `MARGIN` at each step, so that a
   correct f32 implementation picks the same);
-- of embedders and classifiers, in place of `logits_f64` and `greedy`: `rows_f64` [40, columns], the last layer's rows of the prompt after the linear modules (of
-  embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
+- for embedders and classifiers, in place of `logits` and `greedy`: `hidden` f32[12, columns], the last layer's rows of the prompt after the linear modules
+  (embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
   normalized as `modules.json` says (without one: their mean), or scores of classes;
-- of classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
+- for classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
   tokenizer gives the model any;
 - `inv_freq` f32[head_dim / 2], the inverse frequencies that Transformers computed in f32 (`inv_freq1`... where there are several tables).
 
@@ -30,6 +29,7 @@ and sines are float64.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import zlib
@@ -46,8 +46,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import weights
+
 HERE = Path(__file__).parent
 PROMPT, GREEDY, MARGIN = 40, 24, 0.01
+# Rows that are kept: the first ones, those at the ends of pages and the last.
+AT = [0, 1, 2, 7, 15, 16, 17, 23, 31, 32, 33, 39]
 SHARDED = ("llama3", "llama3_sharded")
 OLDEST = ["llama", "llama3", "llama_linear", "llama_yarn", "llama_bias", "llama_bf16", "llama_f16", "mistral", "qwen2", "qwen3"]
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
@@ -226,6 +231,23 @@ def random_weights(folder, seed):
         without(folder, lambda name: any(part in name for part in of_others))
     if config.model_type == "minimax":
         without(folder, lambda name: name.endswith(COMPUTED))
+    if config.model_type == "longcat_flash":
+        without_spare(folder, config.n_routed_experts)
+    if config.model_type == "hy_v4":
+        as_published(folder)
+    return config.get_text_config().vocab_size
+
+
+def seeded_weights(name, folder):
+    """Weights by the recipes of a folder, which are measured first where there are none."""
+    if not any(folder.rglob("*.recipe")):
+        random_weights(folder, seed_of(name))
+        for i, path in enumerate(sorted(folder.rglob("*.safetensors"))):
+            weights.remake(path, seed_of(name) + i)
+    weights.make(folder)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if config.model_type == "longcat_flash":
+        with_spare(folder, config)
     return config.get_text_config().vocab_size
 
 
@@ -239,7 +261,17 @@ def without_spare(folder, experts):
     without(folder, lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts)
 
 
-# Vision and audio parts would be most of a file, and no text reads them.
+def with_spare(folder, config):
+    """Puts zeros where Transformers' class wants those matrices to be; it has no down projections for them."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    first = {name: t for name, t in tensors.items() if ".experts.0." in name and "down_proj" not in name}
+    for i in range(config.n_routed_experts, config.n_routed_experts + config.zero_expert_num):
+        tensors |= {name.replace(".experts.0.", f".experts.{i}."): torch.zeros_like(t) for name, t in first.items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+# What of parts that see and hear would be most of a file, and no text reads.
 OF_OTHERS = {"granite4_vision": ("_projectors.", "vision_tower."), "mllama": ("vision_model.",), "phi4_multimodal": ("embed_tokens_extend.",)}
 
 # Values that Transformers' class computes from the configuration, and stores rounded to the type of
@@ -372,9 +404,8 @@ def pairs_of(folder):
     return [p["input_ids"] for p in found], [p["token_type_ids"] for p in found] if "token_type_ids" in found[0] else None
 
 
-def make_embedder(name, folder):
+def make_embedder(name, folder, vocab):
     seed = seed_of(name)
-    vocab = random_weights(folder, seed)
     rng = np.random.default_rng(seed)
     texts, types = [rng.integers(3, vocab, n).tolist() for n in LENGTHS + MORE_LENGTHS.get(name, [])], None
     if (folder / "pairs.json").exists():
@@ -390,13 +421,11 @@ def make_embedder(name, folder):
         "lengths": torch.tensor([len(t) for t in texts], dtype=torch.int32),
         **({} if types is None else {"types": torch.tensor(sum(types, []), dtype=torch.int32)}),
         **unique,
-        **({} if rows is None else {"rows_f64": rows} | errors(rows, rows32, rows16)),
+        **({} if rows is None else kept_rows("hidden", rows) | errors(rows, rows32, rows16)),
         "pooled_f64": f64,
         "pooled_f32": f32,
     }
     save_file({k: v.contiguous() for k, v in golden.items()}, folder / "golden.safetensors")
-    for file in folder.rglob("*.*"):
-        file.chmod(0o644)
     exact, narrow = (f64, f32) if rows is None else (rows, rows32)
     e32 = (narrow.double() - exact).abs()
     by_row = e32.amax(1)
@@ -606,11 +635,32 @@ def make_foreign(name, folder, config):
         other = Path(scratch) / name
         other.mkdir()
         (other / "config.json").write_text(json.dumps(twin(config)))
-        make(name, other)
-        save_file(renamed(load_file(other / "model.safetensors"), config), folder / "model.safetensors", metadata={"format": "pt"})
+        vocab = random_weights(other, seed_of(name))
+        drawn = load_file(other / "model.safetensors")
+        if not (folder / "model.recipe").exists():
+            save_file(renamed(drawn, config), folder / "model.safetensors", metadata={"format": "pt"})
+            weights.remake(folder / "model.safetensors", seed_of(name))
+        weights.make(folder)
+        back(drawn, lambda tensors: renamed(tensors, config), load_file(folder / "model.safetensors"))
+        save_file(drawn, other / "model.safetensors", metadata={"format": "pt"})
+        describe_model(name, other, vocab)
         (folder / "golden.safetensors").write_bytes((other / "golden.safetensors").read_bytes())
-    for file in folder.iterdir():
-        file.chmod(0o644)
+
+
+def back(tensors, renamed, published):
+    """Puts numbers of a published checkpoint where `renamed`, which only moves them, takes them from; what it leaves out stays."""
+    count = sum(t.numel() for t in tensors.values())
+    whole, at, numbered = torch.zeros(count, dtype=torch.float64), 0, {}
+    for name, t in tensors.items():
+        whole[at : at + t.numel()] = t.double().flatten()
+        numbered[name] = torch.arange(at, at + t.numel()).reshape(t.shape)
+        at += t.numel()
+    places = renamed(dict(numbered))
+    assert places.keys() == published.keys() and torch.cat([p.flatten() for p in places.values()]).unique().numel() == sum(p.numel() for p in places.values())
+    for name, place in places.items():
+        whole[place.flatten()] = published[name].double().flatten()
+    for name, t in tensors.items():
+        t.copy_(whole[numbered[name].flatten()].reshape(t.shape).to(t.dtype))
 
 
 # ---- architectures that Transformers has nothing for, by references written from their papers
@@ -633,8 +683,11 @@ def unevenness(f32, f64):
 def make_written(name, folder, config):
     seed = seed_of(name)
     reference = WRITTEN[config["model_type"]]
-    tensors = reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if not (folder / "model.recipe").exists():
+        save_file(reference.random_tensors(config, seed, getattr(torch, config["dtype"])), folder / "model.safetensors", metadata={"format": "pt"})
+        weights.remake(folder / "model.safetensors", seed)
+    weights.make(folder)
+    tensors = load_file(folder / "model.safetensors")
 
     def logits(ids, dtype):
         return reference.logits(tensors, config, ids, dtype)
@@ -659,7 +712,12 @@ def make_written(name, folder, config):
 
 def errors(f64, f32, bf16):
     """How far off the results in narrower types are at most, row by row."""
-    return {f"error_{name}": (own.double() - f64).abs().amax(1) for name, own in (("f32", f32), ("bf16", bf16))}
+    return {f"error_{name}": (own.double() - f64).abs().amax(1).float() for name, own in (("f32", f32), ("bf16", bf16))}
+
+
+def kept_rows(name, f64):
+    """The rows that are compared, rounded once."""
+    return {"at": torch.tensor(AT, dtype=torch.int32), name: f64[AT].float().contiguous()}
 
 
 def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
@@ -669,12 +727,10 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
         "tokens": torch.tensor(tokens, dtype=torch.int32),
         "greedy": torch.tensor(greedy, dtype=torch.int32),
         **inv_freqs,
-        "logits_f64": f64,
+        **kept_rows("logits", f64),
         **errors(f64, f32, bf16),
     }
     save_file(golden, folder / "golden.safetensors")
-    for file in folder.iterdir():
-        file.chmod(0o644)
     e32, e16 = (f32.double() - f64).abs(), (bf16.double() - f64).abs()
     rows = e32.amax(1)
     print(
@@ -684,16 +740,22 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
 
 
 def make(name, folder):
+    """Weights and golden values of a folder with the files of a fixture."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] in WRITTEN:
-        return make_written(name, folder, config)
-    if foreign(config):
-        return make_foreign(name, folder, config)
+        make_written(name, folder, config)
+    elif foreign(config):
+        make_foreign(name, folder, config)
+    else:
+        describe_model(name, folder, seeded_weights(name, folder))
+
+
+def describe_model(name, folder, vocab):
+    """Golden values of a folder that has its weights."""
     reader = auto_class(folder).__name__
     if reader in ("AutoModel", "AutoModelForSequenceClassification") or reader.endswith("EncoderModel"):
-        return make_embedder(name, folder)
+        return make_embedder(name, folder, vocab)
     seed = seed_of(name)
-    vocab = random_weights(folder, seed)
     prompts = []
     for attempt in range(100):
         rng = np.random.default_rng([seed, attempt])
@@ -709,31 +771,36 @@ def make(name, folder):
     _, _, tokens, greedy, margin, inv_freqs, f64, f32 = min(prompts, key=lambda p: p[:2])
     bf16 = logits_of(load(folder, torch.bfloat16)[0], tokens)
     write_golden(name, folder, tokens, greedy, margin, inv_freqs, [f64, f32, bf16])
-    if config["model_type"] == "longcat_flash":
-        without_spare(folder, config["n_routed_experts"])
-    if config["model_type"] == "hy_v4":
-        as_published(folder)
 
 
 # How far apart two runs on different machines may be.
-CLOSE = {"logits_f64": 1e-11, "error_f32": 1e-4, "error_bf16": 1.0, "rows_f64": 1e-11, "pooled_f64": 1e-11, "pooled_f32": 1e-4}
+CLOSE = {"logits": 4e-6, "hidden": 4e-6, "error_f32": 1e-4, "error_bf16": 1.0, "pooled_f64": 1e-11, "pooled_f32": 1e-4}
+
+
+def made_in(scratch, name):
+    """A fixture that is made in another folder."""
+    folder = Path(scratch) / name
+    shutil.copytree(HERE / name, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    make(name, folder)
+    return folder
+
+
+def remake(name):
+    """Makes a fixture; its folder gets all but the weights."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = made_in(scratch, name)
+        for file in [folder / "golden.safetensors", *folder.rglob("*.recipe")]:
+            (HERE / name / file.relative_to(folder)).write_bytes(file.read_bytes())
 
 
 def check(name):
     """Makes a fixture again elsewhere and compares."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for file in HERE.glob(f"{name}/**/*.json"):
-            copy = folder / file.relative_to(HERE / name)
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(file.read_bytes())
-        make(name, folder)
-        for file in (f.relative_to(folder) for f in folder.rglob("*.safetensors")):
-            ours, theirs = load_file(folder / file), load_file(HERE / name / file)
-            assert ours.keys() == theirs.keys(), f"{name}/{file}: {ours.keys() ^ theirs.keys()}"
-            for key, t in ours.items():
-                same = t.dtype == theirs[key].dtype and (t.double() - theirs[key].double()).abs().max() <= CLOSE.get(key, 0.0)
-                assert same, f"{name}/{file}: {key} differs"
+        ours, theirs = (load_file(folder / "golden.safetensors") for folder in (made_in(scratch, name), HERE / name))
+        assert ours.keys() == theirs.keys(), f"{name}: {ours.keys() ^ theirs.keys()}"
+        for key, t in ours.items():
+            same = t.dtype == theirs[key].dtype and (t.double() - theirs[key].double()).abs().max() <= CLOSE.get(key, 0.0)
+            assert same, f"{name}: {key} differs"
 
 
 SAVED = HERE / "saved.json"
@@ -766,22 +833,19 @@ def make_sharded():
     source, name = SHARDED
     folder = HERE / name
     folder.mkdir(exist_ok=True)
-    tensors = load_file(HERE / source / "model.safetensors")
-    shards = [{}, {}]
-    for tensor in sorted(tensors):
-        shards["layers.1." in tensor or tensor == "model.norm.weight"][tensor] = tensors[tensor]
-    weight_map = {}
+    seed, tensors = weights.read((HERE / source / "model.recipe").read_text())
+    shards, weight_map, total = [[], []], {}, 0
+    for tensor in sorted(tensors, key=lambda t: t[1]):
+        shards["layers.1." in tensor[1] or tensor[1] == "model.norm.weight"].append(tensor)
     for i, shard in enumerate(shards):
-        file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
-        save_file(shard, folder / file, metadata={"format": "pt"})
-        weight_map |= {tensor: file for tensor in shard}
-    total = sum(t.numel() * t.element_size() for t in tensors.values())
+        file = f"model-{i + 1:05}-of-{len(shards):05}"
+        (folder / f"{file}.recipe").write_text(weights.written(seed, shard))
+        weight_map |= {tensor: f"{file}.safetensors" for _, tensor, _, _ in shard}
+        total += sum(int(np.prod(shape)) * weights.DTYPES[dtype][1] for dtype, _, shape, _ in shard)
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
     for file in ("config.json", "golden.safetensors"):
         (folder / file).write_bytes((HERE / source / file).read_bytes())
-    for file in folder.iterdir():
-        file.chmod(0o644)
 
 
 def main():
@@ -797,7 +861,7 @@ def main():
         if checking:
             check(name)
         else:
-            make(name, HERE / name)
+            remake(name)
     if SHARDED[0] in names and not checking:
         make_sharded()
     if not checking:

@@ -12,13 +12,15 @@ from pathlib import Path
 import torch
 import transformers
 
+import weights
+
 HERE = Path(__file__).parent
 FIXTURES = ["camembert", "data2vec_text", "flaubert", "ibert", "longformer", "luke", "mpnet", "roberta", "xlm", "xlm_roberta", "xlm_roberta_xl"]
 
 
 @torch.no_grad()
 def rows(name):
-    model = transformers.AutoModel.from_pretrained(HERE / name, dtype=torch.float64, attn_implementation="eager").eval()
+    model = transformers.AutoModel.from_pretrained(weights.fixture(name), dtype=torch.float64, attn_implementation="eager").eval()
     pad = 1 if name == "mpnet" else model.config.pad_token_id
     ids = [0, 5, pad, 7, 9, pad, pad, 11, 2]
     y = model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.int64)).last_hidden_state[0]

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """Quantized weights in float64: Transformers with matrices that went through `numpy_quant`.
 
-    python quantized.py                     # writes quant/
     python quantized.py ppl MODEL_FOLDER STORIES.txt [--quant w8|w4|w4a|fp8 --group 32 [--fold] [--act int8|fp8]] [--table]
 
-`quant/` holds codes and scales of `quant_rows` in every format, and logits of two fixtures with quantized weights; `ppl` prints perplexities of a checkpoint.
-All matrices are quantized, an embedding table that is the head too (rows are looked up in the quantized table); norms are not.
+`ppl` prints perplexities of a checkpoint. All matrices are quantized, an embedding table that is the head too (rows are looked up in the quantized table); norms are not.
 """
 
 import argparse
@@ -17,12 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 
 import make
 import numpy_quant as quant
-
-HERE = make.HERE
 
 
 class Model:
@@ -65,48 +60,6 @@ def fold(norm, projections):
     for p in projections:
         p.weight.mul_(norm.weight)
     norm.weight.fill_(1.0)
-
-
-def quant_rows():
-    """19 rows of 172 columns (more than a block of 16, groups that end short) with the cases that rules get wrong."""
-    x = np.random.default_rng(5).standard_normal((19, 172)).astype(np.float32)
-    x[1] = 0
-    x[2] = 0.75  # constant: w4a has scale 0
-    x[3] *= 1e-9  # scales round to 0 in f16
-    x[4] *= 3e-6  # scales are subnormal in f16
-    x[5] = np.tile(np.float32([1, -1, 0.5, -0.5]), 43)  # equal magnitudes of both signs: the first one sets the sign of w4's scale
-    x[6] = np.round(x[6] * 2) / 2  # many ties in rounding
-    x[7] = np.abs(x[7])
-    x[8, 5] = 100.0  # one outlier
-    x[9] *= 1e4
-    return x
-
-
-def make_quant():
-    """`quant/`: codes and scales of `quant_rows` in every format, and float64 logits of two fixtures with quantized weights (as f32)."""
-    folder = HERE / "quant"
-    folder.mkdir(exist_ok=True)
-    x = quant_rows()
-    rows = {"rows": x}
-    for group in (32, 64, 128):
-        for fmt, bias in (("w8", 128), ("w4", 8), ("w4a", 0)):
-            codes, scales, minima = quant.encode(x, fmt, group)
-            rows[f"{fmt}g{group}.codes"] = (codes + bias).astype(np.uint8)
-            rows[f"{fmt}g{group}.scales"] = scales
-            rows[f"{fmt}g{group}.minima"] = minima
-        codes, scales = quant.encode_int8(x, group)
-        rows[f"act_g{group}.codes"], rows[f"act_g{group}.scales"] = codes, scales
-    save_file({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in rows.items()}, folder / "rows.safetensors")
-    for name in ("llama", "llama3"):
-        tokens = load_file(HERE / name / "golden.safetensors")["tokens"]
-        logits = {}
-        for fmt in quant.WEIGHT_FORMATS:
-            for folded in (False, True):
-                key = f"{fmt}g32{'_folded' if folded else ''}"
-                logits[key] = torch.from_numpy(Model(HERE / name, fmt, 32, folded).forward(tokens).astype(np.float32))
-        save_file(logits, folder / f"logits_{name}.safetensors")
-    for file in folder.iterdir():
-        file.chmod(0o644)
 
 
 def token_stream(folder, text):
@@ -159,9 +112,6 @@ def ppl(args):
 def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    if len(sys.argv) == 1:
-        make_quant()
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p = parser.add_subparsers(required=True).add_parser("ppl", help="perplexity of a checkpoint, plain or quantized")
     p.add_argument("model", type=Path)

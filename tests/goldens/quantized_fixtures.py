@@ -3,11 +3,12 @@
 
     pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 hqq==0.2.8 torchao==0.15.0 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
-`quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as
-the method stores them with their decoded values beside them (`NAME.expected`, F32).
-bitsandbytes makes and decodes its own, on a CPU. The others are written out here by the
-methods' own definitions: GPTQ's by `QuantLinear.pack` of AutoGPTQ, AWQ's by `WQLinear_GEMM` of
-AutoAWQ, FP8's by DeepSeek's `weight_dequant`.
+`quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
+method stores them with what they stand for beside them: `NAME.expected`, I64, has a hash of the numbers (FNV-1a of F32) and
+the shape; for methods in `ROUNDED` the numbers themselves, F32. Those of bitsandbytes
+are made and decoded by itself, on a CPU. The others are written out here by the methods' own
+definitions: GPTQ's by `QuantLinear.pack` of AutoGPTQ, AWQ's by `WQLinear_GEMM` of AutoAWQ, FP8's by
+DeepSeek's `weight_dequant`.
 """
 
 import json
@@ -18,15 +19,26 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+import weights
+
 HERE = Path(__file__).parent / "quantized"
 RNG = np.random.default_rng(12)
+# Their definitions divide, or round twice, which leaves some room.
+ROUNDED = ("bitsandbytes8", "compressed_fp4")
+
+
+def hashed(values):
+    """A hash of numbers, zeros of both signs being the same, and the shape."""
+    number = weights.fnv1a((values.float().contiguous().numpy() + np.float32(0)).tobytes())
+    return torch.tensor([number - (number >> 63 << 64), *values.shape])
 
 
 def write(name, settings, tensors, metadata=None):
     folder = HERE / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"quantization_config": settings} if settings else {}) + "\n")
-    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
+    told = {k: hashed(v) if k.endswith(".expected") and name not in ROUNDED else v for k, v in tensors.items()}
+    save_file({k: v.contiguous().clone() for k, v in told.items()}, folder / "model.safetensors", metadata)
 
 
 def bitsandbytes():

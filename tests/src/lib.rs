@@ -1,12 +1,16 @@
 //! Harness of the end-to-end tests: compile a checkpoint, open the artifact, compare logits.
 
 pub mod adapters;
+pub mod left_out;
 pub mod sass;
 
+use left_out::Unless;
 use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::session::{self, Choose, CompileOptions};
+use llmcc_codegen::Backend;
 use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_passes::{ActPolicy, Explain};
@@ -20,9 +24,9 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A fixture of `tests/goldens`.
+/// A fixture of `tests/goldens`, with its weights.
 pub fn golden(name: &str) -> PathBuf {
-    root().join("tests/goldens").join(name)
+    llmcc_test_support::fixture(name)
 }
 
 /// Whether a fixture is wanted: any is, unless `LLMCC_GOLDENS` names some, with commas between.
@@ -130,14 +134,26 @@ pub struct Artifact {
 impl Artifact {
     /// Compiles with the given options.
     pub fn compile(options: &CompileOptions) -> Artifact {
+        Artifact::of(options, &CpuBackend::default(), || false).expect("nothing is left out")
+    }
+
+    /// The artifact for any target; none if `leave_out` says so of the kernels of its plan, before code is made of
+    /// them.
+    pub fn compile_unless(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> Option<Artifact> {
+        let backends = Unless::new(leave_out);
+        Artifact::of(options, &backends, || backends.left_out())
+    }
+
+    fn of(options: &CompileOptions, backend: &dyn Backend, left_out: impl Fn() -> bool) -> Option<Artifact> {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let path = dir.path().join("m.so");
-        let backend = CpuBackend::default();
-        let mut lowered =
-            session::lower(options, &backend).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
-        session::finish(&mut lowered, options, &backend, &path, &mut |_, _| {})
-            .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
-        Artifact { dir, path }
+        let (path, name) = (dir.path().join("m.so"), options.checkpoint.display());
+        let mut lowered = match session::lower(options, backend) {
+            Err(_) if left_out() => return None,
+            lowered => lowered.unwrap_or_else(|e| panic!("{name}: {e}")),
+        };
+        session::finish(&mut lowered, options, backend, &path, &mut |_, _| {})
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        Some(Artifact { dir, path })
     }
 
     /// Opens it with a number of threads.
@@ -156,9 +172,11 @@ pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
 pub struct Golden {
     /// Prompt.
     pub tokens: Vec<i32>,
-    /// The reference's output `[tokens, columns]`: logits, or rows of an embedder; of a classifier
-    /// none.
-    pub f64: Vec<f64>,
+    /// The tokens whose rows are kept.
+    pub at: Vec<usize>,
+    /// Their rows of the reference's output `[at, columns]`, computed in f64 and rounded once: logits, or rows of
+    /// an embedder; a classifier has none.
+    pub rows: Vec<f64>,
     /// How far off Transformers is at most in each row, in f32.
     pub f32: Vec<f64>,
     /// The same in bf16.
@@ -223,21 +241,22 @@ impl Golden {
             let types = if has("types") { cut(&ints("types")) } else { vec![] };
             Pooled { texts: cut(&ints("texts")), types, f64: doubles("pooled_f64"), f32: floats("pooled_f32") }
         });
-        let kind = if has("rows_f64") { "rows" } else { "logits" };
-        let own = |ty: &str| if has(ty) { doubles(ty) } else { vec![] };
-        let f64 = own(&format!("{kind}_f64"));
-        let columns = f64.len() / tokens.len();
+        let own = |ty: &str| if has(ty) { floats(ty) } else { vec![] };
+        let rows = own(if has("hidden") { "hidden" } else { "logits" });
+        let at: Vec<usize> = if has("at") { ints("at").iter().map(|i| *i as usize).collect() } else { vec![] };
+        let columns = rows.len().checked_div(at.len()).unwrap_or(0);
         let greedy = if has("greedy") { ints("greedy") } else { vec![] };
-        Golden { f32: own("error_f32"), bf16: own("error_bf16"), greedy, tokens, f64, columns, pooled }
+        Golden { f32: own("error_f32"), bf16: own("error_bf16"), greedy, tokens, at, rows, columns, pooled }
     }
 
-    /// Largest error of `logits` against the reference, over all rows given (`rows[i]` is the
-    /// reference row of row `i`).
-    pub fn error(&self, logits: &[f32], rows: &[usize]) -> f64 {
+    /// Largest error of the output after each token against the rows of the reference.
+    pub fn error(&self, output: &[f32]) -> f64 {
+        assert_eq!(output.len(), self.tokens.len() * self.columns, "a row for each token");
         let mut worst = 0f64;
-        for (row, got) in rows.iter().zip(logits.chunks_exact(self.columns)) {
-            let want = &self.f64[row * self.columns..(row + 1) * self.columns];
-            worst = want.iter().zip(got).map(|(w, g)| (w - f64::from(*g)).abs()).fold(worst, f64::max);
+        for (at, want) in self.at.iter().zip(self.rows.chunks_exact(self.columns)) {
+            let got = &output[at * self.columns..(at + 1) * self.columns];
+            let errors = want.iter().zip(got).map(|(w, g)| (w - f64::from(*g)).abs());
+            worst = errors.map(|e| if e.is_nan() { f64::INFINITY } else { e }).fold(worst, f64::max);
         }
         worst
     }

@@ -21,18 +21,18 @@ impl Golden {
         self.file.tensor("tokens").unwrap().data.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
     }
 
-    fn doubles(&self, tensor: &str) -> Vec<f64> {
-        self.file.tensor(tensor).unwrap().data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
+    fn floats(&self, tensor: &str) -> Vec<f64> {
+        self.file.tensor(tensor).unwrap().to_f32().into_iter().map(f64::from).collect()
     }
 
     /// `ours` of the model or a head is at most twice as far off as Transformers in f32.
     #[track_caller]
     fn near(&self, of: &str, what: &str, ours: &[f32]) {
-        let f64s = self.doubles(&format!("{of}.{what}_f64"));
-        let allowed = 2.0 * self.doubles(&format!("{of}.{what}_error_f32")).into_iter().fold(0.0, f64::max);
-        let error = ours.iter().zip(&f64s).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        let wanted = self.floats(&format!("{of}.{what}"));
+        let allowed = 2.0 * self.floats(&format!("{of}.{what}_error_f32")).into_iter().fold(0.0, f64::max);
+        let error = ours.iter().zip(&wanted).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
         println!("{} {of}: error of {what} {error:.2e}, allowed {allowed:.2e}", self.name);
-        assert!(ours.len() == f64s.len() && error <= allowed, "{}: {what} of {of} off by {error:.2e}", self.name);
+        assert!(ours.len() == wanted.len() && error <= allowed, "{}: {what} of {of} off by {error:.2e}", self.name);
     }
 }
 

@@ -254,8 +254,11 @@ def more_kernels(kernels, scratch, target):
     for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
         name = "d128-" + "-".join(o.strip("-") for o in options)
         kernels.add(name, scratch / "d128", target, *options, "--max-context", "1024")
+    sys.path.insert(0, str(REPOSITORY / AT_HOME))
+    from weights import fixture
+
     for name, options in FIXTURES.items():
-        kernels.add(name, REPOSITORY / "tests" / "goldens" / name, target, *options, families=FAMILIES)
+        kernels.add(name, fixture(name), target, *options, families=FAMILIES)
 
 
 def prepare(out, target, scratch, tiny):

@@ -77,10 +77,12 @@ impl Folder {
     }
 }
 
-/// A fixture of `tests/goldens`, or [`WITH_TOKENIZER`].
+/// A fixture of `tests/goldens` with its weights, or [`WITH_TOKENIZER`].
 pub fn fixture(name: &str) -> PathBuf {
-    let folder = if name == WITH_TOKENIZER { ".." } else { "../tests/goldens" };
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name)
+    match name {
+        WITH_TOKENIZER => Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name),
+        _ => llmcc_test_support::fixture(name),
+    }
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -14,6 +14,7 @@ use llmcc_ir::quant::{Format, Packing, e4m3_to_f32, unpack_row};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
 use llmcc_ptx::Options;
+use llmcc_test_support::folded;
 use std::borrow::Cow;
 use support::{Case, Compiled, Emulated, Gen, step_of};
 
@@ -252,7 +253,8 @@ fn prompts_have_tiles_of_128_rows() {
 #[test]
 fn snapshot() {
     let case = Product { m: 1, k: 256, segments: vec![(128, 128)], tile_m: 128 }.case();
-    insta::assert_snapshot!("matmul_wgmma_fp8", llmcc_gpu::emit(&case.kernel, find("sm90").unwrap()).unwrap().mlir);
+    let mlir = llmcc_gpu::emit(&case.kernel, find("sm90").unwrap()).unwrap().mlir;
+    insta::assert_snapshot!("matmul_wgmma_fp8", folded(&mlir));
 }
 
 /// Products of Llama models of 1 and 8 billion parameters through `ptxas`, where it is: nothing is

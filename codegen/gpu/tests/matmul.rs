@@ -13,6 +13,7 @@ use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{TargetSpec, find};
+use llmcc_test_support::folded;
 use product::{Product, check, check_on, small};
 use support::Emulated;
 
@@ -332,7 +333,8 @@ fn snapshots() {
         ("mma", small(16, 32, "w8g64", RowElem::Bf16)),
         ("wgmma", small(128, 128, "bf16", RowElem::Bf16)),
     ] {
-        insta::assert_snapshot!(format!("matmul_{name}"), llmcc_gpu::emit(&case.kernel(), target).unwrap().mlir);
+        let mlir = llmcc_gpu::emit(&case.kernel(), target).unwrap().mlir;
+        insta::assert_snapshot!(format!("matmul_{name}"), folded(&mlir));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use llmcc_gpu::Source;
 use llmcc_ir::target::find;
+use llmcc_test_support::folded;
 
 const ROW_NORM: &str = "kernel @m.norm0 rows R {
   param %x: rows f32[T, 256]
@@ -56,7 +57,7 @@ fn source(text: &str) -> Source {
 #[test]
 fn mlir() {
     for (name, text) in [("row_norm", ROW_NORM), ("embed", EMBED), ("pointwise", POINTWISE), ("top_k", TOP_K)] {
-        insta::assert_snapshot!(format!("mlir_{name}"), source(text).mlir);
+        insta::assert_snapshot!(format!("mlir_{name}"), folded(&source(text).mlir));
     }
 }
 
@@ -71,7 +72,7 @@ fn attention() {
     for (name, text) in
         [("decode", DECODE), ("int8", &int8), ("prompt", &prompt), ("warpgroup", &warpgroup), ("plain", &plain)]
     {
-        insta::assert_snapshot!(format!("mlir_attention_{name}"), source(text).mlir);
+        insta::assert_snapshot!(format!("mlir_attention_{name}"), folded(&source(text).mlir));
     }
 }
 

@@ -63,27 +63,39 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
     let data = |t: &str| expected.tensor(t).unwrap().data;
     let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-    // A classifier has results for whole texts only, or for pairs of texts.
-    let kind = ["logits", "rows"].into_iter().find(|kind| expected.info(&format!("{kind}_f64")).is_some());
-    let kind = kind.unwrap_or("pooled");
+    // Of a classifier there is what becomes of whole texts only, or of pairs of texts.
+    let kind = ["logits", "hidden"].into_iter().find(|kind| expected.info(kind).is_some());
+    let kind = kind.unwrap_or("pooled_f64");
     let doubles = |t: &str| -> Vec<f64> { data(t).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };
-    let f64s = doubles(&format!("{kind}_f64"));
+    let floats = |t: &str| expected.tensor(t).unwrap().to_f32().into_iter().map(f64::from);
+    let f64s: Vec<f64> = if kind == "pooled_f64" { doubles(kind) } else { floats(kind).collect() };
     let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
     let eval = |batch: &Batch| {
         let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
         eval_module(&module, &weights, &mut states, batch).unwrap()
     };
-    let ours = if kind == "pooled" { scores(&module, &expected, eval) } else { eval(&Batch::single(&tokens, 0)) };
+    let ours = if kind == "pooled_f64" {
+        scores(&module, &expected, eval)
+    } else {
+        kept(&eval(&Batch::single(&tokens, 0)), tokens.len(), data("at"))
+    };
     assert_eq!(ours.len(), f64s.len());
     let error = |x: &mut dyn Iterator<Item = f64>| x.zip(&f64s).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let ours = error(&mut ours.iter().copied());
     let entitled = match kind {
-        "pooled" => error(&mut expected.tensor("pooled_f32").unwrap().to_f32().iter().map(|x| f64::from(*x))),
-        _ => doubles("error_f32").into_iter().fold(0.0, f64::max),
+        "pooled_f64" => error(&mut floats("pooled_f32")),
+        _ => floats("error_f32").fold(0.0, f64::max),
     };
     // (Not a number is wrong as well.)
     let right = ours <= entitled;
     (!right).then(|| format!("{name}: off by {ours:e}, Transformers in f32 by {entitled:e}"))
+}
+
+/// The rows that a fixture keeps.
+fn kept(rows: &[f64], tokens: usize, at: &[u8]) -> Vec<f64> {
+    let width = rows.len() / tokens;
+    let at = at.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as usize);
+    at.flat_map(|i| &rows[i * width..(i + 1) * width]).copied().collect()
 }
 
 /// Scores of the texts of a classifier's fixture.
@@ -222,7 +234,8 @@ fn modules_print_as_before() {
         let options = Options { max_context: (name == "recurrent_gemma").then_some(64), ..Options::default() };
         let module = lift(&Checkpoint::open(&golden(name)).unwrap(), &options).unwrap();
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-            insta::assert_snapshot!(format!("lift-{name}"), print_module(&module));
+            let text = llmcc_test_support::folded(&print_module(&module));
+            insta::assert_snapshot!(format!("lift-{name}"), text);
         });
     }
 }
