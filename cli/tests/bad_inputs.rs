@@ -2,6 +2,8 @@
 //! and nothing left behind.
 
 mod common;
+#[path = "bad_inputs/messages.rs"]
+mod messages;
 
 use common::{Folder, text};
 use llmcc_cli::session::find_targets;

@@ -8,6 +8,8 @@ use std::process::Command;
 
 #[path = "tidy/ratchets.rs"]
 mod ratchets;
+#[path = "tidy/wording.rs"]
+mod wording;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -349,7 +349,7 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
             Some(s) if s.iter().any(|s| *s != window.is_some()) => Err(f.unsupported(
                 "layer_types",
                 "a mixture of window and full attention".into(),
-                "this architecture has the same attention in all layers".into(),
+                "this architecture expects the same attention in all layers".into(),
             )),
             _ => Ok(vec![window; layers]),
         };

@@ -86,7 +86,7 @@ pub(crate) fn tuning(f: &Fields) -> Result<(f64, usize), ConfigError> {
     match (beta, step) {
         (Some(beta), Some(step)) => Ok((beta, step)),
         _ => {
-            let help = format!("this architecture has `{BETA}` and `{ORIGINAL}`");
+            let help = format!("this architecture expects `{BETA}` and `{ORIGINAL}`");
             Err(r.unsupported(BETA, beta.map_or("absent".into(), |b| b.to_string()), help))
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
 /// When a head has less, or they are no pairs.
 pub(crate) fn check_rotary_dim(f: &Fields, dim: usize, head_dim: usize) -> Result<(), ConfigError> {
     if dim > head_dim || !dim.is_multiple_of(2) {
-        let expected = format!("even, and at most {head_dim}: this architecture has heads of so many");
+        let expected = format!("even, and at most {head_dim}: this architecture expects heads of so many");
         return Err(f.invalid("rotary_dim", &dim, expected));
     }
     Ok(())

@@ -180,7 +180,7 @@ fn agree(
     (class, nested): (TwoRopes, bool),
     head_dim: usize,
 ) -> Result<(), ConfigError> {
-    let help = |has: String| format!("this architecture has {has} by what it reads: say it in `{PARAMETERS}`");
+    let help = |has: String| format!("this architecture expects {has} by what it reads: say it in `{PARAMETERS}`");
     let bases: &[&str] = match &class.beside {
         Beside::Scaling { bases, .. } => bases,
         Beside::Older | Beside::Nothing => &[BASE],
@@ -201,8 +201,9 @@ fn agree(
     let said = |(k, v): (&String, &Value)| plain(k, v) || own.is_some_and(|own| own.get(k) == Some(v));
     let reads = matches!(class.beside, Beside::Scaling { .. }) || matches!(class.beside, Beside::Older) && !nested;
     if let Some(map) = f.object(SCALING).filter(|m| !reads && !m.iter().all(said)) {
-        let help =
-            format!("this architecture has an object for each kind of layers in `{PARAMETERS}`, and reads no other");
+        let help = format!(
+            "this architecture expects an object for each kind of layers in `{PARAMETERS}`, and reads no other"
+        );
         return Err(f.unsupported(SCALING, show(map), help));
     }
     if nested { Ok(()) } else { flat(f, ropes) }
@@ -222,7 +223,7 @@ fn flat(f: &Fields, ropes: &[RopeConfig]) -> Result<(), ConfigError> {
         return Ok(());
     }
     let [full, sliding] = KINDS;
-    let help = format!("this architecture has an object for each kind of layers in it: `{full}` and `{sliding}`");
+    let help = format!("this architecture expects an object for each kind of layers in it: `{full}` and `{sliding}`");
     Err(f.unsupported(PARAMETERS, show(map), help))
 }
 

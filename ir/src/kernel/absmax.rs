@@ -7,12 +7,12 @@ use crate::graph::RowScale;
 use crate::verify::KernelVerifier;
 
 family! {
-    /// What brings each run of columns to a largest magnitude and back, as `absmax_scale` of the graph level.
-    /// Work items are rows.
+    /// Factors that bring each run of columns to a largest magnitude and back, as `absmax_scale` of
+    /// the graph level. Work items are rows.
     AbsMaxScale {
         /// f32 `[M, N]`.
         x: ParamId as Use::READ,
-        /// The runs, and what they are brought to.
+        /// The runs, and their target.
         scale: RowScale,
         /// Output, f32 `[M, 2·N/width]`.
         out: ParamId as Use::WRITE,

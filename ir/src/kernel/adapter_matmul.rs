@@ -7,15 +7,16 @@ use crate::state::{AdapterSpec, adapted};
 use crate::verify::KernelVerifier;
 
 family! {
-    /// Rows of tokens times the matrix of their sequence's adapter, as `adapter_matmul` of the graph
-    /// level. Work items are blocks of 16 columns of the result, those of a token one after the other.
+    /// Rows of tokens times the matrix of their sequence's adapter, as `adapter_matmul` of the
+    /// graph level. Work items are blocks of 16 columns of the result, a token's blocks one after
+    /// the other.
     AdapterMatmul {
         /// f32 `[T, …]`.
         x: ParamId as Use::READ,
         /// First column of the input.
         start: usize,
-        /// Rows of the matrix that belong together: those of part `i` multiply the columns from
-        /// `start + i·k` on. Whole blocks of 16.
+        /// Rows of the matrix that belong together: part `i` multiplies the columns from `start +
+        /// i·k` on. Whole blocks of 16.
         parts: Vec<usize>,
         /// bf16 or f32 `[n, k]`.
         adapter: ParamId as Use::READ,

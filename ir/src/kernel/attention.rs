@@ -13,8 +13,8 @@ family! {
     Attention {
         /// Queries `[T, heads·key_dim]`, not quantized; of a latent cache `[T, heads·value_dim]`.
         q: ParamId as Use::READ,
-        /// Of a latent cache that stores something as keys: queries `[T, heads·own_dim]` of that, in the
-        /// storage of the others.
+        /// In a latent cache with a part stored as keys: queries `[T, heads·own_dim]` of that part,
+        /// in the storage of the others.
         own: Option<ParamId> as Use::READ,
         /// The cache.
         kv: ParamId as Use::READ,
@@ -26,8 +26,8 @@ family! {
         softcap: Option<F32>,
         /// A vector `[heads]`: each head's sink, one more score, of a value that is zero.
         sinks: Option<ParamId> as Use::READ,
-        /// A vector `[heads·(2r + 1)]` that is added to scores: with `r` 0 of head `h` a slope, which
-        /// gives `−slope·|j − i|` to the key at `j` and the query at `i`; else what it has at
+        /// A vector `[heads·(2r + 1)]` that is added to scores: with `r` = 0 a slope per head `h`,
+        /// which gives `−slope·|j − i|` to the key at `j` and the query at `i`; else its element at
         /// `r + clamp(j − i, −r, r)`.
         bias: Option<ParamId> as Use::READ,
         /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
@@ -36,14 +36,14 @@ family! {
         /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
         /// largest of the step, or those less than the cache's window away on either side.
         causal: bool as Unless("bidirectional"),
-        /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
-        /// chunk on.
+        /// The cache's window is a chunk: a token sees slots from the last multiple of the chunk
+        /// on.
         chunked: bool,
         /// After the values each row has the maxima of the heads' scores, and the sums of weights
-        /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. Of no scores these are the least
-        /// number and 0.
+        /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. If a token sees no key: f32's
+        /// least number and 0.
         sums: bool,
-        /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
+        /// Tokens that a GPU's block takes together, sharing its reads of the cache: 1 for
         /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
         tile_m: usize as Or1,
         /// Output `[T, heads·value_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
@@ -148,7 +148,7 @@ impl Attention {
         Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m }
     }
 
-    /// What the bias goes by, if there is one.
+    /// Index of the bias, if there is one.
     pub fn biased(&self, params: &[Param]) -> Option<ScoreBias> {
         match params.get(self.bias?)?.kind {
             ParamKind::Vector { len } => ScoreBias::of(len, self.heads).ok(),
@@ -181,7 +181,7 @@ impl Attention {
         }
     }
 
-    /// Latent caches have queries of their own for what is stored as keys, if anything is; others none.
+    /// Latent caches with a part stored as keys need queries for it; others must have none.
     fn verify_own(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
         if self.own.is_some() != (spec.latent && spec.own_dim() > 0) {
             let message = format!("queries of what is stored as keys belong to a latent cache, not to {spec}");

@@ -10,7 +10,8 @@ use crate::verify::verify_kernel;
 use std::ops::Deref;
 
 /// A kernel without an error: each operand is of the kind that the body uses it as, and of a shape
-/// that fits. What reads a kernel after the verifier takes this, and has no such errors of its own.
+/// that fits. Readers of a kernel after the verifier take this, and have no such errors of their
+/// own.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked<'a>(&'a Kernel);
 

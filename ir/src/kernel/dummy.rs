@@ -1,5 +1,5 @@
-//! What a new family of kernels costs in this crate: a line of the table, and this file. Beyond it,
-//! each backend and the cost model have a file. Not in what is shipped.
+//! The cost of a new family of kernels in this crate: a line of the table, and this file. Beyond
+//! it, each backend and the cost model have a file. Not part of shipped code.
 
 use super::part::family;
 use super::{Family, Outcome, Param, ParamId, Use};
@@ -14,7 +14,7 @@ family! {
     Climb {
         /// f32 rows.
         x: ParamId as Use::READ,
-        /// What a token adds to those after it.
+        /// Addend of a token for the tokens after it.
         step: F32,
         /// How many there were; the token is counted.
         tally: ParamId as Use::WRITE,
@@ -82,7 +82,7 @@ mod tests {
         eval_kernel(&k, &batch, &mut operands).unwrap();
         let OperandData::Rows(out) = &operands[2] else { unreachable!() };
         assert_eq!(out.data, [1.0, 1.0, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0, 1.0, 1.0]);
-        // What memory holds of it, in slots 2 and 0.
+        // Its copy in memory, in slots 2 and 0.
         let OperandData::State(state) = &operands[1] else { unreachable!() };
         let (tables, mut pool) = ([vec![2], vec![0]], [0xff; 192]);
         state.to_pool(&tables, &mut pool).unwrap();

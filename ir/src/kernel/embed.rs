@@ -7,7 +7,7 @@ use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// What says which row of a table is a token's.
+/// The index of a token's row in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Index {
     /// Its id.

@@ -8,15 +8,14 @@ use crate::quant::BLOCK;
 use crate::verify::KernelVerifier;
 
 family! {
-    /// Products of rows with the matrices of their experts. A row of `routes` names the experts of its
-    /// token, one for each of `top` slots; what is computed for a slot stands in that slot's columns
-    /// of the rows that are stored and that the expression reads: column `j` of slot `s` is column
-    /// `s·n + j`, `n` being the columns of the segment.
+    /// Products of rows with the matrices of their experts. A row of `routes` names the experts of
+    /// its token, one for each of `top` slots; a slot's result stands in that slot's columns of the
+    /// rows that are stored and that the expression reads: column `j` of slot `s` is column `s·n +
+    /// j`, `n` being the columns of the segment.
     ///
     /// The matrices of all experts lie one below the other, `[experts·n, k]`, each padded to whole
-    /// blocks of rows. Work items are column
-    /// tiles of experts, those of the first tile first: an item whose expert no token has reads
-    /// nothing.
+    /// blocks of rows. Work items are column tiles of experts, all first tiles first: an item whose
+    /// expert no token has reads nothing.
     ///
     /// Without `routes` slot `s` of every token has the matrix `s`: a product by heads (`head_matmul` of
     /// the graph level).

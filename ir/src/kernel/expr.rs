@@ -32,7 +32,7 @@ pub struct Segment {
     /// Columns per work item: a multiple of 16 and of every `head_dim`/`width` in the expression
     /// and of the store's quantization group; the last item of a segment may be narrower.
     pub tile_n: usize,
-    /// What is computed from the accumulators.
+    /// The function of the accumulators.
     pub expr: Expr,
     /// Where it goes.
     pub store: Store,
@@ -54,9 +54,8 @@ pub enum Expr {
     Vector(ParamId),
     /// A number.
     Const(F32),
-    /// Of a vector that has a part for each expert, element `j` of the part of the slot's expert:
-    /// in products of experts the slot is that of the item, elsewhere the segment's columns are
-    /// `top` equal slots.
+    /// Element `j` of the slot's expert's part of a vector: in products of experts the slot belongs
+    /// to the item, elsewhere the segment's columns are `top` equal slots.
     Expert {
         /// The vector, one part after the other.
         vector: ParamId,

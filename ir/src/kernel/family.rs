@@ -1,4 +1,4 @@
-//! What every family of kernels has, and the table of families.
+//! The trait of every family of kernels, and the table of families.
 
 use super::part::Parts;
 use super::{Kernel, Norm, Param, ParamId, Prologue, RowElem, Segment, Store};
@@ -65,9 +65,9 @@ pub enum Field<'a> {
 pub struct Product<'a> {
     /// Input rows.
     pub x: ParamId,
-    /// What is done to them before.
+    /// Operations on them before the product.
     pub prologue: Option<&'a Prologue>,
-    /// Whose matrices, if they are those of experts.
+    /// The experts, if the matrices belong to experts.
     pub experts: Option<Experts>,
 }
 
@@ -79,13 +79,13 @@ pub struct Experts {
     pub routes: Option<ParamId>,
     /// How many there are.
     pub experts: usize,
-    /// Of a token.
+    /// Experts of a token.
     pub top: usize,
 }
 
-/// What a kernel leaves behind.
+/// The results of a kernel.
 pub(crate) struct Outcome {
-    /// What is stored where.
+    /// Rows to store, with their destinations.
     pub stores: Vec<(Store, RowValues)>,
     /// The states that it updates, as they are afterwards.
     pub states: Vec<(ParamId, State)>,
@@ -153,7 +153,7 @@ pub(crate) trait Family: Parts {
         false
     }
 
-    /// Whether each item may overwrite what it alone has read.
+    /// Whether each item may overwrite data that it alone has read.
     fn in_place(&self) -> bool {
         false
     }
@@ -161,10 +161,10 @@ pub(crate) trait Family: Parts {
     /// Work items for `m` rows: `(count, whether it is multiplied by m)`.
     fn items(&self, params: &[Param]) -> (usize, bool);
 
-    /// Reports what is wrong beside the operands' own kinds.
+    /// Reports errors beside the operands' own kinds.
     fn verify(&self, v: &mut KernelVerifier<'_>);
 
-    /// What it leaves behind.
+    /// Its results.
     ///
     /// # Errors
     /// The batch names tokens or positions that do not exist.
@@ -172,8 +172,8 @@ pub(crate) trait Family: Parts {
 }
 
 /// One line per family: the variant of [`Body`], its name in text, and its name in kernels' names.
-/// Families `in tests` are not in what is shipped. Makes `each_family!` too, which calls a macro with
-/// the names of all families there are: backends and cost model make their own tables of it.
+/// Families `in tests` are not part of shipped code. Makes `each_family!` too, which calls a macro
+/// with the names of all families there are: backends and cost model make their own tables of it.
 macro_rules! families {
     (
         ($d:tt)
@@ -259,7 +259,7 @@ impl super::Body {
         out
     }
 
-    /// What the kernel says of itself beside its name, rows and operands, in the order of its text.
+    /// The kernel's fields beside its name, rows and operands, in the order of its text.
     pub fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
         self.family().fields()
     }

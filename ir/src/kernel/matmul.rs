@@ -30,7 +30,7 @@ pub struct Prologue {
     pub gain: Option<ParamId>,
     /// Added after the gain, `[K]`.
     pub bias: Option<ParamId>,
-    /// Storage of the result, which is what the weights are multiplied with.
+    /// Storage of the result, as which the weights are multiplied.
     pub elem: RowElem,
 }
 

@@ -1,4 +1,4 @@
-//! Kernel level: what is executed.
+//! Kernel level: the executed work.
 //!
 //! A [`Kernel`] is one launch: a family with its tile sizes, operands with their storage and
 //! packing, and for fused work an expression tree applied to each output tile ([`Expr`]) with a
@@ -6,11 +6,11 @@
 //! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to
 //! the next.
 //!
-//! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`].
-//! Matrices of rows are [`RowElem::F32`] (`[M, cols]`), [`RowElem::Q8`] (int8 codes with a scale
-//! and a sum per group of columns: what a CPU multiplies), [`RowElem::I8`] (the same with scales of
-//! 1), or [`RowElem::F16`], [`RowElem::Bf16`] and [`RowElem::Fp8`] (what a GPU multiplies; a CPU
-//! bf16, too, with bf16 weights).
+//! Rows belong to the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices
+//! of rows are [`RowElem::F32`] (`[M, cols]`), [`RowElem::Q8`] (int8 codes with a scale and a sum
+//! per group of columns, for CPUs), [`RowElem::I8`] (the same with scales of 1), or
+//! [`RowElem::F16`], [`RowElem::Bf16`] and [`RowElem::Fp8`] (for GPUs; CPUs multiply bf16, too,
+//! with bf16 weights).
 //!
 //! # Meaning
 //!
@@ -106,7 +106,7 @@ pub type ParamId = usize;
 pub struct Kernel {
     /// Name, unique in a plan: `<func>.<family><number>`.
     pub name: String,
-    /// What its rows are: [`Dim::Tokens`] or [`Dim::Rows`].
+    /// Kind of its rows: [`Dim::Tokens`] or [`Dim::Rows`].
     pub rows: Dim,
     /// Operands.
     pub params: Vec<Param>,
@@ -119,7 +119,7 @@ pub struct Kernel {
 pub struct Param {
     /// Name, unique in the kernel.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ParamKind,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Unless(pub &'static str);
 /// Two operands that are read, both or neither, by a name each.
 pub(crate) struct Pair(pub [&'static str; 2]);
 
-/// One segment, whose columns are those of a slot of each row.
+/// One segment, whose columns belong to a slot of each row.
 pub(crate) struct Slots;
 
 /// An operand is declared by its use.
@@ -204,7 +204,7 @@ impl As<Segment> for Slots {
     }
 }
 
-/// What a family declares of itself by [`family!`].
+/// A family's declaration of itself by [`family!`].
 pub(crate) trait Parts {
     /// Calls `f` on every operand and its use, in the order of the text: the only walk over them.
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use));

@@ -9,10 +9,10 @@ use crate::state::FixedSpec;
 use crate::verify::KernelVerifier;
 
 family! {
-    /// A linear recurrence over a matrix `S` per head, as `recurrence` of the graph level. Work items
-    /// are [`Recurrence::block`] columns of a head's matrix each, for all tokens in order: a column of
-    /// `S` needs no other. Queries, keys, decays and what the update takes may be vectors, which are
-    /// the same for all tokens.
+    /// A linear recurrence over a matrix `S` per head, as `recurrence` of the graph level. Work
+    /// items are [`Recurrence::block`] columns of a head's matrix each, for all tokens in order: a
+    /// column of `S` needs no other. Queries, keys, decays and the further operands of the update
+    /// may be vectors, which are the same for all tokens.
     Recurrence {
         /// Queries, f32 rows: groups of as many columns as `S` has rows.
         q: ParamId as Use::READ,
@@ -31,12 +31,12 @@ family! {
         /// Decays, f32 `[T, heads]` or `[T, heads · rows]`; of [`Update::Scan`] steps, `[T, heads ·
         /// columns]`.
         decay: ParamId as Use::READ,
-        /// What becomes of the state.
+        /// The update of the state.
         update: Update,
         /// Rates, f32 `[T, heads]`; of [`Update::Erase`] keys, as the queries; of [`Update::Bonus`] a
         /// vector `[heads · rows]`; of [`Update::Scan`] one `[heads · rows · columns]`.
         with: ParamId as Use::READ,
-        /// Keys of what is erased, as the queries, of [`Update::Erase`] only.
+        /// Keys of erasure, as the queries, for [`Update::Erase`] only.
         write: Option<ParamId> as Use::READ,
         /// f32 `[heads, rows, columns]`.
         state: ParamId as Use::WRITE,
@@ -79,7 +79,7 @@ impl Recurrence {
         (out, state)
     }
 
-    /// What the update takes beside query, key, value and decay has the columns that it needs.
+    /// Checks the columns of the update's operands beside query, key, value and decay.
     fn verify_update(&self, v: &mut KernelVerifier<'_>, state: FixedSpec, keys: usize) {
         let rows = state.heads.saturating_mul(state.rows);
         match self.update {

@@ -12,7 +12,7 @@ family! {
     Route {
         /// Logits of the experts, f32.
         x: ParamId as Use::READ,
-        /// What is added to the scores for the choice only, one per expert.
+        /// The addend to the scores for the choice only, one per expert.
         bias: ParamId as Use::READ,
         /// How experts are chosen.
         router: Router,

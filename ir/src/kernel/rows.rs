@@ -4,8 +4,8 @@ use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
 use llmcc_abi::layout::K_PAD;
 use std::fmt;
 
-/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `i8g32`, `f16`, `bf16`, `fp8`. What its numbers are
-/// says [`RowElem::encoding`].
+/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `i8g32`, `f16`, `bf16`, `fp8`.
+/// [`RowElem::encoding`] describes its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowElem {
     /// f32, row-major, rows adjacent.
@@ -37,7 +37,7 @@ impl RowElem {
     pub const NAMED: &[(RowElem, &'static str)] =
         &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
 
-    /// What the numbers are.
+    /// The encoding of the numbers.
     pub const fn encoding(self) -> Encoding {
         match self {
             RowElem::F32 => Encoding::F32,
@@ -103,7 +103,7 @@ impl RowElem {
         matches!(self.encoding().code, Code::Float(Float::E4m3))
     }
 
-    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups,
+    /// A float element as it reads back once `x` is stored; int8 and fp8 rows quantize by groups,
     /// not by element, and leave `x` as it is.
     pub fn round(self, x: f32) -> f32 {
         match self.float() {

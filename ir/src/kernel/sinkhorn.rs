@@ -11,7 +11,7 @@ family! {
     Sinkhorn {
         /// Matrices, f32 `[M, side²]`.
         x: ParamId as Use::READ,
-        /// What is done to them.
+        /// The operation on them.
         balance: Balance,
         /// Output, f32 `[M, side²]`.
         out: ParamId as Use::WRITE,

@@ -1,4 +1,4 @@
-//! What is said of all families at once.
+//! Tests of all families at once.
 
 use super::{Body, Kernel, Param, RowElem};
 use crate::text::{Item, Source, parse_kernel, print_kernel, testing};

@@ -10,10 +10,10 @@ family! {
     /// The most probable tokens of each row of logits, so that the host need not read all logits to
     /// choose one. Work items are rows.
     ///
-    /// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or
-    /// more, which means `k`) and by what logits are multiplied before they are powers of two (`scale`,
-    /// [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this
-    /// order,
+    /// For each row the step gives the number of requested candidates
+    /// ([`llmcc_abi::GpuCtx::wanted`]: none, one, or more, which means `k`) and the factor of
+    /// logits before they become powers of two (`scale`, [`llmcc_abi::GpuCtx::scales`]: `log2(e)`
+    /// over the temperature). An output row holds, in this order,
     ///
     /// - the `k` largest logits, descending, −0 as 0;
     /// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are

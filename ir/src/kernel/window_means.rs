@@ -24,8 +24,8 @@ family! {
         places: ParamId as Use::READ,
         /// Tokens of a window.
         width: usize,
-        /// f32 `[1, 3·series, channels]`: weighted values, weights, and what their logarithms are less, of
-        /// the window at hand, and with two series of the next one.
+        /// f32 `[1, 3·series, channels]`: weighted values, weights, and the maxima of their
+        /// logarithms, of the window at hand, and with two series of the next one.
         state: ParamId as Use::WRITE,
         /// f32 `[T, channels]`.
         out: ParamId as Use::WRITE,

@@ -23,7 +23,7 @@ family! {
         decay: ParamId as Use::READ,
         /// Added to the key of a token where its own mean is taken, f32 `[channels]`.
         bonus: ParamId as Use::READ,
-        /// f32 `[1, 3, channels]`: weighted values, weights, and what their logarithms are less.
+        /// f32 `[1, 3, channels]`: weighted values, weights, and the maxima of their logarithms.
         state: ParamId as Use::WRITE,
         /// f32 `[T, channels]`.
         out: ParamId as Use::WRITE,

@@ -1,5 +1,5 @@
-//! Several residual streams, one of which a layer computes with (AltUp, arXiv 2301.13310): before
-//! it each is predicted from all, after it each is corrected by the layer's change to its own.
+//! Several residual streams, one of them active in a layer (AltUp, arXiv 2301.13310): before it
+//! each is predicted from all, after it each is corrected by the layer's change to its own.
 
 use crate::arch::blocks::attention::{linear, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};

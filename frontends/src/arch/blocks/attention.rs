@@ -19,9 +19,9 @@ pub(crate) struct Norm {
     pub eps: f32,
     /// The mean is subtracted first: LayerNorm.
     pub center: bool,
-    /// What is normalized is multiplied by a gain.
+    /// A gain multiplies the normalized rows.
     pub gain: bool,
-    /// The gain is one more than what is stored.
+    /// The gain is the stored value plus one.
     pub from_one: bool,
     /// A bias is added in the end.
     pub bias: bool,
@@ -54,14 +54,14 @@ pub(crate) struct Latent {
     pub value: usize,
     /// Neighbours are rotated, not halves.
     pub interleaved: bool,
-    /// Biases on what makes the latent (and the row that queries are made of).
+    /// Biases on the projections to the latent (and to the row that queries are made of).
     pub bias: bool,
     /// Multiplies the latent.
     pub factor: Option<f32>,
-    /// Added to the mean squares of what is short.
+    /// Added to the mean squares of the short rows.
     pub eps: f32,
-    /// Keys are made of the latent alone, and nothing is rotated: `nope` is all of a head, and what
-    /// would be the rotated key is `rope` zeros.
+    /// Keys are made of the latent alone, and nothing is rotated: `nope` is all of a head, and the
+    /// `rope` elements of the rotated key are zeros.
     pub whole: bool,
     /// The rotated key is normalized before it is rotated.
     pub key_norm: bool,
@@ -118,7 +118,7 @@ pub(crate) struct HeadForm {
     pub out_bias: bool,
     /// Biases that are stored as tensors of no module.
     pub bare_bias: BareBias,
-    /// What distinguishes values from keys.
+    /// Differences between values and keys.
     pub values: Values,
     /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
@@ -152,7 +152,7 @@ pub(crate) enum BareBias {
     QueriesAndValues,
 }
 
-/// What distinguishes values from keys.
+/// Differences between values and keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Values {
     /// Elements of a head, if other than of a key; for [`Projection::Apart`] and [`Projection::Fused`].
@@ -168,9 +168,9 @@ pub(crate) struct Values {
 /// Norm of the heads' output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OutNorm {
-    /// Of the whole row.
+    /// Norm of the whole row.
     Row(Norm),
-    /// Of each head, without gains, before the gate.
+    /// Norm of each head, without gains, before the gate.
     Heads,
 }
 
@@ -181,8 +181,8 @@ pub(crate) enum ScoreForm {
     Dot(DotScores),
     /// From queries and keys, and from those that distances have of their own.
     Near(Near),
-    /// Two maps of scores, the second subtracted times a learned factor that starts from this one; values are
-    /// those of two heads.
+    /// Two maps of scores, the second subtracted times a learned factor that starts from this one;
+    /// values belong to two heads.
     Differential(f32),
 }
 
@@ -230,7 +230,7 @@ impl Attention {
         self.own().values.dim.unwrap_or(self.heads.dim)
     }
 
-    /// Changes what is made of heads; latent attention stays as it is.
+    /// Changes attention made of heads; latent attention stays as it is.
     pub(crate) fn change_heads(&mut self, change: impl FnOnce(&mut Attention, &mut HeadForm)) {
         let Form::Heads(mut form) = self.form else { return };
         change(self, &mut form);
@@ -269,7 +269,7 @@ impl HeadForm {
     }
 }
 
-/// What the norm of queries and keys takes together, and where it is.
+/// The rows that the norm of queries and keys covers, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QkNorm {
     /// Each head, all with the same gains.
@@ -298,8 +298,8 @@ impl QkNorm {
     }
 }
 
-/// What multiplies queries, by their positions `p`: `1 + beta·ln(1 + ⌊(p + shift)/step⌋)`, which
-/// keeps attention over long contexts from flattening (arXiv 2501.19399).
+/// Factor of queries, by their positions `p`: `1 + beta·ln(1 + ⌊(p + shift)/step⌋)`, which keeps
+/// attention over long contexts from flattening (arXiv 2501.19399).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tuning {
     /// Weight of the logarithm.

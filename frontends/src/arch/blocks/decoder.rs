@@ -61,7 +61,7 @@ pub(crate) struct Decoder {
 /// From token ids to the rows of the first layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Embedding {
-    /// Rows of the table after those of the vocabulary, of tokens that no text has.
+    /// Rows of the table after the vocabulary's, for tokens that no text has.
     pub more_rows: usize,
     /// Added to the embeddings of tokens, by position.
     pub positions: Option<Positions>,
@@ -93,7 +93,7 @@ pub(crate) struct Head {
     pub bias: bool,
     /// The rows of the head have a norm of 1.
     pub unit: bool,
-    /// Columns of the rows of an embedding, where a matrix makes them from those of the layers.
+    /// Columns of an embedding's rows, where a matrix makes them from the layers' rows.
     pub made: Option<usize>,
 }
 
@@ -102,7 +102,7 @@ impl Head {
     pub(crate) const PLAIN: Head = Head { norm: true, dense: None, bias: false, unit: false, made: None };
 }
 
-/// How the norms of the blocks differ from those of the whole model.
+/// How the norms of the blocks differ from the whole model's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockNorms {
     /// Norms before and after a block.
@@ -120,7 +120,7 @@ pub(crate) struct Ignored {
     pub image_experts: Option<usize>,
 }
 
-/// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
+/// The layers before a head as for masked tokens: `norm(act(dense(x)))`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseHead {
     /// Activation.
@@ -147,7 +147,7 @@ pub(crate) const NARROW: Part = Part("narrow");
 pub(crate) struct Scales {
     /// Rows of the embedding table.
     pub embedding: Option<f32>,
-    /// What a block adds to the residual stream.
+    /// Factor of a block's contribution to the residual stream.
     pub residual: Option<f32>,
     /// Rows of the embedding table, by the root of their width, rounded to the type of the table.
     pub embedding_root: bool,
@@ -256,7 +256,7 @@ impl Decoder {
     /// place, in words.
     pub(crate) fn with_more_rows(mut self, f: &Fields, rows: usize, tables: &str) -> Result<Decoder, ConfigError> {
         if self.facts.tied {
-            let help = format!("this architecture has a head of fewer rows than its {tables}");
+            let help = format!("this architecture expects a head of fewer rows than its {tables}");
             return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
         }
         self.embedding.more_rows = rows;

@@ -32,11 +32,12 @@ use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 /// An encoder.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All norms.
     pub norm: Norm,
-    /// Norms come before the blocks, with one more after the last; else after what a block adds to.
+    /// Norms come before the blocks, with one more after the last; else after the residual
+    /// addition.
     pub norm_first: bool,
     /// From token ids to the rows of the first layer.
     pub embedding: Embedding,
@@ -63,8 +64,8 @@ pub(crate) struct Embedding {
     pub norm: bool,
     /// Learned positions, if there are any.
     pub positions: Option<Positions>,
-    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
-    /// pairs of texts are compared are there inputs of which type they are.
+    /// Types of tokens; 0: there are none. Tokens of a single text have the first type, so only
+    /// models that compare pairs of texts take types as input.
     pub types: usize,
     /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
     pub tasks: usize,
@@ -106,8 +107,8 @@ pub(crate) struct Layer {
     pub attention: Attention,
     /// There is a norm before attention (if norms come first).
     pub attention_norm: bool,
-    /// The input is added once more to what attention and its norm gave, and normalized again. False:
-    /// where the checkpoint has that norm, with norms of queries and keys.
+    /// The input is added once more to the output of attention and its norm, and normalized again.
+    /// False: where the checkpoint has that norm, with norms of queries and keys.
     pub again: Option<bool>,
     /// Its MLP.
     pub mlp: Mlp,
@@ -126,7 +127,7 @@ pub(crate) struct ClassHead {
     pub act: UnaryOp,
     /// The matrix between has a bias.
     pub bias: bool,
-    /// What it gives is normalized.
+    /// Its result is normalized.
     pub norm: bool,
     /// It reads every row, and its scores are the mean of theirs.
     pub late: bool,
@@ -156,7 +157,7 @@ pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Off => is_decoder add_cross_attention;
 };
 
-/// What the configuration classes of BERT and those after it differ in.
+/// Differences of the configuration classes of BERT and its successors.
 pub(crate) struct Defaults {
     /// `type_vocab_size`.
     pub types: usize,

@@ -20,7 +20,7 @@ pub(crate) use row::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_NOR
 pub(crate) use stored::Stored;
 use stored::{Matrices, Stack, in_blocks, matrices};
 
-/// What a mixture of experts is.
+/// A mixture of experts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Experts {
     /// How experts are chosen by their scores.
@@ -87,13 +87,13 @@ pub(crate) struct Place {
 pub(crate) struct Shared {
     /// Width.
     pub ffn: usize,
-    /// What it adds is weighted by a sigmoid of the token.
+    /// Its output is weighted by a sigmoid of the token.
     pub mixed: bool,
     /// Gate and up are stored as one matrix.
     pub fused: bool,
-    /// What is limited of gate and up.
+    /// Limits of gate and up.
     pub limits: Option<Limits>,
-    /// What it and the experts add is divided by 2.
+    /// The sum of its output and the experts' is divided by 2.
     pub averaged: bool,
 }
 

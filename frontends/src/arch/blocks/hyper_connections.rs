@@ -97,7 +97,7 @@ impl Streams {
     pub(crate) fn read(f: &Fields, norm_eps: f32) -> Result<Streams, ConfigError> {
         let (count, rounds) = (f.size("hc_mult").or(4), f.size("hc_sinkhorn_iters").or(20));
         if count > Balance::MOST_SIDE {
-            let help = format!("this architecture has up to {} streams here", Balance::MOST_SIDE);
+            let help = format!("this architecture supports up to {} streams", Balance::MOST_SIDE);
             return Err(f.unsupported("hc_mult", count.to_string(), help));
         }
         Ok(Streams { count, rounds, eps: common::eps(f, "hc_eps", 1e-6)?, norm_eps })

@@ -92,7 +92,7 @@ impl Latent {
         };
         let size = |name, default| f.size(name).or(default);
         if let Some(n) = f.size("num_key_value_heads").value().filter(|n| *n != queries) {
-            let help = format!("this architecture has as many as query heads ({queries})");
+            let help = format!("this architecture expects as many as query heads ({queries})");
             return Err(f.unsupported("num_key_value_heads", n.to_string(), help));
         }
         let latent = Latent {
@@ -106,15 +106,14 @@ impl Latent {
         let dim = latent.nope.saturating_add(latent.rope);
         let rotates = default.rope > 0;
         if !rotates && latent.rope > 0 {
-            let help = "this architecture has no rotated part, and 0 there".to_string();
+            let help = "this architecture expects no rotated part, so it must be 0".to_string();
             return Err(f.unsupported("qk_rope_head_dim", latent.rope.to_string(), help));
         }
         if rotates && (latent.rope == 0 || !latent.rope.is_multiple_of(2)) {
             return Err(f.invalid("qk_rope_head_dim", &latent.rope, "even, as pairs of elements are rotated".into()));
         }
         if let Some(n) = f.size("qk_head_dim").value().filter(|n| *n != dim) {
-            let help =
-                format!("this architecture has `qk_nope_head_dim` and `qk_rope_head_dim` together ({dim}) there");
+            let help = format!("this architecture expects `qk_nope_head_dim` and `qk_rope_head_dim` together ({dim})");
             return Err(f.unsupported("qk_head_dim", n.to_string(), help));
         }
         // A latent state has some columns before the latent.

@@ -14,7 +14,7 @@ pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<D
     let rest = whole - rotated;
     if let Some(n) = f.size("head_dim").value().filter(|n| ![rotated, rest, whole].contains(n)) {
         let help = format!(
-            "this architecture has `qk_rope_head_dim` ({rotated}) there, or `qk_nope_head_dim` ({rest}), or both \
+            "this architecture expects `qk_rope_head_dim` ({rotated}), or `qk_nope_head_dim` ({rest}), or both \
              together"
         );
         return Err(f.unsupported("head_dim", n.to_string(), help));
@@ -39,7 +39,7 @@ pub(crate) fn of_parts(f: &Fields, default: Defaults, latent: Latent) -> Result<
     let of = if rope::says_part(f)? { whole } else { rotated };
     let d = Decoder::read_with(f, &default, |_, max| Ok(vec![rope::read(f, of, max, theta)?]))?;
     if let Some(part) = d.ropes.first().map(|r| r.dim).filter(|n| *n != rotated) {
-        let help = format!("this architecture has `qk_rope_head_dim` ({rotated}) of {whole} elements there");
+        let help = format!("this architecture expects `qk_rope_head_dim` ({rotated}) of {whole} elements");
         return Err(f.unsupported("partial_rotary_factor", format!("{part} of {whole}"), help));
     }
     let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", heads)?, latent)?;

@@ -10,11 +10,11 @@ use crate::arch::blocks::recurrent_mixer::Mixer;
 pub(crate) struct Layer {
     /// Its attention.
     pub attention: Attention,
-    /// What it has instead of attention, if it has none.
+    /// The mixer in place of attention, if it has none.
     pub mixer: Option<Mixer>,
     /// The mixer stands beside attention, both reading the same row.
     pub beside: Option<Beside>,
-    /// Where its norms are, if not where those of the others are.
+    /// Places of its norms, if they differ from the others'.
     pub norms: Option<Norms>,
     /// It has one of the two blocks only, or none.
     pub only: Option<Half>,
@@ -22,7 +22,7 @@ pub(crate) struct Layer {
     pub mlp: Mlp,
     /// Experts in its place.
     pub experts: Option<Experts>,
-    /// What comes out is multiplied by a learned number.
+    /// The output is multiplied by a learned number.
     pub scaled: bool,
     /// Its attention reads the keys and values of this layer, having none of its own; then it has
     /// queries with their norm and rotation, and, unless it is latent, nothing else that attention may
@@ -30,8 +30,7 @@ pub(crate) struct Layer {
     pub shares: Option<usize>,
 }
 
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
-/// it.
+/// Factors of attention's input and output, and of the output of the mixer beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Beside {
     /// Into attention.
@@ -50,7 +49,7 @@ impl Beside {
 /// The blocks of a layer that does not have both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// Attention, or what stands in its place.
+    /// Attention, or the mixer in its place.
     First,
     /// The MLP, or the experts.
     Second,

@@ -8,14 +8,14 @@ use crate::arch::blocks::row_statistics::above_deviations;
 use crate::arch::blocks::xielu::xielu;
 use llmcc_ir::graph::{UnaryOp, Value};
 
-/// What an MLP is.
+/// An MLP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mlp {
     /// Width.
     pub ffn: usize,
     /// Activation.
     pub act: UnaryOp,
-    /// What goes in is multiplied by the activation of a gate, else it is activated itself.
+    /// The input is multiplied by the activation of a gate, else it is activated itself.
     pub gated: bool,
     /// Biases on all matrices.
     pub bias: bool,
@@ -27,11 +27,11 @@ pub(crate) struct Mlp {
     pub joined: Option<Joined>,
     /// Changes to the gate before its activation.
     pub gate: GateForm,
-    /// What is limited of gate and up.
+    /// Limits of gate and up.
     pub limits: Option<Limits>,
-    /// Multiplies what comes out.
+    /// Factor of the output.
     pub scale: Option<f32>,
-    /// Norm of what the last matrix reads.
+    /// Norm of the last matrix's input.
     pub inner_norm: Option<Norm>,
     /// Activated by [`xielu`] instead, whose parameters are learned.
     pub xielu: bool,

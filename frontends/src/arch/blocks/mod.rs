@@ -1,4 +1,4 @@
-//! What models are made of: decoders and encoders, attention, experts, recurrent mixers, tensor names.
+//! Parts of models: decoders and encoders, attention, experts, recurrent mixers, tensor names.
 
 pub(crate) mod altup;
 pub(crate) mod attention;

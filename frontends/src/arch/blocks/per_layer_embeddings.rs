@@ -98,7 +98,8 @@ impl LayerRows {
         match self.width.checked_mul(layers) {
             Some(n) if n <= MOST => Ok(self),
             _ => {
-                let help = format!("this architecture has at most {MOST} columns for all `num_hidden_layers` together");
+                let help =
+                    format!("this architecture supports at most {MOST} columns for all `num_hidden_layers` together");
                 Err(f.unsupported(field, self.width.to_string(), help))
             }
         }

@@ -20,7 +20,7 @@ pub(crate) fn share_last(f: &Fields, layers: &mut [Layer], count: usize) -> Resu
     if count == 0 {
         return Ok(());
     }
-    let help = |what: &str| f.unsupported(FIELD, count.to_string(), format!("this architecture has {what}"));
+    let help = |what: &str| f.unsupported(FIELD, count.to_string(), format!("this architecture expects {what}"));
     let Some(first) = layers.len().checked_sub(count).filter(|first| *first > 0) else {
         return Err(help(&format!("fewer of them than `num_hidden_layers` ({})", layers.len())));
     };
@@ -29,7 +29,10 @@ pub(crate) fn share_last(f: &Fields, layers: &mut [Layer], count: usize) -> Resu
         let window = l.attention.window;
         l.shares = own.iter().rposition(|o| o.attention.window == window);
         if l.shares.is_none() {
-            return Err(help("in layers before those every kind of attention that `layer_types` has for them"));
+            return Err(help(
+                "fewer, so that earlier layers have every kind of attention that `layer_types` has \
+                for the sharing layers",
+            ));
         }
     }
     Ok(())

@@ -60,7 +60,7 @@ impl Draft<'_, '_> {
             if let Some((_, how, gain)) = self.rounded.matrices.iter().find(|(of, ..)| *of == w) {
                 return Some((*how, *gain));
             }
-            // Of weights only the numbers change, not the columns.
+            // Weights only change their numbers, not their columns.
             let (
                 Op::SliceRows { .. }
                 | Op::PickRows { .. }
@@ -99,7 +99,7 @@ impl Draft<'_, '_> {
         let product = Op::ExpertMatMul { experts, top, cols };
         let Some(each) = self.inputs_of_experts(w, experts) else { return self.op(product, &[x, blocks, routes]) };
         if each.iter().any(|how| how.norm.is_some()) {
-            return self.misfit("experts normalize their inputs, which is not read");
+            return self.misfit("experts normalize their inputs, which is not supported");
         }
         if each.iter().all(|how| *how == each[0]) {
             let runs = if self.columns(x) == self.columns(w) { 1 } else { top };

@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
         e.embedding.narrow = Some(f.size("embedding_size").or(128));
         let groups = Groups { count: f.size("num_hidden_groups").or(1), inner: f.size("inner_group_num").or(1) };
         if groups.count > e.facts.layers {
-            let help = format!("this architecture has at most as many groups as layers ({})", e.facts.layers);
+            let help = format!("this architecture supports at most as many groups as layers ({})", e.facts.layers);
             return Err(f.unsupported("num_hidden_groups", groups.count.to_string(), help));
         }
         e.groups = Some(groups);

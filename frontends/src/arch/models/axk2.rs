@@ -27,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         // corrected score of the groups that are kept may be.
         for name in ["n_group", "topk_group"] {
             if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
-                let help = "this architecture has experts without groups, which the light models have none of";
+                let help = "this architecture expects experts without groups, as in the light models";
                 return Err(f.unsupported(name, n.to_string(), help.into()));
             }
         }

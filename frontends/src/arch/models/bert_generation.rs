@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         if !f.flag("is_decoder") {
-            let help = "this architecture has tokens that see no later ones, as a model that predicts these must";
+            let help = "this architecture expects tokens that see no later ones, as a model that predicts these must";
             return Err(f.unsupported("is_decoder", "false".into(), help.into()));
         }
         let defaults = Defaults {

@@ -18,14 +18,14 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         // CodeGen2 is said to be of this type; the code that its files come with has eight parts.
         if f.object("auto_map").is_some() {
-            let help = "this architecture has four parts, and code of their own is not read".to_string();
+            let help = "this architecture has four parts; custom code is not supported".to_string();
             return Err(f.unsupported("auto_map", "an object".into(), help));
         }
         let defaults =
             Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             if !heads.queries.is_multiple_of(PARTS) {
-                let expected = format!("a multiple of {PARTS}: this architecture has heads in so many parts");
+                let expected = format!("a multiple of {PARTS}: this architecture expects heads in so many parts");
                 return Err(f.invalid("num_attention_heads", &heads.queries, expected));
             }
             let dim = f.size("rotary_dim").or(64);

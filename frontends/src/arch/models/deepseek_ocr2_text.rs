@@ -20,8 +20,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         for (name, help) in [
-            ("mlp_bias", "this architecture has experts without biases"),
-            ("norm_topk_prob", "this architecture has weights that are not normalized"),
+            ("mlp_bias", "this architecture expects experts without biases"),
+            ("norm_topk_prob", "this architecture expects weights that are not normalized"),
         ] {
             if f.flag(name) {
                 return Err(f.unsupported(name, "true".into(), help.into()));

@@ -18,11 +18,11 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported(
                 "mlp_bias",
                 "true".into(),
-                "this architecture has experts without biases".into(),
+                "this architecture expects experts without biases".into(),
             ));
         }
         if f.flag("norm_topk_prob") {
-            let help = "this architecture has weights that are not normalized, in Transformers".into();
+            let help = "this architecture expects weights that are not normalized, in Transformers".into();
             return Err(f.unsupported("norm_topk_prob", "true".into(), help));
         }
         let d = latent_decoder::decoder(f, defaults, latent)?;

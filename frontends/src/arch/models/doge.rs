@@ -19,8 +19,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         if f.flag("is_moe") {
-            let help = "this architecture has no experts: those of the class are chosen for a token by numbers of \
-                        other tokens of the prompt, so that a model computes something else when it is cut elsewhere";
+            let help = "the router of its experts compares tokens of a prompt, so results would depend on how \
+                the prompt is cut";
             return Err(f.unsupported("is_moe", "true".into(), help.into()));
         }
         let defaults = Defaults { vocab: Some(32_768), heads: Some(8), window: WindowRule::Given, ..Defaults::LLAMA };

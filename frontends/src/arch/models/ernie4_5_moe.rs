@@ -42,7 +42,7 @@ fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let last = match f.get(field) {
         Given::Absent => layers,
         Given::Null => {
-            let help = "this architecture has the number of a layer there".to_string();
+            let help = "this architecture expects the number of a layer".to_string();
             return Err(f.unsupported(field, "null".into(), help));
         }
         Given::Value(v) if v.as_i64() == Some(-1) => layers,

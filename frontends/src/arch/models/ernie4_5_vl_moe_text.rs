@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let mut d = decoder(f)?;
         if d.ropes.iter().any(|rope| rope.scaling != RopeScaling::Default) {
-            let help = "this architecture has frequencies that nothing is done to".to_string();
+            let help = "this architecture does not support scaled frequencies".to_string();
             return Err(f.unsupported("rope_scaling", "a scaling".into(), help));
         }
         let experts = experts(f, &d, width(f)?)?;
@@ -39,7 +39,7 @@ fn width(f: &Fields) -> Result<usize, ConfigError> {
     match both[..] {
         [text, images] if whole(text) && whole(images) => Ok(text as usize),
         _ => {
-            let expected = "two widths: this architecture has experts for texts and others for images";
+            let expected = "two widths: this architecture expects experts for texts and others for images";
             Err(f.invalid(FIELD, &both, expected.into()))
         }
     }

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let (new, multi) = (f.flag("new_decoder_architecture"), f.flag_or("multi_query", true));
         let parallel = f.flag_or("parallel_attn", true);
         if new && !parallel {
-            let help = "this architecture has attention and MLP side by side in its newer form".into();
+            let help = "this architecture expects attention and MLP side by side in its newer form".into();
             return Err(f.unsupported("parallel_attn", "false".into(), help));
         }
         let defaults = Defaults {

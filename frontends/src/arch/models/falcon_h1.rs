@@ -67,7 +67,7 @@ fn multipliers<const N: usize>(f: &Fields, field: &str) -> Result<[f32; N], Conf
     let all: Vec<f32> = list.iter().map(|x| *x as f32).collect();
     match <[f32; N]>::try_from(all) {
         Ok(all) if all.iter().all(|x| x.is_normal()) => Ok(all),
-        _ => Err(f.invalid(field, &list, format!("{N} numbers other than 0, as this architecture has parts"))),
+        _ => Err(f.invalid(field, &list, format!("{N} numbers other than 0, one for each part"))),
     }
 }
 
@@ -76,14 +76,14 @@ fn mixer_of(f: &Fields) -> Result<Mamba2, ConfigError> {
     let inner = match f.size("mamba_d_ssm") {
         Given::Value(n) => n,
         Given::Null => {
-            let help = "this architecture has the columns of its mixers there".to_string();
+            let help = "this architecture expects the columns of its mixers".to_string();
             return Err(f.unsupported("mamba_d_ssm", "null".into(), help));
         }
         Given::Absent => 1024,
     };
     let heads = f.size("mamba_n_heads").or(128);
     if !inner.is_multiple_of(heads) {
-        let help = format!("this architecture has columns that `mamba_n_heads` ({heads}) divides");
+        let help = format!("this architecture expects columns that `mamba_n_heads` ({heads}) divides");
         return Err(f.unsupported("mamba_d_ssm", inner.to_string(), help));
     }
     let norm = match (f.flag("mamba_rms_norm"), f.flag_or("mamba_norm_before_gate", true)) {

@@ -95,7 +95,7 @@ fn mlps(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
     let usual = || (0..layers).map(|i| if i < sparse { 0.95 } else { 0.0 }).collect();
     let parts: Vec<f64> = f.numbers(PARTS).unwrap_or_else(usual);
     if parts.len() != layers || !parts.iter().all(|p| (0.0..1.0).contains(p)) {
-        let help = format!("this architecture has a number for each of `num_hidden_layers` ({layers}), below 1");
+        let help = format!("this architecture expects a number for each of `num_hidden_layers` ({layers}), below 1");
         return Err(f.unsupported(PARTS, format!("{parts:?}"), help));
     }
     for (l, (ffn, part)) in d.layers.iter_mut().zip(widths.into_iter().zip(parts)) {

@@ -58,7 +58,7 @@ pub(crate) const ARCH: Arch = Arch {
         let latent = Latent { bias: f.flag("attention_bias"), interleaved: false, ..latent };
         let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", Some(64))?, latent)?;
         if latent.q_rank.is_none() {
-            return Err(f.unsupported("q_lora_rank", "null".into(), "this architecture has a number there".into()));
+            return Err(f.unsupported("q_lora_rank", "null".into(), "this architecture expects a number".into()));
         }
         let d = d.with_attention(|_, a| {
             (a.heads, a.scale, a.rotary, a.form) = (heads, heads.scale(), None, Form::Latent(latent))
@@ -106,7 +106,7 @@ const NAMES: Table = names! {
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let types = common::layer_types(f, layers)?;
     if types.as_ref().is_some_and(|types| types.contains(&WINDOW)) {
-        let help = "this architecture has delta attention and attention that selects".to_string();
+        let help = "this architecture expects delta attention and attention that selects".to_string();
         return Err(f.unsupported("layer_types", WINDOW.into(), help));
     }
     let linear = types.map(|types| types.iter().map(|t| *t == "linear_attention").collect());

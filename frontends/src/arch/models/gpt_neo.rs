@@ -49,7 +49,7 @@ fn local_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let all = runs.iter().flat_map(|(kinds, times)| (0..*times).flat_map(|_| kinds.iter().copied()));
     let found: Vec<bool> = all.take(layers.saturating_add(1)).collect();
     if found.len() != layers {
-        let help = format!("this architecture has a kind for each layer (`num_hidden_layers` is {layers})");
+        let help = format!("this architecture expects a kind for each layer (`num_hidden_layers` is {layers})");
         return Err(f.unsupported(TYPES, format!("kinds of {} layers", found.len()), help));
     }
     Ok(found)

@@ -20,7 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
             Some("rope") => true,
             None | Some("nope") => false,
             Some(other) => {
-                let help = "this architecture has rotary positions (\"rope\") or none (\"nope\")".to_string();
+                let help = "this architecture expects rotary positions (\"rope\") or none (\"nope\")".to_string();
                 return Err(f.unsupported("position_embedding_type", format!("{other:?}"), help));
             }
         };
@@ -36,7 +36,7 @@ pub(crate) const ARCH: Arch = Arch {
             return Ok(Box::new(d.with_mlp(|m| (m.ffn, m.joined) = (beside, Some(Joined::GateUp)))));
         }
         if f.count("num_experts_per_tok") == Some(0) {
-            let help = "this architecture has at least one expert of each token, or no experts".to_string();
+            let help = "this architecture expects at least one expert of each token, or no experts".to_string();
             return Err(f.unsupported("num_experts_per_tok", "0".into(), help));
         }
         let shared = Some(Shared { fused: true, ..Shared::plain(beside) });
@@ -62,7 +62,7 @@ const NAMES: Table = names! {
 fn mixing_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let Some(types) = common::layer_types(f, layers)? else { return Ok(vec![true; layers]) };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture has mixers and full attention".to_string();
+        let help = "this architecture expects mixers and full attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| matches!(t, "mamba" | "linear_attention")).collect())

@@ -41,7 +41,7 @@ const NAMES: Table = names! {
 /// A number for all layers, or a list of the same for each.
 fn same(f: &Fields, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {
     let Some(v) = f.get(field).value() else {
-        let help = || f.unsupported(field, "absent".into(), "this architecture has a number of experts there".into());
+        let help = || f.unsupported(field, "absent".into(), "this architecture expects a number of experts".into());
         return default.ok_or_else(help);
     };
     let one = match v.as_array() {
@@ -52,6 +52,6 @@ fn same(f: &Fields, field: &str, default: Option<usize>) -> Result<usize, Config
     let expected = "a whole number from 1 to 4096, or a list of the same for each layer";
     match number.and_then(|n| usize::try_from(n).ok()) {
         Some(n) => Ok(n),
-        None => Err(f.invalid_value(field, v, format!("{expected}: this architecture has equal layers here"))),
+        None => Err(f.invalid_value(field, v, format!("{expected}: this architecture expects equal layers here"))),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let bias = f.flag("attention_bias");
         if f.flag("mlp_bias") {
-            let help = "this architecture has no biases in experts".to_string();
+            let help = "this architecture expects no biases in experts".to_string();
             return Err(f.unsupported("mlp_bias", "true".into(), help));
         }
         let d = Decoder::read(f, &defaults)?;

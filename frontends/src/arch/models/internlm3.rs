@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         if attention != mlp {
-            let help = "this architecture has biases in attention and MLP, or nowhere".to_string();
+            let help = "this architecture expects biases in attention and MLP, or nowhere".to_string();
             return Err(f.unsupported("attention_bias", format!("{attention}, unlike `mlp_bias`"), help));
         }
         let d = Decoder::read(f, &defaults)?;

@@ -94,7 +94,7 @@ fn layers(
     let every = f.size(period).or(default[0]);
     let first = f.count(offset).unwrap_or(default[1]);
     if first >= every {
-        let help = format!("this architecture has offsets below `{period}` ({every})");
+        let help = format!("this architecture expects offsets below `{period}` ({every})");
         return Err(f.unsupported(offset, first.to_string(), help));
     }
     Ok(move |i: usize| i % every == first)

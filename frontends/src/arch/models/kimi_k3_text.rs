@@ -110,7 +110,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let listed = |name: &str| own.numbers(name).map(|list| move |i: usize| list.contains(&(i as f64 + 1.0)));
     let sizes = (size("num_heads"), size("head_dim"), size("short_conv_kernel_size"), listed("kda_layers"));
     let (Some(heads), Some(dim), Some(conv @ 2..), Some(linear)) = sizes else {
-        let help = "this architecture has `num_heads`, `head_dim`, `kda_layers` and \
+        let help = "this architecture expects `num_heads`, `head_dim`, `kda_layers` and \
                     `short_conv_kernel_size` (at least 2) in it";
         return Err(f.unsupported(OBJECT, Value::from(map.clone()).to_string(), help.into()));
     };
@@ -141,7 +141,7 @@ fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, Con
     // Experts of other groups would compete with a score of 0, as in A.X K2.
     for name in ["n_group", "topk_group"] {
         if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
-            let help = "this architecture has experts without groups, as the published model";
+            let help = "this architecture expects experts without groups, as the published model";
             return Err(f.unsupported(name, n.to_string(), help.into()));
         }
     }

@@ -90,7 +90,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let fits = |n: &usize| (1..=1 << 14).contains(n);
     let linear = match (common::layer_types(f, layers)?, list("kda_layers")) {
         (Some(types), _) if types.contains(&WINDOW) => {
-            let help = "this architecture has delta attention and full attention".to_string();
+            let help = "this architecture expects delta attention and full attention".to_string();
             return Err(f.unsupported("layer_types", WINDOW.into(), help));
         }
         (Some(types), _) => Some(types.iter().map(|t| *t == "linear_attention").collect()),
@@ -104,7 +104,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let dim = size("head_dim", "linear_head_dim")?.filter(fits);
     let conv = size("short_conv_kernel_size", "linear_conv_kernel_dim")?;
     let (Some(heads), Some(dim), Some(conv @ 2..=64), Some(linear)) = (heads, dim, conv, linear) else {
-        let help = "this architecture has `num_heads`, `head_dim`, `short_conv_kernel_size` and `kda_layers` in it";
+        let help = "this architecture expects `num_heads`, `head_dim`, `short_conv_kernel_size` and `kda_layers` in it";
         let found = config.map_or("absent".into(), |c| Value::from(c.clone()).to_string());
         return Err(f.unsupported(field, found, help.into()));
     };

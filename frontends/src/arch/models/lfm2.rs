@@ -37,7 +37,7 @@ fn ffn_width(f: &Fields, given: usize) -> Result<usize, ConfigError> {
     match wide.div_ceil(multiple).checked_mul(multiple).filter(|n| (1..=1 << 20).contains(n)) {
         Some(n) => Ok(n),
         None => {
-            let help = format!("this architecture has MLPs of 1 to {} columns", 1 << 20);
+            let help = format!("this architecture supports MLPs of 1 to {} columns", 1 << 20);
             Err(f.unsupported("block_ffn_dim_multiplier", times.to_string(), help))
         }
     }

@@ -93,7 +93,7 @@ fn chunks(f: &Fields, rotates: &[bool]) -> Result<Vec<Option<usize>>, ConfigErro
     let types = common::layer_types(f, rotates.len())?;
     let chunked: Vec<bool> = match types {
         Some(types) if types.contains(&"sliding_attention") => {
-            let help = "this architecture has full attention and attention in chunks".to_string();
+            let help = "this architecture expects full attention and attention in chunks".to_string();
             return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
         }
         Some(types) => types.iter().map(|t| *t == "chunked_attention").collect(),
@@ -108,7 +108,7 @@ fn tuning(f: &Fields) -> Result<Option<Tuning>, ConfigError> {
     let on = match f.get(field) {
         Given::Absent => true,
         Given::Null => {
-            return Err(f.unsupported(field, "null".into(), "this architecture has it on or off".into()));
+            return Err(f.unsupported(field, "null".into(), "this architecture supports it on or off".into()));
         }
         Given::Value(v) => match (v.as_bool(), v.as_u64()) {
             (Some(on), _) => on,
@@ -123,12 +123,12 @@ fn tuning(f: &Fields) -> Result<Option<Tuning>, ConfigError> {
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let top = f.count("num_experts_per_tok").unwrap_or(1);
     if top != 1 {
-        let help = "this architecture has weights that multiply what goes into one expert of each token".to_string();
+        let help = "this architecture supports weights on experts' inputs only with one expert per token".to_string();
         return Err(f.unsupported("num_experts_per_tok", top.to_string(), help));
     }
     let count = f.count("num_local_experts").unwrap_or(16);
     if !(1..=MAX_EXPERTS).contains(&count) {
-        let help = format!("this architecture has 1 to {MAX_EXPERTS} experts in layers that have any");
+        let help = format!("this architecture supports 1 to {MAX_EXPERTS} experts in layers that have any");
         return Err(f.unsupported("num_local_experts", count.to_string(), help));
     }
     let router = Router { score: Score::Sigmoid, ..Router::softmax(1, false) };

@@ -49,7 +49,7 @@ fn windows(f: &Fields, layers: usize) -> Result<Vec<usize>, ConfigError> {
     let expected = || "an even number from 2 on, or a list of one for each layer".into();
     let windows = windows.ok_or_else(|| f.invalid_value("attention_window", given, expected()))?;
     if windows.len() != layers {
-        let help = "this architecture has a layer for each number of `attention_window`";
+        let help = "this architecture expects a layer for each number of `attention_window`";
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help.into()));
     }
     Ok(windows)

@@ -53,7 +53,7 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
         return Err(f.invalid("expand", &expand, expected));
     }
     if !mixer.heads.is_multiple_of(mixer.groups) {
-        let help = format!("this architecture has groups that divide its {} heads", mixer.heads);
+        let help = format!("this architecture expects groups that divide its {} heads", mixer.heads);
         return Err(f.unsupported("n_groups", mixer.groups.to_string(), help));
     }
     if mixer.conv < 2 {

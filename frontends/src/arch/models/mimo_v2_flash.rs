@@ -43,7 +43,7 @@ pub(crate) const ARCH: Arch = Arch {
         let layers = d.facts.layers;
         let kv = d.layers.first().map_or(0, |l| l.attention.heads.kv.saturating_mul(2));
         if let Some(n) = f.size(WINDOWED_HEADS).value().filter(|n| *n != kv) {
-            let help = format!("this architecture has twice `num_key_value_heads` there ({kv})");
+            let help = format!("this architecture expects twice `num_key_value_heads` ({kv})");
             return Err(f.unsupported(WINDOWED_HEADS, n.to_string(), help));
         }
         let sliding = sliding(f, layers)?;

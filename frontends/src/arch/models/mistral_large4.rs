@@ -23,11 +23,11 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         if let Some(rank) = f.size("q_lora_rank").value() {
-            let help = "this architecture has queries that are made of the row itself".to_string();
+            let help = "this architecture expects queries that are made of the row itself".to_string();
             return Err(f.unsupported("q_lora_rank", rank.to_string(), help));
         }
         if !f.flag_or("norm_topk_prob", true) {
-            let help = "this architecture has weights of experts that are divided by their sum".to_string();
+            let help = "this architecture expects weights of experts that are divided by their sum".to_string();
             return Err(f.unsupported("norm_topk_prob", "false".into(), help));
         }
         let defaults =
@@ -74,7 +74,7 @@ fn extended(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
         return Ok(());
     }
     if let Some(theta) = f.number("rope_theta").filter(|theta| *theta != 1e4) {
-        let help = "this architecture has a base of 10000 where `rope_parameters` says nothing".to_string();
+        let help = "this architecture expects a base of 10000 where `rope_parameters` says nothing".to_string();
         return Err(f.unsupported("rope_theta", theta.to_string(), help));
     }
     let (beta_fast, beta_slow, original) = (32.0, 1.0, 512.0);
@@ -91,14 +91,14 @@ fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigErro
     let Some(sources) = f.numbers(SOURCES) else { return Ok(()) };
     let refused = |help: String| f.unsupported(SOURCES, format!("{sources:?}"), help);
     if sources.len() != rotates.len() {
-        let help = format!("this architecture has a source for each of its {} layers", rotates.len());
+        let help = format!("this architecture expects a source for each of its {} layers", rotates.len());
         return Err(refused(help));
     }
     let of = |i: usize| sources.get(i).filter(|s| **s >= 0.0 && s.fract() == 0.0).map(|s| *s as usize);
     for (i, layer) in d.layers.iter_mut().enumerate() {
         let source = of(i).filter(|s| *s <= i && of(*s) == Some(*s));
         let Some(source) = source else {
-            let help = format!("this architecture has layers before layer {i} with latents of their own there");
+            let help = format!("this architecture expects layers before layer {i} with latents of their own");
             return Err(refused(help));
         };
         if source == i {
@@ -109,8 +109,8 @@ fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigErro
         };
         if (0..i).rev().find(shared) != Some(source) {
             let help = format!(
-                "this architecture has layer {i} read the last latents before it that are shared, of a layer that \
-                 rotates positions if it does, not those of layer {source}"
+                "this architecture expects layer {i} to read the last shared latents before it (from a layer \
+                    that rotates positions if it does), not layer {source}'s"
             );
             return Err(refused(help));
         }

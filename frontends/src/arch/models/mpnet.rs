@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let field = "relative_attention_num_buckets";
         if let Some(n) = f.size(field).value().filter(|n| *n != BUCKETS.count) {
-            let help = format!("this architecture has {} buckets", BUCKETS.count);
+            let help = format!("this architecture expects {} buckets", BUCKETS.count);
             return Err(f.unsupported(field, n.to_string(), help));
         }
         let mut e =

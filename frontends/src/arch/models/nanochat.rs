@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         for rope in &mut d.ropes {
             if rope.scaling != RopeScaling::Default {
-                let help = "this architecture has frequencies as they are".to_string();
+                let help = "this architecture does not support scaled frequencies".to_string();
                 return Err(f.unsupported("rope_scaling", "a scaling".into(), help));
             }
             // Backwards.

@@ -92,19 +92,19 @@ const NAMES: Table = names! {
 fn kinds(f: &Fields, layers: usize) -> Result<Vec<char>, ConfigError> {
     if let Some(types) = common::layer_types(f, layers)? {
         if types.contains(&"sliding_attention") {
-            let help = "this architecture has mixers, full attention, MLPs and experts".to_string();
+            let help = "this architecture expects mixers, full attention, MLPs and experts".to_string();
             return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
         }
         return Ok(types.into_iter().map(letter).collect());
     }
     let pattern = f.text("hybrid_override_pattern").ok_or_else(|| f.missing("hybrid_override_pattern"))?;
     if pattern.chars().count() != layers {
-        let help = format!("this architecture has a layer for each letter of `hybrid_override_pattern` ({pattern:?})");
+        let help = format!("this architecture expects a layer for each letter of `hybrid_override_pattern` ({pattern:?})");
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help));
     }
     let known = [KIND_MIXER, KIND_ATTENTION, KIND_MLP, KIND_EXPERTS];
     if !pattern.chars().all(|c| known.contains(&c)) {
-        let help = "this architecture has M (a mixer), * (attention), - (an MLP) and E (experts)".to_string();
+        let help = "this architecture expects M (a mixer), * (attention), - (an MLP) and E (experts)".to_string();
         return Err(f.unsupported("hybrid_override_pattern", format!("{pattern:?}"), help));
     }
     Ok(pattern.chars().collect())
@@ -124,7 +124,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
     let (heads, groups) = (size("mamba_num_heads", 128), size("n_groups", 8));
     if !heads.is_multiple_of(groups) {
-        let help = format!("this architecture has groups that divide its {heads} heads");
+        let help = format!("this architecture expects groups that divide its {heads} heads");
         return Err(f.unsupported("n_groups", groups.to_string(), help));
     }
     let conv = size("conv_kernel", 4);

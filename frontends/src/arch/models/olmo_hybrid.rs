@@ -59,7 +59,7 @@ fn delta(f: &Fields, hidden: usize, queries: usize) -> Result<GatedDelta, Config
     let (key_heads, value_heads) = (size("linear_num_key_heads", queries), size("linear_num_value_heads", queries));
     let key_dim = size("linear_key_head_dim", (3 * hidden / 4 / key_heads).max(1));
     if !value_heads.is_multiple_of(key_heads) {
-        let help = format!("this architecture has key heads that divide its {value_heads} value heads");
+        let help = format!("this architecture expects key heads that divide its {value_heads} value heads");
         return Err(f.unsupported("linear_num_key_heads", key_heads.to_string(), help));
     }
     let conv = size("linear_conv_kernel_dim", 4);
@@ -87,7 +87,7 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
         return Ok((0..layers).map(|i| i % 4 != 3 && !(layers < 4 && i + 1 == layers)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture has full and linear attention".to_string();
+        let help = "this architecture expects full and linear attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())

@@ -58,7 +58,7 @@ fn gate(f: &Fields) -> Result<UnaryOp, ConfigError> {
         None | Some("silu" | "swish") => Ok(UnaryOp::Silu),
         Some("sigmoid") => Ok(UnaryOp::Sigmoid),
         Some(other) => {
-            let help = "without `output_gate_type` this architecture has \"silu\"".to_string();
+            let help = "without `output_gate_type` this architecture expects \"silu\"".to_string();
             Err(f.unsupported("hidden_act", format!("{other:?}"), help))
         }
     }
@@ -205,7 +205,7 @@ mod tests {
             (json!({ "indexer_budget": 30 }), "whole blocks of `indexer_compress_ratio` (4)"),
             (json!({ "indexer_kv_heads": 2 }), "`indexer_kv_heads` is 2"),
             (json!({ "hc_count": 1 }), "`hc_count` is 1"),
-            (json!({ "output_gate_type": null, "hidden_act": "gelu" }), "this architecture has \"silu\""),
+            (json!({ "output_gate_type": null, "hidden_act": "gelu" }), "this architecture expects \"silu\""),
         ] {
             let error = read(changes.clone()).unwrap_err();
             assert!(error.contains(expected), "{changes}: {error}");

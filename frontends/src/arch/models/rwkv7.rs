@@ -79,7 +79,7 @@ impl Goose {
     fn read(f: &Fields, facts: &Facts) -> Result<Goose, ConfigError> {
         let head = f.size("head_dim").or(64);
         if !facts.hidden.is_multiple_of(head) {
-            let help = format!("this architecture has heads that divide its {} columns", facts.hidden);
+            let help = format!("this architecture expects heads that divide its {} columns", facts.hidden);
             return Err(f.unsupported("head_dim", head.to_string(), help));
         }
         let rank = |name: &str| f.required_size(name);

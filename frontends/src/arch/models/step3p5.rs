@@ -105,7 +105,7 @@ fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, Confi
         let r = f.inside(map, "attention_other_setting.", &[OTHERS])?;
         for (name, n) in [("num_attention_groups", heads.kv), ("head_dim", heads.dim)] {
             if let Some(other) = r.size(name).value().filter(|other| *other != n) {
-                return Err(r.unsupported(name, other.to_string(), format!("this architecture has {n} in all layers")));
+                return Err(r.unsupported(name, other.to_string(), format!("this architecture expects {n} in all layers")));
             }
         }
         sliding = r.size("num_attention_heads").value();
@@ -116,7 +116,7 @@ fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, Confi
         all = vec![heads.queries; slides.len()];
         for (layer, v) in map {
             let own = layer.parse().ok().and_then(|i: usize| all.get_mut(i)).zip(only_heads(v));
-            let help = || "this architecture has `num_attention_heads` there, of layers by their numbers".into();
+            let help = || "this architecture expects `num_attention_heads`, of layers by their numbers".into();
             let (of, n) = own.ok_or_else(|| f.unsupported(EACH, format!("{layer}: {v}"), help()))?;
             *of = n;
         }

@@ -39,7 +39,7 @@ pub(crate) const ARCH: Arch = Arch {
                 return Err(f.unsupported(
                     "classifier_pooling",
                     found,
-                    "this architecture has `cls` and `mean`".into(),
+                    "this architecture expects `cls` and `mean`".into(),
                 ));
             }
         };

@@ -90,7 +90,7 @@ impl Xlstm {
                 n => Err(f.unsupported(
                     field,
                     format!("one that makes {n} columns"),
-                    format!("this architecture has heads of equal columns, `num_heads` ({heads}) of them"),
+                    format!("this architecture expects heads of equal columns, `num_heads` ({heads}) of them"),
                 )),
             }
         };
@@ -103,7 +103,7 @@ impl Xlstm {
             cap => Err(f.invalid(field, &cap, format!("above 0 and at most {most}"))),
         };
         if let Some(eps) = f.number("eps").filter(|eps| !(0.0..=1e-6).contains(eps)) {
-            let help = "this architecture has at most 1e-6, of which its norm of heads leaves nothing".into();
+            let help = "this architecture supports at most 1e-6, which its norm of heads cancels".into();
             return Err(f.unsupported("eps", eps.to_string(), help));
         }
         let (bias, fused) = (f.flag("use_bias"), f.text("weight_mode") == Some("fused"));

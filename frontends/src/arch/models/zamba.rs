@@ -49,7 +49,7 @@ const NAMES: Table = names! {
 /// Which layers have the block where none is named: the third, and of those after it each of a period.
 fn every(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     if layers < 3 {
-        let help = "this architecture has at least 3 layers, unless `layers_block_type` names their kinds".into();
+        let help = "this architecture expects at least 3 layers, unless `layers_block_type` names their kinds".into();
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help));
     }
     let (period, offset) = (f.size("attn_layer_period").or(6), f.count("attn_layer_offset").unwrap_or(4));
@@ -59,7 +59,7 @@ fn every(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
 fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let wide = facts.hidden.saturating_mul(2);
     if let Some(n) = f.size("attention_hidden_size").value().filter(|n| *n != wide) {
-        let help = format!("this architecture has attention over rows twice as wide as the model's ({wide})");
+        let help = format!("this architecture expects attention over rows twice as wide as the model's ({wide})");
         return Err(f.unsupported("attention_hidden_size", n.to_string(), help));
     }
     let (queries, kv) = (f.size("num_attention_heads").or(16), f.size("num_key_value_heads").or(16));
@@ -85,7 +85,7 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
 fn mixer(f: &Fields, hidden: usize) -> Result<Mamba1, ConfigError> {
     let (inner, heads) = (f.size("mamba_expand").or(2).saturating_mul(hidden), f.size("n_mamba_heads").or(2));
     if !inner.is_multiple_of(heads) {
-        let help = format!("this architecture has {inner} channels, which it divides");
+        let help = format!("this architecture expects {inner} channels, which it divides");
         return Err(f.unsupported("n_mamba_heads", heads.to_string(), help));
     }
     let conv = f.size("mamba_d_conv").or(4);

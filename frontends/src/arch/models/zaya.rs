@@ -49,7 +49,7 @@ pub(crate) const ARCH: Arch = Arch {
             a.rotary = Some(usize::from(windows[i].is_some() && windows.contains(&None)));
         });
         if let Some(n) = f.size("num_experts_per_tok").value().filter(|n| *n != 1) {
-            let help = "this architecture has one expert for each token".into();
+            let help = "this architecture expects one expert for each token".into();
             return Err(f.unsupported("num_experts_per_tok", n.to_string(), help));
         }
         let ffn = f.size("moe_intermediate_size").or(2048);

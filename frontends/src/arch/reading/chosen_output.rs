@@ -54,7 +54,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
     if entry.hidden && entry.output != Output::Logits {
         return Err(FrontendError::Output {
             path: ckpt.dir().to_path_buf(),
-            what: "the model yields rows of its last layer, or scores of classes, and no hidden states beside them"
+            what: "the model yields rows of its last layer, or scores of classes, without hidden states beside them"
                 .into(),
             help: "leave out --hidden-states",
         });
@@ -66,7 +66,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
 pub(crate) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
     FrontendError::Output {
         path: ckpt.dir().to_path_buf(),
-        what: format!("the head of {class} leaves no hidden states"),
+        what: format!("the head of {class} does not return hidden states"),
         help: "leave out --hidden-states",
     }
 }
@@ -134,7 +134,7 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
                     "such heads of this architecture are not compiled; the model without it makes embeddings",
                 ),
                 None => (
-                    format!("the class in config.json scores classes, and there is no matrix `{name}` for it"),
+                    format!("the class in config.json scores classes, but there is no matrix `{name}` for it"),
                     "the checkpoint is incomplete, or its class in config.json is wrong",
                 ),
             };

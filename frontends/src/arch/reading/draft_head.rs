@@ -60,7 +60,7 @@ impl Model {
 pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<Entry, FrontendError> {
     let refuse = |what: String, help| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
     let Some((_, Drafts { names, .. })) = drafts(&*model.shape) else {
-        let what = format!("draft heads of {} are not compiled, but those of {WITH}", model.arch.class);
+        let what = format!("draft heads of {} are not supported; supported are those of {WITH}", model.arch.class);
         return Err(refuse(what, "leave out --draft-head"));
     };
     let layers = model.facts().layers;
@@ -73,10 +73,10 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     };
     if names == DraftNames::OfLayer && number >= model.ahead {
         let what = format!(
-            "there is no draft head {number}: `num_nextn_predict_layers` says that {} layers predict further tokens",
+            "there is no draft head {number}: by `num_nextn_predict_layers`, {} layers predict further tokens",
             model.ahead
         );
-        return Err(refuse(what, "leave out --draft-head, or ask for one of those, the first being 0"));
+        return Err(refuse(what, "leave out --draft-head, or give one of them, counted from 0"));
     }
     let draft = DraftHead { layer: first.saturating_add(number), names };
     let entry = Entry { draft: Some(draft), hidden: true, ..Entry::default() };

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub(crate) struct Normal {
     /// The fields of the whole file.
     pub whole: Map<String, Value>,
-    /// The fields of the compiled model, if they are not those of the whole file.
+    /// The fields of the compiled model, if they differ from the whole file's.
     model: Option<Map<String, Value>>,
     /// The compiled model is a part of a larger one.
     pub nested: bool,

@@ -113,7 +113,7 @@ pub(crate) fn translated(config: &Map<String, Value>) -> Result<Cow<'_, Map<Stri
     pad(&mut fields);
     for (name, expected) in [("rms_norm", json!(true)), ("attn_layer_idx", json!([])), ("d_intermediate", json!(0))] {
         if let Some(v) = fields.remove(name).filter(|v| *v != expected) {
-            let help = format!("of the authors' models those with {expected} are supported");
+            let help = format!("supported are the authors' models with {expected}");
             return Err(ConfigError::Unsupported { field: name.into(), found: show(&v), help });
         }
     }
@@ -140,7 +140,7 @@ fn pad(fields: &mut Map<String, Value>) {
 }
 
 fn unsupported(name: &str, found: &Value, help: &str) -> ConfigError {
-    let help = format!("of the authors' mixers those are supported that have {help}");
+    let help = format!("supported are the authors' mixers with {help}");
     ConfigError::Unsupported { field: format!("{MIXERS}.{name}"), found: show(found), help }
 }
 

@@ -31,7 +31,7 @@ impl Model {
             || output != Output::Logits && self.spares(&name)
     }
 
-    /// Whether a tensor only chooses among tokens, all of which are taken here.
+    /// Whether a tensor only chooses among tokens; here all tokens are taken.
     pub(crate) fn chooses(&self, tensor: &str) -> bool {
         self.shape.chooses(tensor)
     }

@@ -5,58 +5,55 @@
 const KINDS: &[(&str, &str)] = &[
     (
         "nllb-moe",
-        "it has an encoder and a decoder that reads what the encoder made, and experts that leave tokens out when \
-         too many chose them; models of one stack of layers are compiled",
+        "it has an encoder, a decoder that reads the encoder's output, and experts that drop tokens when too \
+            many choose them; only models of one stack of layers are supported",
     ),
     (
         "t5 mt5 umt5 switch_transformers longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x \
          bigbird_pegasus led marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
          encoder-decoder rag",
-        "it has an encoder and a decoder that reads what the encoder made; models of one stack of layers are compiled",
+        "it has an encoder and a decoder that reads the encoder's output; only models of one stack of layers \
+            are supported",
     ),
     (
         "whisper moonshine speech_to_text speech-encoder-decoder speecht5 seamless_m4t seamless_m4t_v2 wav2vec2 \
          wav2vec2-bert hubert wavlm unispeech unispeech-sat data2vec-audio audio-spectrogram-transformer clap encodec \
          musicgen bark vits parler_tts",
-        "it reads or makes sound; models that read and write text are compiled",
+        "it reads or makes sound; only models that read and write text are supported",
     ),
     (
         "clip siglip siglip2 altclip chinese_clip align blip vit vit_mae deit beit dinov2 dinov3_vit swin convnext \
          resnet detr yolos sam segformer owlvit vision-encoder-decoder vision-text-dual-encoder trocr",
-        "it reads images; models that read and write text are compiled, and the text models of those that see images \
-         as well",
+        "it reads images; only models that read and write text are supported, and the text models of multimodal ones",
     ),
     (
         "xmod",
-        "its layers have adapters of each language, and every text says which is its own; models whose texts are \
-         tokens alone are compiled",
+        "its layers have an adapter per language, which each text selects; only models whose texts are tokens \
+            alone are supported",
     ),
     (
         "roc_bert",
-        "it reads shapes and sounds of characters beside its tokens; models whose texts are tokens alone are compiled",
+        "it reads shapes and sounds of characters beside its tokens; only models whose texts are tokens alone \
+            are supported",
     ),
     (
         "layoutlm layoutlmv2 layoutlmv3 lilt",
-        "it reads where on a page words are; models whose texts are tokens alone are compiled",
+        "it reads the places of words on a page; only models whose texts are tokens alone are supported",
     ),
-    (
-        "glm_image",
-        "it writes the tokens of an image, whose positions are places in it; models that read and write text are \
-         compiled",
-    ),
+    ("glm_image", "it writes the tokens of an image; only models that read and write text are supported"),
     (
         "unlimited_ocr",
-        "tokens that it writes see the whole prompt, and of what it has written the last only: what they see depends \
-         on where the prompt ends; models whose tokens are all alike are compiled",
+        "tokens it writes see the whole prompt but only the last written token, so results depend on where the \
+            prompt ends; only models whose tokens are all alike are supported",
     ),
     (
         "openai_privacy_filter",
-        "it labels each token of a text; models that write text, embed it or score classes of it are compiled",
+        "it labels each token of a text; only models that write text, embed it or score classes of it are supported",
     ),
     (
         "paligemma colpali cpmant hrm_text",
-        "tokens of a prompt see those after them too, which no step of a part of it could compute; models that read \
-         from the first token to the last are compiled",
+        "tokens of a prompt also see later ones, which a step of a part of it cannot compute; only models that \
+            read from the first token to the last are supported",
     ),
 ];
 

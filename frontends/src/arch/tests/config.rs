@@ -233,7 +233,7 @@ fn windows_of_the_layers() {
     let mixed = windows("mistral", json!({ "sliding_window": 8, "layer_types": [s, f] })).unwrap_err();
     assert_eq!(
         mixed,
-        "field `layer_types` is a mixture of window and full attention, which is not supported; this architecture has the same attention in all layers"
+        "field `layer_types` is a mixture of window and full attention, which is not supported; this architecture expects the same attention in all layers"
     );
     assert_eq!(windows("qwen2", json!({ "sliding_window": 8 })), Ok(vec![None, None]));
     let on = json!({ "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1 });
@@ -450,8 +450,8 @@ fn declared_fields_are_read() {
             let changed = with(base.clone(), json!({ instead: "absent", *name: good }));
             match Model::parse(&changed) {
                 Ok(found) => assert_ne!(format!("{found:?}"), plain, "{arch:?} declares {name}, but does not read it"),
-                // Read, and refused for what it says: as declared it may say so. Or refused beside another field that
-                // says the same.
+                // Read, and refused for its value, as declared. Or refused beside another field
+                // with the same meaning.
                 Err(e) => {
                     let left = RefCell::default();
                     let declared = Fields::new(changed.as_object().unwrap(), "", arch.fields, &left).is_ok();

@@ -99,12 +99,18 @@ fn furthest(a: &[f64], b: &[f64]) -> f64 {
 fn draft_heads_that_are_not_there() {
     let message = |ckpt: &Checkpoint, number| lift(ckpt, &draft(number)).unwrap_err().to_string();
     let text = message(&opened("glm4_moe"), 1);
-    assert!(text.contains("there is no draft head 1: `num_nextn_predict_layers` says that 1 layers"), "{text}");
+    assert!(text.contains("there is no draft head 1: by `num_nextn_predict_layers`, 1 layers"), "{text}");
     let text = message(&opened("qwen3_5"), 1);
     assert!(text.contains("there is no tensor `mtp.layers.1.post_attention_layernorm.weight`"), "{text}");
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let text = message(&ckpt, 0);
-    assert!(text.contains("draft heads of LlamaForCausalLM are not compiled, but those of DeepSeek-V3"), "{text}");
+    assert!(
+        text.contains(
+            "draft heads of LlamaForCausalLM are not supported; supported are those of \
+        DeepSeek-V3"
+        ),
+        "{text}"
+    );
     let says = with(config("deepseek_v3"), json!({ "num_nextn_predict_layers": 1 }));
     let (_folder, ckpt) = checkpoint(&says, |_| ());
     let text = message(&ckpt, 0);
@@ -137,6 +143,6 @@ fn hidden_states_that_are_not_there() {
         let error: FrontendError = lift(&ckpt, &Options { hidden_states: true, ..EXACT }).unwrap_err();
         error.to_string()
     };
-    assert!(refused("bert").contains("no hidden states beside them"), "{}", refused("bert"));
+    assert!(refused("bert").contains("without hidden states beside them"), "{}", refused("bert"));
     assert!(refused("gemma3n").contains("does not return hidden states"), "{}", refused("gemma3n"));
 }

@@ -79,7 +79,7 @@ fn fields_and_names_of_parts() {
 fn wholes_that_compute_something_else_are_refused() {
     let config = with(llava(config("gemma")), json!({ "model_type": "paligemma" }));
     let error = Model::parse(&config).unwrap_err().to_string();
-    assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt see those after them"), "{error}");
+    assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt also see later ones"), "{error}");
 }
 
 /// Qwen2.5-Omni: the text model of its thinker, beside the parts for hearing, seeing and speaking.

@@ -154,7 +154,7 @@ fn published_configurations() {
     for path in folders.iter().filter(|path| path.is_dir()) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let mut config: Value = serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap();
-        // What it says is done before the architecture reads it.
+        // Its settings are applied before the architecture reads it.
         crate::config::parts::quantized(&mut config, |of| drop(of.remove("quantization_config")));
         match Model::parse(&config) {
             Ok(model) => drop(model.imagined().unwrap_or_else(|e| panic!("{name}: {e}"))),

@@ -13,10 +13,10 @@ fn config(name: &str) -> Value {
 #[test]
 fn kinds_that_are_not_compiled_say_why() {
     for (model_type, words) in [
-        ("t5", "a decoder that reads what the encoder made"),
-        ("bart", "a decoder that reads what the encoder made"),
-        ("switch_transformers", "a decoder that reads what the encoder made"),
-        ("nllb-moe", "experts that leave tokens out"),
+        ("t5", "a decoder that reads the encoder's output"),
+        ("bart", "a decoder that reads the encoder's output"),
+        ("switch_transformers", "a decoder that reads the encoder's output"),
+        ("nllb-moe", "experts that drop tokens"),
         ("whisper", "it reads or makes sound"),
         ("siglip", "it reads images"),
     ] {
@@ -31,7 +31,7 @@ fn kinds_that_are_not_compiled_say_why() {
         let whole = json!({ "model_type": model_type, "architectures": [class] });
         let error = Model::parse(&whole).unwrap_err().to_string();
         assert!(error.contains(&format!("`{class}` of `{model_type}` is not supported")), "{error}");
-        assert!(error.contains("a decoder that reads what the encoder made"), "{error}");
+        assert!(error.contains("a decoder that reads the encoder's output"), "{error}");
     }
 }
 

@@ -232,8 +232,8 @@ fn dots_3_note_in_other_words() {
     refused(json!({ "per_layer_config": { "1": sizes } }), &["`per_layer_config`", "a window (1, 2)"]);
     refused(json!({ "per_layer_config": { "1": sizes, "2": other } }), &["`per_layer_config`", "the same"]);
     for (name, v, words) in [
-        ("qk_rope_head_dim", json!("absent"), "what is rotated of a head (6) and what is not (10)"),
-        ("head_dim", json!(20), "what is rotated of a head (8) and what is not (10)"),
+        ("qk_rope_head_dim", json!("absent"), "the rotated part of a head (6) plus the rest (10)"),
+        ("head_dim", json!(20), "the rotated part of a head (8) plus the rest (10)"),
         ("num_key_value_heads", json!(1), "as many heads of keys and values as of queries (3)"),
         ("v_head_dim", json!(0), "`v_head_dim`: 0"),
         ("sinks", json!(true), "the same for each layer"),

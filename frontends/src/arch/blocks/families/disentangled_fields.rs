@@ -75,7 +75,7 @@ fn near_of(
         return Ok((None, products));
     }
     if products == 2 {
-        let help = "this architecture has `c2p` and `p2c`, or neither".into();
+        let help = "this architecture expects `c2p` and `p2c`, or neither".into();
         return Err(f.unsupported("pos_att_type", if keys { "\"c2p\"" } else { "\"p2c\"" }.into(), help));
     }
     let all = whole(f, "max_relative_positions")?.unwrap_or(max_position);
@@ -105,7 +105,7 @@ fn decided(f: &Fields, half: usize, most: usize) -> Result<(), ConfigError> {
         Some(far) => {
             let help = format!(
                 "the class computes in f32 which bucket the distance {far} is in, and its error decides: \
-                 this architecture has numbers of buckets where it does not, as 256 up to 512"
+                 this architecture supports numbers of buckets where it does not, such as 256 up to 512"
             );
             Err(f.unsupported("position_buckets", (2 * half).to_string(), help))
         }
@@ -125,7 +125,7 @@ fn kinds(f: &Fields) -> Result<(bool, bool), ConfigError> {
     let has = |word: &str| words.iter().any(|w| w == word);
     match words.iter().find(|w| !["c2p", "p2c", ""].contains(&w.as_str())) {
         Some(other) => {
-            Err(f.unsupported(FIELD, format!("\"{other}\""), "this architecture has `c2p` and `p2c`".into()))
+            Err(f.unsupported(FIELD, format!("\"{other}\""), "this architecture expects `c2p` and `p2c`".into()))
         }
         None if words.iter().any(String::is_empty) && words.len() > 1 || words.len() > 2 => {
             Err(f.invalid(FIELD, &words, "each of `c2p` and `p2c` once".into()))

@@ -24,7 +24,7 @@ pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
 /// The decoder of models with experts, without these; neighbours are rotated.
 pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
     if f.flag("use_bias") {
-        let help = "this architecture has biases in some modules only: not supported".to_string();
+        let help = "biases in some modules only are not supported".to_string();
         return Err(f.unsupported("use_bias", "true".into(), help));
     }
     let d = Decoder::read(f, &Defaults { heads: Some(20), kv_heads: Some(4), ..DEFAULTS })?;
@@ -35,7 +35,7 @@ pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
 pub(crate) fn experts(f: &Fields, d: &Decoder, ffn: usize) -> Result<Experts, ConfigError> {
     let least = f.number("moe_norm_min").unwrap_or(1e-12);
     if !(0.0..=1e-6).contains(&least) {
-        let expected = "0 to 1e-6: this architecture has weights whose sum is never below it";
+        let expected = "0 to 1e-6, below the sum of this architecture's weights";
         return Err(f.invalid("moe_norm_min", &least, expected.into()));
     }
     let beside = f.count("moe_num_shared_experts").unwrap_or(2).min(1 << 12);

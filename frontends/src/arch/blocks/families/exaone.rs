@@ -39,7 +39,7 @@ fn letters(f: &Fields, window: Option<usize>) -> Result<Option<Vec<bool>>, Confi
         Given::Absent => return Ok(None),
         Given::Null if listed || window.is_none() => return Ok(None),
         Given::Null => {
-            let help = "this architecture has a pattern where there are windows".to_string();
+            let help = "this architecture expects a pattern where there are windows".to_string();
             return Err(f.unsupported(field, "null".into(), help));
         }
         Given::Value(v) => v,

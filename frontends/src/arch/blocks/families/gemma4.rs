@@ -107,14 +107,14 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
             None => return Err(f.invalid_value(WIDTH, v, "a whole number".into())),
         },
         Given::Null => {
-            let help = "this architecture has a width there, 0 without embeddings for each layer".into();
+            let help = "this architecture expects a width, 0 without embeddings for each layer".into();
             return Err(f.unsupported(WIDTH, "null".into(), help));
         }
         Given::Absent => 256,
     };
     let vocab = f.size(VOCAB).or(262_144);
     if vocab < d.facts.vocab {
-        let help = format!("this architecture has a row there for each of `vocab_size` ({}) tokens", d.facts.vocab);
+        let help = format!("this architecture expects a row for each of `vocab_size` ({}) tokens", d.facts.vocab);
         return Err(f.unsupported(VOCAB, vocab.to_string(), help));
     }
     LayerRows { width, vocab: Some(vocab) }.checked(f, WIDTH, d.facts.layers).map(Some)
@@ -142,7 +142,7 @@ impl WideHeads {
             Given::Null => return Ok(WideHeads::default()),
             Given::Value(v) => v,
         };
-        let help = "this architecture has `head_dim` and `num_key_value_heads` in it, \
+        let help = "this architecture expects `head_dim` and `num_key_value_heads` in it, \
                     the same for all layers that see everything";
         let wrong = || f.unsupported(EACH, each.to_string(), help.into());
         let own = each.as_object().ok_or_else(wrong)?;
@@ -167,7 +167,7 @@ impl WideHeads {
     fn listed_for(&self, f: &Fields, all: &[usize]) -> Result<(), ConfigError> {
         match &self.layers {
             Some(listed) if listed != all => {
-                let help = format!("this architecture has the layers there that see everything ({all:?})");
+                let help = format!("this architecture expects the layers that see everything ({all:?})");
                 Err(f.unsupported(EACH, format!("about layers {listed:?}"), help))
             }
             _ => Ok(()),
@@ -180,7 +180,7 @@ impl WideHeads {
         let kv = self.kv.unwrap_or(heads.kv);
         if !heads.queries.is_multiple_of(kv) {
             let field = if self.layers.is_some() { EACH } else { "num_global_key_value_heads" };
-            let help = format!("this architecture has a divisor of its {} query heads there", heads.queries);
+            let help = format!("this architecture expects a divisor of its {} query heads", heads.queries);
             return Err(f.unsupported(field, kv.to_string(), help));
         }
         Ok(Some(Heads { kv, dim: self.dim.unwrap_or(heads.dim), ..heads }))

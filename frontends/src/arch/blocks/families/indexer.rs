@@ -36,8 +36,7 @@ pub(crate) fn dense(f: &Fields, d: Decoder) -> Decoder {
 pub(crate) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: Selection) -> Decoder {
     if tokens < d.facts.max_position {
         let others = vec![format!(
-            "`{field}` selects {tokens} tokens: contexts are no longer than that, since beyond it attention leaves \
-             tokens out by what it finds of them"
+            "`{field}` selects {tokens} tokens: contexts are limited to that, since beyond it attention drops tokens"
         )];
         f.leave(Unread { others, ..Unread::default() });
     }

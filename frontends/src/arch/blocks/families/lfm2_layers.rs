@@ -64,7 +64,7 @@ pub(crate) fn convolved_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, C
         return Ok((0..layers).map(|i| !attends(i)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture has convolutions and full attention".to_string();
+        let help = "this architecture expects convolutions and full attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "conv").collect())

@@ -40,7 +40,7 @@ pub(crate) fn mixer(f: &Fields, inner: usize) -> Result<Mamba2, ConfigError> {
     let (heads, groups) = (size("mamba_n_heads", 128), size("mamba_n_groups", 1));
     for (field, n, of) in [("mamba_n_heads", heads, inner), ("mamba_n_groups", groups, heads)] {
         if !of.is_multiple_of(n) {
-            let help = format!("this architecture has {of} of what it divides");
+            let help = format!("this architecture expects {of} of the width it divides");
             return Err(f.unsupported(field, n.to_string(), help));
         }
     }

@@ -11,7 +11,7 @@ pub(crate) fn reach(f: &Fields) -> Result<usize, ConfigError> {
     match (f.size("sliding_window"), f.size(BOTH)) {
         (Given::Value(n), _) => Ok(n),
         (_, Given::Null) => {
-            let help = "this architecture has windows in some layers: leave it out".to_string();
+            let help = "this architecture expects windows in some layers: leave it out".to_string();
             Err(f.unsupported(BOTH, "null".into(), help))
         }
         (_, both) => Ok(both.or(128) / 2),

@@ -15,7 +15,7 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
     // Its class takes "yarn" for longrope, and nothing else.
     let known = |s: &RopeScaling| matches!(s, RopeScaling::Default | RopeScaling::LongRope { .. });
     if d.ropes.iter().any(|rope| !known(&rope.scaling)) {
-        let help = "this architecture has none but longrope".into();
+        let help = "this architecture supports only longrope".into();
         return Err(f.unsupported("rope_scaling", "a scaling of frequencies".into(), help));
     }
     // Without longrope nothing reads it; the classes write 4096 where nothing was said.
@@ -23,7 +23,7 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
     if let Some(n) = original.filter(|n| ![d.facts.max_position, 4096].contains(n))
         && d.ropes.iter().all(|rope| rope.scaling == RopeScaling::Default)
     {
-        let help = "this architecture has it for longrope only".into();
+        let help = "this architecture supports it for longrope only".into();
         return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
     }
     Ok(d.with_heads(|_, _, h| h.projection = Projection::Fused).with_mlp(|m| m.joined = Some(Joined::GateUp)))

@@ -80,7 +80,7 @@ pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
     };
     if !delta.value_heads.is_multiple_of(delta.key_heads) {
         let name = "linear_num_key_heads";
-        let help = format!("this architecture has key heads that divide its {} value heads", delta.value_heads);
+        let help = format!("this architecture expects key heads that divide its {} value heads", delta.value_heads);
         return Err(f.unsupported(name, delta.key_heads.to_string(), help));
     }
     if delta.conv < 2 {
@@ -96,7 +96,7 @@ pub(crate) fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Conf
         return Ok((0..layers).map(|i| !(i + 1).is_multiple_of(every)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture has full and linear attention".to_string();
+        let help = "this architecture expects full and linear attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())

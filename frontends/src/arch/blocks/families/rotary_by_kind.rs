@@ -30,7 +30,7 @@ pub(crate) fn table_of(rotates: [Option<bool>; 2], slides: bool) -> Option<usize
 pub(crate) fn all_said(f: &Fields, rotates: [Option<bool>; 2], sliding: &[bool]) -> Result<(), ConfigError> {
     for (kind, at) in KINDS.iter().zip([false, true]) {
         if rotates[usize::from(at)].is_none() && sliding.contains(&at) {
-            let help = format!("this architecture has `{kind}` in it, since layers of that kind are there");
+            let help = format!("this architecture expects `{kind}` in it, for its layers of that kind");
             return Err(f.unsupported("rope_parameters", "without it".into(), help));
         }
     }
@@ -47,7 +47,7 @@ pub(crate) fn rotated_kinds(f: &Fields) -> Result<[Option<bool>; 2], ConfigError
     }
     let base = |v: &Value| v.get("rope_theta").is_some_and(Value::is_number);
     if let Some(kind) = KINDS.iter().find(|kind| of(kind).is_some_and(|v| v.is_object() && !base(v))) {
-        let help = format!("this architecture has a base of its own in `{kind}`, and none where nothing is said");
+        let help = format!("this architecture expects a base of its own in `{kind}`, and none where nothing is said");
         return Err(f.unsupported("rope_parameters", format!("without `rope_theta` in `{kind}`"), help));
     }
     Ok(KINDS.map(|kind| of(kind).map(Value::is_object)))

@@ -295,7 +295,7 @@ impl Matrices {
     pub(crate) fn read(f: &Fields, facts: &Facts) -> Result<Matrices, ConfigError> {
         let head = f.size("head_size").or(64);
         if !facts.hidden.is_multiple_of(head) {
-            let help = format!("this architecture has heads that divide its {} columns", facts.hidden);
+            let help = format!("this architecture expects heads that divide its {} columns", facts.hidden);
             return Err(f.unsupported("head_size", head.to_string(), help));
         }
         let divisor = f.factor_or("head_size_divisor", 8.0)?;

@@ -69,7 +69,7 @@ const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     for (field, only) in [(COUNT, BUCKETS.count), (MOST, BUCKETS.most)] {
         if let Some(n) = f.size(field).value().filter(|n| *n != only) {
-            return Err(f.unsupported(field, n.to_string(), format!("this architecture has {only}")));
+            return Err(f.unsupported(field, n.to_string(), format!("this architecture expects {only}")));
         }
     }
     let vocab = f.size("vocab_size").or(d.vocab);

@@ -100,11 +100,11 @@ pub(crate) fn windowed(
     };
     let (field, whole) = (if each.is_some() { EACH } else { SIZES[4].1 }, nope.saturating_add(rope));
     if whole != dim {
-        let help = format!("this architecture has there what is rotated of a head ({rope}) and what is not ({nope})");
+        let help = format!("this architecture expects the rotated part of a head ({rope}) plus the rest ({nope})");
         return Err(f.unsupported(field, dim.to_string(), help));
     }
     if queries != kv {
-        let help = format!("this architecture has as many heads of keys and values as of queries ({queries})");
+        let help = format!("this architecture expects as many heads of keys and values as of queries ({queries})");
         return Err(f.unsupported(if each.is_some() { EACH } else { SIZES[1].1 }, kv.to_string(), help));
     }
     if rope == 0 || !rope.is_multiple_of(2) {
@@ -121,7 +121,7 @@ fn each<'a>(f: &Fields<'a>, kinds: &[Reach]) -> Result<Option<&'a Map<String, Va
     let sliding: Vec<String> =
         kinds.iter().enumerate().filter(|(_, k)| **k == Reach::Sliding).map(|(i, _)| i.to_string()).collect();
     let refused = |found: String| {
-        let help = format!("this architecture has the same for each layer with a window ({})", sliding.join(", "));
+        let help = format!("this architecture expects the same for each layer with a window ({})", sliding.join(", "));
         f.unsupported(EACH, found, help)
     };
     let first = all.values().next().and_then(Value::as_object);
@@ -138,7 +138,7 @@ fn each<'a>(f: &Fields<'a>, kinds: &[Reach]) -> Result<Option<&'a Map<String, Va
 fn sized(f: &Fields, map: &Map<String, Value>, name: &str) -> Result<Option<usize>, ConfigError> {
     let Some(v) = map.get(name) else { return Ok(None) };
     let n = v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=MOST).contains(n));
-    let refused = || f.unsupported(EACH, format!("`{name}`: {v}"), "this architecture has sizes there".into());
+    let refused = || f.unsupported(EACH, format!("`{name}`: {v}"), "this architecture expects sizes".into());
     n.map(Some).ok_or_else(refused)
 }
 
@@ -176,7 +176,7 @@ fn base(f: &Fields, own: &Map<String, Value>) -> Result<f64, ConfigError> {
     match own.get("rope_theta").and_then(Value::as_f64).filter(|_| own.iter().all(known)) {
         Some(theta) => Ok(theta),
         None => {
-            let help = "this architecture has a base there, `rope_theta`, and no scaling".into();
+            let help = "this architecture expects a base, `rope_theta`, and no scaling".into();
             Err(f.unsupported(ROPES, Value::Object(own.clone()).to_string(), help))
         }
     }

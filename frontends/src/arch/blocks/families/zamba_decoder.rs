@@ -102,11 +102,11 @@ pub(crate) fn hybrid(f: &Fields, layers: usize) -> Result<Option<Vec<bool>>, Con
     let Some(v) = f.get(field).value() else { return Ok(None) };
     let kinds: Vec<&str> = v.as_array().into_iter().flatten().filter_map(|kind| kind.as_str()).collect();
     if kinds.iter().any(|kind| kind.ends_with("_attention") && *kind != "linear_attention") {
-        let help = "this architecture has mixers, some of them behind a shared block".to_string();
+        let help = "this architecture expects mixers, some of them behind a shared block".to_string();
         return Err(f.unsupported(field, v.to_string(), help));
     }
     if kinds.len() != layers {
-        let help = format!("this architecture has a layer for each name of `{field}`");
+        let help = format!("this architecture expects a layer for each name of `{field}`");
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help));
     }
     Ok(Some(kinds.into_iter().map(|kind| kind == "hybrid").collect()))

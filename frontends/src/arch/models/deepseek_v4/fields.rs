@@ -10,7 +10,7 @@ pub(super) fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
         (Some(factor), part) => {
             let rotated = (dim as f64 * factor) as usize;
             if let Some(part) = part.filter(|part| *part != rotated) {
-                let help = format!("this architecture has `qk_rope_head_dim` ({part}) of `head_dim` ({dim}) there");
+                let help = format!("this architecture expects `qk_rope_head_dim` ({part}) of `head_dim` ({dim})");
                 return Err(f.unsupported("partial_rotary_factor", factor.to_string(), help));
             }
             rotated
@@ -31,7 +31,7 @@ pub(super) fn windows(f: &Fields, layers: usize) -> Result<Vec<Option<Windows>>,
     let rates = match f.object("compress_rates") {
         Some(map) => {
             if let Some((kind, v)) = map.iter().find(|(kind, _)| !KINDS[1..].contains(&kind.as_str())) {
-                let help = format!("this architecture has windows in layers of {:?}", &KINDS[1..]);
+                let help = format!("this architecture expects windows in layers of {:?}", &KINDS[1..]);
                 return Err(f.unsupported("compress_rates", format!("{kind}: {v}"), help));
             }
             Some(f.inside(map, "compress_rates.", &[RATES])?)

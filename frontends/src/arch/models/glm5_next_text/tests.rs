@@ -44,8 +44,8 @@ fn contexts_end_where_tokens_would_be_left_out() {
     for (changes, wanted) in [
         (json!({ "index_topk": 50 }), "a multiple of `index_kpool` (13)"),
         (json!({ "index_kpool_always_select_tail": false }), "would be left out of any context"),
-        (json!({ "qk_rope_head_dim": 8 }), "this architecture has no rotated part"),
-        (json!({ "q_lora_rank": null }), "this architecture has a number there"),
+        (json!({ "qk_rope_head_dim": 8 }), "this architecture expects no rotated part"),
+        (json!({ "q_lora_rank": null }), "this architecture expects a number"),
     ] {
         let error = read(changes).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");

@@ -76,13 +76,13 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
     let mut layers = (0..linear.len()).filter(|i| ids.contains(&((i + 1) as f64))).peekable();
     let fits = |id: &f64| id.fract() == 0.0 && (1.0..=linear.len() as f64).contains(id) && linear[*id as usize - 1];
     if layers.peek().is_none() || !ids.iter().all(fits) {
-        let help = "this architecture has them for those of `num_hidden_layers` with linear attention, which \
-                    `layer_types` or `full_attention_interval` says, the first having number 1";
+        let help = "this architecture expects numbers of layers with linear attention (by `layer_types` or \
+            `full_attention_interval`), counted from 1";
         return Err(f.unsupported(LAYERS, format!("{ids:?}"), help.into()));
     }
     let Some(eos) = facts.eos.first().copied() else { return Err(f.missing("eos_token_id")) };
     if facts.vocab > MOST_IDS {
-        let help = format!("with `{LAYERS}` this architecture has at most {MOST_IDS} tokens");
+        let help = format!("with `{LAYERS}` this architecture supports at most {MOST_IDS} tokens");
         return Err(f.unsupported("vocab_size", facts.vocab.to_string(), help));
     }
     let (size, width) = (f.size("ngram_size").or(3), f.size("ple_embed_dim").or(facts.hidden));
@@ -91,7 +91,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
     }
     let heads = (size - 1) * f.size("heads_per_ngram").or(8);
     if !width.is_multiple_of(heads) {
-        let help = format!("this architecture has rows of a {heads}th of it, by `ngram_size` and `heads_per_ngram`");
+        let help = format!("this architecture expects rows of a {heads}th of it, by `ngram_size` and `heads_per_ngram`");
         return Err(f.unsupported("ple_embed_dim", width.to_string(), help));
     }
     let conv = f.size("ple_conv_kernel_size").or(4);
@@ -110,7 +110,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
         let sizes: Vec<usize> = (0..heads).map(|_| next()).collect();
         let padded = sizes.iter().sum::<usize>().next_multiple_of(multiple);
         if padded > Hashes::MOST {
-            let help = format!("this architecture has tables of at most {} rows, not of {padded}", Hashes::MOST);
+            let help = format!("this architecture expects tables of at most {} rows, not of {padded}", Hashes::MOST);
             return Err(f.unsupported("ngram_vocab_size_base", base.to_string(), help));
         }
         Ok((layer, NgramRows { factors: factors(facts.vocab, size, number, seed), sizes, padded }))
