@@ -140,12 +140,7 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        let names = settings["model_input_names"].as_array();
-        let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
-        let clean_up_bpe = settings[CLEAN_BPE] == true;
-        let flags = [("untyped", untyped), ("clean_up_bpe", clean_up_bpe)];
-        let flags = flags.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()));
-        for (name, value) in generation.into_iter().chain(flags) {
+        for (name, value) in generation.into_iter().chain(flags(&settings)) {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -157,6 +152,14 @@ impl TextAssets {
         let tokenizer_json = source.map(|s| s.json);
         Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, classes, warnings })
     }
+}
+
+/// Members of the text configuration that are there only where they are true.
+fn flags(settings: &Value) -> impl Iterator<Item = (&'static str, Value)> {
+    let names = settings["model_input_names"].as_array();
+    let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
+    let all = [("untyped", untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
+    all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()))
 }
 
 /// The names in `id2label`, if they belong to classes 0, 1, 2...

@@ -134,9 +134,9 @@ fn newest(list: &[Value]) -> Option<&str> {
     let mut found: Vec<(String, &str)> =
         list.iter().filter_map(Value::as_str).filter_map(|name| Some((version(&name)?, name))).collect();
     found.sort();
-    let numbers = |text: &str| text.split('.').map(|n| n.parse::<u32>().unwrap_or(u32::MAX)).collect::<Vec<_>>();
+    let parsed = |text: &str| text.split('.').map(|n| n.parse::<u32>().unwrap_or(u32::MAX)).collect::<Vec<_>>();
     let known = |(version, _): &&(String, &str)| {
-        numbers(version).as_slice() <= &[TRANSFORMERS[0], TRANSFORMERS[1], u32::MAX][..]
+        parsed(version).as_slice() <= &[TRANSFORMERS[0], TRANSFORMERS[1], u32::MAX][..]
     };
     found.iter().take_while(known).last().map(|(_, name)| *name)
 }

@@ -296,7 +296,8 @@ mod tests {
         let file = |model: &str| {
             format!(
                 r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
-                    "pre_tokenizer":null,"post_processor":null,"decoder":{{"type":"WordPiece","prefix":"Ġ","cleanup":false}},
+                    "pre_tokenizer":null,"post_processor":null,
+                    "decoder":{{"type":"WordPiece","prefix":"Ġ","cleanup":false}},
                     "model":{model}}}"#
             )
         };
