@@ -4,7 +4,10 @@
 //! The members mean what they mean in Transformers. What is carried is what has an effect; members with an
 //! effect that the runtime cannot have are warnings.
 
+mod found;
 mod gguf;
+
+pub(crate) use found::Found;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -44,16 +47,6 @@ const NOT_USED: &[(&str, f64)] = &[
     ("force_words_ids", f64::NAN),
     ("max_time", f64::NAN),
 ];
-
-/// What was found.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Members with an effect, by their names in `generation_config.json`; `temperature` is missing where the most
-    /// probable token is taken.
-    pub settings: Map<String, Value>,
-    /// Members with an effect that is not had.
-    pub warnings: Vec<String>,
-}
 
 /// The defaults of a checkpoint whose model has `vocab` tokens, of which `ends` end a generation.
 ///

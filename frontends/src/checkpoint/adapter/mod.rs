@@ -6,6 +6,7 @@ pub mod about;
 mod complete;
 mod experts;
 mod merged;
+mod merging;
 mod tied;
 
 use super::load::{self, Opened};
@@ -21,6 +22,7 @@ use llmcc_ir::ty::DType;
 use llmcc_text::adapter::names::names;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::{Merged, Replaced};
+use merging::{Merging, Sorted};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -140,17 +142,6 @@ struct LowRank {
     looked_up: bool,
 }
 
-/// The tensors of an adapter.
-#[derive(Default)]
-struct Sorted {
-    /// By the base's names.
-    whole: BTreeMap<String, View>,
-    /// By module.
-    factors: BTreeMap<String, LowRank>,
-    /// Rows of tables (`trainable_token_indices`), by module.
-    rows: BTreeMap<String, View>,
-}
-
 fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong> {
     let mut out = Sorted::default();
     for (full, view) in tensors {
@@ -192,16 +183,6 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
 /// Whether factors are of this type.
 fn is_float(t: DType) -> bool {
     t.is_float() && t != DType::F64
-}
-
-/// Merging into a checkpoint.
-struct Merging<'c> {
-    ckpt: &'c mut Checkpoint,
-    settings: Settings,
-    scale: f32,
-    replaced: usize,
-    merged: usize,
-    decoded: usize,
 }
 
 impl Merging<'_> {
