@@ -4,7 +4,10 @@
 //! The members have the same meaning as in Transformers. Members with an effect are carried;
 //! members with an effect that the runtime cannot have are warnings.
 
+mod found;
 mod gguf;
+
+pub(crate) use found::Found;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -45,17 +48,7 @@ const NOT_USED: &[(&str, f64)] = &[
     ("max_time", f64::NAN),
 ];
 
-/// The settings found.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Members with an effect, by their names in `generation_config.json`; `temperature` is missing where the most
-    /// probable token is taken.
-    pub settings: Map<String, Value>,
-    /// Members with an effect that is not had.
-    pub warnings: Vec<String>,
-}
-
-/// The defaults of a checkpoint whose model has `vocab` tokens; the tokens `ends` end a generation.
+/// The defaults of a checkpoint whose model has `vocab` tokens, of which `ends` end a generation.
 ///
 /// # Errors
 /// A member has a value without a meaning.

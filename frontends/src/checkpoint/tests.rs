@@ -1,6 +1,7 @@
 use super::*;
 use crate::fixtures::{self, Tensor, with_header, write_checkpoint};
 use crate::testing::{Folder, config, golden, shared};
+use llmcc_ir::ty::DType;
 use safetensors::parse;
 use serde_json::json;
 

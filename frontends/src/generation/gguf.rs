@@ -1,6 +1,6 @@
 //! Defaults of generations in a GGUF file: those that llama.cpp's programs take from it.
 
-use super::Found;
+use super::found::Found;
 use crate::checkpoint::gguf::{Metadata, Value};
 use serde_json::{Map, json};
 

@@ -1,6 +1,7 @@
 //! Description of an adapter, without its base.
 
-use super::{AGAIN, CONFIG, FILES, LowRank, sorted};
+use super::merging::LowRank;
+use super::{AGAIN, CONFIG, FILES, sorted};
 use crate::checkpoint::load::{self, Opened};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::views::View;

@@ -4,7 +4,8 @@
 //! the other, so that a name does not say which of them it is of: their sizes do.
 
 use super::merged::{add_product, base_row, round};
-use super::{AGAIN, BASE, LowRank, Merging, is_float};
+use super::merging::{LowRank, Merging};
+use super::{AGAIN, BASE, is_float};
 use crate::checkpoint::quantized::Wrong;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};

@@ -6,6 +6,7 @@ pub mod about;
 mod complete;
 mod experts;
 mod merged;
+mod merging;
 mod tied;
 
 use super::load::{self, Opened};
@@ -21,8 +22,8 @@ use llmcc_ir::ty::DType;
 use llmcc_text::adapter::names::names;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::{Merged, Replaced};
+use merging::{LowRank, Merging, Sorted};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -128,27 +129,6 @@ pub(crate) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter, turned: bool) -> R
     Ok(())
 }
 
-/// An adapter's factors of a module.
-#[derive(Default)]
-struct LowRank {
-    a: Option<View>,
-    b: Option<View>,
-    magnitudes: Option<View>,
-    /// Factors of looked-up rows.
-    looked_up: bool,
-}
-
-/// The tensors of an adapter.
-#[derive(Default)]
-struct Sorted {
-    /// By the base's names.
-    whole: BTreeMap<String, View>,
-    /// By module.
-    factors: BTreeMap<String, LowRank>,
-    /// Rows of tables (`trainable_token_indices`), by module.
-    rows: BTreeMap<String, View>,
-}
-
 fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong> {
     let mut out = Sorted::default();
     for (full, view) in tensors {
@@ -190,18 +170,6 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
 /// Whether factors are of this type.
 fn is_float(t: DType) -> bool {
     t.is_float() && t != DType::F64
-}
-
-/// Merging into a checkpoint.
-struct Merging<'c> {
-    ckpt: &'c mut Checkpoint,
-    settings: Settings,
-    /// Matrices of the base are stored `[in, out]`.
-    turned: bool,
-    scale: f32,
-    replaced: usize,
-    merged: usize,
-    decoded: usize,
 }
 
 impl Merging<'_> {

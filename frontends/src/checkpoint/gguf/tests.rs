@@ -13,6 +13,7 @@ use crate::testing::{golden, shared};
 use crate::tokenizer::TextAssets;
 use crate::{Options, lift};
 use llmcc_ir::quant::CodedRow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 fn open(path: &Path) -> Checkpoint {

@@ -161,7 +161,7 @@ mod tests {
     fn file() -> (Vec<u8>, Vec<Matrix>) {
         let [dim, hidden, layers, heads, kv_heads, vocab, _] = SIZES.map(|n| n as usize);
         let kv = dim / heads * kv_heads;
-        let mut file = super::super::MAGIC.to_vec();
+        let mut file = crate::checkpoint::llama2c::sizes::MAGIC.to_vec();
         std::iter::once(1).chain(SIZES).for_each(|n| file.extend(i32::to_le_bytes(n)));
         file.push(1);
         file.resize(256, 0);

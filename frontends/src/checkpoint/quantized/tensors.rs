@@ -1,0 +1,158 @@
+//! Tensors of a quantized checkpoint: their parts, and what becomes of them.
+
+use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::Entry;
+use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32};
+use llmcc_ir::ty::DType;
+use std::collections::BTreeMap;
+
+/// The fault, and the remedy.
+pub(in crate::checkpoint) type Wrong = (String, &'static str);
+
+pub(in crate::checkpoint) const UNQUANTIZED: &str = "use the unquantized checkpoint and compile with --w8 or --w4";
+
+/// The tensors of a checkpoint, being replaced.
+pub(in crate::checkpoint) struct Tensors<'a> {
+    /// By name.
+    pub index: &'a mut BTreeMap<String, Entry>,
+    /// Files.
+    pub shards: &'a [Shard],
+    /// Notes for the user.
+    pub notes: &'a mut Vec<String>,
+}
+
+impl Tensors<'_> {
+    /// The names before `ending` of all tensors that end so.
+    pub(super) fn stems(&self, ending: &str) -> Vec<String> {
+        self.index.keys().filter_map(|name| name.strip_suffix(ending)).map(String::from).collect()
+    }
+
+    /// Takes a tensor of this type and shape away.
+    pub(super) fn take(&mut self, name: &str, types: &[&str], shape: &[usize]) -> Result<Part, Wrong> {
+        let entry = self.index.remove(name).ok_or_else(|| (format!("tensor `{name}` is missing"), UNQUANTIZED))?;
+        if entry.layout.is_some() {
+            return Err((format!("tensor `{name}` is not contiguous in the file"), UNQUANTIZED));
+        }
+        let TensorInfo { dtype, shape: found, bytes } = &entry.info;
+        if !types.contains(&dtype.name) || found != shape {
+            let wanted = types.join(" or ");
+            let what = format!("tensor `{name}` is {} {found:?}, where {wanted} {shape:?} is needed", dtype.name);
+            return Err((what, UNQUANTIZED));
+        }
+        Ok(Part { shard: entry.shard, from: bytes.start, to: bytes.end, dtype: dtype.name })
+    }
+
+    /// Takes a tensor of any type and shape away.
+    pub(super) fn take_any(&mut self, name: &str) -> Result<Part, Wrong> {
+        let info = self.index.get(name).map(|e| (e.info.dtype.name, e.info.shape.clone()));
+        let (dtype, shape) = info.ok_or_else(|| (format!("tensor `{name}` is missing"), UNQUANTIZED))?;
+        self.take(name, &[dtype], &shape)
+    }
+
+    /// The shape of a tensor of two dimensions.
+    pub(super) fn matrix(&self, name: &str) -> Result<[usize; 2], Wrong> {
+        match self.index.get(name).map(|e| &e.info.shape[..]) {
+            Some([n, k]) => Ok([*n, *k]),
+            Some(shape) => Err((format!("tensor `{name}` has shape {shape:?}; it must be a matrix"), UNQUANTIZED)),
+            None => Err((format!("tensor `{name}` is missing"), UNQUANTIZED)),
+        }
+    }
+}
+
+/// A tensor that is part of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::checkpoint) struct Part {
+    pub(super) shard: usize,
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) dtype: &'static str,
+}
+
+impl Part {
+    pub(super) fn bytes<'a>(&self, shards: &'a [Shard]) -> &'a [u8] {
+        shards.get(self.shard).and_then(|s| s.map.get(self.from..self.to)).unwrap_or_default()
+    }
+
+    /// Where it is.
+    pub(super) fn place(&self) -> (usize, std::ops::Range<usize>) {
+        (self.shard, self.from..self.to)
+    }
+
+    /// Element `i` as a float; its type is one of F32, F16, BF16, F8_E4M3 and F8_E8M0, or U8 for this.
+    /// Places are checked when the tensor is taken.
+    pub(super) fn float(&self, shards: &[Shard], i: usize) -> f32 {
+        let bytes = self.bytes(shards);
+        let two = |i: usize| bytes.get(2 * i..2 * i + 2).map_or([0; 2], |b| [b[0], b[1]]);
+        match self.dtype {
+            "F16" => half::f16::from_le_bytes(two(i)).to_f32(),
+            "BF16" => half::bf16::from_le_bytes(two(i)).to_f32(),
+            "F8_E4M3" => bytes.get(i).map_or(0.0, |u| e4m3_to_f32(*u)),
+            "F8_E8M0" | "U8" => bytes.get(i).map_or(0.0, |u| e8m0_to_f32(*u)),
+            _ => f32::from_bits(self.word(shards, i)),
+        }
+    }
+
+    /// Element `i` of integers of 32 or 64 bits as a size; 0 where it is none.
+    pub(super) fn integer(&self, shards: &[Shard], i: usize) -> usize {
+        let eight = || self.bytes(shards).get(8 * i..8 * i + 8)?.try_into().ok();
+        let number = match self.dtype {
+            "I64" => i64::from_le_bytes(eight().unwrap_or_default()),
+            _ => i64::from(self.word(shards, i) as i32),
+        };
+        usize::try_from(number).unwrap_or(0)
+    }
+
+    /// Element `i` of 32-bit numbers.
+    pub(super) fn word(&self, shards: &[Shard], i: usize) -> u32 {
+        let four = self.bytes(shards).get(4 * i..4 * i + 4);
+        four.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+}
+
+/// A matrix as codes: how readers describe it.
+pub(super) const fn coded(name: &'static str, format: Format, bits: u64) -> StoredType {
+    StoredType { name, bits, dtype: Some(DType::Coded(format)) }
+}
+
+macro_rules! groups {
+    ($($name:literal $elem:expr, $bits:literal;)*) => {
+        &[$(
+            coded($name, Format::new($elem, 32), $bits),
+            coded($name, Format::new($elem, 64), $bits),
+            coded($name, Format::new($elem, 128), $bits),
+        )*]
+    };
+}
+
+/// Formats with groups that matrices may become.
+pub(super) static GROUPED: &[StoredType] = groups! {
+    "4-bit integers" Elem::W4, 4;
+    "8-bit integers" Elem::W8, 8;
+    "4-bit integers with minima" Elem::W4A, 4;
+    "4-bit integers from zeros" Elem::named("w4z"), 4;
+    "8-bit integers from zeros" Elem::named("w8z"), 8;
+    "2-bit integers from zeros" Elem::named("w2z"), 2;
+    "3-bit integers from zeros" Elem::named("w3z"), 3;
+};
+
+/// The description of a format with groups.
+pub(super) fn grouped_type(elem: Elem, group: usize) -> Option<&'static StoredType> {
+    GROUPED.iter().find(|t| t.dtype == Some(DType::Coded(Format::new(elem, group as u16))))
+}
+
+/// Columns of a group as int8 codes of such groups are stored in, and how readers describe that; `half`:
+/// f16 holds all scales. `None` where no format has these groups.
+pub(in crate::checkpoint) fn groups_of_int8(group: usize, half: bool) -> Option<(&'static StoredType, usize)> {
+    let unit = unit(group)?;
+    Some((grouped_type(if half { Elem::W8 } else { Elem::named("w8z") }, unit)?, unit))
+}
+
+/// A matrix of floats that are computed from the file.
+pub(in crate::checkpoint) static COMPUTED: StoredType =
+    StoredType { name: "computed F32", bits: 32, dtype: Some(DType::F32) };
+
+/// The largest group of a format that divides the checkpoint's.
+pub(super) fn unit(group: usize) -> Option<usize> {
+    [128, 64, 32].into_iter().find(|unit| group.is_multiple_of(*unit))
+}
