@@ -1,6 +1,5 @@
 //! Every instruction set gives the same bits, and a version for each can be asked for.
 
-
 use std::process::{Command, Output};
 
 struct Folder(tempfile::TempDir);

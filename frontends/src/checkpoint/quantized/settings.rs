@@ -4,7 +4,8 @@ use super::required::{is_off, short};
 use serde_json::{Map, Value};
 
 /// Settings of all methods: which matrices, who wrote them, how they are to be loaded.
-const ALL: &str = "quant_method modules_to_not_convert modules_to_convert ignore ignored_layers exclude_modules skip_modules producer \
+const ALL: &str = "quant_method modules_to_not_convert modules_to_convert ignore ignored_layers exclude_modules \
+ skip_modules producer \
     version backend dequantize run_compressed use_optimized_inference quant_library quantization_status";
 
 /// Settings of each method that are read, or say how matrices were made or products are run.
