@@ -10,7 +10,12 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_5_moe_text",
     class: "Qwen3_5MoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
-    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On), GATE, ("intermediate_size", Neutral::Any)],
+    fixed: &[
+        ("norm_topk_prob", Neutral::On),
+        ("attn_output_gate", Neutral::On),
+        GATE,
+        ("intermediate_size", Neutral::Any),
+    ],
     goldens: &["qwen3_5_moe"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {

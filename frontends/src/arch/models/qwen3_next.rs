@@ -1,7 +1,9 @@
 //! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
 //! head by head.
 
-use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts};
+use crate::arch::blocks::families::qwen_gated_delta::{
+    self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts,
+};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
 
