@@ -591,7 +591,7 @@ fn without_a_usable_gpu_the_error_says_why() {
         &["sm90 (H100, H200)", "no NVIDIA driver (libcuda.so.1: cannot open)", "--target native"],
     );
     fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
-    fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
+    fails(SM90, gpu, Ok(cuda::api()), &["no GPU with index 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
     fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
     let level = Wish { machine: Some(Machine::Level(isa::X86_64_V4)), gpu: 0 };
     fails(
