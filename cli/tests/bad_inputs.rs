@@ -475,7 +475,7 @@ fn wrong_usage() {
 fn targets_of_one_level() {
     let case = Case::new();
     let says = [
-        "--target x86-64-v4,sm90,x86-64-v4-amx: `x86-64-v4` and `x86-64-v4-amx` are of one instruction-set level",
+        "--target x86-64-v4,sm90,x86-64-v4-amx: `x86-64-v4` and `x86-64-v4-amx` have the same instruction-set level",
         "leave one out",
     ];
     fails(&case, &case.compile(&["--target", "x86-64-v4,sm90,x86-64-v4-amx"]), &says);
@@ -494,7 +494,7 @@ fn targets_of_one_level() {
     // The rates of another machine are a tuning, too.
     assert_eq!(names("sm90:h100,x86-64").expect("a machine"), ["sm90:h100", "x86-64"]);
     let both = names("sm90,sm90:h100").expect_err("one level").to_string();
-    assert!(both.contains("`sm90` and `sm90:h100` are of one instruction-set level"), "{both}");
+    assert!(both.contains("`sm90` and `sm90:h100` have the same instruction-set level"), "{both}");
     let unknown = names("sm90:a100").expect_err("no such machine").to_string();
     assert!(unknown.contains("unknown target `sm90:a100`") && unknown.contains("sm90:h100"), "{unknown}");
 }

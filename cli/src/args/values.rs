@@ -190,7 +190,7 @@ mod tests {
             assert_eq!(parse_format(text).map(|f| f.to_string()), Ok(format.into()), "{text}");
         }
         for (text, says) in [
-            ("Q4_K_M", "give one format, as `q4k`"),
+            ("Q4_K_M", "give one format, such as `q4k`"),
             ("BF16", "give --dtype bf16"),
             ("w4g33", "the quantized formats are"),
             ("w4g32.frag", "the quantized formats are"),

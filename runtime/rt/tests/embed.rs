@@ -81,7 +81,7 @@ fn long_rows_are_cut_into_chunks_unless_they_are_whole() {
     let mut whole = engine(2, pooling(pool::MEAN, flags::WHOLE));
     let error = embed(&mut whole, &Rows { tokens: &long, lengths: &[50], types: &[], normalize: None }).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
-    assert!(error.message.contains("max_batch_tokens of so many (it is 8)"), "{}", error.message);
+    assert!(error.message.contains("max_batch_tokens of at least that many (it is 8)"), "{}", error.message);
     // By default there is room for the longest sequence.
     let mut whole = toy_engine_as(Options::default(), pooling(pool::MEAN, flags::WHOLE));
     assert_eq!(embedded(&mut whole, std::slice::from_ref(&long), None)[0], wanted(&long, pool::MEAN));

@@ -196,8 +196,7 @@ fn a_step_is_one_copy_one_graph_and_one_copy_back() {
     step(&mut engine, &[1; 4], &[seq; 4], &[]).unwrap();
     assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 4));
     assert_eq!(calls("cuMemcpyDtoHAsync_v2") - fetched, 3);
-    // The regime without a bound is launched kernel by kernel, without those that have nothing to
-    // do.
+    // The regime without a bound is launched kernel by kernel, without those that have nothing to do.
     step(&mut engine, &[1; 5], &[seq; 5], &[4]).unwrap();
     assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 8));
     step(&mut engine, &[1; 5], &[seq; 5], &[]).unwrap();
@@ -235,15 +234,13 @@ fn top_engine() -> (Engine, i32) {
     (engine, seq)
 }
 
-/// Rows in any order, some requested twice: each gives the requested result; anything else only
-/// later, if at all.
+/// Rows in any order, some requested twice: each gives the requested result; anything else only later, if at all.
 #[test]
 fn rows_give_what_is_wanted_of_them() {
     let (mut engine, seq) = top_engine();
     let tokens = [1, 2, 3, 4, 5, 6];
     let top = Want::Top { scale: 0.25 };
-    // Requests for tokens 0 to 5: logits, the best, the best and more, nothing, logits and the
-    // best, the best.
+    // Requests for tokens 0 to 5: logits, the best, the best and more, nothing, logits and the best, the best.
     let out_rows = [4, 2, 0, 1, 2, 5, 4];
     let wants = [Want::Best, Want::Best, Want::Logits, Want::Best, top, Want::Best, Want::Logits];
     let mut seen = [0; 7];
@@ -321,8 +318,7 @@ fn large_block_tables_move_the_inputs_and_graphs_follow() {
     step(&mut engine, &[1], &[long], &[0]).unwrap();
     step(&mut engine, &vec![0; CONTEXT - 10], &vec![long; CONTEXT - 10], &[]).unwrap();
     assert_eq!(calls("cuStreamBeginCapture_v2"), 1);
-    // A row of thirteen pages for each of many sequences: more than the block of inputs is made
-    // for.
+    // A row of thirteen pages for each of many sequences: more than the block of inputs is made for.
     let mut seqs: Vec<i32> = (1..many).map(|_| engine.kv_mut().seq_new().unwrap()).collect();
     seqs.push(long);
     let logits = step(&mut engine, &vec![2; many], &seqs, &[0, many as u32 - 1]).unwrap();
@@ -401,8 +397,7 @@ fn every_call_of_the_driver_may_fail() {
     live(&mut engine).unwrap();
     drop(engine);
     let counts = cuda::with(|m| m.calls.clone());
-    // Those that give back, describe or ask for facts without a consequence cannot fail the
-    // runtime's calls.
+    // Those that give back, describe or ask for facts without a consequence cannot fail the runtime's calls.
     let silent = |name: &str| {
         name.contains("Destroy") || name.contains("Free") || name.contains("GetError") || name.contains("Release")
     };
@@ -596,7 +591,7 @@ fn without_a_usable_gpu_the_error_says_why() {
         &["sm90 (H100, H200)", "no NVIDIA driver (libcuda.so.1: cannot open)", "--target native"],
     );
     fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
-    fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
+    fails(SM90, gpu, Ok(cuda::api()), &["no GPU with index 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
     fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
     let level = Wish { machine: Some(Machine::Level(isa::X86_64_V4)), gpu: 0 };
     fails(

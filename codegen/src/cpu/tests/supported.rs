@@ -83,8 +83,8 @@ fn what_cpus_lack_is_refused() {
     for (text, words) in [
         (product("f16", "", "f16"), "`x` must be a matrix of rows that"),
         (product("fp8", "", "fp8"), "`x` must be a matrix of rows that"),
-        (product("bf16", "", "w4g32"), "bf16 rows are not multiplied by its weights"),
-        (product("f32", " prologue{round=f16}", "f16"), "f16 rows are not multiplied by its weights"),
+        (product("bf16", "", "w4g32"), "bf16 rows cannot be multiplied by its weights"),
+        (product("f32", " prologue{round=f16}", "f16"), "f16 rows cannot be multiplied by its weights"),
         (product("f32", "", "w4g32.frag"), "`w` must be packed in panels"),
         (attention("f16", "f32"), "`q` must be a matrix of rows that"),
         (attention("bf16", "f32"), "queries must be f32 rows"),

@@ -65,7 +65,10 @@ fn refuse_other_part(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
     match f.size("rotary_dim").value() {
         Some(dim) if dim < head_dim && dim != rotated => {
-            let help = format!("this architecture expects {rotated} of `head_dim` ({head_dim}) by `partial_rotary_factor`");
+            let help = format!(
+                "this architecture expects {rotated} of `head_dim` ({head_dim}) by \
+             `partial_rotary_factor`"
+            );
             Err(f.unsupported("rotary_dim", dim.to_string(), help))
         }
         _ => Ok(()),

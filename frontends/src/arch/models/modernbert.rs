@@ -54,7 +54,11 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
         Some("mean") => Pool::Mean,
         Some(other) => {
             let found = format!("\"{other}\"");
-            return Err(f.unsupported("classifier_pooling", found, "this architecture expects `cls` and `mean`".into()));
+            return Err(f.unsupported(
+                "classifier_pooling",
+                found,
+                "this architecture expects `cls` and `mean`".into(),
+            ));
         }
     };
     let act = common::activation(f, "classifier_activation", UnaryOp::Gelu);

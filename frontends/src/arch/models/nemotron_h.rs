@@ -99,7 +99,10 @@ fn kinds(f: &Fields, layers: usize) -> Result<Vec<char>, ConfigError> {
     }
     let pattern = f.text("hybrid_override_pattern").ok_or_else(|| f.missing("hybrid_override_pattern"))?;
     if pattern.chars().count() != layers {
-        let help = format!("this architecture expects a layer for each letter of `hybrid_override_pattern` ({pattern:?})");
+        let help = format!(
+            "this architecture expects a layer for each letter of `hybrid_override_pattern` \
+         ({pattern:?})"
+        );
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help));
     }
     let known = [KIND_MIXER, KIND_ATTENTION, KIND_MLP, KIND_EXPERTS];

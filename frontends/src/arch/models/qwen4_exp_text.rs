@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(read(json!({})).unwrap().facts().max_position, 64);
         let model = read(json!({ "indexer_budget": 32 })).unwrap();
         assert_eq!(model.facts().max_position, 32);
-        let expected = "`indexer_budget` selects 32 tokens: contexts are no longer than that, since beyond it";
+        let expected = "`indexer_budget` selects 32 tokens: contexts are limited to that, since beyond it";
         assert!(model.unread[0].starts_with(expected), "{:?}", model.unread);
         let without = json!({ "indexer_budget": 32, "layer_types": "absent" });
         assert_eq!(read(without.clone()).unwrap().facts().max_position, 64);

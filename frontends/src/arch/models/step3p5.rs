@@ -105,7 +105,14 @@ fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, Confi
         let r = f.inside(map, "attention_other_setting.", &[OTHERS])?;
         for (name, n) in [("num_attention_groups", heads.kv), ("head_dim", heads.dim)] {
             if let Some(other) = r.size(name).value().filter(|other| *other != n) {
-                return Err(r.unsupported(name, other.to_string(), format!("this architecture expects {n} in all layers")));
+                return Err(r.unsupported(
+                    name,
+                    other.to_string(),
+                    format!(
+                        "this architecture expects {n} in all \
+                 layers"
+                    ),
+                ));
             }
         }
         sliding = r.size("num_attention_heads").value();

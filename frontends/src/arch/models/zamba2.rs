@@ -115,8 +115,14 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
     let (heads, groups) = (f.size("n_mamba_heads").or(8), f.size("mamba_ngroups").or(1));
     for (field, n, of) in [("n_mamba_heads", heads, inner), ("mamba_ngroups", groups, heads)] {
         if !of.is_multiple_of(n) {
-            return Err(f.unsupported(field, n.to_string(), format!("this architecture expects {of} of the width \
-                it divides")));
+            return Err(f.unsupported(
+                field,
+                n.to_string(),
+                format!(
+                    "this architecture expects {of} of the width \
+                it divides"
+                ),
+            ));
         }
     }
     common::follows(f, "mamba_headdim", inner / heads, "`mamba_expand` times `hidden_size` over `n_mamba_heads`")?;

@@ -94,7 +94,7 @@ fn bases_of_other_types() {
     let wanted = |i: usize| before[i] + 2.0 * (i / k) as f32 / 256.0 * (i % k) as f32 / 256.0;
     assert!((0..n * k).all(|i| (after[i] - wanted(i)).abs() < 1e-5));
     assert_eq!(merged.info(&name).unwrap().dtype.name, "computed F32");
-    assert!(merged.notes()[0].contains("1 of the matrices were codes"), "{:?}", merged.notes());
+    assert!(merged.notes()[0].contains("1 of the matrices were quantized"), "{:?}", merged.notes());
     lift(&merged, &Options::default()).unwrap();
 }
 
@@ -249,7 +249,7 @@ fn settings_that_change_the_mathematics_are_refused() {
         (json!({ "use_qalora": true }), "`use_qalora` is set"),
         (json!({ "lora_bias": true }), "`lora_bias` is set"),
         (json!({ "layer_replication": [[0, 1]] }), "`layer_replication` is set"),
-        (json!({ "trainable_token_indices": [-1] }), "`trainable_token_indices` has [-1], where numbers of tokens"),
+        (json!({ "trainable_token_indices": [-1] }), "`trainable_token_indices` has [-1], where token ids"),
         (json!({ "trainable_token_indices": { "wte": 3 } }), "`trainable_token_indices` has 3, where"),
         (json!({ "something_new": 1 }), "`something_new` is set"),
         (json!({ "init_lora_weights": "pissa" }), "`init_lora_weights` is \"pissa\", which changes the base's"),
@@ -326,7 +326,7 @@ fn rows_and_experts_that_do_not_fit() {
         (json!([1, 2]), rows, [1, 16], "2 tokens have rows F32 [1, 16]"),
         (json!([1, 2]), rows, [2, 15], "2 tokens have rows F32 [2, 15]"),
         (json!([1, 32]), rows, [2, 16], "there is no token 32 among 32"),
-        (json!({ "lm_head": [1] }), rows, [1, 16], "replaces rows of `lm_head`, and the file has none"),
+        (json!({ "lm_head": [1] }), rows, [1, 16], "replaces rows of `lm_head`, but the file has no"),
         (
             json!([1]),
             "wte.token_adapter.trainable_tokens_delta",
@@ -384,7 +384,7 @@ fn experts_in_mxfp4() {
     let both = format!("{module}.gate_up_proj");
     assert_eq!(merged.to_f32(&both), before.to_f32(&both));
     let notes = merged.notes().join("; ");
-    assert!(notes.contains("1 of the matrices were codes"), "{notes}");
+    assert!(notes.contains("1 of the matrices were quantized"), "{notes}");
     lift(&merged, &Options::default()).unwrap();
 }
 
@@ -420,15 +420,15 @@ fn settings_are_held_against_tensors() {
         ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": ["h"] }), "not in a layer of"),
         ("lora", "base", json!({ "layers_to_transform": [0], "target_modules": ".*" }), "which PEFT refuses"),
         ("lora", "base", json!({ "layers_to_transform": ["x"] }), "where numbers of layers are expected"),
-        ("lora", "base", json!({ "modules_to_save": ["norm"] }), "`modules_to_save` has `norm`, and the file has no"),
-        ("lora", "base", json!({ "modules_to_save": ["score"] }), "`modules_to_save` has `score`, and the file has no"),
+        ("lora", "base", json!({ "modules_to_save": ["norm"] }), "`modules_to_save` has `norm`, but the file has no"),
+        ("lora", "base", json!({ "modules_to_save": ["score"] }), "`modules_to_save` has `score`, but the file has no"),
         ("saved", "base", json!({ "modules_to_save": ["lm_head", "norm", "score"] }), ""),
         ("lora", "base", json!({ "trainable_token_indices": [3] }), "replaces rows of the embedding table, and the"),
         (
             "lora",
             "biased",
             json!({ "bias": "lora_only" }),
-            "and the file has no `model.layers.0.self_attn.q_proj.bias`",
+            "but the file has no `model.layers.0.self_attn.q_proj.bias`",
         ),
         ("lora", "base", json!({ "bias": "some" }), "`bias` is \"some\"; supported are none, all, lora_only"),
         (

@@ -159,7 +159,7 @@ fn malformed_files_say_what_is_wrong() {
     assert_eq!(parse(&sound).unwrap().tensors["t"].shape, [2, 32]);
     let mut other = sound.clone();
     other[4] = 1;
-    assert!(error(&other).starts_with("byte 4 of the file: version 1 of GGUF is not known"));
+    assert!(error(&other).starts_with("byte 4 of the file: version 1 of GGUF is unknown"));
     other[4..8].copy_from_slice(&3u32.to_be_bytes());
     assert!(error(&other).contains("big-endian"));
     assert!(error(b"GGML").contains("not a GGUF file"));

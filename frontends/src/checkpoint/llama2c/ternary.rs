@@ -227,7 +227,7 @@ mod tests {
         let first = 256 + 4 * 16 * 11;
         let with = |at: usize, bytes: &[u8]| [&file[..at], bytes, &file[at + bytes.len()..]].concat();
         for (wrong, what) in [
-            (with(first + 4 + 3, &[0b0110_0001]), "a code of -2 in byte 967; "),
+            (with(first + 4 + 3, &[0b0110_0001]), "the code -2 in byte 967; "),
             (with(first, &f32::NAN.to_le_bytes()), "in byte 960, is NaN"),
             // Not tied, shorter: the length is that of no file.
             (with(36, &[0]), "but the file has"),

@@ -167,7 +167,7 @@ fn vocabularies_without_all_bytes() {
     ] {
         let (text, t) = assets(&json!({ "files": files }), &Value::Null).unwrap();
         assert!(
-            text.warnings[0].contains("no tokens for 24") && text.warnings[0].contains("are refused"),
+            text.warnings[0].contains("lacks 24") && text.warnings[0].contains("are refused"),
             "{:?}",
             text.warnings
         );

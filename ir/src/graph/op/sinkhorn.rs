@@ -130,7 +130,7 @@ mod tests {
         for (wrong, cols, what) in [
             (balance(0, 20), 0, "matrices of 0 rows"),
             (balance(9, 20), 81, "matrices of 9 rows"),
-            (balance(3, 20), 8, "8 columns are no matrix"),
+            (balance(3, 20), 8, "8 columns do not make a matrix"),
             (balance(3, 0), 9, "0 rounds"),
             (balance(3, 1001), 9, "1001 rounds"),
             (Balance { eps: F32::new(-1.0), ..balance(3, 1) }, 9, "`eps`"),

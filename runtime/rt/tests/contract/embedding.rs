@@ -155,7 +155,7 @@ fn about_rows<'a>() -> Vec<Row<'a>> {
             null_mut(),
             null_mut()
         )),
-        ("llmcc_step", Invalid, "has 1 tokens already", Box::new(|w, _o| encode(w, &[1], &[w.encoded]))),
+        ("llmcc_step", Invalid, "already has 1 tokens", Box::new(|w, _o| encode(w, &[1], &[w.encoded]))),
         ("llmcc_step", Invalid, "a step of 17 tokens", Box::new(|w, _o| encode(w, &TOKENS[..17], &[w.encoded; 17]))),
     ]
 }

@@ -65,7 +65,7 @@ mod tests {
             let first = read(48, 64);
             assert_eq!(first.facts().max_position, 48, "{arch}");
             assert!(
-                first.unread[0].starts_with(&format!("`{field}` selects 48 tokens: contexts are no longer than that")),
+                first.unread[0].starts_with(&format!("`{field}` selects 48 tokens: contexts are limited to that")),
                 "{arch}"
             );
         }

@@ -39,7 +39,7 @@ fn contexts_end_where_tokens_would_be_left_out() {
     assert_eq!(most(52, 13), (64, vec![]));
     let (tokens, said) = most(40, 8);
     assert_eq!(tokens, 47);
-    let start = "`index_topk` by `index_kpool` selects 47 tokens: contexts are no longer than that";
+    let start = "`index_topk` by `index_kpool` selects 47 tokens: contexts are limited to that";
     assert!(said[0].starts_with(start), "{said:?}");
     for (changes, wanted) in [
         (json!({ "index_topk": 50 }), "a multiple of `index_kpool` (13)"),

@@ -91,7 +91,10 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
     }
     let heads = (size - 1) * f.size("heads_per_ngram").or(8);
     if !width.is_multiple_of(heads) {
-        let help = format!("this architecture expects rows of a {heads}th of it, by `ngram_size` and `heads_per_ngram`");
+        let help = format!(
+            "this architecture expects rows of a {heads}th of it, by `ngram_size` and \
+         `heads_per_ngram`"
+        );
         return Err(f.unsupported("ple_embed_dim", width.to_string(), help));
     }
     let conv = f.size("ple_conv_kernel_size").or(4);

@@ -475,7 +475,7 @@ fn positions_that_begin_before_the_first_are_refused() {
     let folder = Folder::new();
     folder.write("m.gguf", converted(&open(&golden("camembert")), &about));
     let e = Checkpoint::open(&folder.0.join("m.gguf")).map_or_else(|e| e.to_string(), |_| "read".into());
-    assert!(e.contains("has 66 rows of positions, as CamemBERT"), "{e}");
+    assert!(e.contains("has 66 rows of positions, like CamemBERT"), "{e}");
 }
 
 /// MiniCPM and InternLM2 are read under other names.

@@ -159,7 +159,7 @@ fn qwen_4() {
     let layout = &model.tensors["model.layers.0.ple.norm_key.weight"].layout;
     assert!(layout.is_some());
     let wrong = |keys| described("qwen4exp", keys, &tensors).map(|_| ()).unwrap_err();
-    assert!(wrong(keys(json!([31, 37, 41, 43]), 7)).contains("of another seed than 1234"));
+    assert!(wrong(keys(json!([31, 37, 41, 43]), 7)).contains("from a seed other than 1234"));
     assert!(wrong(keys(json!([31, 41, 43, 47]), factor)).contains("that are not consecutive primes"));
 }
 

@@ -195,8 +195,8 @@ fn sizes_that_do_not_cut() {
         ("awq", json!({ "group_size": 97 }), "192 inputs are not 3 groups of `group_size` 97"),
         ("awq", json!({ "group_size": 128 }), "192 inputs are not 3 groups of `group_size` 128"),
         ("awq", json!({ "q_group_size": 64, "group_size": null }), ""),
-        ("awq_gemv", json!({ "group_size": 32 }), "are not those of 6 groups of 32 columns"),
-        ("awq_gemv", json!({ "group_size": 96 }), "are not those of 2 groups of 96 columns"),
+        ("awq_gemv", json!({ "group_size": 32 }), "do not fit 6 groups of 32 columns"),
+        ("awq_gemv", json!({ "group_size": 96 }), "do not fit 2 groups of 96 columns"),
         ("awq_gemv_fast", json!({ "group_size": 64 }), "groups of 64 columns, as `group_size` says"),
         ("gptq_v2", json!({ "group_size": [32] }), "a number of columns, or -1"),
     ] {

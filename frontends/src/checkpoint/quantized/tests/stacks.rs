@@ -200,7 +200,7 @@ fn quanto_and_quark() {
         tensor("a.weight_scale", "F32", &[1, 32], floats(&[1.0; 32])),
     ];
     let refused = opened(json!({ "quant_method": "quark" }), &words).1.unwrap_err();
-    assert!(refused.contains("`a.weight` is Quark's of fewer than 8 bits"), "{refused}");
+    assert!(refused.contains("`a.weight` is Quark's with fewer than 8 bits"), "{refused}");
 }
 
 /// Groups of 7 and 8 bits in one file: words of four codes are of either.
