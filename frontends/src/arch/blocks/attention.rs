@@ -230,6 +230,13 @@ impl Attention {
         self.own().values.dim.unwrap_or(self.heads.dim)
     }
 
+    /// How the scores are made.
+    pub(crate) fn scoring(&self) -> Scoring {
+        let DotScores { softcap, distance, chunked, clip: _ } = self.own().dot();
+        let (scale, sinks, causal) = (self.scale, self.sinks, self.causal);
+        Scoring { heads: self.heads.queries, scale, softcap, sinks, distance, chunked, causal }
+    }
+
     /// Changes attention made of heads; latent attention stays as it is.
     pub(crate) fn change_heads(&mut self, change: impl FnOnce(&mut Attention, &mut HeadForm)) {
         let Form::Heads(mut form) = self.form else { return };
@@ -523,7 +530,7 @@ pub(crate) fn attend(
         [q] = tuned(f, tuning, [q], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    attended(f, &Scoring::of(a), q, kv, positions)
+    attended(f, &a.scoring(), q, kv, positions)
 }
 
 /// The norm of queries or of keys, `heads` of them.

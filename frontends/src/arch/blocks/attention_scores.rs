@@ -1,6 +1,5 @@
 //! Attention over a state, and biases of scores by the distance or the position of their keys.
 
-use crate::arch::blocks::attention::{Attention, DotScores};
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_BIAS, ATTN_SINKS, Kind};
 use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value};
@@ -136,13 +135,6 @@ pub(crate) struct Scoring {
 }
 
 impl Scoring {
-    /// The scores of an attention block.
-    pub(crate) fn of(a: &Attention) -> Scoring {
-        let DotScores { softcap, distance, chunked, clip: _ } = a.own().dot();
-        let (scale, sinks, causal) = (a.scale, a.sinks, a.causal);
-        Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal }
-    }
-
     /// Scores of so many heads with only a scale.
     pub(crate) fn plain(heads: usize, scale: f32) -> Scoring {
         Scoring { heads, scale, softcap: None, sinks: false, distance: None, chunked: false, causal: true }

@@ -257,7 +257,7 @@ pub(crate) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 pub(crate) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
     let own = m.row.map_or(h, |row| row.entered(f, h));
     let routes = route(f, m, routed);
-    let routes = m.routing.capacity.map_or(routes, |most| capacity::within(f, m, most, routes));
+    let routes = m.routing.capacity.map_or(routes, |most| capacity::within(f, m.count, most, routes));
     let (routes, kept) = if m.routing.zero > 0 { apart(f, m, routes, true) } else { (routes, None) };
     let y = mixed_by(f, m, own, routes, kept);
     m.shared.map_or(y, |shared| beside(f, m, shared, h, y))

@@ -11,6 +11,7 @@ pub(crate) mod decoder_experts;
 pub(crate) mod defaults;
 pub(crate) mod differential_attention;
 pub(crate) mod disentangled_attention;
+pub(crate) mod draft_head;
 pub(crate) mod drafts;
 pub(crate) mod embedding_and_head;
 pub(crate) mod encoder;

@@ -2,7 +2,7 @@
 //! 4; YOCO, arXiv 2405.05254, Cross-Layer Attention, 2405.12981).
 
 use crate::arch::blocks::attention::{Attention, Norm, linear, qk_norm};
-use crate::arch::blocks::attention_scores::{Scoring, attended};
+use crate::arch::blocks::attention_scores::attended;
 use crate::arch::blocks::layer::Layer;
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_Q_NORM};
@@ -54,6 +54,6 @@ pub(crate) fn attention_over(
     let q = linear(f, ATTN_Q, [width, hidden], own.qkv_bias, h);
     let q = own.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
     let q = rope.map_or(q, |rope| f.op(Op::Rope { head_dim: a.heads.dim }, &[q, rope]));
-    let y = attended(f, &Scoring::of(a), q, kv, positions);
+    let y = attended(f, &a.scoring(), q, kv, positions);
     linear(f, ATTN_OUT, [hidden, width], own.out_bias, y)
 }

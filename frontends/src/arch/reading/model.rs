@@ -1,9 +1,9 @@
 //! A checked `config.json`, and the graph it describes.
 
-use super::draft_head;
 use super::find_arch::{KNOWN, class, first_class};
 use super::nested;
 use super::normal::Normal;
+use crate::arch::blocks::draft_head;
 use crate::arch::blocks::entry::{Arch, Shape};
 use crate::arch::blocks::lifter::Lifter;
 use crate::arch::blocks::origin::{Origin, Source, Wanted};

@@ -1,7 +1,6 @@
 //! Experts that take only so many tokens of a text, the first that choose them (Switch Transformers, arXiv
 //! 2101.03961): those after them get nothing.
 
-use super::Experts;
 use super::by_token::hits;
 use crate::arch::blocks::lifter::Draft;
 use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value};
@@ -10,12 +9,12 @@ use llmcc_ir::quant::BLOCK;
 /// `routes` to one expert a token, whose weights are 0 where `most` earlier tokens of the text have the
 /// same expert.
 #[track_caller]
-pub(crate) fn within(f: &mut Draft, m: &Experts, most: usize, routes: Value) -> Value {
+pub(crate) fn within(f: &mut Draft, experts: usize, most: usize, routes: Value) -> Value {
     if most >= f.max_context() {
         return routes;
     }
     // Whole blocks of columns, which attention wants of heads.
-    let columns = m.count.next_multiple_of(BLOCK);
+    let columns = experts.next_multiple_of(BLOCK);
     let one = f.scalar(1.0);
     let own = hits(f, one, routes, 0, columns);
     let counts = sums_so_far(f, own, columns);

@@ -1,7 +1,7 @@
 //! Decoders with experts whose layers with a window have other heads than those without.
 
-use super::super::Value;
 use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
+use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names};
 use super::mixtures::set_sparse;
 use super::{EXPERTS, Family, PLAIN, SIGMOID, WINDOW};

@@ -1,7 +1,7 @@
 //! Qwen's decoders with the gated delta rule.
 
-use super::super::Value;
 use super::super::file::{Config, File, Wrong, set_layer_types, size, without};
+use super::super::header::Value;
 use super::super::names::{Names, QWEN2_EXPERTS};
 use super::{Family, Keys, Lines, PLAIN, Recipe, rows};
 use crate::checkpoint::stored::Turns;

@@ -1,7 +1,7 @@
 //! Encoders.
 
-use super::super::Value;
 use super::super::file::{Config, File, Wrong, without};
+use super::super::header::Value;
 use super::super::names::{Names, SANDWICH_NORMS};
 use super::{Family, LAYER_NORM, PLAIN, WINDOW};
 

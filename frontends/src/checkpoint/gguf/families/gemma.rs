@@ -1,7 +1,7 @@
 //! Gemma 3n and Gemma 4, whose layers have embeddings of their own and share caches.
 
-use super::super::Value;
 use super::super::file::{Config, File, Wrong, without};
+use super::super::header::Value;
 use super::super::names::{Names, SANDWICH_NORMS};
 use super::{Family, Keys, PLAIN, WINDOW};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Decoders of 2026 with windows in most layers: Granite's with sinks, Laguna, Muse Glimmer.
 
-use super::super::Value;
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
+use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names, QWEN_EXPERTS, SANDWICH_NORMS, UNREAD};
 use super::mixtures::{GRANITE_EXPERTS, LOCAL, MULTIPLIERS, set_sparse};
 use super::{ATTENTION_BIAS, Family, Heads, PLAIN, Q_BIAS, SIGMOID, WINDOW, has_experts};
