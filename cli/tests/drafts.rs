@@ -190,7 +190,7 @@ fn mistakes_are_told() {
             &["m.so", "--draft", "plain.so"][..],
             "plain.so: it is not a draft head; compile one from the model's checkpoint with --draft-head",
         ),
-        (&["m.so", "--draft", "h0.so", "--draft", "m.so"], "m.so: it is no draft head"),
+        (&["m.so", "--draft", "h0.so", "--draft", "m.so"], "m.so: it is not a draft head"),
         (
             &["plain.so", "--draft", "h0.so"],
             "plain.so: it does not return hidden states, which draft heads need; compile it with --hidden-states",

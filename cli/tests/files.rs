@@ -67,7 +67,8 @@ fn files_that_are_refused() {
     let config = golden("pytorch/model/config.json");
     fs::copy(config, folder.at("ck/config.json")).expect("copied");
     fs::copy(golden("pytorch/evil.pt"), folder.at("ck/pytorch_model.bin")).expect("copied");
-    let nothing_run = "asks for `posix.system`, which no tensor needs; nothing was run; convert it to safetensors";
+    let nothing_run =
+        "asks for `posix.system`, which no tensor needs; nothing was run; if you trust it, convert it to safetensors";
     refused(&["ck"], &["ck/pytorch_model.bin: byte ", nothing_run]);
     let adapter = golden("adapters/lora");
     let alone = ["holds an adapter of `base`, not a model; give the base too: `llmcc compile "];
@@ -111,7 +112,7 @@ fn adapters_are_described() {
         "adapter     DoRA of `base`",
         "rank        4",
         "modules     down_proj (2), q_proj (2), v_proj (2)",
-        "note        it can be merged only",
+        "note        it can only be merged",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }

@@ -277,7 +277,7 @@ def test_a_model_without_settings_is_greedy(model: llmcc.Model) -> None:
         model.chat("hi")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no named prompts"):
         model.embed(PROMPT, prompt_name="query")
-    with pytest.raises(llmcc.LlmccError, match="score classes"):
+    with pytest.raises(llmcc.LlmccError, match="scores no classes"):
         model.classify(PROMPT)
 
 

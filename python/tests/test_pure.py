@@ -193,7 +193,7 @@ def test_unknown_generation_parameters_are_refused() -> None:
         ("do_sample", "greedy=True"),
         ("stop_sequences", "use stop"),
         ("eos_token_id", "use stop_tokens"),
-        ("strange", "there are max_tokens, stop"),
+        ("strange", "known are max_tokens, stop"),
     ],
 )
 def test_parameters_of_other_libraries_are_told_ours(name: str, says: str) -> None:
@@ -374,7 +374,7 @@ def test_files_that_change_while_they_are_loaded(tmp_path: Path, monkeypatch: py
 
         return check
 
-    for how, says in (("replaced", "was replaced while it was being loaded"), ("changed", "was changed while it was being loaded"), ("left", "changed")):
+    for how, says in (("replaced", "was replaced while it was being loaded"), ("changed", "was changed while it was being loaded"), ("left", "not what the compiler wrote")):
         path.write_text("x")
         monkeypatch.setattr(ffi, "check", damaged(how))
         with pytest.raises(llmcc.LlmccError, match=says):

@@ -410,7 +410,7 @@ mod tests {
         for (portable, own, says) in [
             (1e-6, (0.0, 0.002), "batched in the portable order of sums"),
             (0.0, (1e-6, 0.002), "batched in this processor's own order of sums"),
-            (0.0, (0.0, 0.3), "are 30.0 % apart from those in the portable one"),
+            (0.0, (0.0, 0.3), "differ by 30.0 % from logits in the portable order"),
         ] {
             let wrong = said(portable, Some(own)).expect_err("too far apart");
             assert!(wrong.contains(says), "{wrong}");

@@ -384,7 +384,8 @@ fn folders_that_are_no_checkpoints() {
 #[test]
 fn folders_of_pytorch_files() {
     let cut = "the file is truncated or corrupt: download it again";
-    let none = "byte 0 of the file: this pickle was not written by `torch.save`; convert it to safetensors";
+    let none =
+        "byte 0 of the file: this pickle was not written by `torch.save`; if you trust it, convert it to safetensors";
     let archive = format!("byte 4 of the file: the archive has no end; {cut}");
     let ends = format!("byte 2 of the file: the pickle ends at byte 2, within an instruction; {cut}");
     let two = "DIR: holds 2 files that may be the model: `a.pt`, `b.bin`; give the right one";

@@ -94,7 +94,7 @@ impl Kind {
                 let sum: i64 = (0..4).map(|i| (bits >> (16 * i) & 0xFFFF) as i64).sum();
                 mean + scale * (sum - 131_070)
             }
-            Kind::Uniform { low, width } => low + ((bits >> 40) as i64 * width >> 24),
+            Kind::Uniform { low, width } => low + (((bits >> 40) as i64 * width) >> 24),
             Kind::Constant(value) => *value,
             Kind::Bits(_) => unreachable!("bytes are copied"),
         }

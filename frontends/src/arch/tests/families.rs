@@ -80,7 +80,7 @@ fn what_these_do_not_compute() {
         (
             "doge",
             json!({ "is_moe": true }),
-            "`is_moe` is true, which is not supported; this architecture expects no experts",
+            "`is_moe` is true, which is not supported; the router of its experts compares tokens of a prompt",
         ),
         ("switch_transformers", json!({ "router_dtype": "bfloat16" }), "`router_dtype` is \"bfloat16\""),
         ("switch_transformers", json!({ "is_gated_act": true }), "`is_gated_act` is true"),

@@ -220,7 +220,7 @@ fn settings_that_change_the_mathematics_are_refused() {
     let plain = json!({ "peft_type": "LORA", "r": 4, "lora_alpha": 8 });
     let parsed = Settings::parse(&plain).unwrap();
     assert_eq!(parsed.scale("a.q_proj", 4).unwrap(), 2.0);
-    assert!(parsed.scale("a.q_proj", 5).unwrap_err().0.contains("is of rank 5, but its settings say 4"));
+    assert!(parsed.scale("a.q_proj", 5).unwrap_err().0.contains("has rank 5, but its settings say 4"));
     let patterns = json!({ "rank_pattern": { "q_proj": 2, "^a.v_proj": 1 }, "alpha_pattern": { "1\\.q_proj": 3 } });
     let parsed = Settings::parse(&with(plain.clone(), patterns)).unwrap();
     assert_eq!(parsed.scale("a.0.q_proj", 2).unwrap(), 4.0);
@@ -325,7 +325,7 @@ fn rows_and_experts_that_do_not_fit() {
     for (tokens, name, shape, says) in [
         (json!([1, 2]), rows, [1, 16], "2 tokens have rows F32 [1, 16]"),
         (json!([1, 2]), rows, [2, 15], "2 tokens have rows F32 [2, 15]"),
-        (json!([1, 32]), rows, [2, 16], "there is no token 32 among 32"),
+        (json!([1, 32]), rows, [2, 16], "token 32 is outside the vocabulary of 32"),
         (json!({ "lm_head": [1] }), rows, [1, 16], "replaces rows of `lm_head`, but the file has no"),
         (
             json!([1]),
@@ -342,7 +342,7 @@ fn rows_and_experts_that_do_not_fit() {
         ("mixture", [6, 9], [16, 6], "factors [16, 6] and [6, 9] fit no matrix of experts"),
         ("mixture", [6, 16], [16, 5], "fit no matrix of experts"),
         ("mixture", [7, 16], [16, 7], "fit no matrix of experts"),
-        ("mixture", [3, 16], [16, 3], "is of rank 1, but its settings say 2"),
+        ("mixture", [3, 16], [16, 3], "has rank 1, but its settings say 2"),
         ("stacked_base", [6, 17], [16, 6], "fit no matrix of experts"),
         ("base", [6, 16], [16, 6], "changes `model.layers.0.mlp.experts`, but the base has no matrices of all experts"),
     ] {
@@ -423,7 +423,7 @@ fn settings_are_held_against_tensors() {
         ("lora", "base", json!({ "modules_to_save": ["norm"] }), "`modules_to_save` has `norm`, but the file has no"),
         ("lora", "base", json!({ "modules_to_save": ["score"] }), "`modules_to_save` has `score`, but the file has no"),
         ("saved", "base", json!({ "modules_to_save": ["lm_head", "norm", "score"] }), ""),
-        ("lora", "base", json!({ "trainable_token_indices": [3] }), "replaces rows of the embedding table, and the"),
+        ("lora", "base", json!({ "trainable_token_indices": [3] }), "replaces rows of the embedding table, but the"),
         (
             "lora",
             "biased",

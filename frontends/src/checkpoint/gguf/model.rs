@@ -493,8 +493,8 @@ fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> 
         [] => Ok(None),
         [one] => Ok(Some(one.into())),
         [first, other, ..] => file.refused(format_args!(
-            "has layers of several sizes: `{key}` is both both both \
-            both both both {first} and {other}"
+            "has layers of several sizes: `{key}` is \
+            both {first} and {other}"
         )),
     }
 }

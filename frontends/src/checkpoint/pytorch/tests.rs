@@ -157,7 +157,9 @@ fn old(pickle: &[u8]) -> Vec<u8> {
 fn hostile_pickles_say_what_is_wrong() {
     let evil = message(&file("evil.pt"));
     assert!(
-        evil.contains("the pickle asks for `posix.system`, which no tensor needs; nothing was run; convert it"),
+        evil.contains(
+            "the pickle asks for `posix.system`, which no tensor needs; nothing was run; if you trust it, convert it"
+        ),
         "{evil}"
     );
     for (pickle, says) in [
@@ -185,7 +187,7 @@ fn hostile_pickles_say_what_is_wrong() {
         (b"K\x01)R", "calls something that is not a function"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "from a storage"),
         (b"K\x01Q", "refers to something that is not a storage"),
-        (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0kNJ\xff\xff\xff\xfftQ", "no storage"),
+        (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0kNJ\xff\xff\xff\xfftQ", "not a storage"),
     ] {
         let found = message(&old(pickle));
         assert!(found.contains(says) && found.starts_with("byte "), "{says}: {found}");
@@ -218,7 +220,7 @@ fn tensors_lie_in_their_storage() {
         (tensor(5, 0, &[2], &[1]), "storage `k` claims 20 bytes, but has 16"),
         (tensor(4, 1, &[2, 2], &[2, 1]), "from element 1 on exceeds its storage of 16 bytes"),
         (tensor(4, 0, &[2, 2], &[3, 1]), "exceeds its storage"),
-        (tensor(4, 0, &[8], &[0]), "repeats elements of its storage; convert it to safetensors"),
+        (tensor(4, 0, &[8], &[0]), "repeats elements of its storage; if you trust it, convert it to safetensors"),
         (tensor(4, 0, &[2], &[1, 1]), "has 1 sizes and 2 strides"),
         (tensor(4, 0, &[1; 17], &[1; 17]), "17 sizes"),
     ] {
@@ -278,7 +280,7 @@ fn archives_that_are_none_of_pytorch() {
     let at = (0..zip.len()).find(|i| zip[*i..].starts_with(b"PK\x01\x02")).unwrap();
     let mut packed = zip.clone();
     packed[at + 10] = 8;
-    assert!(message(&packed).contains("is compressed; convert it"));
+    assert!(message(&packed).contains("is compressed; if you trust it, convert it"));
     let mut secret = zip;
     secret[at + 8] |= 1;
     assert!(message(&secret).contains("is encrypted"));

@@ -82,7 +82,7 @@ fn what_has_no_translation_is_named() {
         ("a**{", ""),
         ("*", "repeats nothing"),
         (r"(a)\2", "group 2"),
-        (r"\xE9", "no character"),
+        (r"\xE9", "not a character"),
     ] {
         if what.is_empty() {
             assert!(translated(pattern).is_ok(), "{pattern}");

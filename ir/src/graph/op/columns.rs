@@ -115,7 +115,7 @@ mod tests {
             [([0.0, 1.0, 1.0], "1"), ([0.0, 3.0, 1.0], "3"), ([0.5, 1.0, 2.0], "0.5"), ([-1.0, 1.0, 2.0], "-1")]
         {
             let error = place(&order).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{named} is none of 3 columns")), "{error}");
+            assert!(error.starts_with(&format!("{named} is not one of 3 columns")), "{error}");
         }
     }
 }

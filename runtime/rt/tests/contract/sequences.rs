@@ -55,19 +55,13 @@ pub fn about_adapters<'a>() -> Vec<Row<'a>> {
         row!(
             llmcc_adapter_unload,
             Invalid,
-            "no adapter 1 is loaded; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned",
+            "no adapter 1 is loaded; use a number that llmcc_adapter_load returned",
             |w, _o| (w.model.0, 1)
         ),
         row!(
             llmcc_adapter_unload,
             Invalid,
-            "no adapter 0 is loaded; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned",
+            "no adapter 0 is loaded; use a number that llmcc_adapter_load returned",
             |w, _o| (w.model.0, 0)
         ),
         row!(llmcc_seq_set_adapter, Invalid, "model is a null", |w, _o| (null(), w.seq, 0)),
@@ -75,18 +69,13 @@ pub fn about_adapters<'a>() -> Vec<Row<'a>> {
         row!(
             llmcc_seq_set_adapter,
             Invalid,
-            "no adapter -1 is loaded; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load \
-            returned",
+            "no adapter -1 is loaded; use a number that llmcc_adapter_load returned",
             |w, _o| (w.model.0, w.seq, -1)
         ),
         row!(
             llmcc_gen_new,
             Invalid,
-            "no adapter 3 is loaded; use a number that llmcc_adapter_load returned; \
-            use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a \
-            number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned",
+            "no adapter 3 is loaded; use a number that llmcc_adapter_load returned",
             |w, o| (w.model.0, -1, [1].as_ptr(), 1, &llmcc_gen_params { adapter: 3, ..params() }, &mut o.generation)
         ),
         row!(llmcc_gen_new, Invalid, "use llmcc_seq_set_adapter", |w, o| (

@@ -197,7 +197,7 @@ fn sizes_that_do_not_cut() {
         ("awq", json!({ "q_group_size": 64, "group_size": null }), ""),
         ("awq_gemv", json!({ "group_size": 32 }), "do not fit 6 groups of 32 columns"),
         ("awq_gemv", json!({ "group_size": 96 }), "do not fit 2 groups of 96 columns"),
-        ("awq_gemv_fast", json!({ "group_size": 64 }), "groups of 64 columns, as `group_size` says"),
+        ("awq_gemv_fast", json!({ "group_size": 64 }), "groups of 64 columns, by `group_size`"),
         ("gptq_v2", json!({ "group_size": [32] }), "a number of columns, or -1"),
     ] {
         let mut config = |v: &mut Value| *v = with(v.clone(), settings.clone());

@@ -168,7 +168,11 @@ fn turned_stacks_of_modelopt() {
         tensor("experts.down_proj_weight_scale", "U8", &[1, 32, 1], vec![127; 32]),
     ];
     let (_folder, refused) = opened(json!({ "quant_method": "modelopt" }), &others);
-    assert!(refused.unwrap_err().contains("`experts.down_proj`: scales [1, 32, 1] do not fit matrices U8 [1, 32, 16]"));
+    assert!(
+        refused
+            .unwrap_err()
+            .contains("`experts.down_proj`: scales [1, 32, 1] do not fit transposed matrices U8 [1, 32, 16]")
+    );
 }
 
 /// Quanto and Quark: bytes are read, words refused.
@@ -251,12 +255,12 @@ fn settings_without_codes() {
     // These round floats, or have names of their own.
     for method in ["gptq", "bitsandbytes"] {
         let refused = opened(json!({ "quant_method": method }), &plain).1.unwrap_err();
-        let words = format!("`quantization_config` says `{method}`, but no matrix has this method's form; take");
+        let words = format!("`quantization_config` says `{method}`, but no matrix has this method's form; download");
         assert!(refused.contains(&words), "{refused}");
     }
     let bytes = [tensor("a.weight", "U8", &[1, 2], vec![1, 2])];
     let refused = opened(json!({ "quant_method": "fp8" }), &bytes).1.unwrap_err();
-    assert!(refused.contains("as this method has them (tensor `a.weight` is U8)"), "{refused}");
+    assert!(refused.contains("but no matrix has this method's form (tensor `a.weight` is U8)"), "{refused}");
     // A method that is not in the table at all is refused when the model is read.
     let (_folder, ckpt) = opened(json!({ "quant_method": "aqlm" }), &plain);
     assert!(ckpt.unwrap().config().get("quantization_config").is_some());
