@@ -308,7 +308,7 @@ fn artifacts_for_other_machines_are_described() {
     file[part.offset as usize + 100] ^= 1;
     fs::write(f.at("m.so"), file).expect("artifact");
     let said = f.verify(&["m.so"]).expect_err("altered");
-    assert!(said.contains("m.so: not what the compiler wrote") && said.contains("  code: bytes"), "{said}");
+    assert!(said.contains("m.so: changed since it was compiled") && said.contains("  code: bytes"), "{said}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
     let fits = |id: &f64| id.fract() == 0.0 && (1.0..=linear.len() as f64).contains(id) && linear[*id as usize - 1];
     if layers.peek().is_none() || !ids.iter().all(fits) {
         let help = "this architecture expects numbers of layers with linear attention (by `layer_types` or \
-            `full_attention_interval`), counted from 1";
+            `full_attention_interval`), from 1 to `num_hidden_layers`";
         return Err(f.unsupported(LAYERS, format!("{ids:?}"), help.into()));
     }
     let Some(eos) = facts.eos.first().copied() else { return Err(f.missing("eos_token_id")) };
