@@ -368,8 +368,8 @@ fn schedules_that_do_not_fit_are_refused() {
     let large = product("bf16", "bf16", (14336, 4096), (256, 128));
     let few = product("w4g128", "bf16", (4096, 14336), (8, 16));
     for (kernel, wish, fits) in [
-        (&large, "resident=1,stages=5", "there is room for resident=1,warps=8 with stages=2 to 4"),
-        (&large, "resident=2", "there is room for resident=1,warps=8 with stages=2 to 4"),
+        (&large, "resident=1,stages=5", "possible are resident=1,warps=8 with stages=2 to 4"),
+        (&large, "resident=2", "possible are resident=1,warps=8 with stages=2 to 4"),
         (&large, "warps=4", "resident=1,warps=8"),
         (&large, "input=whole", "resident=1,warps=8"),
         (&few, "resident=2,warps=16,stages=16", "resident=1,warps=16,input=global with stages=2 to 16"),
