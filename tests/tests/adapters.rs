@@ -213,7 +213,7 @@ fn refusals() {
     write(&pair([2, 16], [16, 1], 1.0), 2);
     refused(dir.path(), "have no product");
     write(&[("q_proj.lora_A", [2, 16], 1.0)], 2);
-    refused(dir.path(), "does not have exactly two factors");
+    refused(dir.path(), "has only one of its two factors");
     write(&pair([2, 16], [16, 2], 1.0), 1);
     refused(dir.path(), "has rank 2, but its settings say 1");
     std::fs::write(dir.path().join("adapter_model.safetensors"), [9; 30]).expect("written");

@@ -133,7 +133,7 @@ fn a_last_message_is_left_open() {
         (CHATML, r#"{"messages":[],"continue_final_message":true}"#.to_string(), "empty"),
         (CHATML, last("true", r#"{"role":"assistant","content":null}"#), "no \"content\""),
         (CHATML, last("\"thinking\"", r#"{"thinking":"so"}"#), "does not use"),
-        (CHATML, last("3", answer), "neither"),
+        (CHATML, last("3", answer), "must be true, false or the name"),
         (CHATML, last("true,\"add_generation_prompt\":true", answer), "exclude each other"),
         (CHATML, last("true", r#"{"role":"assistant","content":[{"image":1}]}"#), "no text"),
         ("{{ messages[0].content }}", last("true", answer), "leaves out"),
