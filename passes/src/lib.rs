@@ -1,4 +1,4 @@
-//! The passes of the compiler: from a [`Module`] to a [`Plan`], and packing of its weights.
+//! The passes of the compiler: from a [`Module`] to a [`Plan`](llmcc_ir::plan::Plan), and packing of its weights.
 //!
 //! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation),
 //! [`storage`] (the forms in which weights and states may be stored, with their errors as

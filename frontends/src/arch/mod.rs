@@ -1,8 +1,8 @@
 //! Architectures: from checked tensors to the graph level.
 //!
-//! - [`models`] has one file per architecture and the table of them, [`ARCHS`].
-//! - [`blocks`] has the parts that models are made of.
-//! - [`reading`] finds out which model a checkpoint holds.
+//! - `models` has one file per architecture and the table of them, [`ARCHS`].
+//! - `blocks` has the parts that models are made of.
+//! - `reading` finds out which model a checkpoint holds.
 
 mod blocks;
 mod models;

@@ -2,7 +2,7 @@
 
 use super::Encoding;
 
-/// One storage format: a line of [`FORMATS`].
+/// One storage format: a line of `FORMATS`.
 pub struct FormatDef {
     /// Name in text and options, without the group.
     pub name: &'static str,

@@ -58,7 +58,7 @@ pub struct Decision {
 /// A form of a [`Decision`].
 #[derive(Clone, Debug)]
 pub struct Alternative {
-    /// Classes ([`Term::Store`]) that can be used when it is taken.
+    /// Classes (`Term::Store`) that can be used when it is taken.
     pub stores: Vec<Id>,
     /// What it takes of [`Problem::budget`].
     pub error: f64,

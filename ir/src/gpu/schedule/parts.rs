@@ -131,7 +131,7 @@ pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
 }
 
 /// Lines of 32 bytes of scales and minima in a unit of weights whose factors enter as f16 (not
-/// [`has_f32_factors`]): of scales of groups as f16, as many as there are groups, and as many again
+/// `has_f32_factors`): of scales of groups as f16, as many as there are groups, and as many again
 /// of minima.
 pub fn unit_scales(format: Format) -> usize {
     factor_runs(format).iter().map(|run| run.lines).sum()

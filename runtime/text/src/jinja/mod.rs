@@ -13,7 +13,7 @@
 //! generators.
 //!
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
-//! `include`, `import`), `trans`, the filters and tests that [`known`] lists, and storing
+//! `include`, `import`), `trans`, the filters and tests that `known` lists, and storing
 //! namespaces, macros or loops inside lists, mappings or other namespaces (they could form cycles).
 //!
 //! Files here use each other in a circle (`tests/tests/circles.rs`): expressions call functions and
