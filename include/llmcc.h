@@ -77,7 +77,7 @@ typedef struct llmcc_options {
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or as many as fit in
                                   half of the memory (the machine's, within the limits of control groups, RLIMIT_AS and RLIMIT_DATA). Memory is used as the
-                                  cache fills, except on a GPU: there it is allocated at once, and 0 means as many tokens as fit. Layers with a shorter
+                                  cache fills, except on a GPU: there it is allocated at once, 0 means as many tokens as fit, and layers with a shorter
                                   sliding window than others have pages for the windows of max_tokens / 4096 sequences, at least 8. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
                                   activations. */

@@ -173,7 +173,7 @@ pub struct CompileArgs {
     /// with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]
     pub emit: Option<Stage>,
-    /// Say for each kernel which version was chosen, the runner-up and the difference in cost
+    /// Say for each kernel which implementation was chosen, the runner-up and the difference in cost
     #[arg(long)]
     pub explain: bool,
     /// Compile although the checkpoint holds tensors that the model does not use; the report lists

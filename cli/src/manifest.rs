@@ -144,7 +144,7 @@ pub struct Code {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Weights {
-    /// Total over all states.
+    /// Total over all weights.
     pub bytes: usize,
     /// Bytes that a step of one token reads: all but tables that are only looked up; of experts,
     /// only the chosen ones.

@@ -69,9 +69,7 @@ impl<'a> Drafting<'a> {
             if !of.needs_hidden {
                 return fail(
                     head,
-                    "it is not a draft head; compile one from the model's checkpoint with \
-                    --draft-head"
-                        .into(),
+                    "it is not a draft head; compile one from the model's checkpoint with --draft-head".into(),
                 );
             }
             let its = model.path().display();

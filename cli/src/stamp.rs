@@ -66,14 +66,14 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("llmcc-stamp-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let (path, other) = (folder.join("m.so"), folder.join("other"));
-        let damaged = || Error::Artifact { path: "m.so".into(), message: "changed".into() };
+        let damaged = || Error::Artifact { path: "m.so".into(), message: "its bytes differ".into() };
         let said = |change: &dyn Fn()| {
             fs::write(&path, "first").expect("written");
             let stamp = Stamp::of(&path);
             change();
             stamp.explain(damaged()).to_string()
         };
-        assert!(said(&|| ()).contains("changed"));
+        assert!(said(&|| ()).contains("its bytes differ"));
         assert!(said(&|| fs::write(&path, "longer than before").expect("written")).contains("it was changed while"));
         assert!(said(&|| fs::remove_file(&path).expect("removed")).contains("it was removed while"));
         let replaced = said(&|| fs::write(&other, "first").and_then(|()| fs::rename(&other, &path)).expect("renamed"));

@@ -78,8 +78,7 @@ fn files_that_are_refused() {
     refused(&[base, "--lora", "ck"], &["ck/adapter_config.json: the file is missing; --lora takes the folder"]);
     refused(
         &[base, "--lora", "ck=strong"],
-        &["`strong` is not a number, and there is no folder `ck=strong`; \
-        give FOLDER or FOLDER:SCALE"],
+        &["`strong` is not a number, and there is no folder `ck=strong`; give FOLDER or FOLDER:SCALE"],
     );
     let other = golden("pytorch/model");
     let lora = adapter.to_str().expect("UTF-8");

@@ -103,7 +103,7 @@ fn what_does_not_fit_the_model_is_refused() {
     }
     let compile = ["compile", llama.to_str().expect("UTF-8"), "-o", "m.so", "--act", "int8", "--format", "nf4"];
     let (_, message) = refused(dir.path(), &compile);
-    assert!(message.contains(" integer weights") && message.contains("w4zg32"), "{message}");
+    assert!(message.contains("--act int8 needs integer weights") && message.contains("w4zg32"), "{message}");
     let about = llmcc(dir.path(), &["inspect", llama.to_str().expect("UTF-8")]);
     let about = String::from_utf8_lossy(&about.stdout).into_owned();
     assert!(about.contains("model       llama (LlamaForCausalLM)") && !about.contains("null"), "{about}");

@@ -22,7 +22,7 @@ pub enum LocateError {
     NotAnArtifact {
         /// File.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault and the remedy.
         what: String,
     },
 }

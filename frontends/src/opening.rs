@@ -24,7 +24,7 @@ impl Checkpoint {
     pub fn open_with(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
         let mut checkpoint = Checkpoint::open(path)?;
         // (A configuration that cannot be read is said when the model is made.)
-        let turned = arch::config(&checkpoint).is_ok_and(|model| model.is_turned());
+        let turned = !adapters.is_empty() && arch::config(&checkpoint).is_ok_and(|model| model.is_turned());
         adapters.iter().try_for_each(|adapter| adapter::merge(&mut checkpoint, adapter, turned))?;
         Ok(checkpoint)
     }

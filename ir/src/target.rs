@@ -143,7 +143,8 @@ pub struct TargetSpec {
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
-    /// What schedules of products on a GPU are to be, where that is not left to [`crate::gpu::schedule`].
+    /// Wishes for schedules of products on a GPU; [`Wish::NONE`] leaves them to
+    /// [`crate::gpu::schedule`].
     pub wish: Wish,
 }
 

@@ -1,15 +1,15 @@
-//! What to compile for.
+//! Options of a compilation.
 
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format};
 use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_ir::ty::Env;
 
-/// What activations are rounded to before every product that takes such rows:
+/// Rounding of activations before every product that takes such rows:
 /// [`rows`](ActPolicy::rows).
 pub use llmcc_ir::target::RowKind as ActPolicy;
 
-/// What to compile for.
+/// Options of a compilation: the machine, the formats, and the error budget.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The machine.
@@ -31,15 +31,16 @@ pub struct Options {
     pub keep_types: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
-    /// What to tell of the choices.
+    /// Explanations to return.
     pub explain: Explain,
 }
 
-/// What the passes tell beside the plan, each at a price.
+/// Explanations beside the plan. Each takes compile time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explain {
-    /// What the next best choice would cost, in [`Compiled::stored`](crate::Compiled::stored) and [`Compiled::explain`](crate::Compiled::explain)
-    /// (empty without): a further solution of the program for each entry.
+    /// Cost of the next best choice, in [`Compiled::stored`](crate::Compiled::stored) and
+    /// [`Compiled::explain`](crate::Compiled::explain) (empty without). Each entry takes a further
+    /// solution of the program.
     pub alternatives: bool,
     /// The e-graphs as text, in [`Compiled::egraph`](crate::Compiled::egraph).
     pub egraph: bool,

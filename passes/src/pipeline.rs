@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Pass {
     /// Name in errors.
     pub name: &'static str,
-    /// Its function.
+    /// Its task, in a few words.
     pub about: &'static str,
     run: fn(&mut State<'_>) -> Result<(), PassError>,
     /// Checks the state afterwards; skipped in release builds unless [`Pass::always`].
@@ -364,8 +364,8 @@ fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
 /// Matrices are packed as the target reads them, and only attention states have types to choose from.
 fn check_storages(s: &State<'_>) -> Vec<Diagnostic> {
     let mut found = vec![];
+    let packing = s.opts.target.packing();
     for f in &s.funcs {
-        let packing = s.opts.target.packing();
         if f.storages.packed.values().flatten().any(|(format, _)| format.packing != packing) {
             found.push(f.wrong("target-packing", format!("a matrix has a form that is not in {packing:?} packing")));
         }
@@ -373,7 +373,7 @@ fn check_storages(s: &State<'_>) -> Vec<Diagnostic> {
             f.graph[*class].data.ty.as_ref().and_then(ValueType::state).is_some_and(|s| s.paged().is_some())
         };
         if !f.storages.cached.keys().all(is_paged) {
-            found.push(f.wrong("state-spec", "a type was to be chosen for something that is no attention state"));
+            found.push(f.wrong("kv-spec", "a type was to be chosen for a value that is not an attention state"));
         }
     }
     found
@@ -386,7 +386,7 @@ fn check_forms(s: &State<'_>) -> Vec<Diagnostic> {
         .funcs
         .iter()
         .filter(|f| unknown(f))
-        .map(|f| f.wrong("weight-storage", "what was chosen is no stored form"))
+        .map(|f| f.wrong("weight-storage", "a chosen form is not a stored form"))
         .collect();
     if let (Some(error), Some(budget)) = (s.error, s.opts.error_budget)
         && error > budget
@@ -415,20 +415,19 @@ fn check_schedules(s: &State<'_>) -> Vec<Diagnostic> {
             let named = Kernel { name: format!("{}.{at}", f.func.name), ..step.kernel.clone() };
             found.extend(verify_kernel(&named));
             if step.inputs.iter().any(|source| matches!(source, Source::Result(launch, _) if *launch >= at)) {
-                found.push(f.wrong("recorded-type", format!("launch {at} reads what a later one computes")));
+                found.push(f.wrong("read-before-write", format!("launch {at} reads the result of a later one")));
             }
         }
     }
     found
 }
 
-/// Kernels and packed weights are in order, and of the kinds that the target runs. Lifetimes are checked
-/// once buffers have slots.
+/// Packed weights have the shapes of their expressions, and the target runs the plan. Kernels are checked
+/// when they are extracted, lifetimes once buffers have slots.
 fn check_launches(s: &State<'_>) -> Vec<Diagnostic> {
     let Some(plan) = &s.plan else { return vec![Diagnostic::error("regimes", Place::Whole, "there is no plan")] };
-    let kernels = plan.kernels.iter().flat_map(verify_kernel);
     let rules = [verify_packed(plan, &s.module.weights), verify_target(plan, s.opts.target)];
-    kernels.chain(rules.into_iter().flatten()).collect()
+    rules.into_iter().flatten().collect()
 }
 
 /// All rules of plans.

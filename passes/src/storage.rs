@@ -58,9 +58,8 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
     let routers = routers(g);
     for class in g.classes() {
         for t in &class.nodes {
-            let Term::Op(head, children) = t else { continue };
-            let args = children.iter().skip(head.attributes().len());
-            for (w, (_, reads)) in args.zip(head.facts().args) {
+            let Some((head, _, args)) = t.operation() else { continue };
+            for (w, (_, reads)) in args.iter().zip(head.facts().args) {
                 let table = match reads {
                     Reads::Matrix => false,
                     Reads::Table => true,
@@ -75,7 +74,7 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
                     }
                 };
                 let w = g.find(*w);
-                if *head == Head::MatMul && opts.keep_codes && placed_codes(g, w) && has_codes(g, &class.nodes) {
+                if head == Head::MatMul && opts.keep_codes && placed_codes(g, w) && has_codes(g, &class.nodes) {
                     continue;
                 }
                 let Some(expr) = terms.get(g, w).cloned() else { continue };

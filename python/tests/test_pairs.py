@@ -79,5 +79,5 @@ def test_what_is_no_pair(model: llmcc.Model) -> None:
         model.rank(QUERY, "money")
     with pytest.raises(ValueError, match="types must be one for each token"):
         model.embed([1, 2, 3], types=[0, 1])
-    with pytest.raises(llmcc.LlmccError, match="type 2 of the token at index 1 is too large: the model has 2 types, counted from 0"):
+    with pytest.raises(llmcc.LlmccError, match="type 2 of the token at index 1 is out of range: the model has 2 types, counted from 0"):
         model.embed([1, 2], types=[0, 2])

@@ -10,7 +10,7 @@ where
 - `pairs: [rotated, dim]`: of the first rows of each head those that are neighbours become half of these rows apart;
 - `value`: `rate` (`-exp(x)`), `slope` (`exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
 - `stack`: they are the so manieth of tensors that become one;
-then they are cut into the tensors of `to`, each of which may be `turned: [n, k]` in the end.
+- then they are cut into the tensors of `to`, each of which may be `turned: [n, k]` in the end.
 """
 
 import json

@@ -51,8 +51,6 @@ import weights
 
 HERE = Path(__file__).parent
 PROMPT, GREEDY, MARGIN = 40, 24, 0.01
-# Rows that are kept: the first ones, those at the ends of pages and the last.
-AT = [0, 1, 2, 7, 15, 16, 17, 23, 31, 32, 33, 39]
 SHARDED = ("llama3", "llama3_sharded")
 OLDEST = ["llama", "llama3", "llama_linear", "llama_yarn", "llama_bias", "llama_bf16", "llama_f16", "mistral", "qwen2", "qwen3"]
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
@@ -717,7 +715,7 @@ def errors(f64, f32, bf16):
 
 def kept_rows(name, f64):
     """The rows that are compared, rounded once."""
-    return {"at": torch.tensor(AT, dtype=torch.int32), name: f64[AT].float().contiguous()}
+    return {"at": torch.tensor(weights.AT, dtype=torch.int32), name: f64[weights.AT].float().contiguous()}
 
 
 def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):

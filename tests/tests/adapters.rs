@@ -156,10 +156,9 @@ fn generations_have_adapters() {
     let seq = sequence(&model, number);
     let given = tokens(model.generate(Some(seq), &[3, 17, 5], &options(0)).expect("a generation"));
     assert!(own == given && own != plain, "{own:?} {given:?} {plain:?}");
-    assert!(model.generate(None, &[3], &options(2)).is_err_and(|e| e.to_string().contains(
-        "no adapter 2 is \
-        loaded; use a number that llmcc_adapter_load returned"
-    )));
+    assert!(model.generate(None, &[3], &options(2)).is_err_and(|e| {
+        e.to_string().contains("no adapter 2 is loaded; use a number that llmcc_adapter_load returned")
+    }));
 }
 
 /// Adapters that cannot be loaded are refused with a message, and change nothing.

@@ -34,7 +34,7 @@ struct Better {
     of: &'static str,
     /// The circle lies in these modules and those below them.
     within: &'static [&'static str],
-    /// What it is good for.
+    /// Why it is better so.
     why: &'static str,
 }
 
@@ -152,7 +152,7 @@ fn paths(prefix: &str, tree: &str, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// What a file says: paths of its own, names that it only passes on, and where names of `use` lead.
+/// Names in a file: paths of its own, names that it only passes on, and where names of `use` lead.
 #[derive(Default)]
 struct File {
     used: Vec<String>,
@@ -240,7 +240,7 @@ fn target(path: &str, from: &Module, files: &BTreeMap<Module, File>, depth: usiz
     Some(at)
 }
 
-/// What the files of a crate use of each other.
+/// The modules that each file of a crate uses.
 fn used(src: &Path) -> BTreeMap<Module, BTreeSet<Module>> {
     let mut all = BTreeMap::new();
     modules(src, src, &mut all);

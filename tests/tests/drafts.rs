@@ -101,10 +101,7 @@ fn what_is_refused() {
     let seq = model.seq_new().unwrap();
     let refused = model.step(&[1], &[seq], &[0]).unwrap_err().to_string();
     assert!(
-        refused.contains(
-            "this model is a draft head, which takes a hidden state of its model with each \
-        token"
-        ),
+        refused.contains("this model is a draft head, which takes a hidden state of its model with each token"),
         "{refused}"
     );
     let refused = model.generate(None, &[1], &GenOptions::default()).err().map(|e| e.to_string());

@@ -125,17 +125,23 @@ fn things_are_one_file_and_one_line() {
     }
 }
 
-/// Files in the repository, as git sees them, else the folder tree.
-fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
+/// Files below `dir` that are not built and whose names end in one of `endings`.
+fn files(dir: &Path, endings: &[&str], out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("folder") {
         let path = entry.expect("entry").path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        if path.is_dir() && !["target", "build", ".git", "corpus"].contains(&name) {
-            rust_files(&path, out);
-        } else if name.ends_with(".rs") {
+        if path.is_dir() {
+            if !["target", "build", ".git", "corpus"].contains(&name) {
+                files(&path, endings, out);
+            }
+        } else if endings.iter().any(|end| name.ends_with(end)) {
             out.push(path);
         }
     }
+}
+
+fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
+    files(dir, &[".rs"], out);
 }
 
 #[test]

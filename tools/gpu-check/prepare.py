@@ -29,6 +29,7 @@ import numpy as np
 
 import shapes
 import variants
+from architectures import with_weights
 from reference import ARCHIVE, FLOOR, Llama, bf16, exact, f16, relative, tensors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -254,11 +255,8 @@ def more_kernels(kernels, scratch, target):
     for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
         name = "d128-" + "-".join(o.strip("-") for o in options)
         kernels.add(name, scratch / "d128", target, *options, "--max-context", "1024")
-    sys.path.insert(0, str(REPOSITORY / AT_HOME))
-    from weights import fixture
-
     for name, options in FIXTURES.items():
-        kernels.add(name, fixture(name), target, *options, families=FAMILIES)
+        kernels.add(name, with_weights(REPOSITORY / AT_HOME / name), target, *options, families=FAMILIES)
 
 
 def prepare(out, target, scratch, tiny):

@@ -108,8 +108,7 @@ pub(super) fn parse_format(text: &str) -> Result<Format, String> {
     let of_mixture = ["m", "s", "l"].iter().find_map(|size| plain.strip_suffix(size)).and_then(Format::parse);
     if let Some(format) = of_mixture.filter(|f| f.is_quantized()) {
         return Err(format!(
-            "`{text}` is a mixture of formats of llama.cpp; give one format, such as `{format}`, \
-            or --error-budget"
+            "`{text}` is a mixture of formats of llama.cpp; give one format, such as `{format}`, or --error-budget"
         ));
     }
     let quantized = FORMATS.iter().filter(|d| d.encoding.is_quantized());

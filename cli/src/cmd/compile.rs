@@ -207,9 +207,8 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     let Some(act) = args.act else { return Ok(()) };
     if act == ActType::Int8 && args.fp8 {
         return Err(Error::Usage(
-            "--act int8 is for integer weights (--w4, --w4a, --w8); with --fp8 give --act fp8, or leave --act \
-                out"
-            .into(),
+            "--act int8 is for integer weights (--w4, --w4a, --w8); with --fp8 give --act fp8, or leave --act out"
+                .into(),
         ));
     }
     let integers = args.stored_as.is_some_and(|f| f.encoding().integer_group().is_some());

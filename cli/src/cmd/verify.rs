@@ -152,12 +152,9 @@ fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
     match kept {
         GoldenRecord::Absent { absent } => Err(format!("none: {absent}")),
         GoldenRecord::Vectors(kept) if kept.scheme == golden::SCHEME => Ok(kept),
-        GoldenRecord::Vectors(kept) => Err(format!(
-            "not compared: they were made by scheme {}, this llmcc knows \
-                {}",
-            kept.scheme,
-            golden::SCHEME
-        )),
+        GoldenRecord::Vectors(kept) => {
+            Err(format!("not compared: they were made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME))
+        }
     }
 }
 

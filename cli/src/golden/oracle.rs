@@ -189,7 +189,7 @@ pub fn sensitivity(
         };
         for (want, got) in evaluated.logits.iter().zip(watched(plan, &packed, steps, &mut watch)?) {
             let rows = want.chunks_exact(plan.info.columns()).zip(got.chunks_exact(plan.info.columns()));
-            // (What is no number when it is changed excuses nothing.)
+            // (A result that is not finite excuses nothing.)
             let moved = rows.map(|(w, g)| apart(w, g, largest(w))).filter(|d| d.is_finite());
             worst = moved.fold(worst, f64::max);
         }

@@ -35,7 +35,7 @@ pub struct Step {
     pub out_rows: Vec<u32>,
 }
 
-/// What a step computed.
+/// The results of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Computed {
     /// Tokens of the step.
@@ -100,7 +100,7 @@ pub fn engine_options(threads: u32) -> EngineOptions {
 /// Runs the golden steps.
 ///
 /// # Errors
-/// What the artifact says.
+/// Errors of the artifact.
 pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
     let info = model.info();
     let steps = steps(seed, info.vocab, info.max_context, info.whole);
@@ -130,7 +130,7 @@ pub(super) fn free(model: &Model, seqs: &[i32]) -> Result<(), Error> {
 }
 
 impl Computed {
-    /// Of the rows `[step.out_rows.len(), columns]`.
+    /// From the rows `[step.out_rows.len(), columns]`.
     pub(super) fn new(step: &Step, rows_of: &[f32], columns: usize) -> Computed {
         let mut hash = Sha256::new();
         let mut rows = vec![];
@@ -165,7 +165,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Of logits from others.
+    /// The distance of logits from others.
     pub fn of(want: &[f32], got: &[f32]) -> Distance {
         let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>();
         let differences = squares(&mut want.iter().zip(got).map(|(a, b)| f64::from(*a) - f64::from(*b)));
@@ -175,7 +175,7 @@ impl Distance {
         Distance { relative: if finite { relative } else { 0.0 }, finite, same_bits }
     }
 
-    /// Of what was computed from golden vectors, as far as their logits are kept; `None` when they
+    /// The distance of results from golden vectors, as far as their logits are kept; `None` when they
     /// are of other steps.
     pub fn between(want: &[Computed], got: &[Computed]) -> Option<Distance> {
         if want.len() != got.len()

@@ -77,10 +77,9 @@ fn the_first_difference_is_named_with_values() {
     other.clone_from(&logits);
     other[1] = 9.0;
     let got = vec![want[0].clone(), computed(2, &other, 64)];
-    assert!(difference(&want, &got, 64, &steps).expect("a difference").contains(
-        "in entries whose values are \
-        not kept"
-    ));
+    assert!(
+        difference(&want, &got, 64, &steps).expect("a difference").contains("in entries whose values are not kept")
+    );
     assert!(difference(&want, &want[..1], 64, &steps).expect("a difference").contains("other steps"));
 }
 

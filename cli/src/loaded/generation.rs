@@ -75,7 +75,7 @@ impl Model {
     /// `draw` numbers the choices of one seed.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
         let (sampling, mut token) = (options.sampling(), -1);
         // SAFETY: arrays have the lengths stated.

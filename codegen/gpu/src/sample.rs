@@ -68,9 +68,7 @@ impl Block<'_> {
         let greedy = b.cmpc(Cmp::Eq, self.wanted, 1);
         b.either(
             greedy,
-            |b| {
-                row.put_best(b, best);
-            },
+            |b| row.put_best(b, best),
             |b| {
                 let (sum, maximum) = self.sum(b, best, &logits);
                 row.put_sum(b, maximum, sum);

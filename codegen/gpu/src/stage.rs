@@ -1,6 +1,6 @@
 //! How far LLVM takes a module.
 
-/// What is to be made of a module.
+/// Stage to which a module is lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// MLIR in the `llvm` dialect.

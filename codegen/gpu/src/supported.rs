@@ -65,7 +65,7 @@ fn operands(kernel: Checked<'_>, target: &TargetSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// A family's kernels exceed the threads, registers or memory.
+/// Refuses kernels of a family that exceed the threads, registers or shared memory.
 fn family(cx: &Cx<'_>) -> Result<(), String> {
     let unless = |fine: bool, what: String| if fine { Ok(()) } else { Err(what) };
     let body = &cx.kernel.body;

@@ -105,7 +105,7 @@ fn check(compiler: &Compiler, case: &Case, seed: u64) {
         }
         if wanted.candidates > 1 && want[0].is_finite() && logits.row(i).iter().all(|v| *v < 1e38) {
             let (sum, exact) = (f64::from(got[2 * k]), f64::from(want[2 * k]));
-            // A tenth of the count promised for large vocabularies suffices here.
+            // A tenth of the error allowed for large vocabularies is kept here.
             assert!(
                 (sum - exact).abs() <= 0.1 * TopK::SUM_ERROR * exact,
                 "row {i}: sum {sum}, not {exact}\n{}",

@@ -1,4 +1,4 @@
-//! What every family needs to know of the kernel that is lowered.
+//! Facts about the kernel being lowered, for the emitters of all families.
 
 use super::emit::{Emit, I64};
 use cranelift_codegen::ir::Value;

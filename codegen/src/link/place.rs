@@ -32,11 +32,9 @@ impl Place {
                 io::ErrorKind::InvalidInput,
                 &format!("it is {}; give the name of a file", kind(m.file_type())),
             )),
-            _ if target.file_name().is_none() => Err(fail(
-                io::ErrorKind::InvalidInput,
-                "it is not a file name; \
-                give one",
-            )),
+            _ if target.file_name().is_none() => {
+                Err(fail(io::ErrorKind::InvalidInput, "it is not a file name; give one"))
+            }
             _ => Ok(Place { target }),
         }
     }

@@ -15,12 +15,11 @@ use blocks::origin::Source;
 pub(crate) use blocks::origin::Wanted;
 use llmcc_ir::graph::Module;
 pub use models::ARCHS;
-use reading::chosen_output;
-use reading::draft_head;
 pub use reading::find_arch::by_model_type;
 pub use reading::model::Model;
 use reading::normal::Normal;
 pub use reading::options::Options;
+use reading::{chosen_output, draft_head};
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.
 pub fn goldens() -> impl Iterator<Item = &'static str> {

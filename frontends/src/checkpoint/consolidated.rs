@@ -298,11 +298,7 @@ fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String
         let given = &params["rope_scaling_factor"];
         if !given.is_null() && !given.as_f64().is_some_and(|x| x >= 1.0) {
             return Err((
-                format!(
-                    "`rope_scaling_factor` is {} in {PARAMS}; it must be a number of at least \
-                1",
-                    show(given)
-                ),
+                format!("`rope_scaling_factor` is {} in {PARAMS}; it must be a number of at least 1", show(given)),
                 OTHER,
             ));
         }
@@ -327,8 +323,7 @@ fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String
         };
         config.insert("max_position_embeddings".into(), context.into());
         notes.push(format!(
-            "{PARAMS} does not give the longest context: {context} is assumed; set `max_seq_len` \
-                to change it"
+            "{PARAMS} does not give the longest context: {context} is assumed; set `max_seq_len` to change it"
         ));
     }
     Ok(notes)

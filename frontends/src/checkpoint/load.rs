@@ -370,13 +370,12 @@ fn before_gguf(file: &[u8]) -> Option<String> {
     let number = |at: usize| file.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     let version = number(4).unwrap_or(0);
     Some(match file.get(..4)? {
-        b"lmgg" => "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not \
-            supported"
-            .into(),
-        b"fmgg" | b"ggmf" => format!(
-            "this is a file of GGML of 2023 (`ggmf`, version {version}), which is not \
-            supported"
-        ),
+        b"lmgg" => {
+            "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not supported".into()
+        }
+        b"fmgg" | b"ggmf" => {
+            format!("this is a file of GGML of 2023 (`ggmf`, version {version}), which is not supported")
+        }
         b"tjgg" => format!("this is a file of GGML of 2023 (`ggjt`, version {version}), which is not supported"),
         b"algg" => "this is an adapter of llama.cpp of 2023 (`ggla`), which is not supported".into(),
         _ => return None,
@@ -432,10 +431,7 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
             } else if counts == Some(other) {
                 tensors.remove(&name);
             } else {
-                let what = format!(
-                    "tensor `{name}` is both in `{other}` and in `{file}`, and the index does \
-                    not tell"
-                );
+                let what = format!("tensor `{name}` is both in `{other}` and in `{file}`, and the index does not tell");
                 return Err(bad(format!("{what} which of them counts")));
             }
             superseded += 1;

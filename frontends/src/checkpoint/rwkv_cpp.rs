@@ -19,7 +19,7 @@ const OTHER: &str = "convert the model again with a current rwkv.cpp (`convert_p
                      authors' checkpoint";
 /// Bytes before the tensors.
 const HEADER: usize = 24;
-/// More layers, or tensors, are not believed.
+/// The most layers and tensors of a model.
 const MOST: usize = 4096;
 const MOST_TENSORS: usize = 1 << 17;
 /// Bytes of a name.
@@ -91,7 +91,10 @@ fn read(file: &[u8], version: u32) -> Result<(Header, Tensors), Wrong> {
         let (name, tensor) = tensor(file, at, version)?;
         at = tensor.bytes.end;
         if tensors.len() == MOST_TENSORS || tensors.insert(name.clone(), tensor).is_some() {
-            return Err((format!("byte {at} of the file: tensor `{name}` appears twice, or is superfluous"), AGAIN));
+            return Err((
+                format!("byte {at} of the file: tensor `{name}` appears twice, or after {MOST_TENSORS} others"),
+                AGAIN,
+            ));
         }
     }
     Ok((header, tensors))
@@ -130,11 +133,8 @@ fn tensor(file: &[u8], at: usize, version: u32) -> Result<(String, StoredTensor)
     let bytes = whole.zip(rows).and_then(|(row, rows)| row.checked_mul(rows));
     let (start, left) = (from + length, file.len() - from - length);
     let Some(bytes) = bytes.filter(|bytes| *bytes > 0 && *bytes <= left) else {
-        let what = format!(
-            "tensor `{name}`: {} {shape:?} is not a whole number of blocks in the {left} bytes \
-                left",
-            ty.name
-        );
+        let what =
+            format!("tensor `{name}`: {} {shape:?} is not a whole number of blocks in the {left} bytes left", ty.name);
         return Err(wrong(what));
     };
     shape.reverse();
@@ -193,16 +193,8 @@ fn model(header: &Header, tensors: Tensors, shard: usize) -> Result<Described, W
         if rwkv_forms::is_widened(&tensor, form) {
             widened.push(name.clone());
         }
-        let wrong = || {
-            (
-                format!(
-                    "tensor `{name}` is {} {:?}, which is never its \
-            form",
-                    tensor.ty.name, tensor.shape
-                ),
-                OTHER,
-            )
-        };
+        let wrong =
+            || (format!("tensor `{name}` is {} {:?}, which is never its form", tensor.ty.name, tensor.shape), OTHER);
         index.insert(name.clone(), rwkv_forms::entry(&tensor, form, shard).ok_or_else(wrong)?);
     }
     Ok(Described { config, index, notes: rwkv_forms::note(&widened).into_iter().collect() })

@@ -136,7 +136,7 @@ pub enum HeaderError {
         rank: usize,
     },
     /// Shape times element size overflows, or is not a whole number of bytes.
-    #[error("tensor `{name}`: {dtype} {shape:?} is too large; the file is corrupt")]
+    #[error("tensor `{name}`: {dtype} {shape:?} is too large or not a whole number of bytes; the file is corrupt")]
     Overflow {
         /// The tensor.
         name: String,

@@ -84,17 +84,20 @@ fn malformed_headers() {
         ),
         (
             one("F32", "[4294967296,4294967296]", "[0,8]"),
-            format!("tensor `w`: F32 [4294967296, 4294967296] is too large; {corrupt}"),
+            format!("tensor `w`: F32 [4294967296, 4294967296] is too large or not a whole number of bytes; {corrupt}"),
         ),
         (
             one("F64", "[2305843009213693952]", "[0,8]"),
-            format!("tensor `w`: F64 [2305843009213693952] is too large; {corrupt}"),
+            format!("tensor `w`: F64 [2305843009213693952] is too large or not a whole number of bytes; {corrupt}"),
         ),
         (
             one("F32", "[0,18446744073709551615]", "[0,0]"),
-            format!("tensor `w`: F32 [0, 18446744073709551615] is too large; {corrupt}"),
+            format!("tensor `w`: F32 [0, 18446744073709551615] is too large or not a whole number of bytes; {corrupt}"),
         ),
-        (one("F4", "[3]", "[0,1]"), format!("tensor `w`: F4 [3] is too large; {corrupt}")),
+        (
+            one("F4", "[3]", "[0,1]"),
+            format!("tensor `w`: F4 [3] is too large or not a whole number of bytes; {corrupt}"),
+        ),
         (
             one("U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]", "[0,8]"),
             "tensor `w` has 17 dimensions (at most 16 are supported); the file is corrupt".into(),
@@ -301,7 +304,7 @@ fn folders_that_are_no_checkpoints() {
         ),
         (vec![("a-00001-of-65535.gguf", &many)],
             "",
-            format!("DIR/a-00001-of-65535.gguf: `split.count` is 65535 parts, more than 999; {parts}"),
+            format!("DIR/a-00001-of-65535.gguf: `split.count` is 65535, but a model has at most 999 parts; {parts}"),
         ),
         (vec![("a.gguf", &first)],
             "",

@@ -66,9 +66,6 @@ pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = fields! {
     rope_theta, rope_scaling, rope_parameters, partial_rotary_factor,
 };
 
-/// RMSNorm's addend to the mean square.
-pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
-
 /// Attention that sees later tokens too where this is false: in embedders whose files otherwise
 /// describe a model for text.
 pub const CAUSAL: &[Field] = fields! { is_causal };

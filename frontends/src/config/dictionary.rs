@@ -46,23 +46,23 @@ dictionary! {
     Accepts::Count, Neutral::Off =>
         additional_vocab_size altup_active_idx attn_layer_offset conv_kernel_size encoder_sparse_step
         expert_layer_offset first_k_dense_replace hc_sinkhorn_iters interleave_moe_layer_step local_size
-        max_window_layers moe_layer_start_index moe_num_shared_experts num_dense_layers num_kv_shared_layers
-        num_random_blocks num_sparse_encoder_layers sparse_index_dim sparse_init_block sparse_local_block
-        sparse_num_index_heads zero_expert_num;
+        max_window_layers moe_layer_start_index moe_num_shared_experts num_dense_layers num_hash_layers
+        num_kv_shared_layers num_random_blocks num_sparse_encoder_layers sparse_index_dim sparse_init_block
+        sparse_local_block sparse_num_index_heads zero_expert_num;
     Accepts::Count, Neutral::Any =>
         mask_token_id pad_token_id seed;
     // Factors, bases, limits.
     Accepts::Number, Neutral::Off =>
         activation_situ_beta activation_situ_linear_beta alibi_bias_max alpha attention_factor
         attention_in_multiplier attention_multiplier attention_out_multiplier attention_value_scale
-        attn_logit_softcapping attn_scale beta_fast beta_slow block_ffn_dim_multiplier clip_qkv dim_model_base
-        embedding_multiplier eps expand expand_k expand_v factor ffn_proj_factor final_logit_softcapping
-        full_attn_alpha_factor full_attn_beta_factor gate_lower_bound gate_soft_cap global_rope_theta hc_eps
-        hc_magnitude head_size_divisor high_freq_factor kda_lower_bound key_multiplier layer_norm_eps
-        layer_norm_epsilon linear_attn_alpha_factor linear_attn_beta_factor linear_lower_bound
-        llama_4_scaling_beta lm_head_multiplier local_rope_theta logit_scale logits_scaling logits_soft_cap
-        long_mscale low_freq_factor mixed_b mixer_rms_eps mlp_alpha_factor mlp_beta_factor moe_norm_min
-        moe_normalize_expert_weights moe_routed_scaling_factor moe_router_logit_softcapping
+        attn_logit_softcapping attn_scale beta_fast beta_slow block_ffn_dim_multiplier clip_qkv
+        compress_rope_theta dim_model_base embedding_multiplier eps expand expand_k expand_v factor
+        ffn_proj_factor final_logit_softcapping full_attn_alpha_factor full_attn_beta_factor gate_lower_bound
+        gate_soft_cap global_rope_theta hc_eps hc_magnitude head_size_divisor high_freq_factor kda_lower_bound
+        key_multiplier layer_norm_eps layer_norm_epsilon linear_attn_alpha_factor linear_attn_beta_factor
+        linear_lower_bound llama_4_scaling_beta lm_head_multiplier local_rope_theta logit_scale logits_scaling
+        logits_soft_cap long_mscale low_freq_factor mixed_b mixer_rms_eps mlp_alpha_factor mlp_beta_factor
+        moe_norm_min moe_normalize_expert_weights moe_routed_scaling_factor moe_router_logit_softcapping
         moe_router_scaling_factor mscale mscale_all_dim norm_eps norm_epsilon output_logit_soft_cap
         output_multiplier post_norm_eps qk_dim_factor qk_scale_factor residual_gate_temperature
         residual_multiplier rms_norm_eps rope_local_base_freq rope_theta rotary_scaling_factor route_scale
@@ -76,10 +76,10 @@ dictionary! {
         partial_rotary_factor;
     // Lists of numbers.
     Accepts::Numbers, Neutral::Off =>
-        activation_sparsity_pattern attn_layer_indices full_attn_idxs full_attn_layers hybrid_layer_pattern
-        kda_layers kv_source_layers layer_rope_theta long_factor mlp_multipliers mlp_only_layers moe_layers
-        no_rope_layers num_attention_heads_per_layer ple_layer_ids short_factor sparse_attention_freq
-        ssm_multipliers;
+        activation_sparsity_pattern attn_layer_indices compress_ratios full_attn_idxs full_attn_layers
+        hybrid_layer_pattern kda_layers kv_source_layers layer_rope_theta long_factor mlp_multipliers
+        mlp_only_layers moe_layers no_rope_layers num_attention_heads_per_layer ple_layer_ids short_factor
+        sparse_attention_freq ssm_multipliers;
     // Widths of matrices.
     WIDTH, Neutral::Off =>
         a_low_rank_dim adapter_rank attention_hidden_size block_size d_ff d_model decay_low_rank_dim
@@ -87,17 +87,17 @@ dictionary! {
         ffn_round_up_to_multiple_of gate_low_rank_dim gated_norm_rank hc_lowrank hidden_dim hidden_size
         hidden_size_per_layer_input input_embedding_size intermediate_size intermediate_size_mlp
         intra_bottleneck_size kv_lora_rank laurel_rank lru_width mamba_d_ssm mamba_d_state moe_hidden_size
-        moe_intermediate_size moe_latent_size moe_shared_expert_intermediate_size ple_embed_dim
+        moe_intermediate_size moe_latent_size moe_shared_expert_intermediate_size o_lora_rank ple_embed_dim
         prefix_dense_intermediate_size q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim
         routed_expert_hidden_size router_hidden_size share_expert_dim shared_expert_intermediate_size
-        shared_experts_intermediate_size shared_intermediate_size ssm_state_size state_size time_decay_extra_dim
-        time_mix_extra_dim v_head_dim v_low_rank_dim word_embed_proj_dim;
+        shared_experts_intermediate_size shared_intermediate_size ssm_state_size state_size swa_kv_lora_rank
+        swa_q_lora_rank time_decay_extra_dim time_mix_extra_dim v_head_dim v_low_rank_dim word_embed_proj_dim;
     WIDTH, Neutral::Any =>
         block_multiple_of make_ngram_vocab_size_divisible_by;
     // Numbers of tokens.
     TOKENS, Neutral::Off =>
-        attention_chunk_size chunk_size floor_scale local_attention max_position_embeddings
-        original_max_position_embeddings sliding_window sliding_window_size window_size;
+        attention_chunk_size chunk_size compress_rate_csa compress_rate_hca floor_scale local_attention
+        max_position_embeddings original_max_position_embeddings sliding_window sliding_window_size window_size;
     TOKENS, Neutral::Any =>
         context_length max_length max_seq_len max_trained_positions model_max_length n_positions
         relative_attention_max_distance seq_length;
@@ -109,8 +109,9 @@ dictionary! {
         layer_group_size linear_head_dim linear_key_head_dim linear_num_heads linear_num_key_heads
         linear_num_value_heads linear_value_head_dim mamba_head_dim mamba_ngroups mamba_num_heads n_groups
         n_heads n_mamba_heads num_attention_groups num_attention_heads num_global_key_value_heads num_heads
-        num_key_value_heads num_sliding_attention_heads relative_attention_num_buckets rotary_dim
-        swa_num_key_value_heads type_vocab_size;
+        num_key_value_heads num_sliding_attention_heads relative_attention_num_buckets rotary_dim swa_head_dim
+        swa_num_attention_heads swa_num_key_value_heads swa_qk_nope_head_dim swa_qk_rope_head_dim swa_v_head_dim
+        type_vocab_size;
     Accepts::Size(1 << 14), Neutral::Any =>
         task_type_vocab_size;
     Accepts::Size(1 << 16), Neutral::Any =>
@@ -127,11 +128,11 @@ dictionary! {
         ngram_size;
     // Layers, experts, and intervals of layers.
     Accepts::Size(4096), Neutral::Off =>
-        attn_layer_period attn_res_block_size decoder_sparse_step expert_layer_period global_attn_every_n_layers
-        moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group n_layers n_routed_experts
-        n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok num_hidden_groups
-        num_hidden_layers num_layers num_local_experts num_shared_experts prefix_dense_sliding_window_pattern
-        sliding_window_pattern topk_group;
+        attn_layer_period attn_res_block_size decoder_sparse_step expert_layer_period full_attention_interval
+        global_attn_every_n_layers moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group
+        n_layers n_routed_experts n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok
+        num_hidden_groups num_hidden_layers num_layers num_local_experts num_shared_experts o_groups
+        prefix_dense_sliding_window_pattern sliding_window_pattern topk_group;
     // Taps and expansions.
     Accepts::Size(64), Neutral::Off =>
         altup_num_inputs conv1d_width conv_L_cache conv_kernel conv_size expansion_ratio hc_count hc_mult
@@ -151,8 +152,8 @@ dictionary! {
         layer_types;
     // Objects, whose fields are declared where they are read.
     Accepts::Object, Neutral::Off =>
-        attention_other_setting attn_config dual_chunk_attention_config ffn_act_fn ffn_config linear_attn_config
-        per_layer_config rope_parameters rope_scaling sparse_attention_config;
+        attention_other_setting attn_config compress_rates dual_chunk_attention_config ffn_act_fn ffn_config
+        linear_attn_config per_layer_config rope_parameters rope_scaling sparse_attention_config;
     Accepts::Object, Neutral::Any =>
         auto_map;
     // Activations.

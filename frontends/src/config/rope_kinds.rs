@@ -180,7 +180,8 @@ fn agree(
     (class, nested): (TwoRopes, bool),
     head_dim: usize,
 ) -> Result<(), ConfigError> {
-    let help = |has: String| format!("this architecture expects {has} by what it reads: say it in `{PARAMETERS}`");
+    let help =
+        |has: String| format!("this architecture has {has} by the fields that it reads: give it in `{PARAMETERS}`");
     let bases: &[&str] = match &class.beside {
         Beside::Scaling { bases, .. } => bases,
         Beside::Older | Beside::Nothing => &[BASE],

@@ -86,10 +86,7 @@ fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>)
                         return Err(wrong(
                             ckpt,
                             SETTINGS,
-                            format!(
-                                "the prompt `{name}` is {text}, which is not a \
-                            text"
-                            ),
+                            format!("the prompt `{name}` is {text}, which is not a text"),
                         ));
                     }
                 }
@@ -99,10 +96,7 @@ fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>)
             return Err(wrong(
                 ckpt,
                 SETTINGS,
-                format!(
-                    "`prompts` is {other}; it must be an object of names \
-            and texts"
-                ),
+                format!("`prompts` is {other}; it must be an object of names and texts"),
             ));
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn to_tokenizer_json(file: &[u8], vocab: usize) -> Result<Value, Stri
     sentencepiece::from_pieces(pieces, &Spaces { prefix: true, collapse: false }, None)
 }
 
-/// The first three are control tokens.
+/// The first three are the unknown token and two control tokens.
 fn piece(i: usize, text: &str, score: f32) -> (String, f32, u64) {
     let byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
     let kind = match i {

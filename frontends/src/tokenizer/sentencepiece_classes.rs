@@ -108,11 +108,7 @@ pub(super) fn named(name: Option<&str>) -> Result<Option<&'static Pieces>, Strin
     match name.filter(|name| OTHERS.contains(name)) {
         Some(name) => {
             let known: Vec<&str> = names().collect();
-            Err(format!(
-                "`tokenizer_class` is {name:?}; supported with a SentencePiece model are \
-                {}",
-                known.join(", ")
-            ))
+            Err(format!("`tokenizer_class` is {name:?}; supported with a SentencePiece model are {}", known.join(", ")))
         }
         None => Ok(found),
     }

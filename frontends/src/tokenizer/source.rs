@@ -10,7 +10,7 @@ use crate::checkpoint::{Checkpoint, is_rwkv};
 use crate::error::FrontendError;
 use llmcc_text::json::Json;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A `tokenizer.json`, and the file it comes from.
 pub(super) struct Source {
@@ -127,17 +127,18 @@ const TRANSFORMERS: [u32; 2] = [5, 23];
 /// The file of a list of `tokenizer.VERSION.json` that Transformers takes: in the order of their texts the last
 /// before one that is newer than itself.
 fn newest(list: &[Value]) -> Option<&str> {
-    let version = |name: &&str| -> Option<String> {
-        let (_, rest) = name.split_once("tokenizer.")?;
-        rest.rsplit_once(".json").map(|(version, _)| version.to_string()).filter(|v| !v.is_empty())
-    };
-    let mut found: Vec<(String, &str)> =
-        list.iter().filter_map(Value::as_str).filter_map(|name| Some((version(&name)?, name))).collect();
-    found.sort();
+    fn version(name: &str) -> Option<&str> {
+        // The list comes from a stranger: it may name files of its own folder only.
+        Path::new(name).file_name().filter(|own| *own == name)?;
+        let (version, _) = name.split_once("tokenizer.")?.1.rsplit_once(".json")?;
+        Some(version).filter(|v| !v.is_empty())
+    }
+    let names = list.iter().filter_map(Value::as_str);
+    let mut found: Vec<(&str, &str)> = names.filter_map(|name| Some((version(name)?, name))).collect();
+    found.sort_unstable();
     let parsed = |text: &str| text.split('.').map(|n| n.parse::<u32>().unwrap_or(u32::MAX)).collect::<Vec<_>>();
-    let known = |(version, _): &&(String, &str)| {
-        parsed(version).as_slice() <= &[TRANSFORMERS[0], TRANSFORMERS[1], u32::MAX][..]
-    };
+    let known =
+        |(version, _): &&(&str, &str)| parsed(version).as_slice() <= &[TRANSFORMERS[0], TRANSFORMERS[1], u32::MAX][..];
     found.iter().take_while(known).last().map(|(_, name)| *name)
 }
 

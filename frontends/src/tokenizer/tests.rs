@@ -91,7 +91,7 @@ fn names_of_classes_and_defaults_of_generations() {
     assert!(error.contains("`eos_token_id` is [1,\"</s>\"], not a token id, or a list of them"), "{error}");
 }
 
-/// Of files for several versions of Transformers the one is read that 5.23 takes.
+/// Among files for several versions of Transformers, the one for 5.23 is read.
 #[test]
 fn tokenizer_files_of_versions() {
     let of = |list: Value, name: &str| {
@@ -105,6 +105,8 @@ fn tokenizer_files_of_versions() {
     assert!(of(json!(["tokenizer.json", "tokenizer.4.0.0.json"]), "tokenizer.4.0.0.json"));
     assert!(of(json!(["tokenizer.4.0.0.json", "tokenizer.5.23.1.json"]), "tokenizer.5.23.1.json"));
     assert!(!of(json!(["tokenizer.6.0.json"]), "tokenizer.6.0.json"));
+    // A name with a folder is no name of a file beside it.
+    assert!(!of(json!(["./tokenizer.4.0.0.json"]), "tokenizer.4.0.0.json"));
     // Transformers sorts them as texts.
     assert!(!of(json!(["tokenizer.10.0.json", "tokenizer.4.0.json"]), "tokenizer.4.0.json"));
 }

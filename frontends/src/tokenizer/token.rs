@@ -54,10 +54,9 @@ impl Token {
                 let flag = |name: &str| match of.get(name) {
                     None | Some(Value::Null) => Ok(None),
                     Some(Value::Bool(b)) => Ok(Some(*b)),
-                    Some(other) => Err(format!(
-                        "`{name}` of the token {text:?} in `{what}` is {other}; it must be true or \
-                            false"
-                    )),
+                    Some(other) => {
+                        Err(format!("`{name}` of the token {text:?} in `{what}` is {other}; it must be true or false"))
+                    }
                 };
                 let flags = Flags {
                     single_word: flag("single_word")?.unwrap_or(false),

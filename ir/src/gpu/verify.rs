@@ -103,9 +103,7 @@ fn verify_choices(program: &Program, most: usize) -> Vec<Diagnostic> {
                     Finding {
                         code: "too-long",
                         number: last.number,
-                        message: "more steps than the verifier \
-                        follows"
-                            .into(),
+                        message: "more steps than the verifier follows".into(),
                     },
                     &context,
                 );

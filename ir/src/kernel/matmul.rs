@@ -30,7 +30,7 @@ pub struct Prologue {
     pub gain: Option<ParamId>,
     /// Added after the gain, `[K]`.
     pub bias: Option<ParamId>,
-    /// Storage of the result, as which the weights are multiplied.
+    /// Storage of the result: the rows that the weights multiply.
     pub elem: RowElem,
 }
 

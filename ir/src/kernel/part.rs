@@ -92,6 +92,15 @@ impl As<bool> for Unless {
     }
 }
 
+/// A field that is there only if its name comes next.
+fn if_named<'a, T>(
+    name: &str,
+    p: &mut Parser<'a>,
+    read: impl FnOnce(&mut Parser<'a>) -> Parsed<T>,
+) -> Parsed<Option<T>> {
+    if p.peek_word() == name { read(p).map(Some) } else { Ok(None) }
+}
+
 /// Types with one field each: `type, how: |part| field, |name, reader, parser| part`.
 macro_rules! one_field {
     ($($ty:ty, $how:ident: |$part:ident| $show:expr, |$name:ident, $r:ident, $p:ident| $read:expr;)*) => { $(
@@ -109,15 +118,13 @@ macro_rules! one_field {
 
 one_field! {
     usize, Plain: |n| Field::Size(*n), |name, _r, p| p.field_size(name);
-    usize, Or1: |n| Field::SizeOr1(*n), |name, _r, p| if p.peek_word() == name { p.field_size(name) } else { Ok(1) };
-    Option<usize>, Plain: |n| Field::SizeIf(*n),
-        |name, _r, p| if p.peek_word() == name { p.field_size(name).map(Some) } else { Ok(None) };
+    usize, Or1: |n| Field::SizeOr1(*n), |name, _r, p| Ok(if_named(name, p, |p| p.field_size(name))?.unwrap_or(1));
+    Option<usize>, Plain: |n| Field::SizeIf(*n), |name, _r, p| if_named(name, p, |p| p.field_size(name));
     Vec<usize>, Plain: |all| Field::Sizes(all), |name, _r, p| p.field_sizes(name);
     F32, Plain: |x| Field::Real(*x), |name, _r, p| p.field_real(name);
     F32, Or1: |x| Field::RealOr1(*x),
-        |name, _r, p| if p.peek_word() == name { p.field_real(name) } else { Ok(F32::new(1.0)) };
-    Option<F32>, Plain: |x| Field::RealIf(*x),
-        |name, _r, p| if p.peek_word() == name { p.field_real(name).map(Some) } else { Ok(None) };
+        |name, _r, p| Ok(if_named(name, p, |p| p.field_real(name))?.unwrap_or(F32::new(1.0)));
+    Option<F32>, Plain: |x| Field::RealIf(*x), |name, _r, p| if_named(name, p, |p| p.field_real(name));
     bool, Plain: |yes| Field::Flag(*yes), |name, _r, p| Ok(p.eat_word(name));
     Score, Plain: |score| Field::Word(word(score)), |name, _r, p| p.field_word(name);
     Update, Plain: |update| Field::Word(word(update)), |name, _r, p| p.field_word(name);
@@ -164,7 +171,7 @@ impl As<Option<Prologue>> for Plain {
     }
 
     fn read<'a>(&self, name: &'static str, r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Option<Prologue>> {
-        if p.peek_word() == name { r.prologue(p).map(Some) } else { Ok(None) }
+        if_named(name, p, |p| r.prologue(p))
     }
 }
 
@@ -222,7 +229,7 @@ pub(crate) trait Parts {
 /// its operands, text and reader: [`Parts`]. A part is
 ///
 /// ```text
-/// /// What it is.
+/// /// The part's meaning.
 /// name: type,
 /// ```
 ///

@@ -6,8 +6,8 @@ use super::Encoding;
 pub struct FormatDef {
     /// Name in text and options, without the group.
     pub name: &'static str,
-    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of
-    /// them.
+    /// Encoding of codes and scales. Where [`FormatDef::groups`] lists several sizes, it is the
+    /// encoding for one of them.
     pub encoding: Encoding,
     /// Columns to a scale that it may have; 0 where there are no groups.
     pub groups: &'static [usize],
@@ -15,8 +15,8 @@ pub struct FormatDef {
     pub quantize: Quantize,
 }
 
-/// Of one super-block of a row: writes a code per element and the scale and minimum of each group,
-/// as small numbers, and returns by what these are multiplied.
+/// Quantizes one super-block of a row. Writes a code per element, and the scale and minimum of each
+/// group as small numbers; returns the factors of scales and of minima.
 pub type QuantizeSuper = fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32);
 
 /// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in

@@ -1,4 +1,4 @@
-//! What the families' predictions share on CPUs: rates, and steps of their parts.
+//! Common parts of the families' predictions on CPUs: rates, and costs of steps.
 
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store};
@@ -101,7 +101,7 @@ pub(super) fn multiply(
     let elements = (n * k) as f64;
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
-    // What it does not multiply is no candidate.
+    // Rows that the target does not multiply are no candidates.
     let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
     let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
     let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));

@@ -1,4 +1,4 @@
-//! What is predicted of a family of kernels, and of what launch.
+//! Predictions of a family of kernels, and the launches that they are for.
 
 use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{Body, Kernel, Param};
@@ -48,7 +48,7 @@ impl OnGpu<'_> {
     }
 }
 
-/// What is predicted of a family of kernels: a file each.
+/// Predictions of a family of kernels. Each family has a file.
 pub(crate) trait Cost {
     /// Seconds on a CPU, without the launch itself.
     fn cpu(&self, on: &OnCpu<'_>) -> f64;
@@ -59,7 +59,7 @@ pub(crate) trait Cost {
     /// Sets the tile sizes on a GPU of a kernel of so many rows; there are none to set, unless said.
     fn gpu_tiles(&mut self, _: &[Param], _rows: usize) {}
 
-    /// What has to be done whatever the machine; nothing that counts, unless said.
+    /// Work of a launch on any machine. The default is none.
     fn work(&self, _: &Launched<'_>) -> Work {
         Work::default()
     }

@@ -44,7 +44,7 @@ impl fmt::Display for Form {
 }
 
 impl Term {
-    /// Of an operation its head, its attributes and its operands.
+    /// Head, attributes and operands of an operation; `None` for other terms.
     pub fn operation(&self) -> Option<(Head, &[Id], &[Id])> {
         let Term::Op(head, children) = self else { return None };
         let (attributes, operands) = children.split_at(head.attributes().len().min(children.len()));

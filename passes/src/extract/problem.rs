@@ -60,7 +60,7 @@ pub struct Decision {
 pub struct Alternative {
     /// Classes (`Term::Store`) that can be used when it is taken.
     pub stores: Vec<Id>,
-    /// What it takes of [`Problem::budget`].
+    /// Its share of [`Problem::budget`].
     pub error: f64,
 }
 
@@ -70,7 +70,7 @@ pub type Chosen = BTreeMap<Id, usize>;
 /// Candidates still considered, by class.
 pub(super) type Alive = BTreeMap<Id, Vec<usize>>;
 
-/// What is minimal.
+/// Objective of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// Predicted time, within the budget.
@@ -79,7 +79,7 @@ pub(super) enum Goal {
     Error,
 }
 
-/// What a solution costs as elimination sees it, so that what breaks ties is small against it, and
+/// Scaled cost of a solution during elimination. Costs that break ties are small against it, and
 /// large against rounding.
 pub(super) const SOLUTION: f64 = 1e3;
 
@@ -99,7 +99,7 @@ pub struct Solved {
 /// Classes of stored forms.
 pub type Stores = BTreeSet<Id>;
 
-/// What a problem is made for.
+/// Conditions of a problem: the machine, the step, and the stored forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// The machine.

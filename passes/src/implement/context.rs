@@ -1,4 +1,4 @@
-//! What the phases share: the e-graph with the stored forms of weights and states, and what is read of it.
+//! Context of the phases: the e-graph with the stored forms of weights and states, and queries of it.
 
 use crate::ActPolicy;
 use crate::egraph::{Form, Graph, Head, Term, operation};
@@ -31,15 +31,15 @@ pub struct OpNode {
 impl OpNode {
     /// The normalization that it is, if it is one.
     pub(super) fn norm(&self) -> Option<Norm> {
-        if let Op::Normalize { eps, width } = self.op {
-            return Some(Norm { eps, width, center: false });
+        match self.op {
+            Op::Normalize { eps, width } => Some(Norm { eps, width, center: false }),
+            Op::Standardize { eps, width } => Some(Norm { eps, width, center: true }),
+            _ => None,
         }
-        let Op::Standardize { eps, width } = self.op else { return None };
-        Some(Norm { eps, width, center: true })
     }
 }
 
-/// What the phases share.
+/// Shared context of the phases.
 pub struct Context<'a> {
     /// The e-graph, clean (rebuilt) at the start of each round.
     pub graph: &'a mut Graph,

@@ -48,18 +48,18 @@ impl Read {
     }
 
     /// Tensors that may have values that nobody would see.
-    fn suspects(mut self, module: &Module) -> BTreeSet<usize> {
-        let rows = |i: usize| module.weights.get(i).and_then(|w| w.ty.shape.first()?.known());
-        let whole = std::mem::take(&mut self.whole);
-        let parts = self.rows.into_iter().map(|(i, parts)| (i, rows(i), parts));
-        let picked = self.picked.into_iter().map(|((i, run), parts)| (i, Some(run), parts));
+    fn suspects(self, module: &Module) -> BTreeSet<usize> {
+        let Read { whole, rows, picked, mut hidden } = self;
+        let height = |i: usize| module.weights.get(i).and_then(|w| w.ty.shape.first()?.known());
+        let parts = rows.into_iter().map(|(i, parts)| (i, height(i), parts));
+        let picked = picked.into_iter().map(|((i, run), parts)| (i, Some(run), parts));
         // Parts of one kind that cover a tensor are enough.
         let mut seen: BTreeMap<usize, bool> = BTreeMap::new();
         for (i, n, parts) in parts.chain(picked) {
             *seen.entry(i).or_default() |= whole.contains(&i) || n.is_some_and(|n| covered(parts) >= n);
         }
-        self.hidden.extend(seen.into_iter().filter(|(_, seen)| !seen).map(|(i, _)| i));
-        self.hidden
+        hidden.extend(seen.into_iter().filter(|(_, seen)| !seen).map(|(i, _)| i));
+        hidden
     }
 }
 

@@ -54,7 +54,7 @@ pub enum PackError {
         col: usize,
         /// The value (for quantized formats: the largest of its group).
         value: f32,
-        /// What is wrong with it, and what to do.
+        /// The fault, and the remedy.
         what: String,
     },
     /// A weight expression breaks the rules (a compiler bug).
@@ -77,7 +77,7 @@ impl PackError {
     }
 }
 
-/// What a value that is no number means. Formats do not matter: none stores it.
+/// Message for a value that is not finite. No format stores such values.
 pub(super) fn not_finite(name: &str) -> String {
     let folded = if name.contains(" + ") { ", or the product of the tensors overflows f32" } else { "" };
     format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")

@@ -10,7 +10,7 @@ pub struct Rule {
     pub name: &'static str,
     /// Pattern: operations with attributes first, `?variables`, numbers.
     pub left: &'static str,
-    /// What it equals.
+    /// The equal term.
     pub right: Right,
     /// Where it holds.
     pub guard: fn(&Match<'_>) -> bool,

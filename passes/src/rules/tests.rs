@@ -167,12 +167,10 @@ impl Lowering<'_> {
         match t {
             Term::Param(i) => Some(self.params[*i as usize]),
             Term::Float(x) => Some(self.f.op(Op::Const { value: *x }, &[])),
-            Term::Op(head, children) => {
-                let (attrs, args) = children.split_at(head.attributes().len());
-                let attrs: Option<Vec<Attr>> =
-                    attrs.iter().map(|a| crate::egraph::analysis::attr(self.g, *a)).collect();
+            Term::Op(..) => {
+                let (op, args) = crate::egraph::operation(self.g, t)?;
                 let args: Option<Vec<Value>> = args.iter().map(|a| self.class(*a, above)).collect();
-                self.f.try_op(head.build(&attrs?)?, &args?).ok()
+                self.f.try_op(op, &args?).ok()
             }
             Term::Int(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => None,
         }

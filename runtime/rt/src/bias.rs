@@ -60,7 +60,7 @@ impl Bias {
             *sum += entry.value;
             if before.is_finite() && *sum == f32::INFINITY {
                 return Err(Error::invalid(format!(
-                    "the logit bias of token {} is {}, too large for f32; use a smaller number",
+                    "the logit bias of token {} is {}, and its logit overflows with it; use a smaller number",
                     entry.token, entry.value
                 )));
             }
@@ -104,6 +104,6 @@ mod tests {
         let none = Bias::new(&[entry(0, f32::NEG_INFINITY), entry(1, f32::NEG_INFINITY)], 2).unwrap();
         assert!(none.apply(&[1.0, 2.0]).unwrap_err().message.contains("bans every token"));
         let huge = Bias::new(&[entry(0, 3e38)], 1).unwrap();
-        assert!(huge.apply(&[3e38]).unwrap_err().message.contains("too large"));
+        assert!(huge.apply(&[3e38]).unwrap_err().message.contains("and its logit overflows with it"));
     }
 }

@@ -35,10 +35,8 @@ pub fn need(bytes: usize) -> Result<()> {
 
 /// No memory for so many bytes.
 pub fn exhausted(bytes: usize) -> Error {
-    let message = format!(
-        "out of memory: the system refuses {bytes} bytes that the call may need; free memory \
-        and call again"
-    );
+    let message =
+        format!("out of memory: the system refuses {bytes} bytes that the call may need; free memory and call again");
     Error::new(Status::System, message)
 }
 
@@ -76,7 +74,7 @@ impl Drop for Call {
     }
 }
 
-/// What calls have put by.
+/// The memory that calls have set aside.
 #[cfg(feature = "heap")]
 pub static RESERVE: Reserve = Reserve::new();
 

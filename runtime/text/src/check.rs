@@ -387,7 +387,7 @@ fn own_clock() -> Option<libc::clockid_t> {
     (unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } == 0).then_some(clock)
 }
 
-/// What a thread's clock says; no time where the thread has ended.
+/// The time on a thread's clock; zero where the thread has ended.
 fn passed(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time's place is writable; a clock that is none any more is an error.

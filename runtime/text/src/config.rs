@@ -23,7 +23,7 @@ pub struct Config {
     pub untyped: bool,
     /// Decoded texts lose the spaces before punctuation; texts of a BPE only with the second flag.
     pub clean: (bool, bool),
-    /// What is put before a text that gets special tokens.
+    /// Prefix of a text that gets special tokens.
     pub prompt: String,
     /// Tokens that are left of a text that gets special tokens, these included.
     pub most: Option<usize>,

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// What kind of failure an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What the caller passed is wrong.
+    /// The caller's argument is wrong.
     Invalid,
     /// The model's text configuration or tokenizer is damaged.
     Damaged,
@@ -17,7 +17,7 @@ pub enum Kind {
     Internal,
 }
 
-/// What failed and what the user can do about it.
+/// A failure, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Class.

@@ -107,8 +107,7 @@ impl Long {
     pub fn of(tokenizer: &Tokenizer, part: Option<usize>) -> Option<Long> {
         let mut normalizers = vec![];
         flatten_normalizers(tokenizer.get_normalizer(), &mut normalizers)?;
-        let mut steps = vec![];
-        flatten_steps(tokenizer.get_pre_tokenizer(), &mut steps)?;
+        let steps = searches::steps(tokenizer).into_iter().map(step_of).collect::<Option<Vec<_>>>()?;
         let bytes = steps.iter().position(|s| matches!(s, Step::Bytes(..)));
         // Whether a piece begins the text is known where nothing moves.
         let moves = |s: &Step| matches!(s, Step::Words(m) if m.get_prepend_scheme() == PrependScheme::First);
@@ -205,29 +204,23 @@ fn flatten_normalizers(one: Option<&NormalizerWrapper>, out: &mut Vec<Normalizer
     Some(())
 }
 
-fn flatten_steps(one: Option<&PreTokenizerWrapper>, out: &mut Vec<Step>) -> Option<()> {
-    out.push(match one {
-        None => return Some(()),
-        Some(PreTokenizerWrapper::Sequence(all)) => {
-            return all.as_ref().iter().try_for_each(|p| flatten_steps(Some(p), out));
-        }
-        Some(PreTokenizerWrapper::Split(split)) => match &split.pattern {
+/// A pre-tokenizer as it is walked; `None`: it is not known to work on parts.
+fn step_of(one: &PreTokenizerWrapper) -> Option<Step> {
+    Some(match one {
+        PreTokenizerWrapper::Split(split) => match &split.pattern {
             SplitPattern::Regex(regex) if check::backtracks(regex) => {
                 Step::Search(Box::new(split.clone()), Search::new(regex)?)
             }
             _ => Step::Split(Box::new(split.clone())),
         },
-        Some(PreTokenizerWrapper::Digits(digits)) => Step::Digits(digits.individual_digits),
-        Some(PreTokenizerWrapper::Metaspace(m)) => Step::Words(m.clone()),
-        Some(PreTokenizerWrapper::ByteLevel(b)) => Step::Bytes(b.add_prefix_space, b.use_regex),
-        Some(
-            p @ (PreTokenizerWrapper::WhitespaceSplit(_)
-            | PreTokenizerWrapper::Whitespace(_)
-            | PreTokenizerWrapper::BertPreTokenizer(_)),
-        ) => Step::Spaced(Box::new(p.clone())),
-        Some(_) => return None,
-    });
-    Some(())
+        PreTokenizerWrapper::Digits(digits) => Step::Digits(digits.individual_digits),
+        PreTokenizerWrapper::Metaspace(m) => Step::Words(m.clone()),
+        PreTokenizerWrapper::ByteLevel(b) => Step::Bytes(b.add_prefix_space, b.use_regex),
+        PreTokenizerWrapper::WhitespaceSplit(_)
+        | PreTokenizerWrapper::Whitespace(_)
+        | PreTokenizerWrapper::BertPreTokenizer(_) => Step::Spaced(Box::new(one.clone())),
+        _ => return None,
+    })
 }
 
 /// Letters that stand alone in every normal form, next to each other: nothing composes, reorders or
@@ -313,7 +306,7 @@ impl Walk<'_> {
     ) -> Option<()> {
         let gave_up = self.gave_up;
         cut(text, matches, split.invert, split.behavior, &mut |at| {
-            // What a search has left is no piece.
+            // The rest after a search gave up is no piece.
             let piece = text.get(at.clone()).filter(|_| !gave_up.get())?;
             self.pieces(piece, step + 1, first && at.start == 0)
         })

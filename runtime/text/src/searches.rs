@@ -64,7 +64,8 @@ pub(crate) fn can_give_up(tokenizer: &Tokenizer) -> bool {
     steps(tokenizer).iter().any(|step| expression(step).is_some())
 }
 
-fn steps(tokenizer: &Tokenizer) -> Vec<&PreTokenizerWrapper> {
+/// A tokenizer's pre-tokenizers, in their order.
+pub(crate) fn steps(tokenizer: &Tokenizer) -> Vec<&PreTokenizerWrapper> {
     let mut open: Vec<&PreTokenizerWrapper> = tokenizer.get_pre_tokenizer().into_iter().collect();
     let mut steps = vec![];
     while let Some(step) = open.pop() {
@@ -76,24 +77,32 @@ fn steps(tokenizer: &Tokenizer) -> Vec<&PreTokenizerWrapper> {
     steps
 }
 
-/// Checks that no search of the crate's gives up on a text.
-///
-/// # Errors
-/// [`Kind::Invalid`]: one does.
-pub(crate) fn try_crate(tokenizer: &Tokenizer, text: &str) -> Result<()> {
-    let refused = |e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}"));
-    let mut pieces = tokenizer.get_added_vocabulary().extract_and_normalize(tokenizer.get_normalizer(), text);
-    for step in steps(tokenizer) {
-        // With the crate's number of steps.
-        if let Some(regex) = expression(step).and_then(|regex| Regex::new(regex).ok()) {
-            let splits = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
-            for (piece, _, tokens) in splits {
-                if tokens.is_none() && regex.find_iter(piece).any(|found| found.is_err()) {
-                    return Err(gives_up());
+/// The pre-tokenizers' expressions that can give up, with the crate's number of steps.
+pub(crate) struct Trial(Vec<Option<Regex>>);
+
+impl Trial {
+    pub fn of(tokenizer: &Tokenizer) -> Trial {
+        Trial(steps(tokenizer).iter().map(|step| Regex::new(expression(step)?).ok()).collect())
+    }
+
+    /// Checks that no search of the crate's gives up on a text.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`]: one does.
+    pub fn check(&self, tokenizer: &Tokenizer, text: &str) -> Result<()> {
+        let refused = |e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}"));
+        let mut pieces = tokenizer.get_added_vocabulary().extract_and_normalize(tokenizer.get_normalizer(), text);
+        for (step, regex) in steps(tokenizer).into_iter().zip(&self.0) {
+            if let Some(regex) = regex {
+                let splits = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
+                for (piece, _, tokens) in splits {
+                    if tokens.is_none() && regex.find_iter(piece).any(|found| found.is_err()) {
+                        return Err(gives_up());
+                    }
                 }
             }
+            step.pre_tokenize(&mut pieces).map_err(refused)?;
         }
-        step.pre_tokenize(&mut pieces).map_err(refused)?;
+        Ok(())
     }
-    Ok(())
 }

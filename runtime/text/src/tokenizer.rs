@@ -3,7 +3,7 @@
 use crate::long::Long;
 use crate::longest::Longest;
 use crate::lossy::Lossy;
-use crate::searches::{can_give_up, try_crate};
+use crate::searches::{Trial, can_give_up};
 use crate::{Config, Error, Kind, Result};
 use std::sync::OnceLock;
 use tokenizers::utils::truncation::truncate_encodings;
@@ -23,6 +23,8 @@ pub struct Tokenizer {
     long: OnceLock<Option<Long>>,
     /// A search in a text can give up, and the crate does not say so.
     searches: bool,
+    /// Made for the first text that only the crate knows.
+    trial: OnceLock<Trial>,
     /// A vocabulary that lacks bytes.
     lossy: Option<Lossy>,
     /// Spaces before punctuation are taken out of decoded texts.
@@ -57,6 +59,7 @@ impl Tokenizer {
         let clean = config.clean.0 && (config.clean.1 || !matches!(inner.get_model(), ModelWrapper::BPE(_)));
         Ok(Tokenizer {
             searches: can_give_up(&inner),
+            trial: OnceLock::new(),
             clean,
             inner,
             longest,
@@ -110,7 +113,15 @@ impl Tokenizer {
         if let Some(ids) = self.walked(text)? {
             return if add_special { self.around(ids) } else { Ok(ids) };
         }
-        Ok(signed(self.encoding(text, add_special)?.get_ids()))
+        let found = match (add_special, self.most) {
+            (true, Some(most)) => {
+                let (mut found, _) = cut(self.of_crate(text, false)?, None, self.room(most))?;
+                found.take_overflowing();
+                self.inner.post_process(found, None, true).map_err(refused)?
+            }
+            _ => self.of_crate(text, add_special)?,
+        };
+        Ok(signed(found.get_ids()))
     }
 
     /// Ids of a text, without the special tokens around it, where the crate would take much memory or does not say that
@@ -123,16 +134,22 @@ impl Tokenizer {
         long.as_ref().map_or(Ok(None), |long| long.encode(&self.inner, text))
     }
 
-    /// A text as the crate has it, without the special tokens around it.
+    /// A text without the special tokens around it.
     fn plain(&self, text: &str) -> Result<Encoding> {
-        if let Some(ids) = self.walked(text)? {
-            let tokens = ids.iter().map(|id| Token::new(*id as u32, String::new(), (0, 0)));
-            return Ok(Encoding::from_tokens(tokens.collect(), 0));
+        let Some(ids) = self.walked(text)? else { return self.of_crate(text, false) };
+        let tokens = ids.iter().map(|id| Token::new(*id as u32, String::new(), (0, 0)));
+        Ok(Encoding::from_tokens(tokens.collect(), 0))
+    }
+
+    /// A text as the crate encodes it.
+    fn of_crate(&self, text: &str, add_special: bool) -> Result<Encoding> {
+        if let Some(lossy) = &self.lossy {
+            lossy.check(&self.inner, text)?;
         }
         if self.searches {
-            try_crate(&self.inner, text)?;
+            self.trial.get_or_init(|| Trial::of(&self.inner)).check(&self.inner, text)?;
         }
-        self.inner.encode_fast(text, false).map_err(refused)
+        self.inner.encode_fast(text, add_special).map_err(refused)
     }
 
     /// Ids of a text with the tokenizer's special tokens around it, cut to the model's longest
@@ -159,26 +176,6 @@ impl Tokenizer {
         most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()))
     }
 
-    fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
-        if let Some(lossy) = &self.lossy {
-            lossy.check(&self.inner, text)?;
-        }
-        if !add_special {
-            return self.plain(text);
-        }
-        let Some(most) = self.most else {
-            if self.searches {
-                try_crate(&self.inner, text)?;
-            }
-            return self.inner.encode_fast(text, true).map_err(refused);
-        };
-        let found = self.plain(text)?;
-        let room = self.room(most);
-        let (mut found, _) = cut(found, None, room)?;
-        found.take_overflowing();
-        self.inner.post_process(found, None, true).map_err(refused)
-    }
-
     /// Special tokens that a text, or a pair of texts, gets.
     fn added(&self, pair: bool) -> usize {
         self.inner.get_post_processor().map_or(0, |p| p.added_tokens(pair))
@@ -196,14 +193,11 @@ impl Tokenizer {
         if self.longest.is_some() {
             return Err(no_pairs());
         }
-        let (mut a, mut b) = (self.encoding(first, false)?, self.encoding(second, false)?);
+        let (mut a, mut b) = (self.plain(first)?, self.plain(second)?);
         if let Some(most) = most {
             let added = self.added(true);
             let max_length = most.checked_sub(added).filter(|n| *n > 0).ok_or_else(|| {
-                let message = format!(
-                    "no text fits into {most} tokens, since {added} of them are special; \
-                    allow more"
-                );
+                let message = format!("no text fits into {most} tokens, since {added} of them are special; allow more");
                 Error::new(Kind::Invalid, message)
             })?;
             let (first, second) = cut(a, Some(b), max_length)?;
@@ -290,7 +284,7 @@ fn refused(e: tokenizers::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// Of WordPiece as Transformers has it, of BPE only where that is asked for.
+    /// As in Transformers: always for WordPiece, for BPE only where asked for.
     #[test]
     fn spaces_are_cleaned_up() {
         let file = |model: &str| {

@@ -3,9 +3,9 @@
 //! A comment begins with a noun or a verb: "Bytes of a page.", not "What a page takes." The limits
 //! are shares of all text, so that a single exception does no harm; a failure lists the sentences.
 
-use super::root;
+use super::{files, root};
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Sentences that begin with one of [`OPENERS`], per thousand sentences of comments.
 const OPENED: usize = 5;
@@ -20,25 +20,6 @@ const DETOURS: [&str; 4] = ["those of", "of which", "of whose", "none of them"];
 struct Paragraph {
     place: String,
     text: String,
-}
-
-/// Paths from the root of all files below `dir` that are not built.
-fn files(dir: &Path, out: &mut Vec<String>) {
-    for entry in fs::read_dir(dir).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        if path.is_dir() {
-            if !["target", "build", ".git", "corpus"].contains(&name) {
-                files(&path, out);
-            }
-        } else {
-            out.push(path.strip_prefix(root()).expect("below the root").display().to_string());
-        }
-    }
-}
-
-fn is_page(path: &str) -> bool {
-    path.ends_with(".md")
 }
 
 /// The text of a line that is a comment alone, without its mark.
@@ -95,20 +76,17 @@ fn paragraphs<'t>(path: &str, lines: impl Iterator<Item = Option<&'t str>>) -> V
 
 /// Paragraphs of all comments, or of all pages.
 fn all(pages: bool) -> Vec<Paragraph> {
-    let kinds = [".rs", ".py", ".sh", ".toml", "Makefile"];
-    let wanted = |path: &String| if pages { is_page(path) } else { kinds.iter().any(|k| path.ends_with(k)) };
-    let read = |path: String| {
-        let text = fs::read_to_string(Path::new(&root()).join(&path)).unwrap_or_default();
-        if pages {
-            paragraphs(&path, text.lines().map(Some))
-        } else {
-            paragraphs(&path, comments(&path, &text).into_iter())
-        }
+    let endings: &[&str] = if pages { &[".md"] } else { &[".rs", ".py", ".sh", ".toml", "Makefile"] };
+    let read = |file: PathBuf| {
+        let path = file.strip_prefix(root()).expect("below the root").display().to_string();
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let lines = if pages { text.lines().map(Some).collect() } else { comments(&path, &text) };
+        paragraphs(&path, lines.into_iter())
     };
     let mut paths = vec![];
-    files(&root(), &mut paths);
+    files(&root(), endings, &mut paths);
     paths.sort();
-    paths.into_iter().filter(wanted).flat_map(read).collect()
+    paths.into_iter().flat_map(read).collect()
 }
 
 /// Sentences of a paragraph: they end with a full stop before a capital letter or a quotation.

@@ -59,12 +59,7 @@ pub fn describe(path: &Path) -> Result<Value, Error> {
 fn adapter(about: &AboutAdapter) -> Value {
     let types =
         about.types.iter().map(|(name, (n, bytes))| json!({ "type": name, "tensors": n, "bytes": bytes, "as": "" }));
-    let slots = about.only_merged.as_ref().map(|why| {
-        format!(
-            "it can only be merged (`llmcc compile --lora`): \
-        {why}"
-        )
-    });
+    let slots = about.only_merged.as_ref().map(|why| format!("it can only be merged (`llmcc compile --lora`): {why}"));
     let changed = json!({
         "base": about.base, "method": about.method, "ranks": about.ranks, "modules": about.modules,
         "replaced": about.replaced,

@@ -6,7 +6,7 @@ use crate::loaded::{GenOptions, Generation, Model, Piece};
 use crate::speculate::{Drafted, Drafting};
 use llmcc_abi::capi::llmcc_gen_stats_t;
 
-/// What generations are made with.
+/// The model, sequence and draft heads of generations.
 pub(super) struct Speaker<'a> {
     pub(super) model: &'a Model,
     /// Sequence of a conversation.

@@ -5,8 +5,7 @@
 //! find its own, each warp counts the chunks of all tokens, [`WIDE`] per lane at a time: a lane needs
 //! a token's position, and divides twice.
 
-use super::shape::Range;
-use super::shape::Shape;
+use super::shape::{Range, Shape};
 use super::share::{Item, MIN_PAGES, Split, Team};
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, V, V4I32, WARP};

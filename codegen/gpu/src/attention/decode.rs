@@ -7,8 +7,7 @@
 
 use super::pool::Pool;
 use super::results::{Results, joined_bytes};
-use super::shape::Range;
-use super::shape::Shape;
+use super::shape::{Range, Shape};
 use super::share::{Item, Split};
 use super::split::Chunks;
 use super::tiles::{Lane, PageAt, Queries, State, Tile};

@@ -177,9 +177,7 @@ impl Join<'_> {
                     self.store_out(b, (row, col), sums);
                 });
             },
-            |b| {
-                self.join_shares(b);
-            },
+            |b| self.join_shares(b),
         );
     }
 

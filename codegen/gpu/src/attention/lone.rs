@@ -111,12 +111,7 @@ impl Grid<'_> {
         let layer = b.sreg("ctaid.z");
         b.assume(layer, &[1, 0]);
         let first = b.cmpc(Cmp::Eq, layer, 0);
-        let both = |b: &mut Builder| {
-            b.role(prompts);
-        };
-        b.either(first, both, |b| {
-            b.role(|b| others(b, lone));
-        });
+        b.either(first, |b| b.role(prompts), |b| b.role(|b| others(b, lone)));
     }
 
     /// Shared memory of a block, and the workspace; `prompts`: shared memory of a block of the

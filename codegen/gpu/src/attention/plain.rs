@@ -45,13 +45,9 @@ fn reason(shape: &Shape) -> &'static str {
         (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
         (None, ..8) => "attention over an int4 cache, without tensor cores",
         _ if !spec.uniform() => "attention with keys and values of different width, without tensor cores",
-        (None, _) => {
-            "attention over an int8 cache with a head size that is not a multiple of 32, without \
-            tensor cores"
-        }
+        (None, _) => "attention over an int8 cache with a head size that is not a multiple of 32, without tensor cores",
         (Some(Float::F16 | Float::Bf16 | Float::E4m3), _) => {
-            "attention with a head size that tensor cores do \
-            not support"
+            "attention with a head size that tensor cores do not support"
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Pages of the cache on their way to shared memory.
 
 use super::codes::{self, SCALE_BYTES};
-use super::shape::Range;
-use super::shape::Shape;
+use super::shape::{Range, Shape};
 use super::tiles::{PageAt, Tile};
 use crate::cx::Args;
 use crate::mlir::{Builder, Cache, Cmp, I32, I64, V, WARP};

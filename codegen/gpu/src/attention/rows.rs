@@ -2,8 +2,7 @@
 //! KV head, numbered token by token.
 
 use super::lone::Grid;
-use super::shape::Range;
-use super::shape::Shape;
+use super::shape::{Range, Shape};
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
 use crate::tokens::is_lone;

@@ -1,4 +1,4 @@
-//! What an attention kernel is about: its operands, which rows a token sees, how products become scores.
+//! Shape of an attention kernel: its operands, the rows that a token sees, the scores of products.
 
 use crate::cx::{Args, Cx, row_stride};
 use crate::expr::tanh;
@@ -11,13 +11,13 @@ use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Float;
 
-/// What an attention kernel is about.
+/// Operands of an attention kernel, and how it computes scores.
 pub(super) struct Shape {
     pub(super) kv: ParamId,
     pub(super) spec: KvSpec,
     pub(super) page: Page,
     pub(super) q: Rows,
-    /// Of a latent cache that stores something as keys: queries of that.
+    /// Queries of the part stored as keys, in a latent cache with such a part.
     pub(super) own: Option<Rows>,
     pub(super) out: Rows,
     /// Query heads per KV head.

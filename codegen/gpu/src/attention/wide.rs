@@ -34,8 +34,7 @@
 //! turns; a warp that has one less than others multiplies the last one by zeros.
 
 use super::results::{Results, joined_bytes, slot_floats};
-use super::shape::Range;
-use super::shape::{Rows, Shape};
+use super::shape::{Range, Rows, Shape};
 use super::share::{Item, Split};
 use super::split::Chunks;
 use super::tiles::{Lane, State, Tile};

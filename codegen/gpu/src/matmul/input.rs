@@ -59,7 +59,7 @@ pub fn row(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, row: V) -> V {
 pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: V, rows: V) {
     let pieces = (plan.k * 2 / 16) as i64;
     let n = b.mulc(rows, pieces);
-    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
+    share_out(b, n, plan.threads(), |b, i| {
         let r = b.divc(i, pieces);
         let skip = b.mulc(r, pieces);
         let piece = b.sub(i, skip);
@@ -111,7 +111,7 @@ pub(super) struct How {
 
 fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V, how: &How) {
     let How { norm, gain, bias, stored, wide } = *how;
-    let threads = plan.schedule.warps as u32 * WARP as u32;
+    let threads = plan.threads();
     let shared = norm.map(|norm| Factors {
         at: factors,
         rows: plan.schedule.rows,
@@ -172,7 +172,7 @@ pub(super) fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
         return;
     }
     let n = b.mulc(rows, pad);
-    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
+    share_out(b, n, plan.threads(), |b, i| {
         let r = b.divc(i, pad);
         let skip = b.mulc(r, pad);
         let col = b.sub(i, skip);

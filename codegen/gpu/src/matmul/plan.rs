@@ -1,6 +1,7 @@
 //! A product with its schedule, and the phases of it.
 
 use crate::cx::Cx;
+use crate::mlir::WARP;
 use llmcc_ir::gpu::schedule::{self, MatmulSchedule, Phase, Variant};
 use llmcc_ir::kernel::{Matmul, RowElem, Segment};
 use llmcc_ir::quant::{BLOCK, Code, Float, Format};
@@ -22,7 +23,7 @@ pub(super) struct PhaseCx<'a> {
     pub(super) segments: &'a [Segment],
     /// First output tile of each segment, and the number of all.
     pub(super) starts: Vec<usize>,
-    /// Of each lane.
+    /// Format of each lane's weights.
     pub(super) formats: Vec<Format>,
     /// Columns of an output tile in each lane.
     pub(super) tile_n: usize,
@@ -40,6 +41,11 @@ impl<'a> Plan<'a> {
     /// Whether both operands are e4m3 numbers, whose scales are the epilogue's.
     pub(super) fn is_fp8(&self) -> bool {
         self.elem.encoding().code == Code::Float(Float::E4m3)
+    }
+
+    /// Threads that multiply.
+    pub(super) fn threads(&self) -> u32 {
+        (self.schedule.warps * WARP) as u32
     }
 
     /// Units of an output tile.

@@ -154,17 +154,8 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
         if !early {
             return b.if_(inside, work);
         }
-        let none = |b: &mut Builder| {
-            // A kernel without work ends after those before, too.
-            b.wait_for_inputs();
-        };
-        b.either(
-            inside,
-            |b| {
-                work(b);
-            },
-            none,
-        );
+        // A kernel without work ends after those before, too.
+        b.either(inside, work, Builder::wait_for_inputs);
     });
     let (scratch, scratch_per_m) = workspace(plan);
     Source {
@@ -302,7 +293,7 @@ fn each_sum(
 ) {
     let columns = p.columns();
     let n = b.mulc(block.rows, columns as i64);
-    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
+    share_out(b, n, plan.threads(), |b, i| {
         let row = b.divc(i, columns as i64);
         // Rows are padded by 4.
         let skip = b.shlc(row, 2);
@@ -428,7 +419,7 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
                 cols,
                 max_cols: p.tile_n,
                 spare: room.spare,
-                threads: plan.schedule.warps as u32 * WARP as u32,
+                threads: plan.threads(),
                 slots: None,
             };
             epilogue::run(plan.cx, b, args, s, &tile);

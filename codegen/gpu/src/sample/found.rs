@@ -124,15 +124,7 @@ impl<'a> Row<'a> {
         let last = self.is_last(b);
         b.if_(last, |b| {
             b.fence();
-            b.either(
-                greedy,
-                |b| {
-                    self.join_best(b);
-                },
-                |b| {
-                    self.join(b);
-                },
-            );
+            b.either(greedy, |b| self.join_best(b), |b| self.join(b));
         });
     }
 

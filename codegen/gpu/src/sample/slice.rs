@@ -132,7 +132,7 @@ impl<'a> Block<'a> {
         (self.shared.sum(b, sum), maximum)
     }
 
-    /// What logits are multiplied with in exponents.
+    /// Factor of logits in exponents.
     pub(super) fn scale(&self, b: &mut Builder) -> V {
         let scale = self.args.array_at(b, offset_of!(GpuCtx, scales), self.row);
         b.bitcast(scale, F32)

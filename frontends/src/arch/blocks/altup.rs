@@ -3,8 +3,7 @@
 
 use crate::arch::blocks::attention::{linear, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::names::{Kind, Part, Table, names};
 use crate::arch::blocks::row_statistics::mean_square;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};

@@ -256,7 +256,7 @@ impl Decoder {
     /// place, in words.
     pub(crate) fn with_more_rows(mut self, f: &Fields, rows: usize, tables: &str) -> Result<Decoder, ConfigError> {
         if self.facts.tied {
-            let help = format!("this architecture expects a head of fewer rows than its {tables}");
+            let help = format!("this architecture has a head of fewer rows than its {tables}");
             return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
         }
         self.embedding.more_rows = rows;

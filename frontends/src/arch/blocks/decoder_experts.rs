@@ -37,7 +37,7 @@ pub(crate) fn silu_alone(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
     match d.layers.first().map(|layer| layer.mlp.act) {
         Some(UnaryOp::Silu) | None => Ok(()),
         Some(_) => {
-            let help = "this architecture expects experts that are activated by silu";
+            let help = "this architecture activates experts by silu";
             Err(f.unsupported("hidden_act", f.text("hidden_act").unwrap_or_default().into(), help.into()))
         }
     }

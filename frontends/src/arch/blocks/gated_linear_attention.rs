@@ -5,8 +5,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_NORM, MLP_NORM, Part, TABLE, Table};
+use crate::arch::blocks::names::{ATTN_NORM, MLP_NORM, Part, TABLE, Table, names};
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_V, SSM_NORM, SSM_OUT, convolved, split_cols,
 };

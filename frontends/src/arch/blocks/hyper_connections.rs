@@ -8,8 +8,7 @@
 
 use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, Part, Table};
+use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, Part, Table, names};
 use crate::arch::blocks::recurrent::split_each;
 use crate::arch::blocks::weight_forms::{run_parts, split_rows};
 use crate::config::ConfigError;

@@ -3,8 +3,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::names::{Kind, Part, Table, names};
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
     of_length_one, split_cols,

@@ -10,8 +10,7 @@ pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
 use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table};
+use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table, names};
 use crate::arch::blocks::weight_forms::{Run, by_heads, run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
@@ -53,8 +52,8 @@ pub(crate) const WIDEST: Accepts = Accepts::Size(1 << 16);
 
 /// The fields that [`Latent::read`] reads.
 pub(crate) const LATENT: &[Field] = fields! {
-    q_lora_rank: WIDEST, kv_lora_rank: WIDEST, qk_nope_head_dim: WIDEST, qk_rope_head_dim: WIDEST, v_head_dim: WIDEST,
-    qk_head_dim: WIDEST,
+    q_lora_rank: WIDEST, kv_lora_rank: WIDEST, qk_nope_head_dim: WIDEST, qk_rope_head_dim: WIDEST,
+    v_head_dim: WIDEST, qk_head_dim: WIDEST,
 };
 
 impl Latent {

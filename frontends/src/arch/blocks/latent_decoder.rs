@@ -14,8 +14,7 @@ pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<D
     let rest = whole - rotated;
     if let Some(n) = f.size("head_dim").value().filter(|n| ![rotated, rest, whole].contains(n)) {
         let help = format!(
-            "this architecture expects `qk_rope_head_dim` ({rotated}), or `qk_nope_head_dim` ({rest}), or both \
-             together"
+            "this architecture expects `qk_rope_head_dim` ({rotated}), or `qk_nope_head_dim` ({rest}), or both together"
         );
         return Err(f.unsupported("head_dim", n.to_string(), help));
     }

@@ -3,8 +3,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_QKV, Table};
+use crate::arch::blocks::names::{ATTN_QKV, Table, names};
 use crate::arch::blocks::recurrent::{DELTA_GATE, SSM_NORM, SSM_OUT};
 use crate::arch::blocks::weight_forms::run_parts;
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};

@@ -204,12 +204,12 @@ macro_rules! names {
 }
 pub(crate) use names;
 
-/// The names of a table in their order.
-pub(crate) fn entries(table: Table) -> impl Iterator<Item = (Part, String)> {
-    let one = |part: Part, name: &'static str, group: &'static Group| {
-        group.prefixes.iter().map(move |prefix| (part, format!("{prefix}{name}")))
+/// The names of a table in their order, each as its prefix and the rest.
+pub(crate) fn entries(table: Table) -> impl Iterator<Item = (Part, &'static str, &'static str)> {
+    let behind = |group: &'static Group, part: Part, name: &'static str| {
+        group.prefixes.iter().map(move |prefix| (part, *prefix, name))
     };
-    table.iter().flat_map(move |group| group.names.iter().flat_map(move |(part, name)| one(*part, name, group)))
+    table.iter().flat_map(move |group| group.names.iter().flat_map(move |(part, name)| behind(group, *part, name)))
 }
 
 /// The tables that hold for an architecture; the first that has a part counts.
@@ -349,8 +349,11 @@ impl Names {
         let table = self.0.iter().chain([&EVERYWHERE]).find(|table| named(table))?;
         let number = |i: Option<usize>| i.map_or(String::new(), |i| i.to_string());
         let (layer, expert) = (number(layer), number(expert));
-        let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);
-        let names = entries(table).filter(|(p, _)| *p == part).map(|(_, name)| full(&name));
+        let full = |prefix: &str, name: &str| {
+            let module = format!("{prefix}{name}").replace("{}", &layer).replace("{e}", &expert);
+            kind.named(&module)
+        };
+        let names = entries(table).filter(|(p, ..)| *p == part).map(|(_, prefix, name)| full(prefix, name));
         // Files of Nemotron-H call it a backbone, Transformers 5 `model` in memory.
         let in_memory = |name: &str| Some(format!("model.{}", name.strip_prefix("backbone.")?));
         let mut names = names.flat_map(|name| [in_memory(&name), Some(name)].into_iter().rev().flatten()).peekable();
@@ -360,15 +363,21 @@ impl Names {
 
     /// The layer that a tensor belongs to by its name.
     pub(crate) fn layer(&self, tensor: &str) -> Option<usize> {
+        let rest = |prefix: &str, name: &str| match prefix.split_once("{}") {
+            Some((before, _)) => tensor.strip_prefix(before),
+            None => tensor.strip_prefix(prefix)?.strip_prefix(name.split_once("{}")?.0),
+        };
         let mut names = self.0.iter().flat_map(|table| entries(table));
-        names.find_map(|(_, name)| tensor.strip_prefix(name.split_once("{}")?.0)?.split('.').next()?.parse().ok())
+        names.find_map(|(_, prefix, name)| rest(prefix, name)?.split('.').next()?.parse().ok())
     }
 
     /// For a bias of a layer by its name: whether it is one of attention's, as the matrices in the
     /// same module are.
     pub(crate) fn bias_of_attention(&self, tensor: &str) -> Option<bool> {
         let layer = self.layer(tensor)?;
-        let numbered = self.0.iter().flat_map(|table| entries(table)).filter(|(_, name)| name.contains("{}"));
+        let names = self.0.iter().flat_map(|table| entries(table));
+        let names = names.map(|(part, prefix, name)| (part, format!("{prefix}{name}")));
+        let numbered = names.filter(|(_, name)| name.contains("{}"));
         let mut modules = numbered
             .filter_map(|(part, name)| Some((part, name.rsplit_once('.')?.0.replace("{}", &layer.to_string()))));
         let inside = |module: &str| tensor.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));

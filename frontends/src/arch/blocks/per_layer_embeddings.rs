@@ -4,8 +4,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::names::{Kind, Part, Table, names};
 use crate::arch::blocks::weight_forms::root_of_width;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;

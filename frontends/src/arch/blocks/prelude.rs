@@ -28,8 +28,8 @@ pub(crate) use crate::arch::blocks::recurrent_mixer::Mixer;
 pub(crate) use crate::arch::blocks::token_mixer::{Context, mixed};
 pub(crate) use crate::arch::blocks::{latent_attention, latent_decoder};
 pub(crate) use crate::config::common::{
-    ACTIVATIONS, ATTENTION, ATTENTION_BIAS, CAUSAL, DIVIDED, DefaultHeads, Facts, HEADS, Heads, LAYER_NORM_MLP, MLP,
-    MLP_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM, ROTARY, TOKENS, WIDTH, WINDOW, WindowRule,
+    ATTENTION, ATTENTION_BIAS, CAUSAL, DIVIDED, DefaultHeads, Facts, HEADS, Heads, LAYER_NORM_MLP, MLP, MLP_BIAS,
+    MODEL, PARTIAL_ROTARY, ROTARY, WINDOW, WindowRule,
 };
 pub(crate) use crate::config::dictionary::fields;
 pub(crate) use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};

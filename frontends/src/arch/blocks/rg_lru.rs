@@ -3,8 +3,7 @@
 
 use crate::arch::blocks::attention::linear;
 use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::names::{Kind, Part, Table, names};
 use crate::arch::blocks::recurrent::{SSM_CONV, SSM_IN, SSM_OUT, short_conv};
 use crate::arch::blocks::weight_forms::{Run, by_heads};
 use llmcc_ir::graph::{Input, Op, UnaryOp, Update, Value};

@@ -91,7 +91,7 @@ fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     match common::layer_types(f, layers)? {
         Some(types) if types.contains(&WINDOW) => {
-            let help = "this architecture expects delta attention and full attention".to_string();
+            let help = "this architecture supports delta attention and full attention".to_string();
             Err(f.unsupported("layer_types", WINDOW.into(), help))
         }
         Some(types) => Ok(types.iter().map(|t| *t == "linear_attention").collect()),

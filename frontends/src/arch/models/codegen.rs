@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
             Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             if !heads.queries.is_multiple_of(PARTS) {
-                let expected = format!("a multiple of {PARTS}: this architecture expects heads in so many parts");
+                let expected = format!("a multiple of {PARTS}: this architecture stores heads in this many parts");
                 return Err(f.invalid("num_attention_heads", &heads.queries, expected));
             }
             let dim = f.size("rotary_dim").or(64);

@@ -66,6 +66,6 @@ const COMBINATION: &str = "shared_expert_combination_strategy";
 const OWN: &[Field] = fields! {
     rms_norm_eps, sliding_window_pattern, num_experts | num_local_experts, num_experts_per_tok,
     num_shared_experts: Accepts::Count, shared_expert_combination_strategy: Accepts::OneOf(&["average", "sum"]),
-    expert_selection_fn: Accepts::OneOf(&["softmax", "sigmoid"]), norm_topk_prob,
-    mlp_layer_types, first_k_dense_replace, prefix_dense_intermediate_size, prefix_dense_sliding_window_pattern,
+    expert_selection_fn: Accepts::OneOf(&["softmax", "sigmoid"]), norm_topk_prob, mlp_layer_types,
+    first_k_dense_replace, prefix_dense_intermediate_size, prefix_dense_sliding_window_pattern,
 };

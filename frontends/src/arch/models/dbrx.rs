@@ -59,7 +59,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         Given::Absent => true,
         Given::Value(v) if v.as_f64() == Some(1.0) => true,
         Given::Value(v) => {
-            return Err(e.unsupported(ORDER, v.to_string(), "this architecture expects 1, or null for none".into()));
+            return Err(e.unsupported(ORDER, v.to_string(), "this architecture supports 1, or null for none".into()));
         }
     };
     let act = e.object("ffn_act_fn").and_then(|act| act.get("name")).and_then(Value::as_str).unwrap_or("silu");
@@ -68,7 +68,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         "gelu" => UnaryOp::Gelu,
         "relu" => UnaryOp::Relu,
         other => {
-            let help = "this architecture expects the names `silu`, `gelu` and `relu`".into();
+            let help = "this architecture supports the names `silu`, `gelu` and `relu`".into();
             return Err(e.unsupported("ffn_act_fn", format!("\"{other}\""), help));
         }
     };

@@ -55,7 +55,7 @@ fn read(f: &Fields) -> Result<Deberta, ConfigError> {
         None | Some(0) => None,
         Some(TAPS) => Some(common::activation(f, "conv_act", UnaryOp::Tanh)),
         Some(other) => {
-            let help = format!("this architecture expects {TAPS}, or none");
+            let help = format!("this architecture supports {TAPS}, or none");
             return Err(f.unsupported("conv_kernel_size", other.to_string(), help));
         }
     };

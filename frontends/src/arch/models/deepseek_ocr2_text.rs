@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         for (name, help) in [
             ("mlp_bias", "this architecture expects experts without biases"),
-            ("norm_topk_prob", "this architecture expects weights that are not normalized"),
+            ("norm_topk_prob", "this architecture does not normalize the weights"),
         ] {
             if f.flag(name) {
                 return Err(f.unsupported(name, "true".into(), help.into()));

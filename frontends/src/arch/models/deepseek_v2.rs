@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
             ));
         }
         if f.flag("norm_topk_prob") {
-            let help = "this architecture expects weights that are not normalized, in Transformers".into();
+            let help = "this architecture, as in Transformers, does not normalize the weights".into();
             return Err(f.unsupported("norm_topk_prob", "true".into(), help));
         }
         let d = latent_decoder::decoder(f, defaults, latent)?;

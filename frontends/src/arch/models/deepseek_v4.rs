@@ -51,7 +51,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
     })?;
     let heads = d.layers.first().map_or(Heads { queries: 1, kv: 1, dim: 2 }, |l| l.attention.heads);
     if heads.kv != 1 {
-        let help = "this architecture expects one row for all heads".into();
+        let help = "this architecture has one row for the keys and values of all heads".into();
         return Err(f.unsupported("num_key_value_heads", heads.kv.to_string(), help));
     }
     let groups = f.size("o_groups").or(8);

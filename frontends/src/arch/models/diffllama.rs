@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let heads = d.layers.first().map_or(0, |l| l.attention.heads.kv);
         if !heads.is_multiple_of(2) {
-            let expected = "even: this architecture expects values of two heads together";
+            let expected = "even: this architecture uses the values of two heads together";
             return Err(f.invalid("num_key_value_heads", &heads, expected.into()));
         }
         Ok(Box::new(d.with_heads(|i, a, h| {

@@ -7,6 +7,7 @@
 use crate::arch::blocks::attention::attend;
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::weight_forms::{halves, run_parts, split_rows, transposed};
+use crate::config::common::{TOKENS, WIDTH};
 use crate::rope::frequencies;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -39,7 +39,7 @@ fn width(f: &Fields) -> Result<usize, ConfigError> {
     match both[..] {
         [text, images] if whole(text) && whole(images) => Ok(text as usize),
         _ => {
-            let expected = "two widths: this architecture expects experts for texts and others for images";
+            let expected = "two widths: this architecture has experts for texts and others for images";
             Err(f.invalid(FIELD, &both, expected.into()))
         }
     }

@@ -45,7 +45,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
         Some("rotary") => true,
         None | Some("absolute") => false,
         Some(other) => {
-            let help = "this architecture expects `absolute` and `rotary`".into();
+            let help = "this architecture supports `absolute` and `rotary`".into();
             return Err(f.unsupported("position_embedding_type", format!("\"{other}\""), help));
         }
     };

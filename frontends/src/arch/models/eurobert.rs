@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
             Some("mean") => (Pool::Mean, false),
             Some("bos") => (Pool::First, false),
             Some(other) => {
-                let help = "this architecture expects `bos`, `mean` and `late`".into();
+                let help = "this architecture supports `bos`, `mean` and `late`".into();
                 return Err(f.unsupported("classifier_pooling", format!("\"{other}\""), help));
             }
         };

@@ -106,7 +106,7 @@ const NAMES: Table = names! {
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let types = common::layer_types(f, layers)?;
     if types.as_ref().is_some_and(|types| types.contains(&WINDOW)) {
-        let help = "this architecture expects delta attention and attention that selects".to_string();
+        let help = "this architecture supports delta attention and attention that selects".to_string();
         return Err(f.unsupported("layer_types", WINDOW.into(), help));
     }
     let linear = types.map(|types| types.iter().map(|t| *t == "linear_attention").collect());

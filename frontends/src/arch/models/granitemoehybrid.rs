@@ -62,7 +62,7 @@ const NAMES: Table = names! {
 fn mixing_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let Some(types) = common::layer_types(f, layers)? else { return Ok(vec![true; layers]) };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture expects mixers and full attention".to_string();
+        let help = "this architecture supports mixers and full attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| matches!(t, "mamba" | "linear_attention")).collect())

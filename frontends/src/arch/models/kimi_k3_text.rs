@@ -6,7 +6,7 @@
 
 use crate::arch::blocks::attention_residuals::{self, OverDepth};
 use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_NORM, ROW_UP};
-use crate::arch::blocks::families::latent_experts::{MIXTURE, sigmoids};
+use crate::arch::blocks::families::latent_experts::sigmoids;
 use crate::arch::blocks::kimi_delta::{self, DESCRIPTION, GATE_UP, IN_OBJECT, KimiDelta, OBJECT};
 use crate::arch::blocks::prelude::*;
 use serde_json::{Map, Value};
@@ -57,27 +57,13 @@ pub(crate) const ARCH: Arch = Arch {
 /// Layers of a group, whose sum the later ones read.
 const GROUP: &str = "attn_res_block_size";
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    RMS_NORM,
-    Field::new("activation_situ_beta", Accepts::Number),
-    Field::new("activation_situ_linear_beta", Accepts::Number),
-    Field::new(GROUP, Accepts::Size(4096)),
-    Field::new("mla_use_output_gate", Accepts::Flag),
-    Field::new(OBJECT, Accepts::Object),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
-    Field::new("num_shared_experts", Accepts::Count),
-    MIXTURE[3],
-    MIXTURE[4],
-    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
-    MIXTURE[6],
-    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("moe_layer_freq", Accepts::Size(4096)),
-    Field::new("routed_expert_hidden_size", WIDTH),
-    Field::new("latent_moe_use_norm", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, rms_norm_eps, activation_situ_beta, activation_situ_linear_beta, attn_res_block_size,
+    mla_use_output_gate, linear_attn_config, n_routed_experts | num_experts,
+    num_experts_per_tok | num_experts_per_token, num_shared_experts: Accepts::Count, moe_intermediate_size,
+    routed_scaling_factor, n_group | num_expert_group, topk_group, norm_topk_prob | moe_renormalize,
+    first_k_dense_replace, moe_layer_freq, routed_expert_hidden_size, latent_moe_use_norm,
+};
 
 /// Members of delta attention's object beside the common ones.
 const DELTA: &[Field] = fields! { kda_layers, full_attn_layers, use_full_rank_gate };

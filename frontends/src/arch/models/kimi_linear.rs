@@ -42,24 +42,14 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
-    Field::new(OBJECT, Accepts::Object),
-    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
-    Field::new("linear_num_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
-    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
-    Field::new("topk_group", Accepts::Size(4096)),
-    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
-];
+const OWN: &[Field] = fields! {
+    max_position_embeddings | model_max_length, linear_attn_config,
+    layer_types: Accepts::ListOf(&["linear_attention", "full_attention", WINDOW]), linear_num_heads,
+    linear_head_dim, linear_conv_kernel_dim, mlp_layer_types, n_routed_experts | num_experts | num_local_experts,
+    num_experts_per_tok | num_experts_per_token, n_shared_experts | num_shared_experts, moe_intermediate_size,
+    first_k_dense_replace, routed_scaling_factor, n_group | num_expert_group, topk_group,
+    norm_topk_prob | moe_renormalize,
+};
 
 /// Refused with a word of its own.
 const WINDOW: &str = "sliding_attention";
@@ -90,7 +80,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let fits = |n: &usize| (1..=1 << 14).contains(n);
     let linear = match (common::layer_types(f, layers)?, list("kda_layers")) {
         (Some(types), _) if types.contains(&WINDOW) => {
-            let help = "this architecture expects delta attention and full attention".to_string();
+            let help = "this architecture supports delta attention and full attention".to_string();
             return Err(f.unsupported("layer_types", WINDOW.into(), help));
         }
         (Some(types), _) => Some(types.iter().map(|t| *t == "linear_attention").collect()),

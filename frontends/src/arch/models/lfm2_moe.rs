@@ -36,9 +36,9 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! {
-    intermediate_size, norm_eps, conv_bias, conv_L_cache,
-    layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES), num_experts, num_experts_per_tok,
-    moe_intermediate_size, num_dense_layers, norm_topk_prob, use_expert_bias, routed_scaling_factor,
+    intermediate_size, norm_eps, conv_bias, conv_L_cache, layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES),
+    num_experts, num_experts_per_tok, moe_intermediate_size, num_dense_layers, norm_topk_prob, use_expert_bias,
+    routed_scaling_factor,
 };
 
 const NAMES: Table = names! {

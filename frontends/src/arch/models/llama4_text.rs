@@ -55,8 +55,7 @@ pub(crate) const ARCH: Arch = Arch {
 const OWN: &[Field] = fields! {
     intermediate_size_mlp, num_local_experts | num_experts: Accepts::Count, num_experts_per_tok: Accepts::Count,
     interleave_moe_layer_step, moe_layers, use_qk_norm, attention_chunk_size,
-    layer_types: Accepts::ListOf(LAYER_TYPES), attn_temperature_tuning,
-    attn_scale, floor_scale,
+    layer_types: Accepts::ListOf(LAYER_TYPES), attn_temperature_tuning, attn_scale, floor_scale,
 };
 
 const MAX_EXPERTS: usize = 4096;
@@ -93,7 +92,7 @@ fn chunks(f: &Fields, rotates: &[bool]) -> Result<Vec<Option<usize>>, ConfigErro
     let types = common::layer_types(f, rotates.len())?;
     let chunked: Vec<bool> = match types {
         Some(types) if types.contains(&"sliding_attention") => {
-            let help = "this architecture expects full attention and attention in chunks".to_string();
+            let help = "this architecture supports full attention and attention in chunks".to_string();
             return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
         }
         Some(types) => types.iter().map(|t| *t == "chunked_attention").collect(),

@@ -50,7 +50,7 @@ const WINDOW: &str = "sliding_attention";
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     match common::layer_types(f, layers)? {
         Some(types) if types.contains(&WINDOW) => {
-            let help = "this architecture expects lightning attention and full attention".to_string();
+            let help = "this architecture supports lightning attention and full attention".to_string();
             Err(f.unsupported("layer_types", WINDOW.into(), help))
         }
         Some(types) => Ok(types.iter().map(|t| *t == "linear_attention").collect()),

@@ -33,7 +33,8 @@ pub(crate) const ARCH: Arch = Arch {
             rope::check_rotary_dim(f, dim, head_dim)?;
             let part = if rope::says_part(f)? { d.ropes.first().map(|rope| rope.dim) } else { None };
             if let Some(other) = part.filter(|other| *other != dim) {
-                let help = format!("this architecture expects `rotary_dim` ({dim}) of `head_dim` ({head_dim})");
+                let help =
+                    format!("this architecture rotates `rotary_dim` ({dim}) of `head_dim` ({head_dim}) elements");
                 return Err(f.unsupported("partial_rotary_factor", format!("that of {other} elements"), help));
             }
             d.ropes.iter_mut().for_each(|rope| rope.dim = dim);

@@ -66,8 +66,7 @@ fn refuse_other_part(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
     match f.size("rotary_dim").value() {
         Some(dim) if dim < head_dim && dim != rotated => {
             let help = format!(
-                "this architecture expects {rotated} of `head_dim` ({head_dim}) by \
-             `partial_rotary_factor`"
+                "this architecture rotates {rotated} of `head_dim` ({head_dim}) elements, by `partial_rotary_factor`"
             );
             Err(f.unsupported("rotary_dim", dim.to_string(), help))
         }

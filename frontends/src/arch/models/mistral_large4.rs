@@ -23,11 +23,11 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         if let Some(rank) = f.size("q_lora_rank").value() {
-            let help = "this architecture expects queries that are made of the row itself".to_string();
+            let help = "this architecture makes queries from the row itself".to_string();
             return Err(f.unsupported("q_lora_rank", rank.to_string(), help));
         }
         if !f.flag_or("norm_topk_prob", true) {
-            let help = "this architecture expects weights of experts that are divided by their sum".to_string();
+            let help = "this architecture divides the weights of experts by their sum".to_string();
             return Err(f.unsupported("norm_topk_prob", "false".into(), help));
         }
         let defaults =
@@ -74,7 +74,7 @@ fn extended(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
         return Ok(());
     }
     if let Some(theta) = f.number("rope_theta").filter(|theta| *theta != 1e4) {
-        let help = "this architecture expects a base of 10000 where `rope_parameters` says nothing".to_string();
+        let help = "this architecture has a base of 10000 where `rope_parameters` says nothing".to_string();
         return Err(f.unsupported("rope_theta", theta.to_string(), help));
     }
     let (beta_fast, beta_slow, original) = (32.0, 1.0, 512.0);

@@ -69,7 +69,7 @@ fn read(f: &Fields) -> Result<MobileBert, ConfigError> {
         None | Some("no_norm") => false,
         Some("layer_norm") => true,
         Some(other) => {
-            let help = "this architecture expects `no_norm` and `layer_norm`".into();
+            let help = "this architecture supports `no_norm` and `layer_norm`".into();
             return Err(f.unsupported("normalization_type", format!("\"{other}\""), help));
         }
     };

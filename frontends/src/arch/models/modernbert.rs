@@ -57,7 +57,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
             return Err(f.unsupported(
                 "classifier_pooling",
                 found,
-                "this architecture expects `cls` and `mean`".into(),
+                "this architecture supports `cls` and `mean`".into(),
             ));
         }
     };

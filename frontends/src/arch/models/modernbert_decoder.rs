@@ -51,7 +51,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     // Half of an encoder's window, which covers both sides.
     let window = reach(f)?;
     if window == 0 {
-        let expected = "at least 2: this architecture expects windows of half as many tokens".into();
+        let expected = "at least 2: this architecture has windows of half as many tokens".into();
         return Err(f.invalid("local_attention", &1, expected));
     }
     // The norm of the embeddings stands in place of the first one.

@@ -92,22 +92,20 @@ const NAMES: Table = names! {
 fn kinds(f: &Fields, layers: usize) -> Result<Vec<char>, ConfigError> {
     if let Some(types) = common::layer_types(f, layers)? {
         if types.contains(&"sliding_attention") {
-            let help = "this architecture expects mixers, full attention, MLPs and experts".to_string();
+            let help = "this architecture supports mixers, full attention, MLPs and experts".to_string();
             return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
         }
         return Ok(types.into_iter().map(letter).collect());
     }
     let pattern = f.text("hybrid_override_pattern").ok_or_else(|| f.missing("hybrid_override_pattern"))?;
     if pattern.chars().count() != layers {
-        let help = format!(
-            "this architecture expects a layer for each letter of `hybrid_override_pattern` \
-         ({pattern:?})"
-        );
+        let help =
+            format!("this architecture expects a layer for each letter of `hybrid_override_pattern` ({pattern:?})");
         return Err(f.unsupported("num_hidden_layers", layers.to_string(), help));
     }
     let known = [KIND_MIXER, KIND_ATTENTION, KIND_MLP, KIND_EXPERTS];
     if !pattern.chars().all(|c| known.contains(&c)) {
-        let help = "this architecture expects M (a mixer), * (attention), - (an MLP) and E (experts)".to_string();
+        let help = "this architecture supports M (a mixer), * (attention), - (an MLP) and E (experts)".to_string();
         return Err(f.unsupported("hybrid_override_pattern", format!("{pattern:?}"), help));
     }
     Ok(pattern.chars().collect())

@@ -34,7 +34,7 @@ fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>,
         f.object("rope_parameters").is_some_and(|m| m.get("sliding_attention").is_some_and(|v| v.get(BASE).is_some()));
     match f.number(BASE) {
         Some(theta) if theta != 5e5 && !nested => {
-            let help = "this architecture expects 500000 in layers with a window: give the base of each kind of \
+            let help = "this architecture has a base of 500000 in layers with a window: give the base of each kind of \
              layers in \
                         `rope_parameters`";
             Err(f.unsupported(BASE, theta.to_string(), help.into()))

@@ -87,7 +87,7 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
         return Ok((0..layers).map(|i| i % 4 != 3 && !(layers < 4 && i + 1 == layers)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture expects full and linear attention".to_string();
+        let help = "this architecture supports full and linear attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())

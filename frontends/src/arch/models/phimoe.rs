@@ -33,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
         let eps = F32::new(f.number("router_jitter_noise").unwrap_or(0.01) as f32);
         let top = f.size("num_experts_per_tok").or(2);
         if top != 2 {
-            let help = "this architecture expects two experts of each token".to_string();
+            let help = "this architecture has two experts for each token".to_string();
             return Err(f.unsupported("num_experts_per_tok", top.to_string(), help));
         }
         let router = Router { score: Score::Mixer, eps, ..Router::softmax(top, false) };

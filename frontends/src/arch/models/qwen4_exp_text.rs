@@ -9,7 +9,7 @@ mod streams;
 
 use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, INTERVAL, delta, experts, linear_layers};
+use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, delta, experts, linear_layers};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::GatedDelta;
 use ngrams::{NGRAMS, NGram};
@@ -151,22 +151,13 @@ impl Shape for Qwen4 {
     }
 }
 
-const OWN: &[Field] = &[
-    RMS_NORM,
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    INTERVAL,
+const OWN: &[Field] = fields! {
+    rms_norm_eps, hidden_act, full_attention_interval,
     // Layers called full attention select too; the last kind is refused with its own message.
-    Field::new(
-        "layer_types",
-        Accepts::ListOf(&["linear_attention", "full_attention", "indexed_attention", "sliding_attention"]),
-    ),
-    Field::new("output_gate_type", Accepts::OneOf(&["silu", "sigmoid"])),
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("indexer_budget", Accepts::Size(1 << 24)),
-    Field::new("indexer_compress_ratio", Accepts::Size(1 << 24)),
-    Field::new("hc_count", Accepts::Size(64)),
-    Field::new("hc_lowrank", WIDTH),
-];
+    layer_types: Accepts::ListOf(&["linear_attention", "full_attention", "indexed_attention", "sliding_attention"]),
+    output_gate_type: Accepts::OneOf(&["silu", "sigmoid"]), norm_topk_prob, indexer_budget, indexer_compress_ratio,
+    hc_count, hc_lowrank,
+};
 
 #[cfg(test)]
 mod tests {

@@ -80,7 +80,7 @@ fn kinds(f: &Fields) -> Result<Vec<bool>, ConfigError> {
         return Ok(vec![false, false, true]);
     };
     if list.is_empty() || list.iter().any(|v| v.as_str() == Some("full_attention")) {
-        let help = "this architecture expects linear units, and attention with a window".to_string();
+        let help = "this architecture supports linear units, and attention with a window".to_string();
         return Err(f.unsupported("block_types", serde_json::Value::from(list.clone()).to_string(), help));
     }
     Ok(list.iter().map(|v| v.as_str() != Some("recurrent")).collect())

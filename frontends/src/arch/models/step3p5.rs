@@ -108,10 +108,7 @@ fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, Confi
                 return Err(r.unsupported(
                     name,
                     other.to_string(),
-                    format!(
-                        "this architecture expects {n} in all \
-                 layers"
-                    ),
+                    format!("this architecture expects {n} in all layers"),
                 ));
             }
         }

@@ -40,11 +40,9 @@ pub(crate) const ARCH: Arch = Arch {
 const ABSENT: Absent = Absent { layers: 12, heads: 12, ..Absent::T5 };
 
 const OWN: &[Field] = fields! {
-    quantization_config, vocab_size, d_model, d_kv, d_ff, num_layers, num_heads, n_positions,
-    layer_norm_epsilon, dense_act_fn, relative_attention_num_buckets, relative_attention_max_distance,
-    eos_token_id,
-
-    num_experts, expert_capacity, router_bias, num_sparse_encoder_layers, encoder_sparse_step,
+    quantization_config, vocab_size, d_model, d_kv, d_ff, num_layers, num_heads, n_positions, layer_norm_epsilon,
+    dense_act_fn, relative_attention_num_buckets, relative_attention_max_distance, eos_token_id, num_experts,
+    expert_capacity, router_bias, num_sparse_encoder_layers, encoder_sparse_step,
 };
 
 const FIXED: &[(&str, Neutral)] = fixed! {

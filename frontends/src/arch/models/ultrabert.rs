@@ -39,7 +39,7 @@ pub(crate) const ARCH: Arch = Arch {
                 return Err(f.unsupported(
                     "classifier_pooling",
                     found,
-                    "this architecture expects `cls` and `mean`".into(),
+                    "this architecture supports `cls` and `mean`".into(),
                 ));
             }
         };

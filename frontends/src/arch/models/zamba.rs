@@ -59,7 +59,7 @@ fn every(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
 fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let wide = facts.hidden.saturating_mul(2);
     if let Some(n) = f.size("attention_hidden_size").value().filter(|n| *n != wide) {
-        let help = format!("this architecture expects attention over rows twice as wide as the model's ({wide})");
+        let help = format!("this architecture has attention over rows twice as wide as the model's ({wide})");
         return Err(f.unsupported("attention_hidden_size", n.to_string(), help));
     }
     let (queries, kv) = (f.size("num_attention_heads").or(16), f.size("num_key_value_heads").or(16));

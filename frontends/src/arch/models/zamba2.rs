@@ -26,27 +26,12 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! {
-    rms_norm_eps,
-    layers_block_type | layer_types: Accepts::ListOf(KINDS),
-    num_mem_blocks,
-    use_shared_attention_adapter,
-    adapter_rank,
-    use_mem_rope,
-    add_bias_linear,
-    intermediate_size | ffn_hidden_size,
-    hidden_act,
-    num_attention_heads,
-    num_key_value_heads,
-    n_mamba_heads,
-    mamba_ngroups,
-    mamba_d_state,
-    mamba_d_conv,
-    mamba_expand,
-    time_step_min,
+    rms_norm_eps, layers_block_type | layer_types: Accepts::ListOf(KINDS), num_mem_blocks,
+    use_shared_attention_adapter, adapter_rank, use_mem_rope, add_bias_linear, intermediate_size | ffn_hidden_size,
+    hidden_act, num_attention_heads, num_key_value_heads, n_mamba_heads, mamba_ngroups, mamba_d_state, mamba_d_conv,
+    mamba_expand, time_step_min,
     // These follow from others.
-    attention_head_dim | head_dim: Accepts::Any,
-    attention_hidden_size: Accepts::Any,
-    mamba_headdim,
+    attention_head_dim | head_dim: Accepts::Any, attention_hidden_size: Accepts::Any, mamba_headdim,
     hybrid_layer_ids,
 };
 
@@ -118,10 +103,7 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
             return Err(f.unsupported(
                 field,
                 n.to_string(),
-                format!(
-                    "this architecture expects {of} of the width \
-                it divides"
-                ),
+                format!("this architecture expects {of} of the width it divides"),
             ));
         }
     }

@@ -165,5 +165,5 @@ fn labels(ckpt: &Checkpoint, name: &str, rows: usize) -> Result<(), FrontendErro
     }
 }
 
-/// More classes are not believed.
+/// The most classes of a head.
 const MOST_CLASSES: usize = 1 << 20;

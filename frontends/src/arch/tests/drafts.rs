@@ -105,10 +105,7 @@ fn draft_heads_that_are_not_there() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let text = message(&ckpt, 0);
     assert!(
-        text.contains(
-            "draft heads of LlamaForCausalLM are not supported; supported are those of \
-        DeepSeek-V3"
-        ),
+        text.contains("draft heads of LlamaForCausalLM are not supported; supported are those of DeepSeek-V3"),
         "{text}"
     );
     let says = with(config("deepseek_v3"), json!({ "num_nextn_predict_layers": 1 }));

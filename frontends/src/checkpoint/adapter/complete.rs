@@ -24,7 +24,7 @@ impl Merging<'_> {
             }
         }
         if self.settings.targets.parameters() && !parts.factors.keys().any(|module| self.is_parameter(module)) {
-            let what = "`target_parameters` names parameters, and the file has factors of none".into();
+            let what = "`target_parameters` names parameters, but the file has factors for none of them".into();
             return Err((what, AGAIN));
         }
         self.check_saved(parts)?;
@@ -57,10 +57,7 @@ impl Merging<'_> {
             let there = parts.whole.keys().chain(parts.rows.keys()).any(|tensor| targets.is_saved(name, tensor));
             found |= there;
             if let Some(tensor) = self.ckpt.index.keys().find(|tensor| !there && targets.is_saved(name, tensor)) {
-                let what = format!(
-                    "`modules_to_save` has `{name}`, but the file has no tensor of it like \
-                    `{tensor}`"
-                );
+                let what = format!("`modules_to_save` has `{name}`, but the file has no tensor of it like `{tensor}`");
                 return Err((what, AGAIN));
             }
         }

@@ -246,7 +246,7 @@ impl Merging<'_> {
     fn add(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
         let name = format!("{module}.weight");
         let LowRank { a: Some(a), b: Some(b), magnitudes, looked_up } = factors else {
-            return Err((format!("module `{module}` has only one of its two factors"), AGAIN));
+            return Err((format!("module `{module}` does not have both of its factors"), AGAIN));
         };
         let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));
         let Some((found, base)) = there else {

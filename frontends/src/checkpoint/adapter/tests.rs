@@ -437,7 +437,7 @@ fn settings_are_held_against_tensors() {
             json!({ "target_parameters": ["mlp.gate.weight"] }),
             "`target_parameters` does not name",
         ),
-        ("lora", "base", json!({ "target_parameters": ["x"] }), "the file has factors of none"),
+        ("lora", "base", json!({ "target_parameters": ["x"] }), "but the file has factors for none of them"),
         ("lora", "base", json!({ "lora_alpha": null }), "`lora_alpha` is null; it must be a positive number"),
         ("lora", "base", json!({ "peft_type": "PREFIX_TUNING" }), "which adds to the model's inputs"),
     ] {

@@ -91,11 +91,7 @@ impl Merging<'_> {
         // One that lies in the file beside the table that it is said to be is not read.
         self.ckpt.index.insert(has.unwrap_or(head), entry);
         separate(&mut self.ckpt.config, true);
-        self.ckpt.notes.push(
-            "the adapter changes the embedding table or the head, so they are no longer \
-            tied"
-                .into(),
-        );
+        self.ckpt.notes.push("the adapter changes the embedding table or the head, so they are no longer tied".into());
     }
 }
 

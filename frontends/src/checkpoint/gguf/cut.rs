@@ -49,14 +49,7 @@ pub(super) fn cut(cuts: &[Cut], config: &Config, tensors: &mut Tensors) -> Resul
             let Some((shard, info)) = tensors.remove(&name) else { continue };
             let rows = (cut.rows)(config, info.shape.first().copied().unwrap_or(0));
             let parts = parts(&info, &rows).ok_or_else(|| {
-                (
-                    format!(
-                        "tensor `{name}` {:?} does not have the rows of its parts, \
-                    {rows:?}",
-                        info.shape
-                    ),
-                    OTHER_MODEL,
-                )
+                (format!("tensor `{name}` {:?} does not have the rows of its parts, {rows:?}", info.shape), OTHER_MODEL)
             })?;
             let called = cut.to.iter().map(|to| to.replace("{}", &layer));
             tensors.extend(called.zip(parts).map(|(called, info)| (called, (shard, info))));

@@ -166,7 +166,7 @@ pub(super) const WITHOUT_WIDTH: &[&str] = &[
     "umt5",
 ];
 
-/// More layers are not believed.
+/// The most layers of a model.
 pub(super) const MOST_LAYERS: usize = 4096;
 
 /// A number of heads of a configuration, or of their columns; none is larger than this one may be.

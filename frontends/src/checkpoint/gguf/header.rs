@@ -152,11 +152,7 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
     match metadata.get("general.alignment") {
         None => Ok(ALIGNMENT),
         Some(Value::Unsigned(n)) if n.is_power_of_two() && *n <= 1 << 20 => Ok(*n),
-        Some(other) => Err(format!(
-            "`general.alignment` is {}; it must be a power of two up to \
-            2^20",
-            other.to_json()
-        )),
+        Some(other) => Err(format!("`general.alignment` is {}; it must be a power of two up to 2^20", other.to_json())),
     }
 }
 
@@ -203,8 +199,7 @@ impl Raw {
         let Some(bytes) = self.bytes(ty) else {
             return error(
                 format!(
-                    "tensor `{name}`: {} {:?} is not a whole number of blocks, or too large for a \
-                    file",
+                    "tensor `{name}`: {} {:?} is not a whole number of blocks, or too large for a file",
                     ty.name, self.dims
                 ),
                 AGAIN,
@@ -212,11 +207,7 @@ impl Raw {
         };
         if !self.offset.is_multiple_of(alignment) {
             return error(
-                format!(
-                    "tensor `{name}` starts at {}, which is not a multiple of \
-                {alignment}",
-                    self.offset
-                ),
+                format!("tensor `{name}` starts at {}, which is not a multiple of {alignment}", self.offset),
                 CONVERT,
             );
         }

@@ -325,8 +325,7 @@ const REASONS: &[(&str, &str)] = &[
     ("clip", "this file is the image part of a model: give the file of the language model beside it"),
     (
         "bitnet-b1.58",
-        "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are \
-        supported",
+        "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are supported",
     ),
 ];
 
@@ -336,8 +335,7 @@ fn family(file: &File) -> Result<&'static Family, Wrong> {
     if of_name.peek().is_none() {
         let what = match nearest(name, all().map(|f| f.name)) {
             Some(known) => format!(
-                "`general.architecture` is `{name}`, which is not supported; the nearest \
-                supported one is `{known}`"
+                "`general.architecture` is `{name}`, which is not supported; the nearest supported one is `{known}`"
             ),
             None => format!("`general.architecture` is `{name}`, which is not supported"),
         };
@@ -492,10 +490,9 @@ fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> 
     match sizes[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.into())),
-        [first, other, ..] => file.refused(format_args!(
-            "has layers of several sizes: `{key}` is \
-            both {first} and {other}"
-        )),
+        [first, other, ..] => {
+            file.refused(format_args!("has layers of several sizes: `{key}` is both {first} and {other}"))
+        }
     }
 }
 
@@ -568,8 +565,7 @@ fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>
         Some(kinds) if !of_class && kinds.as_array().is_some_and(|all| all.contains(&json!("full_attention"))) => {
             let class = family.model_type.1;
             file.refused(format_args!(
-                "has layers with and without a window (`{WINDOWS}`), which {class} does \
-                not have"
+                "has layers with and without a window (`{WINDOWS}`), which {class} does not have"
             ))
         }
         kinds => Ok(kinds.filter(|_| of_class)),

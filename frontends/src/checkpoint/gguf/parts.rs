@@ -14,7 +14,7 @@ pub(in crate::checkpoint) fn names(header: &Header, name: &str) -> Result<Vec<St
         return Ok(vec![name.to_string()]);
     }
     if count > MOST {
-        return Err((format!("`split.count` is {count} parts, more than {MOST}"), DOWNLOAD));
+        return Err((format!("`split.count` is {count}, but a model has at most {MOST} parts"), DOWNLOAD));
     }
     let ending = format!("-00001-of-{count:05}.gguf");
     match name.strip_suffix(&ending) {

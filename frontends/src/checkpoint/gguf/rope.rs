@@ -6,9 +6,9 @@ use serde_json::json;
 
 /// The factors of Llama 3's frequencies.
 const FACTORS: &str = "rope_freqs.weight";
-/// Frequencies of long texts.
+/// The factors of frequencies in long texts.
 const LONG: &str = "rope_factors_long.weight";
-/// Those in short ones.
+/// The factors in short ones.
 const SHORT: &str = "rope_factors_short.weight";
 
 /// Tensors that settings follow from.
@@ -76,7 +76,7 @@ fn multiplied(
             let Some(rotated) = file.size("rope.dimension_count").or_else(|| head_dim(config).map(|n| n as u64)) else {
                 return file.refused(format_args!("has a `{MAGNITUDE}`, but not the width of heads"));
             };
-            // As many as a head may have; more are not believed.
+            // The most that a head may have.
             let all = vec![factor; (rotated / 2).min(1 << 12) as usize];
             let original = file.required("context_length")?;
             Ok(Some(longrope(config, [&all, &all], Some(original), Some(magnitude))))

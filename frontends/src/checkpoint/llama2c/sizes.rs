@@ -94,7 +94,7 @@ impl Sizes {
         parts
     }
 
-    /// What `params.json` would say.
+    /// The equivalent of `params.json`.
     pub(super) fn params(&self) -> Value {
         json!({
             "dim": self.dim, "hidden_dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads,
@@ -125,7 +125,7 @@ pub(super) fn scale(file: &[u8], scales: &Range<usize>, number: usize) -> f32 {
 
 /// A model of a file.
 pub(super) struct Described {
-    /// What `params.json` would say.
+    /// The equivalent of `params.json`.
     pub(super) params: Value,
     /// Tensors of floats, by Llama's own names.
     pub(super) views: BTreeMap<String, View>,

@@ -128,8 +128,7 @@ fn tensors(file: &[u8], shard: usize, sizes: &Sizes) -> Result<Described, Wrong>
             if let Some(i) = codes.iter().position(|b| is_none(*b)) {
                 let place = range.start + i;
                 return Err(wrong(format!(
-                    "tensor `{called}` has the code -2 in byte {place}; only -1, 0 and 1 \
-                    are valid"
+                    "tensor `{called}` has the code -2 in byte {place}; only -1, 0 and 1 are valid"
                 )));
             }
             let own = scale(file, &(at..at + 4), 0);

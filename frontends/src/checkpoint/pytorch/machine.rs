@@ -65,10 +65,7 @@ impl<'a> Unpickler<'a> {
             if !known && !self.act(op, at)? {
                 return Err(error(
                     at,
-                    format!(
-                        "the pickle has the instruction {op:#04x}, which is not \
-                    supported"
-                    ),
+                    format!("the pickle has the instruction {op:#04x}, which is not supported"),
                     SAVE,
                 ));
             }

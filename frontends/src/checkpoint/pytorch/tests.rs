@@ -185,7 +185,7 @@ fn hostile_pickles_say_what_is_wrong() {
         (b"}X\x01\0\0\0w]s.", "`w` is a collection"),
         (b"}K\x01K\x01s.", "a name that is not a text"),
         (b"K\x01)R", "calls something that is not a function"),
-        (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "from a storage"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "does not make a tensor from a storage"),
         (b"K\x01Q", "refers to something that is not a storage"),
         (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0kNJ\xff\xff\xff\xfftQ", "not a storage"),
     ] {

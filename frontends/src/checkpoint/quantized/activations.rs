@@ -105,19 +105,13 @@ pub(super) fn rounding(
     };
     if !zero.is_finite() {
         return Err((
-            format!(
-                "tensor `{stem}.input_zero_point` is {zero}, which is not a valid zero \
-            point"
-            ),
+            format!("tensor `{stem}.input_zero_point` is {zero}, which is not a valid zero point"),
             UNQUANTIZED,
         ));
     }
     if zero != 0.0 && number != UnaryOp::RoundI8 {
         return Err((
-            format!(
-                "`{stem}`: its input has a zero point of {zero}, but is not rounded to \
-            integers"
-            ),
+            format!("`{stem}`: its input has a zero point of {zero}, but is not rounded to integers"),
             UNQUANTIZED,
         ));
     }

@@ -68,10 +68,7 @@ fn state(name: &str, json: &[u8]) -> Result<State, Wrong> {
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let shape: Option<Vec<usize>> = json["shape"].as_array().and_then(|s| s.iter().map(size).collect());
     let [n, k] = shape.as_deref().unwrap_or_default() else {
-        return Err(wrong(
-            "does not have a shape of two \
-        sizes",
-        ));
+        return Err(wrong("does not have a shape of two sizes"));
     };
     // Only powers of two are written: of others as many blocks may be there.
     let power = |v: &Value| size(v).filter(|n| n.is_power_of_two());
@@ -99,11 +96,7 @@ fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static Stor
     // Whatever type the bytes were stored as (`bnb_4bit_quant_storage`).
     let codes = tensors.take_any(name)?;
     if codes.to - codes.from != elements.div_ceil(2) {
-        let what = format!(
-            "tensor `{name}` has {} bytes, which do not fit codes of \
-            {shape:?}",
-            codes.to - codes.from
-        );
+        let what = format!("tensor `{name}` has {} bytes, which do not fit codes of {shape:?}", codes.to - codes.from);
         return Err((what, UNQUANTIZED));
     }
     let (map, table) = (tensors.take(&format!("{name}.quant_map"), &["F32"], &[16])?, ty.dtype.and_then(|t| t.coded()));

@@ -63,11 +63,8 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
         None | Some(Some("dynamic")) => false,
         Some(Some("static")) => true,
         Some(_) => {
-            let what = format!(
-                "`activation_scheme` is {}; supported are dynamic and \
-                static",
-                settings["activation_scheme"]
-            );
+            let what =
+                format!("`activation_scheme` is {}; supported are dynamic and static", settings["activation_scheme"]);
             return Err((what, UNQUANTIZED));
         }
     };

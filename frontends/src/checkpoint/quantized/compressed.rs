@@ -79,10 +79,9 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     activations::fixed(tensors, declared(groups))?;
     let inputs: BTreeSet<String> = groups.values().filter_map(|g| dynamic(g.get("input_activations")?)).collect();
     for input in inputs {
-        tensors.notes.push(format!(
-            "products were quantized for {input}; here --act decides the rounding of \
-            activations"
-        ));
+        tensors
+            .notes
+            .push(format!("products were quantized for {input}; here --act decides the rounding of activations"));
     }
     Ok(())
 }
@@ -223,13 +222,7 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let name = |ending: &str| format!("{stem}.{ending}");
     let [n, half] = tensors.matrix(&name(codes))?;
     let k = half.checked_mul(2).filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP)).ok_or_else(|| {
-        (
-            format!(
-                "`{stem}`: {n} rows of {half} bytes are not whole groups of {GROUP} \
-            columns"
-            ),
-            UNQUANTIZED,
-        )
+        (format!("`{stem}`: {n} rows of {half} bytes are not whole groups of {GROUP} columns"), UNQUANTIZED)
     })?;
     let codes = tensors.take(&name(codes), &["U8"], &[n, half])?;
     // With more columns than the format's groups, each group repeats the scale.

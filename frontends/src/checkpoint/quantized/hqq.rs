@@ -138,8 +138,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: [Option<usize>; 2]) -> Re
     let stored = rows.div_ceil(per).checked_mul(columns).and_then(|items| items.checked_mul(bytes));
     if stored != Some(codes.to - codes.from) {
         return Err(wrong(format!(
-            "its codes have {} bytes, which do not fit {n}·{k} \
-            elements",
+            "its codes have {} bytes, which do not fit {n}·{k} elements",
             codes.to - codes.from
         )));
     }

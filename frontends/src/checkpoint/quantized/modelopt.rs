@@ -30,9 +30,7 @@ pub(super) fn modelopt(settings: &Map<String, Value>, tensors: &mut Tensors<'_>)
     }
     if required::flag(settings, "has_zero_point")? == Some(true) {
         return Err((
-            "`has_zero_point` is true, but zeros of ModelOpt's matrices are not \
-            supported"
-                .into(),
+            "`has_zero_point` is true, but zeros of ModelOpt's matrices are not supported".into(),
             UNQUANTIZED,
         ));
     }
@@ -67,8 +65,7 @@ pub(super) fn quark(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) ->
     for stem in tensors.stems(".weight_scale") {
         if tensors.index.get(&format!("{stem}.weight")).is_some_and(|e| e.info.dtype.name == "I32") {
             let what = format!(
-                "`{stem}.weight` is Quark's with fewer than 8 bits in words of 32; supported are FP8, \
-                    int8 and MXFP4"
+                "`{stem}.weight` is Quark's with fewer than 8 bits in words of 32; supported are FP8, int8 and MXFP4"
             );
             return Err((what, UNQUANTIZED));
         }

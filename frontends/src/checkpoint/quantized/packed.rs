@@ -36,13 +36,7 @@ pub(super) fn gptq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> 
         "gptq" => 1,
         "gptq_v2" => 0,
         other => {
-            return Err((
-                format!(
-                    "`checkpoint_format` is `{other}`; supported are `gptq` and \
-            `gptq_v2`"
-                ),
-                UNQUANTIZED,
-            ));
+            return Err((format!("`checkpoint_format` is `{other}`; supported are `gptq` and `gptq_v2`"), UNQUANTIZED));
         }
     };
     matrices(settings, tensors, WordOrder::Inputs { less })

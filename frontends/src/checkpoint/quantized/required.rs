@@ -112,10 +112,7 @@ pub(super) fn no_changes(settings: &Map<String, Value>) -> Result<(), Wrong> {
     let online = |of: &Map<String, Value>| of.iter().find(|(key, v)| key.contains("online") && !is_off(v)).is_some();
     if let Some(of) = algorithms.filter_map(Value::as_object).find(|of| online(of)) {
         let name = of.get("name").and_then(Value::as_str).unwrap_or("?");
-        let what = format!(
-            "`algo_config` has `{name}`, which rotates rows while the model runs and is not \
-            supported"
-        );
+        let what = format!("`algo_config` has `{name}`, which rotates rows while the model runs and is not supported");
         return Err((what, UNQUANTIZED));
     }
     Ok(())

@@ -74,8 +74,8 @@ pub(super) fn unknown(method: &str, settings: &Map<String, Value>, notes: &mut V
     let known = |key: &str| [ALL, own].iter().any(|list| list.split_ascii_whitespace().any(|name| name == key));
     for (key, v) in settings.iter().filter(|(key, v)| !known(key) && !is_off(v)) {
         notes.push(format!(
-            "`quantization_config` has `{key}` ({}), which is not known of `{method}`, and is not read: if it changes \
-             what products compute, the model computes something else",
+            "`quantization_config` has `{key}` ({}), which llmcc does not know for `{method}` and does not read: \
+             if it changes what products compute, results differ",
             short(v)
         ));
     }
@@ -103,6 +103,9 @@ mod tests {
         assert_eq!(said("gptq", json!({ "bits": 4, "sym": true, "quant_method": "gptq", "meta": {"a": 1} })), [""; 0]);
         assert_eq!(said("mxfp8", json!({ "fmt": "e4m3", "clip": false })), [""; 0]);
         let notes = said("awq", json!({ "bits": 4, "input_clip": 3.5, "scale_power": "two" }));
-        assert!(notes.len() == 2 && notes[0].contains("`input_clip` (3.5), which is not known of `awq`"), "{notes:?}");
+        assert!(
+            notes.len() == 2 && notes[0].contains("`input_clip` (3.5), which llmcc does not know for `awq`"),
+            "{notes:?}"
+        );
     }
 }

@@ -104,14 +104,7 @@ impl Sparse {
             }
             next += bits.iter().map(|b| b.count_ones() as usize).sum::<usize>();
         }
-        if next == there {
-            Ok(())
-        } else {
-            Err(format!(
-                "its mask has {next} elements, but there are {there} \
-            values"
-            ))
-        }
+        if next == there { Ok(()) } else { Err(format!("its mask has {next} elements, but there are {there} values")) }
     }
 
     /// Calls `f` with the column and the number of each element of a row.

@@ -33,14 +33,7 @@ fn norm(settings: &Map<String, Value>) -> Result<Option<f32>, Wrong> {
     }
     match settings.get("rms_norm_eps").map_or(Some(1e-6), Value::as_f64) {
         Some(eps) if (0.0..1.0).contains(&eps) => Ok(Some(eps as f32)),
-        _ => Err((
-            format!(
-                "`rms_norm_eps` is {}; it must be a number below \
-            1",
-                settings["rms_norm_eps"]
-            ),
-            UNQUANTIZED,
-        )),
+        _ => Err((format!("`rms_norm_eps` is {}; it must be a number below 1", settings["rms_norm_eps"]), UNQUANTIZED)),
     }
 }
 
@@ -52,10 +45,7 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
         "autobitlinear" => false,
         other => {
             return Err((
-                format!(
-                    "`linear_class` is `{other}`; supported are bitlinear and \
-                autobitlinear"
-                ),
+                format!("`linear_class` is `{other}`; supported are bitlinear and autobitlinear"),
                 UNQUANTIZED,
             ));
         }
@@ -65,13 +55,7 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
         "online" if !divides => rounded(settings, tensors, norm)?,
         "offline" | "online" => scaled(tensors, divides, norm)?,
         other => {
-            return Err((
-                format!(
-                    "`quantization_mode` is `{other}`; supported are offline and \
-            online"
-                ),
-                UNQUANTIZED,
-            ));
+            return Err((format!("`quantization_mode` is `{other}`; supported are offline and online"), UNQUANTIZED));
         }
     };
     if count > 0 {
@@ -140,10 +124,7 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, norm: Optio
             continue;
         }
         if !own.ends_with("_proj") && own != "lm_head" {
-            let what = format!(
-                "`quantization_mode` is `online`, but it is unknown whether `{stem}.weight` is \
-                rounded"
-            );
+            let what = format!("`quantization_mode` is `online`, but it is unknown whether `{stem}.weight` is rounded");
             return Err((what, "take the checkpoint with packed matrices"));
         }
         let name = format!("{stem}.weight");

@@ -102,10 +102,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, class: Option<&str>) -> Result<
     let others = format!("{stem}._weight_");
     if let Some(other) = tensors.index.keys().find(|name| name.starts_with(&others)) {
         return Err((
-            format!(
-                "tensor `{other}`, which changes the input of the product, is not \
-            supported"
-            ),
+            format!("tensor `{other}`, which changes the input of the product, is not supported"),
             UNQUANTIZED,
         ));
     }

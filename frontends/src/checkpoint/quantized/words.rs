@@ -201,8 +201,7 @@ impl Words {
         }
         match symmetric {
             Some(true) => Err(format!(
-                "the settings say that its codes are symmetric, but some zeros in `qzeros` differ from the \
-                    middle, {}",
+                "the settings say that its codes are symmetric, but some zeros in `qzeros` differ from the middle, {}",
                 self.middle()
             )),
             Some(false) | None => Ok(false),

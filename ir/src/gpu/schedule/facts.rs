@@ -1,4 +1,4 @@
-//! What is known of a product before it is scheduled, and the schedules that fit.
+//! Facts about a product before it is scheduled, and the schedules that fit.
 
 use super::parts::{
     GEMV_ROWS, Input, MatmulSchedule, Phase, Variant, WGMMA_PRODUCERS, norm_words, sums_bytes, unit_bytes,
@@ -35,7 +35,7 @@ pub(super) struct Tiled {
     pub(super) cut: bool,
 }
 
-/// What is known of a product before it is scheduled.
+/// Facts about a product before it is scheduled.
 pub(super) struct Facts<'a> {
     pub(super) kernel: &'a Kernel,
     pub(super) body: &'a Matmul,
@@ -205,8 +205,8 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Bytes of shared memory that a block may have where `resident` share a multiprocessor, each of
-    /// which has 1 KB reserved.
+    /// Bytes of shared memory that a block may have where `resident` blocks share a multiprocessor.
+    /// The system takes 1 KiB of each block.
     pub(super) fn shared_of_block(&self, resident: usize) -> usize {
         (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize)
     }

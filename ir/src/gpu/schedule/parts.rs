@@ -1,4 +1,4 @@
-//! What a schedule of a product says, and what its parts take.
+//! Parts of a product's schedule, and their sizes in memory.
 
 use crate::gpu::weights::{FactorRun, factor_runs};
 use crate::kernel::{Norm, Segment};

@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(op.eval(x), y, "{}({x})", op.name());
             assert!(op.eval(f64::NAN).is_nan());
         }
-        // Numbers of e4m3 are themselves; the nearest number is a number.
+        // A number of e4m3 rounds to itself, any other to the nearest of them.
         let mut numbers: Vec<f64> = (0..=255u8).map(|u| f64::from(e4m3_to_f32(u))).filter(|x| !x.is_nan()).collect();
         numbers.sort_by(f64::total_cmp);
         for pair in numbers.windows(2) {

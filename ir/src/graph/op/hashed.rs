@@ -32,7 +32,10 @@ impl Hashes<'_> {
             }
             _ if self.sizes.contains(&0) => Some("one of its sizes is 0".into()),
             Some(total) if total <= rows && rows <= Hashes::MOST => None,
-            _ => Some(format!("`sizes` do not add up to the table's {rows} rows, or are more than {}", Hashes::MOST)),
+            _ => Some(format!(
+                "`sizes` add up to more than the table's {rows} rows, or these are more than {}",
+                Hashes::MOST
+            )),
         }
     }
 

@@ -224,7 +224,7 @@ table::operations! {
         biased: bool = false,
         /// After the heads' values come the maxima of each head's scores `m [heads]`, and the sums
         /// of `e^(score − m)`, the sink among them: with these, the results of two attentions join
-        /// into a softmax over both. If a token sees no key: f32's least number and 0.
+        /// into a softmax over both. Without any score, of a key or a sink: f32's least number and 0.
         sums: bool = false,
     } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight, bias: Weight);
     /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, sinks [heads]?) →

@@ -30,11 +30,11 @@ impl Balance {
         let Balance { side, rounds, eps } = *self;
         let (most_side, most_rounds) = (Balance::MOST_SIDE, Balance::MOST_ROUNDS);
         if !(1..=most_side).contains(&side) {
-            Some(format!("matrices of {side} rows must have 1 to {most_side}"))
+            Some(format!("matrices of {side} rows are not supported: a matrix has 1 to {most_side} rows"))
         } else if cols != side * side {
             Some(format!("{cols} columns do not make a matrix of {side} rows and columns"))
         } else if !(1..=most_rounds).contains(&rounds) {
-            Some(format!("{rounds} rounds must be 1 to {most_rounds}"))
+            Some(format!("{rounds} rounds are not supported: `rounds` is 1 to {most_rounds}"))
         } else if !eps.get().is_finite() || eps.get() < 0.0 {
             Some("`eps` is not finite, or negative".into())
         } else {

@@ -31,12 +31,8 @@ pub unsafe extern "C" fn llmcc_embed(
         // SAFETY: the caller's promise.
         let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
         let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
-        let n_tokens = n_tokens.ok_or_else(|| {
-            Error::invalid(
-                "rows.lengths add up to more tokens than fit in \
-            memory",
-            )
-        })?;
+        let n_tokens =
+            n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more tokens than fit in memory"))?;
         // SAFETY: the caller's promise.
         let (tokens, types) = unsafe {
             let types = if given.types.is_null() { 0 } else { n_tokens };

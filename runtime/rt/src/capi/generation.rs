@@ -294,8 +294,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
         let c = read_struct(p)?;
         if c.flags & !known_flags != 0 {
             let message = format!(
-                "llmcc_gen_params.flags has bits this function does not accept: {:#x}; clear \
-                    them",
+                "llmcc_gen_params.flags has bits this function does not accept: {:#x}; clear them",
                 c.flags & !known_flags
             );
             return Err(Error::invalid(message));

@@ -351,12 +351,8 @@ pub unsafe extern "C" fn llmcc_stats(
 /// As of [`llmcc_step`].
 pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
-    let n = n.checked_mul(model.hidden).ok_or_else(|| {
-        Error::invalid(
-            "batch.n_tokens is too large; give fewer \
-        tokens",
-        )
-    })?;
+    let n =
+        n.checked_mul(model.hidden).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }

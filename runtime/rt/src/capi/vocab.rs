@@ -59,7 +59,7 @@ pub unsafe extern "C" fn llmcc_token_bytes(
     })
 }
 
-/// The flags of a token: control, byte, and so on.
+/// The flags of a token (`LLMCC_TOKEN_*`).
 ///
 /// # Safety
 /// `model` is open, `flags` writable.

@@ -90,8 +90,7 @@ impl Engine {
         match index.and_then(|i| self.loaded.get(i)) {
             Some(true) => Ok(adapter as u32),
             Some(false) | None => Err(Error::invalid(format!(
-                "no adapter {adapter} is loaded; use a number that \
-                llmcc_adapter_load returned"
+                "no adapter {adapter} is loaded; use a number that llmcc_adapter_load returned"
             ))),
         }
     }

@@ -83,11 +83,7 @@ impl Shared {
         let stride = stride(blocks.next_power_of_two());
         let bytes = stride.and_then(|s| s.checked_mul(threads - 1)).unwrap_or(usize::MAX);
         (self.region, self.stride) = (Region::empty(), 0);
-        self.region = Region::reserve(
-            bytes,
-            "memory that threads share; use fewer threads or a smaller \
-            max_context",
-        )?;
+        self.region = Region::reserve(bytes, "memory that threads share; use fewer threads or a smaller max_context")?;
         self.stride = stride.unwrap_or(0);
         Ok(())
     }

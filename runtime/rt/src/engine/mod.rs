@@ -292,8 +292,7 @@ impl Engine {
         let n = batch.tokens.len();
         if batch.seqs.len() != n {
             return Err(Error::invalid(format!(
-                "{n} tokens, but {} sequence numbers; give one for each \
-                token",
+                "{n} tokens, but {} sequence numbers; give one for each token",
                 batch.seqs.len()
             )));
         }

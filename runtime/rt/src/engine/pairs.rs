@@ -36,8 +36,7 @@ impl Engine {
                     leave types out"
             ))),
             Some((i, t)) => Err(Error::invalid(format!(
-                "type {t} of the token at index {i} is too large: the model has \
-                    {known} types, counted from 0"
+                "type {t} of the token at index {i} is out of range: the model has {known} types, counted from 0"
             ))),
             None => Ok(()),
         }

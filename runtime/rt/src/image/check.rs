@@ -14,11 +14,11 @@ use crate::error::Result;
 
 /// Groups of states of a model: a step has block tables for each.
 const MAX_GROUPS: usize = 64;
-/// Also the largest number of tokens per row of a strided state.
+/// The most tokens per row of a strided state.
 const MAX_STRIDE: u32 = 1 << 20;
 /// The most adapters.
 const MAX_ADAPTERS: u32 = 1 << 12;
-/// Nor are more bytes of a fixed state of one layer.
+/// The most bytes of a fixed state of one layer.
 const MAX_STATE: u64 = 1 << 40;
 
 impl Image {

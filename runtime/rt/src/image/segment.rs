@@ -20,7 +20,7 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-/// More versions than this are not believed.
+/// The most versions of a model in an artifact.
 pub const MAX_ALTERNATIVES: usize = 16;
 
 pub fn damaged(what: impl std::fmt::Display) -> Error {

@@ -140,8 +140,7 @@ impl Kv {
             let why = match fixed {
                 false => {
                     format!(
-                        "tokens that the next one would see have left the sliding window of {window}. \
-                        Truncate it to 0"
+                        "tokens that the next one would see have left the sliding window of {window}. Truncate it to 0"
                     )
                 }
                 true => format!(

@@ -136,10 +136,7 @@ fn place(full: &str) -> std::result::Result<(String, usize), (String, &'static s
     }
     if name.contains("lora_embedding_") {
         return Err((
-            format!(
-                "tensor `{full}` changes an embedding table, which adapters loaded at run time \
-            cannot"
-            ),
+            format!("tensor `{full}` changes an embedding table, which adapters loaded at run time cannot"),
             MERGE,
         ));
     }

@@ -86,10 +86,8 @@ impl Settings {
         match all.get("peft_type").and_then(Value::as_str) {
             Some("LORA") => {}
             Some(prompt) if PROMPTS.contains(&prompt) => {
-                let what = format!(
-                    "`peft_type` is `{prompt}`, which adds to the model's inputs; only LORA is \
-                    supported"
-                );
+                let what =
+                    format!("`peft_type` is `{prompt}`, which adds to the model's inputs; only LORA is supported");
                 return Err((what, "train a LoRA, or run the model with PEFT"));
             }
             Some(other) => return Err((format!("`peft_type` is `{other}`; only LORA is supported"), OTHER)),
@@ -103,10 +101,7 @@ impl Settings {
         };
         if let Some((key, _)) = all.iter().find(|(key, v)| !READ.contains(&key.as_str()) && !off(v) && !aside(key)) {
             return Err((
-                format!(
-                    "`{key}` is set, which is not supported and may change the adapter's \
-                results"
-                ),
+                format!("`{key}` is set, which is not supported and may change the adapter's results"),
                 OTHER,
             ));
         }

@@ -52,13 +52,7 @@ impl Targets {
         if let Some(list) =
             lists.iter().find(|list| list.contains(|c: char| !c.is_alphanumeric() && !"._-".contains(c)))
         {
-            return Err((
-                format!(
-                    "`layers_pattern` has `{list}`; only names of lists of layers are \
-                supported"
-                ),
-                OTHER,
-            ));
+            return Err((format!("`layers_pattern` has `{list}`; only names of lists of layers are supported"), OTHER));
         }
         let whole = |name: &String| {
             let whole = Expression::whole(&format!("(?:.*\\.)?(?:{name})(?:\\..*)?"));

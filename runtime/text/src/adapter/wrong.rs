@@ -1,9 +1,9 @@
 //! Errors of adapters, and how modules are named.
 
-/// What is wrong, and what to do.
+/// The fault, and the remedy.
 pub type Wrong = (String, &'static str);
 
-/// What to do about a file that contradicts itself.
+/// The remedy for a file that contradicts itself.
 pub const AGAIN: &str = "download the adapter again, all files of one revision";
 
 pub(super) const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";

@@ -5,7 +5,7 @@ use std::fmt;
 /// The local time, for `strftime_now`.
 pub type Clock = fn() -> libc::tm;
 
-/// What kind of failure an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The source is no template.
@@ -23,7 +23,7 @@ pub enum Kind {
 pub struct Error {
     /// Class.
     pub kind: Kind,
-    /// What failed.
+    /// The failure.
     pub message: String,
     /// Line of the template, from 1; 0 where it is not known.
     pub line: u32,

@@ -239,9 +239,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
                         b.more_registers(REGISTERS.1);
                         lone.serve(b, cx, shape, args);
                     },
-                    |b| {
-                        b.fewer_registers(REGISTERS.0);
-                    },
+                    |b| b.fewer_registers(REGISTERS.0),
                 );
             },
         );
@@ -266,9 +264,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
         let multiplies = multiplies(b);
         b.either(
             multiplies,
-            |b| {
-                attend.take(b);
-            },
+            |b| attend.take(b),
             |b| {
                 let first = b.cmpc(Cmp::Slt, tid, (WARPS * WARP + WARP) as i64);
                 b.if_(first, |b| plan.list().write(b, &attend.block, lane));

@@ -201,7 +201,7 @@ pub fn emit(plan: &Plan<'_>) -> Source {
             |b| {
                 b.more_registers(REGISTERS.1);
                 let mut at = Turn::start(b);
-                b.team(plan.schedule.warps as u32 * WARP as u32, |b| {
+                b.team(plan.threads(), |b| {
                     phases.iter().for_each(|p| product(p).consume(b, &mut at));
                 });
             },

@@ -1,7 +1,6 @@
 //! Tensor names of the Cosmos 3 models (NVIDIA, 2026).
 
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_V, Table};
+use crate::arch::blocks::names::{ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_V, Table, names};
 
 /// Attention as Cosmos 3 is published, beside a model that makes images and sound, and as Transformers has it
 /// in memory. Before [`HUGGING_FACE`].

@@ -6,8 +6,7 @@ use crate::arch::blocks::encoder::{ClassHead, Defaults, Encoder};
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
-use crate::config::known::fixed;
+use crate::config::known::{Neutral, fixed};
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value as Json;
 
@@ -75,7 +74,7 @@ fn near_of(
         return Ok((None, products));
     }
     if products == 2 {
-        let help = "this architecture expects `c2p` and `p2c`, or neither".into();
+        let help = "this architecture supports `c2p` and `p2c`, or neither".into();
         return Err(f.unsupported("pos_att_type", if keys { "\"c2p\"" } else { "\"p2c\"" }.into(), help));
     }
     let all = whole(f, "max_relative_positions")?.unwrap_or(max_position);
@@ -125,7 +124,7 @@ fn kinds(f: &Fields) -> Result<(bool, bool), ConfigError> {
     let has = |word: &str| words.iter().any(|w| w == word);
     match words.iter().find(|w| !["c2p", "p2c", ""].contains(&w.as_str())) {
         Some(other) => {
-            Err(f.unsupported(FIELD, format!("\"{other}\""), "this architecture expects `c2p` and `p2c`".into()))
+            Err(f.unsupported(FIELD, format!("\"{other}\""), "this architecture supports `c2p` and `p2c`".into()))
         }
         None if words.iter().any(String::is_empty) && words.len() > 1 || words.len() > 2 => {
             Err(f.invalid(FIELD, &words, "each of `c2p` and `p2c` once".into()))

@@ -76,8 +76,8 @@ impl DraftHead {
         place: (Option<usize>, Option<usize>),
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let own = entries(self.names.own()).find(|(p, _)| *p == part).map(|(_, name)| {
-            let module = name.replace("{}", &self.layer.to_string());
+        let own = entries(self.names.own()).find(|(p, ..)| *p == part).map(|(_, prefix, name)| {
+            let module = format!("{prefix}{name}").replace("{}", &self.layer.to_string());
             kind.named(&module)
         });
         // Table and head are the model's where there are no others.

@@ -5,8 +5,7 @@ use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
 use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
-use crate::config::known::Neutral;
-use crate::config::known::fixed;
+use crate::config::known::{Neutral, fixed};
 use crate::config::{ConfigError, rope as read_rope};
 use llmcc_ir::graph::UnaryOp;
 

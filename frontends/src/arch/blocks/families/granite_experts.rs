@@ -2,9 +2,9 @@
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared, Stored};
-use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table,
+    names,
 };
 use crate::config::ConfigError;
 use crate::config::common;

@@ -3,12 +3,10 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::names::names;
-use crate::arch::blocks::names::{ATTN_K_NORM, ATTN_Q_NORM, Table};
+use crate::arch::blocks::names::{ATTN_K_NORM, ATTN_Q_NORM, Table, names};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
-use crate::config::known::Neutral;
-use crate::config::known::fixed;
+use crate::config::known::{Neutral, fixed};
 use crate::config::rope_base;
 
 pub(crate) const NORMS: Table = names! {

@@ -4,8 +4,7 @@
 use crate::arch::blocks::decoder::Decoder;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
-use crate::config::known::fixed;
-use crate::config::known::{Neutral, Unread};
+use crate::config::known::{Neutral, Unread, fixed};
 
 /// How many tokens are selected.
 pub(crate) const SELECTION: &[Field] = fields! { index_topk };

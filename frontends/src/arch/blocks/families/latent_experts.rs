@@ -31,7 +31,7 @@ pub(crate) fn second_experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigE
         None | Some("greedy") => false,
         Some("group_limited_greedy") => true,
         Some(other) => {
-            let help = "this architecture expects `greedy` and `group_limited_greedy`".into();
+            let help = "this architecture supports `greedy` and `group_limited_greedy`".into();
             return Err(f.unsupported("topk_method", other.into(), help));
         }
     };

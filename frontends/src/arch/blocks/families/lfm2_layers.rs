@@ -2,9 +2,8 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
-    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table,
+    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table, names,
 };
 use crate::arch::blocks::recurrent::{SSM_CONV, SSM_IN, SSM_OUT, ShortConv};
 use crate::arch::blocks::recurrent_mixer::Mixer;
@@ -64,7 +63,7 @@ pub(crate) fn convolved_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, C
         return Ok((0..layers).map(|i| !attends(i)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture expects convolutions and full attention".to_string();
+        let help = "this architecture supports convolutions and full attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "conv").collect())

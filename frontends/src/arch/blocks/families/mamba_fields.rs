@@ -1,7 +1,6 @@
 //! Fields and names of mixers of Mamba-2, which several families have in common.
 
-use crate::arch::blocks::names::Table;
-use crate::arch::blocks::names::names;
+use crate::arch::blocks::names::{Table, names};
 use crate::arch::blocks::recurrent::{
     Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT, steps,
 };

@@ -5,8 +5,7 @@ use crate::arch::blocks::attention_gates::Gate;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::arch::blocks::families::draft_names::DraftNames;
-use crate::arch::blocks::names::Table;
-use crate::arch::blocks::names::names;
+use crate::arch::blocks::names::{Table, names};
 use crate::arch::blocks::recurrent::{
     DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Projections, SSM_A, SSM_CONV, SSM_DT, SSM_NORM, SSM_OUT,
 };
@@ -45,10 +44,7 @@ pub(crate) const DELTA: &[Field] = fields! {
 };
 
 /// Fields of [`linear_layers`].
-pub(crate) const LAYERS: &[Field] = &[INTERVAL, Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
-
-/// Which layers have full attention, where no list says so.
-pub(crate) const INTERVAL: Field = Field::new("full_attention_interval", Accepts::Size(4096));
+pub(crate) const LAYERS: &[Field] = fields! { full_attention_interval, layer_types: Accepts::ListOf(LAYER_TYPES) };
 
 /// The last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["linear_attention", "full_attention", "sliding_attention"];
@@ -96,7 +92,7 @@ pub(crate) fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Conf
         return Ok((0..layers).map(|i| !(i + 1).is_multiple_of(every)).collect());
     };
     if types.contains(&"sliding_attention") {
-        let help = "this architecture expects full and linear attention".to_string();
+        let help = "this architecture supports full and linear attention".to_string();
         return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
     }
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())

@@ -5,9 +5,8 @@ use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
-    ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Part, TABLE, TABLE_NORM, Table,
+    ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Part, TABLE, TABLE_NORM, Table, names,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, Facts};

@@ -4,16 +4,14 @@
 use crate::arch::blocks::attention::{Attention, Norm};
 use crate::arch::blocks::attention_scores::{Buckets, Distance};
 use crate::arch::blocks::encoder::Encoder;
-use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, TABLE, Table,
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, TABLE, Table, names,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, Facts, Heads};
 use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
-use crate::config::known::fixed;
+use crate::config::known::{Neutral, fixed};
 use llmcc_ir::graph::UnaryOp;
 
 /// Fields that their classes decide.

@@ -38,17 +38,12 @@ const ROPES: &str = "rope_parameters";
 const MOST: usize = 1 << 16;
 
 /// The sizes of layers with a window.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new(SIZES[0].1, Accepts::Size(MOST)),
-    Field::new(SIZES[1].1, Accepts::Size(MOST)),
-    Field::new(SIZES[2].1, Accepts::Size(MOST)),
-    Field::new(SIZES[3].1, Accepts::Size(MOST)),
-    Field::new(SIZES[4].1, Accepts::Size(MOST)),
-    Field::new(SIZES[5].1, Accepts::Size(MOST)),
-    Field::new(SIZES[6].1, Accepts::Size(MOST)),
-    Field::new(ROTATED[1], Accepts::Size(MOST)),
-    Field::new(EACH, Accepts::Object),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    swa_num_attention_heads: Accepts::Size(MOST), swa_num_key_value_heads: Accepts::Size(MOST),
+    swa_q_lora_rank: Accepts::Size(MOST), swa_kv_lora_rank: Accepts::Size(MOST), swa_head_dim: Accepts::Size(MOST),
+    swa_qk_nope_head_dim: Accepts::Size(MOST), swa_v_head_dim: Accepts::Size(MOST),
+    swa_qk_rope_head_dim: Accepts::Size(MOST), per_layer_config,
+};
 
 /// Which layers those are, how positions are rotated in each kind, and which layers have experts.
 pub(crate) const WHERE: &[Field] = fields! {

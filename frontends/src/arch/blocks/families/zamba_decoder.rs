@@ -6,10 +6,9 @@ use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, NORM,
-    Part, TABLE, Table,
+    Part, TABLE, Table, names,
 };
 use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT, split_cols};
 use crate::arch::blocks::recurrent_mixer::Mixer;
@@ -102,7 +101,7 @@ pub(crate) fn hybrid(f: &Fields, layers: usize) -> Result<Option<Vec<bool>>, Con
     let Some(v) = f.get(field).value() else { return Ok(None) };
     let kinds: Vec<&str> = v.as_array().into_iter().flatten().filter_map(|kind| kind.as_str()).collect();
     if kinds.iter().any(|kind| kind.ends_with("_attention") && *kind != "linear_attention") {
-        let help = "this architecture expects mixers, some of them behind a shared block".to_string();
+        let help = "this architecture supports mixers, some of them behind a shared block".to_string();
         return Err(f.unsupported(field, v.to_string(), help));
     }
     if kinds.len() != layers {

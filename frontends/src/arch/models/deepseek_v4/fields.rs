@@ -10,7 +10,8 @@ pub(super) fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
         (Some(factor), part) => {
             let rotated = (dim as f64 * factor) as usize;
             if let Some(part) = part.filter(|part| *part != rotated) {
-                let help = format!("this architecture expects `qk_rope_head_dim` ({part}) of `head_dim` ({dim})");
+                let help =
+                    format!("this architecture rotates `qk_rope_head_dim` ({part}) of `head_dim` ({dim}) elements");
                 return Err(f.unsupported("partial_rotary_factor", factor.to_string(), help));
             }
             rotated
@@ -110,25 +111,10 @@ const LENGTH: Accepts = Accepts::Size(1024);
 
 const RATES: &[Field] = &[Field::new(KINDS[1], LENGTH), Field::new(KINDS[2], LENGTH)];
 
-pub(super) const OWN: &[Field] = &[
-    RMS_NORM,
-    Field::new("q_lora_rank", WIDTH),
-    Field::new("o_lora_rank", WIDTH),
-    Field::new("o_groups", Accepts::Size(4096)),
-    Field::new("qk_rope_head_dim", Accepts::Size(1 << 14)),
-    Field::new("sliding_window", TOKENS),
-    Field::new("layer_types", Accepts::ListOf(KINDS)),
-    Field::new("compress_ratios", Accepts::Numbers),
-    Field::new("compress_rates", Accepts::Object),
-    Field::new("compress_rate_csa", LENGTH),
-    Field::new("compress_rate_hca", LENGTH),
-    Field::new("compress_rope_theta", Accepts::Number),
-    Field::new("index_topk", Accepts::Size(1 << 24)),
-    Field::new("n_routed_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("swiglu_limit", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::ListOf(MIXTURES)),
-    Field::new("num_hash_layers", Accepts::Count),
-];
+pub(super) const OWN: &[Field] = fields! {
+    rms_norm_eps, q_lora_rank, o_lora_rank, o_groups, qk_rope_head_dim: Accepts::Size(1 << 14), sliding_window,
+    layer_types: Accepts::ListOf(KINDS), compress_ratios, compress_rates, compress_rate_csa: LENGTH,
+    compress_rate_hca: LENGTH, compress_rope_theta, index_topk, n_routed_experts, num_experts_per_tok,
+    moe_intermediate_size, routed_scaling_factor, swiglu_limit, mlp_layer_types: Accepts::ListOf(MIXTURES),
+    num_hash_layers,
+};

@@ -91,10 +91,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
     }
     let heads = (size - 1) * f.size("heads_per_ngram").or(8);
     if !width.is_multiple_of(heads) {
-        let help = format!(
-            "this architecture expects rows of a {heads}th of it, by `ngram_size` and \
-         `heads_per_ngram`"
-        );
+        let help = format!("this architecture has rows of a {heads}th of it, by `ngram_size` and `heads_per_ngram`");
         return Err(f.unsupported("ple_embed_dim", width.to_string(), help));
     }
     let conv = f.size("ple_conv_kernel_size").or(4);
@@ -113,7 +110,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
         let sizes: Vec<usize> = (0..heads).map(|_| next()).collect();
         let padded = sizes.iter().sum::<usize>().next_multiple_of(multiple);
         if padded > Hashes::MOST {
-            let help = format!("this architecture expects tables of at most {} rows, not of {padded}", Hashes::MOST);
+            let help = format!("this architecture supports tables of at most {} rows, not of {padded}", Hashes::MOST);
             return Err(f.unsupported("ngram_vocab_size_base", base.to_string(), help));
         }
         Ok((layer, NgramRows { factors: factors(facts.vocab, size, number, seed), sizes, padded }))

@@ -132,10 +132,7 @@ fn step(f: &File, config: &mut Config) -> Result<(), Wrong> {
         let pairs = (dim as f64 * rotated / 4.0).round() as usize;
         let all = f.floats(FACTORS).filter(|all| all.len() >= pairs && all.iter().all(|x| x.is_finite() && *x > 0.0));
         let Some(all) = all else {
-            return f.refused(format_args!(
-                "does not have {pairs} F32 factors in \
-            `{FACTORS}`"
-            ));
+            return f.refused(format_args!("does not have {pairs} F32 factors in `{FACTORS}`"));
         };
         let (factors, others) = all.split_at(pairs);
         if others.iter().any(|x| *x != 1.0) {

@@ -12,7 +12,7 @@ use serde_json::json;
 /// Parts of positions, which are all the same for texts, and layers that only images are added to.
 const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
 
-/// Base of HunYuan's frequencies' factor, which is a power of it.
+/// HunYuan's base of frequencies is multiplied by a power of this number.
 const ALPHA: &str = "rope.scaling.alpha";
 
 const QWEN3_EXPERTS: Keys = &[
@@ -327,10 +327,7 @@ pub(super) const FAMILIES: &[Family] = &[
         heads: Heads::Neighbours,
         adapt: |f, config| match (f.size("block_count"), config.get("vocab_size").and_then(|v| v.as_u64())) {
             (Some(40), _) => f.refused("is the 13 B model, whose scores have slopes instead of positions"),
-            (_, Some(125_696)) => f.refused(
-                "is Baichuan 2, whose head is normalized in some files and not in \
-                others",
-            ),
+            (_, Some(125_696)) => f.refused("is Baichuan 2, whose head is normalized in some files and not in others"),
             _ => Ok(()),
         },
         ..PLAIN

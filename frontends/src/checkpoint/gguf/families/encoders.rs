@@ -7,7 +7,7 @@ use super::{Family, LAYER_NORM, PLAIN, WINDOW};
 
 const QUIET: &[&str] = &["attention.causal"];
 const CLASSES: &[&str] = &["attention.causal", "classifier.output_labels"];
-/// More are not believed.
+/// The most classes of a head.
 const MOST_CLASSES: usize = 1 << 16;
 
 pub(in super::super) const FAMILIES: &[Family] = &[
@@ -21,10 +21,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[CLASS_NAMES, BERT],
         adapt: |f, config| {
             if !f.has("cls.weight") {
-                return f.refused(
-                    "has a classification head, but not the pooler before it, which llama.cpp \
-                    leaves out",
-                );
+                return f
+                    .refused("has a classification head, but not the pooler before it, which llama.cpp leaves out");
             }
             classes(f, config);
             bert(f, config)
@@ -116,10 +114,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 Some(1) => "mean",
                 Some(2) => "cls",
                 _ => {
-                    return f.refused(format_args!(
-                        "does not give the input of its classification head in \
-                    `{POOLED}`"
-                    ));
+                    return f.refused(format_args!("does not give the input of its classification head in `{POOLED}`"));
                 }
             };
             config.insert("classifier_pooling".into(), pooled.into());

@@ -1,4 +1,4 @@
-//! What a family of GGUF models says of itself, and what several of them say.
+//! The description of a family of GGUF models, and parts that several share.
 
 use crate::checkpoint::gguf::file::{Config, File, Wrong, head_dim, size};
 use crate::checkpoint::gguf::names::Names;

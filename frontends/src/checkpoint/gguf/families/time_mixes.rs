@@ -114,16 +114,7 @@ fn tensors(f: &File, bare: Bare, fused: &[String]) -> Result<Made, Wrong> {
     let every = f.size("rescale_every_n_layers").unwrap_or(0);
     let (mut out, mut widened) = (BTreeMap::new(), vec![]);
     for (name, (shard, info)) in f.tensors {
-        let unread = || {
-            (
-                format!(
-                    "tensor `{name}` {} {:?} is not \
-            supported",
-                    info.dtype.name, info.shape
-                ),
-                OTHER_MODEL,
-            )
-        };
+        let unread = || (format!("tensor `{name}` {} {:?} is not supported", info.dtype.name, info.shape), OTHER_MODEL);
         let ty = blocks::of(info.dtype).ok_or_else(unread)?;
         let tensor = StoredTensor { ty, shape: info.shape.clone(), bytes: info.bytes.clone() };
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));

@@ -71,13 +71,7 @@ fn zeros_of_symmetric_gptq() {
                     let wanted = 0.5 * (1.0 - zero as f32);
                     assert_eq!(found, Ok(vec![wanted; 1024]), "{bits} {format} {sym:?} {stored}");
                 }
-                None => assert!(
-                    found.unwrap_err().contains(
-                        "some zeros in `qzeros` differ from the \
-                    middle"
-                    ),
-                    "{bits}"
-                ),
+                None => assert!(found.unwrap_err().contains("some zeros in `qzeros` differ from the middle"), "{bits}"),
             }
         }
     }
