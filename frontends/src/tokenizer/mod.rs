@@ -178,7 +178,7 @@ fn contradiction(config: &Value, classes: &[String]) -> Option<String> {
     })?;
     let name = &classes[class];
     Some(format!(
-        "config.json: `id2label` names class {class} {name:?}, but `label2id` numbers it {other}; `id2label` counts"
+        "config.json: `id2label` names class {class} {name:?}, but `label2id` numbers it {other}; `id2label` is used"
     ))
 }
 

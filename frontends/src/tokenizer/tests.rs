@@ -79,7 +79,7 @@ fn names_of_classes_and_defaults_of_generations() {
     assert_eq!(labels(json!({ "0": 3 })), [""; 0]);
     let both = json!({ "id2label": { "0": "bad", "1": "good" }, "label2id": { "bad": 1, "good": 0 } });
     let warnings = TextAssets::load(&folder(both, &[]).1).unwrap().warnings;
-    assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", for which `label2id` says 1")), "{warnings:?}");
+    assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", but `label2id` numbers it 1")), "{warnings:?}");
     let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
     let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
     let assets = TextAssets::load(&ckpt).unwrap();

@@ -131,7 +131,11 @@ fn what_these_do_not_compute() {
     sources(json!([0, 0, 0, 0]), "layer 2 to read the last shared latents before it");
     let two = json!({ "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 1], "kv_source_layers": [0, 1, 1, 0] });
     refused("mistral_large4_text", two, &["`kv_source_layers`", "not layer 0's"]);
-    refused("mistral_large4_text", json!({ "q_lora_rank": 8 }), &["`q_lora_rank` is 8", "made of the row itself"]);
+    refused(
+        "mistral_large4_text",
+        json!({ "q_lora_rank": 8 }),
+        &["`q_lora_rank` is 8", "makes queries from the row itself"],
+    );
     refused("mistral_large4_text", json!({ "norm_topk_prob": false }), &["`norm_topk_prob` is false"]);
     refused("mistral_large4_text", json!({ "rope_theta": 5e5 }), &["`rope_theta` is 500000", "a base of 10000"]);
     refused("mistral_large4_text", json!({ "layer_types": ["full_attention"] }), &["`layer_types`"]);

@@ -179,7 +179,7 @@ fn what_no_text_computes() {
         ("longformer", json!({ "architectures": ["LongformerForSequenceClassification"] }), "its first token sees all"),
         ("longformer", json!({ "attention_window": [4, 5] }), "an even number from 2 on"),
         ("longformer", json!({ "attention_window": [4] }), "a layer for each number of `attention_window`"),
-        ("deepseek_ocr2_text", json!({ "norm_topk_prob": true }), "weights that are not normalized"),
+        ("deepseek_ocr2_text", json!({ "norm_topk_prob": true }), "does not normalize the weights"),
         ("xlm", json!({ "causal": true }), "`causal` is true"),
         ("granite_docling_text", json!({ "residual_multiplier": "absent" }), "`residual_multiplier` is missing"),
         ("beam", json!({ "rope_parameters": { "full_attention": null } }), "`sliding_attention` in it"),

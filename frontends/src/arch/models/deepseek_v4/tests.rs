@@ -59,7 +59,7 @@ fn what_means_nothing_is_refused() {
         (json!({ "compress_rate_csa": 1 }), "at least 2"),
         (json!({ "o_groups": 3 }), "a divisor of `num_attention_heads` (4)"),
         (json!({ "qk_rope_head_dim": 5 }), "even"),
-        (json!({ "num_key_value_heads": 2 }), "one row for all heads"),
+        (json!({ "num_key_value_heads": 2 }), "one row for the keys and values of all heads"),
         (json!({ "scoring_func": "softmax" }), "`scoring_func` is \"softmax\""),
         (json!({ "mlp_layer_types": ["moe"] }), "for each of 2 layers"),
     ] {
