@@ -148,7 +148,10 @@ pub fn compare(p: &PartDesc, hash: Hash) -> Result<()> {
         return Ok(());
     }
     let (name, end) = (part::name(p.kind), p.off + p.len);
-    Err(damaged(format_args!("bytes {} to {end} of the file, its {name}, have changed since it was compiled", p.off)))
+    Err(damaged(format_args!(
+        "bytes {} to {end} of the file, in the {name}, have changed since it was compiled",
+        p.off
+    )))
 }
 
 /// Hash of a part as the file has it.
