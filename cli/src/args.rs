@@ -6,6 +6,7 @@ mod run;
 mod values;
 
 pub use bench::BenchArgs;
+use crate::version;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 use llmcc_frontends::Adapter;
@@ -18,7 +19,7 @@ use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank,
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
-#[command(name = "llmcc", version, max_term_width = 100)]
+#[command(name = "llmcc", version, long_version = version::long(), max_term_width = 100)]
 pub struct Args {
     /// The command.
     #[command(subcommand)]

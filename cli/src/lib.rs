@@ -29,6 +29,7 @@ pub mod session;
 pub mod shared;
 pub mod speculate;
 mod stamp;
+pub mod version;
 
 pub use error::Error;
 
@@ -75,7 +76,7 @@ fn report_panics() {
         eprintln!("internal error: {info}");
         eprintln!(
             "This is a bug in llmcc {}. Please report it with the command line and this message.",
-            env!("CARGO_PKG_VERSION")
+            version::VERSION
         );
     }));
 }

@@ -70,7 +70,7 @@ fn set_last_error(message: &str) {
 /// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 4
+    LLMCC_ABI_VERSION
 }
 
 /// Version of llmcc that built the runtime.
