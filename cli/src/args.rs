@@ -69,6 +69,8 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
+    /// Print the licences of the software in this program
+    Licenses,
     /// List the architectures of models, and the reference each was checked against
     Models(ModelsArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
@@ -308,6 +310,9 @@ pub struct InspectArgs {
     /// Every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// The licences of the software in the artifact's runtime, which whoever hands it on has to pass on
+    #[arg(long, conflicts_with_all = ["json", "tensors"])]
+    pub licenses: bool,
 }
 
 /// `llmcc eval`

@@ -18,6 +18,7 @@ pub mod error;
 pub mod golden;
 pub mod loaded;
 pub mod lowered;
+pub mod lowering;
 pub mod manifest;
 mod numbers;
 pub mod options;

@@ -11,6 +11,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit of the sources, `unknown` where nobody says it.
 pub const COMMIT: &str = env!("LLMCC_BUILT_FROM");
 
+/// The licences of the software in this program. `llmcc-dist notices` writes them from Cargo's graph.
+pub const LICENSES: &str = include_str!("../third-party.txt");
+
 /// The version of the C API that artifacts of this compiler speak, `MAJOR.MINOR`.
 pub fn c_api() -> String {
     format!("{}.{}", LLMCC_ABI_VERSION >> 16, LLMCC_ABI_VERSION & 0xFFFF)

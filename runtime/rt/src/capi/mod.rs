@@ -25,6 +25,7 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 use crate::reserve::{Call, need};
+use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 pub use adapters::*;
 pub use embed::*;
