@@ -136,10 +136,11 @@ wheel: deps
 	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl
 
-wheel-cuda: deps llvm
+wheel-cuda: wheel llvm
 	mkdir -p $(DIST)
 	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
 	  -C build-args="--compatibility manylinux_2_34" ./python/cuda
+	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl $(DIST)/llmcc_aot_cuda-*.whl
 
 dist: deps
 	cargo build --release --locked -p llmcc -p llmcc-dist

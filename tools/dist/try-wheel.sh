@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Tries a wheel of llmcc-aot as a user would: in a new virtual environment, in an empty folder, without the repository.
 #
-#   tools/dist/try-wheel.sh WHEEL [CHECKPOINT]
+#   tools/dist/try-wheel.sh WHEEL [CUDA-WHEEL]
 #
-# CHECKPOINT is a folder; without one, the example model. Nothing is downloaded.
+# With the wheel of llmcc-aot-cuda, also for a GPU target. Nothing is downloaded.
 set -euo pipefail
 wheel="$(realpath "$1")"
-model="$(realpath "${2:-$(dirname "$0")/../../examples/tiny-llama/model}")"
+cuda="${2:+$(realpath "$2")}"
+model="$(realpath "$(dirname "$0")/../../examples/tiny-llama/model")"
 prompt="def read_file(path):"
 
 folder="$(mktemp -d)"
@@ -38,6 +39,13 @@ llmcc licenses | head -n 1
 echo "== without LLVM, a GPU target names the package that has it"
 said="$(llmcc compile model --target sm90 -o g.so 2>&1)" && { echo "compiled for sm90 without LLVM"; exit 1; }
 grep -F "pip install llmcc-aot-cuda" <<<"$said"
+if [ -n "$cuda" ]; then
+  pip install --quiet --disable-pip-version-check --no-index "$cuda"
+  llmcc-cuda --version
+  llmcc compile model --target sm90 --w4 -q -o g.so
+  llmcc inspect g.so | grep "version     sm90"
+  echo "$(basename "$cuda"): fine, $(du -h "$cuda" | cut -f1); the program has $(du -h venv/bin/llmcc-cuda | cut -f1)"
+fi
 # Its dependencies are an extra, so here it can only say what it needs.
 said="$(llmcc-eval --help 2>&1)" || grep -F "llmcc-aot[eval]" <<<"$said"
 echo "$(basename "$wheel"): fine, $(du -h "$wheel" | cut -f1)"
