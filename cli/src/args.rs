@@ -5,8 +5,8 @@ mod engine;
 mod run;
 mod values;
 
-pub use bench::BenchArgs;
 use crate::version;
+pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 use llmcc_frontends::Adapter;

@@ -19,7 +19,9 @@ const PROGRAM: &str = "llmcc-cuda";
 /// The program with LLVM that is to be used; `None`: that inside, if there is one.
 pub fn find() -> Option<PathBuf> {
     let named = env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
-    named.or_else(|| if INSIDE { None } else { installed(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref()) })
+    named.or_else(|| {
+        if INSIDE { None } else { installed(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref()) }
+    })
 }
 
 /// The `llmcc-cuda` beside the program `llmcc`, else the first in `path`.
@@ -37,8 +39,8 @@ pub fn check(purpose: &str) -> Result<(), Error> {
         Some(program) => same_version(&program, said(&program)?.trim()),
         None if INSIDE => Ok(()),
         None => Err(Error::Usage(format!(
-            "{purpose} needs LLVM, which this llmcc was built without: `pip install llmcc-aot-cuda` (version {VERSION}) \
-                brings it; from source, `make GPU=1` builds llmcc with it"
+            "{purpose} needs LLVM, which this llmcc was built without: `pip install llmcc-aot-cuda` (version \
+                {VERSION}) brings it; from source, `make GPU=1` builds llmcc with it"
         ))),
     }
 }

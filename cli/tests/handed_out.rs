@@ -24,9 +24,9 @@ fn the_version_names_commit_features_and_abi() {
     assert!(commit == "unknown" || commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit()), "{said}");
     assert_eq!(lines[2], if HAS_LLVM { "features  cpu, gpu" } else { "features  cpu" });
     let header = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../include/llmcc.h")).expect("the header");
-    let number = header.split("#define LLMCC_ABI_VERSION 0x").nth(1).and_then(|s| s.split('u').next()).expect("hex");
-    let number = u32::from_str_radix(number, 16).expect("hex");
-    let api = format!("C API {}.{}", number >> 16, number & 0xFFFF);
+    let abi = header.split("#define LLMCC_ABI_VERSION 0x").nth(1).and_then(|s| s.split('u').next()).expect("hex");
+    let abi = u32::from_str_radix(abi, 16).expect("hex");
+    let api = format!("C API {}.{}", abi >> 16, abi & 0xFFFF);
     assert_eq!(lines[3], format!("ABI       {api}, artifacts {}", llmcc_abi::ABI_VERSION));
     // An artifact says which it speaks.
     f.compile("llama3", "m.so", &["--no-golden"]);
@@ -40,7 +40,9 @@ fn artifacts_carry_the_licences_of_their_runtime() {
     let f = Folder::new();
     f.compile(WITH_TOKENIZER, "m.so", &["--w4", "--no-golden"]);
     let shown = f.says(&[], &["inspect", "--licenses", "m.so"]);
-    for part in ["llmcc itself", "tokenizers 0.", "the Rust standard library", "Permission is hereby granted", "Apache License"] {
+    for part in
+        ["llmcc itself", "tokenizers 0.", "the Rust standard library", "Permission is hereby granted", "Apache License"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!shown.contains("cranelift"), "the compiler is in no artifact");
@@ -65,17 +67,15 @@ fn program(f: &Folder, script: &str) -> PathBuf {
 #[test]
 fn a_program_with_llvm_of_another_version_is_refused() {
     let f = Folder::with_checkpoint();
-    for (script, says) in [
-        ("echo llmcc-cuda 0.0.9", "llmcc-cuda has version 0.0.9"),
-        ("exit 3", "is not llmcc-cuda"),
-    ] {
+    for (script, says) in [("echo llmcc-cuda 0.0.9", "llmcc-cuda has version 0.0.9"), ("exit 3", "is not llmcc-cuda")] {
         let path = program(&f, script);
         let done = f.llmcc_with(&[(VARIABLE, path.as_os_str())], &["compile", "ck", "--target", "sm90", "-o", "m.so"]);
         let said = text(&done.stderr);
         assert!(done.status.code() == Some(2) && said.contains(says), "{said}");
         assert!(!f.at("m.so").exists());
     }
-    let gone = f.llmcc_with(&[(VARIABLE, OsStr::new("/no/llmcc-cuda"))], &["compile", "ck", "--target", "sm90", "-o", "m.so"]);
+    let gone =
+        f.llmcc_with(&[(VARIABLE, OsStr::new("/no/llmcc-cuda"))], &["compile", "ck", "--target", "sm90", "-o", "m.so"]);
     assert!(text(&gone.stderr).contains("cannot run /no/llmcc-cuda"), "{}", text(&gone.stderr));
     // Targets that need no LLVM do not ask for it.
     let path = program(&f, "exit 3");

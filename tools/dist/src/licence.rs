@@ -75,7 +75,8 @@ fn of(package: &Package, id: &str, files: &[(String, String)]) -> Taken {
     let file = files.iter().find(|(_, text)| words(text).contains(sign)).map(|(_, text)| text);
     let mut copyright: Vec<String> = file.map_or(vec![], |text| copyright(text));
     if copyright.is_empty() {
-        let authors: BTreeSet<&str> = package.authors.iter().filter_map(|a| Some(a.split('<').next()?.trim())).collect();
+        let authors: BTreeSet<&str> =
+            package.authors.iter().filter_map(|a| Some(a.split('<').next()?.trim())).collect();
         let authors: Vec<&str> = authors.into_iter().filter(|a| !a.is_empty()).collect();
         copyright = match authors.is_empty() {
             true => vec!["(its files name no holder of the copyright)".into()],
@@ -123,7 +124,8 @@ fn copyright(text: &str) -> Vec<String> {
 
 fn is_copyright(line: &str) -> bool {
     let line = line.trim().trim_start_matches(['*', '#', '/', ';', ' ']).to_lowercase();
-    let year = |start: &str| line.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let year =
+        |start: &str| line.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let begins = ["copyright (c)", "copyright ©", "copyright the ", "copyright <", "all rights reserved."];
     // A list of clauses has a `(c)`, too.
     begins.iter().any(|mark| line.starts_with(mark)) || ["copyright ", "(c) ", "© "].iter().any(|mark| year(mark))

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Code that Cargo's graph does not show: Rust's own libraries, which are linked into everything.
-const STANDARD: &str = "the Rust standard library (core, alloc, std; in it addr2line, adler2, cfg-if, compiler_builtins, \
-    gimli, hashbrown, libc, memchr, miniz_oxide, object, rustc-demangle)";
+const STANDARD: &str = "the Rust standard library (core, alloc, std; in it addr2line, adler2, cfg-if, \
+    compiler_builtins, gimli, hashbrown, libc, memchr, miniz_oxide, object, rustc-demangle)";
 /// Their copyright.
 const STANDARD_COPYRIGHT: &str = "Copyright (c) The Rust Project Contributors (https://thanks.rust-lang.org)";
 
@@ -33,7 +33,11 @@ const CAPSTONE: &[(&str, &str, &str)] = &[
 const LLVM: &[(&str, &str, &str)] = &[
     CAPSTONE[0],
     CAPSTONE[1],
-    ("LLVM and MLIR 22", "Apache-2.0 WITH LLVM-exception", "Copyright (c) 2003-2026 University of Illinois at Urbana-Champaign and the LLVM contributors"),
+    (
+        "LLVM and MLIR 22",
+        "Apache-2.0 WITH LLVM-exception",
+        "Copyright (c) 2003-2026 University of Illinois at Urbana-Champaign and the LLVM contributors",
+    ),
     ("zlib", "Zlib", "Copyright (C) 1995-2022 Jean-loup Gailly and Mark Adler"),
     ("Zstandard", "BSD-3-Clause", "Copyright (c) Meta Platforms, Inc. and affiliates. All rights reserved."),
     (

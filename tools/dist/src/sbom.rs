@@ -1,7 +1,7 @@
 //! The bill of materials: the crates in a program, as CycloneDX 1.5. It names no date and no machine.
 
-use crate::closure::{self, Package, Root};
 use crate::Failure;
+use crate::closure::{self, Package, Root};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -45,6 +45,9 @@ fn binaries_are_held_against_their_platform() {
         Needs { libraries: owned(libraries), versions: owned(versions) }.beyond()
     };
     assert!(with(&["libc.so.6"], &["GLIBC_2.2.5", "GLIBC_2.34", "GCC_3.0"]).is_empty());
-    assert_eq!(with(&["libLLVM.so.22.1"], &["GLIBC_2.35", "GLIBC_3.0"]), ["libLLVM.so.22.1", "GLIBC_2.35", "GLIBC_3.0"]);
+    assert_eq!(
+        with(&["libLLVM.so.22.1"], &["GLIBC_2.35", "GLIBC_3.0"]),
+        ["libLLVM.so.22.1", "GLIBC_2.35", "GLIBC_3.0"]
+    );
     assert!(Needs::parse(b"no ELF file").is_err());
 }
