@@ -3,6 +3,9 @@
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
+# make wheel   the Python package with the compiler in it, tried in an empty environment; make wheel-cuda: LLVM, for GPU targets
+# make dist    a tarball with the compiler, its pages and licences
+# make notices   the licences of linked crates again, after Cargo.lock has changed
 # make gpu-check   the files with which a machine with a GPU checks and measures kernels and models: docs/gpu-results.md
 # make gpu-call    the same with a model of each architecture, in one file to take there
 # On a fresh Debian 12 with Rust 1.95 both work at once; missing packages are installed (apt-get, as root or through sudo).
@@ -26,7 +29,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo test quick build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
+.PHONY: wheel wheel-cuda dist notices demo test quick build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -87,16 +90,17 @@ $(BUILD)/cuda/ok: $(VENV)/ok
 
 ptxas: $(BUILD)/cuda/ok
 
-$(VENV)/ok: python/pyproject.toml $(wildcard python/llmcc/*.py) | deps
+# The package alone: tests set LLMCC where they compile, so no release build of the compiler is needed.
+$(VENV)/ok: python/pyproject.toml $(wildcard python/build-backend/*.py python/llmcc/*.py) | deps
 	python3 -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check numpy==2.2.6 pytest==8.4.2 ./python
+	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none numpy==2.2.6 pytest==8.4.2 ./python
 	touch $@
 
 python: $(VENV)/ok
 
 # lm-evaluation-harness, for the tests of its adapter: no PyTorch, but Arrow, pandas and SciPy (some 700 MB, a minute).
 $(VENV)/eval-ok: $(VENV)/ok python/eval-constraints.txt
-	$(PY) -m pip install -q --disable-pip-version-check -c python/eval-constraints.txt './python[eval]'
+	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none -c python/eval-constraints.txt './python[eval]'
 	touch $@
 
 eval: $(VENV)/eval-ok
@@ -123,6 +127,27 @@ test: deps lint unit
 quick: | llvm
 	cargo fmt --check
 	cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
+
+# What is handed out, in build/dist.
+DIST := $(BUILD)/dist
+
+wheel: deps
+	mkdir -p $(DIST)
+	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
+	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl
+
+wheel-cuda: wheel llvm
+	mkdir -p $(DIST)
+	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
+	  -C build-args="--compatibility manylinux_2_34" ./python/cuda
+	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl $(DIST)/llmcc_aot_cuda-*.whl
+
+dist: deps
+	cargo build --release --locked -p llmcc -p llmcc-dist
+	tools/dist/tarball.sh $(LLMCC) target/release/llmcc-dist
+
+notices: llvm
+	cargo run --locked -p llmcc-dist $(GPU_FEATURES) -- notices
 
 gpu-check: python ptxas
 	$(MAKE) GPU=1 build

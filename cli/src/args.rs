@@ -5,6 +5,7 @@ mod engine;
 mod run;
 mod values;
 
+use crate::version;
 pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
@@ -18,7 +19,7 @@ use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank,
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
-#[command(name = "llmcc", version, max_term_width = 100)]
+#[command(name = "llmcc", version, long_version = version::long(), max_term_width = 100)]
 pub struct Args {
     /// The command.
     #[command(subcommand)]
@@ -68,6 +69,8 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
+    /// Print the licences of the software in this program
+    Licenses,
     /// List the architectures of models, and the reference each was checked against
     Models(ModelsArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
@@ -307,6 +310,9 @@ pub struct InspectArgs {
     /// Every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// The licences of the software in the artifact's runtime, which whoever hands it on has to pass on
+    #[arg(long, conflicts_with_all = ["json", "tensors"])]
+    pub licenses: bool,
 }
 
 /// `llmcc eval`

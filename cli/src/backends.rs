@@ -1,5 +1,6 @@
 //! The backends of this compiler, as one: each kernel goes to that of its target's family.
 
+use crate::lowering;
 use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::{Backend, CodegenError, Object};
 use llmcc_gpu::assembler::Ptxas;
@@ -9,8 +10,8 @@ use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::{Family, TargetSpec};
 use std::path::PathBuf;
 
-/// Whether this compiler has LLVM, and so can make PTX.
-pub const HAS_LLVM: bool = cfg!(feature = "gpu");
+/// Whether this compiler has LLVM, and so can make PTX without `llmcc-cuda`.
+pub const HAS_LLVM: bool = lowering::INSIDE;
 
 /// All backends.
 pub struct Backends {
@@ -20,8 +21,8 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// With LLVM in children of `program`, which is this command line; without one, in this
-    /// process.
+    /// With LLVM in children: of `llmcc-cuda`, if there is one, else of `program`, which is this command
+    /// line. Without a program, LLVM runs in this process.
     pub fn new(program: Option<PathBuf>) -> Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(program), Ptxas::find()) }
     }
@@ -39,13 +40,20 @@ impl Backends {
     }
 }
 
-#[cfg(feature = "gpu")]
 fn llvm(program: Option<PathBuf>) -> Llvm {
+    match program {
+        Some(program) => lowering::find().map_or_else(|| inside(Some(program)), |other| Llvm::Child(other, vec![])),
+        None => inside(None),
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn inside(program: Option<PathBuf>) -> Llvm {
     program.map_or(Llvm::Here, |program| Llvm::Child(program, vec!["llvm-worker".into()]))
 }
 
 #[cfg(not(feature = "gpu"))]
-fn llvm(_: Option<PathBuf>) -> Llvm {
+fn inside(_: Option<PathBuf>) -> Llvm {
     Llvm::Absent
 }
 

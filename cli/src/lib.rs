@@ -18,6 +18,7 @@ pub mod error;
 pub mod golden;
 pub mod loaded;
 pub mod lowered;
+pub mod lowering;
 pub mod manifest;
 mod numbers;
 pub mod options;
@@ -29,6 +30,7 @@ pub mod session;
 pub mod shared;
 pub mod speculate;
 mod stamp;
+pub mod version;
 
 pub use error::Error;
 
@@ -75,7 +77,7 @@ fn report_panics() {
         eprintln!("internal error: {info}");
         eprintln!(
             "This is a bug in llmcc {}. Please report it with the command line and this message.",
-            env!("CARGO_PKG_VERSION")
+            version::VERSION
         );
     }));
 }

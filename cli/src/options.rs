@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::advice;
-use crate::backends::HAS_LLVM;
+use crate::lowering;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Adapter;
@@ -135,16 +135,13 @@ fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)
     ))
 }
 
-/// Refuses targets that need LLVM when this compiler is built without it.
+/// Refuses targets that need LLVM where this compiler neither has it nor finds `llmcc-cuda`.
 ///
 /// # Errors
 /// [`Error::Usage`] saying how to get it.
 pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
     match options.targets.iter().find(|t| t.family() == Family::Nvidia) {
-        Some(t) if !HAS_LLVM => Err(Error::Usage(format!(
-            "target `{}` needs an llmcc with LLVM: build it with `make GPU=1` (cargo feature `gpu`; Debian packages llvm-22-dev and libmlir-22-dev)",
-            t.name
-        ))),
-        _ => Ok(()),
+        Some(t) => lowering::check(&format!("target `{}`", t.name)),
+        None => Ok(()),
     }
 }

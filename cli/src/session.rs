@@ -167,6 +167,7 @@ fn data_segment(facts: &Facts<'_>, code: &artifact::CodeSegment) -> artifact::Da
         manifest: Manifest::new(facts).text(),
         tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
         text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
+        notices: llmcc_rt_image::NOTICES.as_bytes().to_vec(),
     };
     let spans = facts.shared.spans();
     let versions = lowered.versions.iter().zip(&spans);

@@ -150,7 +150,7 @@ fn verify_names_what_changed() {
         "{said}"
     );
     let of = |kind: u32| sealed.parts.iter().filter(|p| p.kind == kind).max_by_key(|p| p.len).expect("a part");
-    let cases: [(u32, &[&str]); 8] = [
+    let cases: [(u32, &[&str]); 9] = [
         (part::HEADERS, &["ELF headers: bytes"]),
         (part::RUNTIME, &["runtime: bytes"]),
         (part::CODE, &["code: bytes"]),
@@ -159,6 +159,7 @@ fn verify_names_what_changed() {
         (part::MANIFEST, &["manifest: bytes"]),
         (part::TOKENIZER, &["tokenizer: bytes"]),
         (part::TEXT_CONFIG, &["chat template and special tokens: bytes"]),
+        (part::NOTICES, &["licences: bytes"]),
     ];
     for (kind, says) in cases {
         let p = of(kind);

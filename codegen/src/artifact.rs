@@ -19,6 +19,8 @@ pub struct Texts {
     pub tokenizer: Vec<u8>,
     /// Special tokens and chat template, as JSON.
     pub text_config: Vec<u8>,
+    /// Licences of the software in the runtime, which reads none of it.
+    pub notices: Vec<u8>,
 }
 
 /// One version of the model: for one target, with its own kernels, regimes, buffers and packed
@@ -115,8 +117,9 @@ pub fn data_segment(alternatives: &[Alternative], code: &CodeSegment, texts: &Te
             desc.manifest = b.span(&texts.manifest);
             desc.tokenizer = b.span(&texts.tokenizer);
             desc.text_config = b.span(&texts.text_config);
-            let part = [abi::tree::part::MANIFEST, abi::tree::part::TOKENIZER, abi::tree::part::TEXT_CONFIG];
-            placed_texts.extend(part.into_iter().zip([desc.manifest, desc.tokenizer, desc.text_config]));
+            use abi::tree::part::{MANIFEST, NOTICES, TEXT_CONFIG, TOKENIZER};
+            placed_texts.extend([(MANIFEST, desc.manifest), (TOKENIZER, desc.tokenizer)]);
+            placed_texts.extend([(TEXT_CONFIG, desc.text_config), (NOTICES, b.span(&texts.notices))]);
         }
         b.bytes[at..][..size_of::<abi::ModelDesc>()].copy_from_slice(bytes_of(std::slice::from_ref(&desc)));
         link = Some(at);

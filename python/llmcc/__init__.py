@@ -14,5 +14,5 @@ from ._pieces import Completion, Piece, TokenLogprob
 from ._session import Session
 from ._speculate import Speculation
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 __all__ = ["Class", "Compiled", "Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Speculation", "Status", "TokenLogprob", "compile", "load", "__version__"]

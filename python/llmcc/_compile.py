@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import warnings
 from typing import Union
 
 from ._errors import LlmccError, Status
+from ._program import compiler
 
 Option = Union[str, int, float, bool, None]
 
@@ -23,11 +23,9 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path, a text with the compiler's ``report``. Its warnings are Python's, too.
 
     ``options`` are the options of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
-    are left out. Uses the program named by the environment variable ``LLMCC``, else the ``llmcc`` in ``PATH``.
+    are left out. Uses the program named by the environment variable ``LLMCC``, else the one installed with this package, else the ``llmcc`` in ``PATH``.
     """
-    program = os.environ.get("LLMCC") or shutil.which("llmcc")
-    if not program:
-        raise LlmccError("the program llmcc is not in PATH; install it, or set LLMCC to its path", Status.SYSTEM)
+    program = compiler()
     command = [program, "compile", os.fspath(path), *arguments(options), "-o", os.fspath(out)]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)

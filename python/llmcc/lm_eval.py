@@ -1,4 +1,4 @@
-"""The model ``llmcc`` of lm-evaluation-harness (``pip install llmcc[eval]``).
+"""The model ``llmcc`` of lm-evaluation-harness (``pip install 'llmcc-aot[eval]'``).
 
 ::
 
@@ -24,7 +24,7 @@ try:
     from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
     from tqdm import tqdm
 except ImportError as error:
-    raise ImportError(f"llmcc.lm_eval needs lm-evaluation-harness ({error}): pip install 'llmcc[eval]'") from error
+    raise ImportError(f"llmcc.lm_eval needs lm-evaluation-harness ({error}): pip install 'llmcc-aot[eval]'") from error
 
 from . import _score
 from ._errors import LlmccError, Status

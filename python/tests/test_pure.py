@@ -106,7 +106,7 @@ def test_compile_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         llmcc.compile("dir", out)
     monkeypatch.delenv("LLMCC")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(llmcc.LlmccError, match="not in PATH"):
+    with pytest.raises(llmcc.LlmccError, match="nor in PATH"):
         llmcc.compile("dir", out)
 
 
@@ -247,7 +247,7 @@ def test_numpy_arrays_of_integers() -> None:
 
 def test_typed() -> None:
     assert (Path(llmcc.__file__).parent / "py.typed").exists()
-    assert llmcc.__version__ == "0.1.0"
+    assert llmcc.__version__ == "0.1.0.dev0"
 
 
 SAMPLING_NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window", "seed")

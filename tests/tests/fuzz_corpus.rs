@@ -119,6 +119,7 @@ fn artifact_seed() -> Vec<u8> {
         manifest: b"{\"a\": 1}".to_vec(),
         tokenizer: b"{}".to_vec(),
         text_config: b"{\"bos_token\": \"<s>\"}".to_vec(),
+        notices: vec![],
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seed");

@@ -8,6 +8,7 @@ use crate::args::InspectArgs;
 use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Info, Manifest, Version};
 use crate::report::{bytes, count, plain};
+use llmcc_abi::tree::part;
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
@@ -23,6 +24,9 @@ const CHUNK: usize = 512;
 /// # Errors
 /// Neither an artifact nor a checkpoint.
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
+    if args.licenses {
+        return super::print(&licenses(args)?);
+    }
     if is_checkpoint(&args.artifact) {
         let about = checkpoint::describe(&args.artifact)?;
         return super::print(&if args.json { format!("{about:#}\n") } else { checkpoint::words(&about) });
@@ -33,6 +37,21 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
         true => format!("{:#}\n", json(args, root)?),
         false => format!("root        {root}\n{}", describe(&Manifest::of(&args.artifact)?, args.tensors)),
     })
+}
+
+/// The licences of the software in an artifact's runtime.
+fn licenses(args: &InspectArgs) -> Result<String, Error> {
+    let path = &args.artifact;
+    if is_checkpoint(path) {
+        let what = format!("{}: --licenses is for artifacts; this is a checkpoint", path.display());
+        return Err(Error::Usage(what));
+    }
+    let sealed = Sealed::open(path)?;
+    if !sealed.parts.iter().any(|p| p.kind == part::NOTICES) {
+        let message = "an llmcc that notes no licences made it; compile it again".into();
+        return Err(Error::Artifact { path: path.clone(), message });
+    }
+    Ok(String::from_utf8_lossy(&sealed.bytes(part::NOTICES)?).into_owned())
 }
 
 /// The manifest as it stands in the artifact, including members this llmcc does not know, and the
@@ -121,7 +140,8 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
     let kv: BTreeSet<&str> = m.kv.iter().map(String::as_str).collect();
     let mut s = String::new();
-    let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
+    let speaks = if m.c_api.is_empty() { String::new() } else { format!(", C API {}", m.c_api) };
+    let _ = writeln!(s, "model       {} (llmcc {}{speaks})", m.model, m.llmcc);
     let _ = writeln!(
         s,
         "options     target {}, weights {} ({}), activations {wanted}",

@@ -5,7 +5,8 @@
 
 use crate::Error;
 use crate::args::LowerArgs;
-use crate::backends::{Backends, HAS_LLVM};
+use crate::backends::Backends;
+use crate::lowering;
 use crate::options;
 
 use llmcc_codegen::link::Pending;
@@ -33,9 +34,7 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
     if target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is not one", target.name)));
     }
-    if !HAS_LLVM {
-        return Err(Error::Usage("`lower` needs an llmcc with LLVM: build it with `make GPU=1`".into()));
-    }
+    lowering::check("`lower`")?;
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
     let mut kernels = read(&args.kernels)?;

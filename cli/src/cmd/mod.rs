@@ -15,6 +15,7 @@ pub use stdout::print;
 
 use crate::Error;
 use crate::args::{Command, EvalCommand};
+use crate::version;
 
 /// Runs a subcommand.
 ///
@@ -28,6 +29,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
         Command::Targets => targets::run(),
+        Command::Licenses => print(version::LICENSES),
         Command::Models(args) => models::run(&args),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -22,8 +22,8 @@ use std::ptr;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
-/// Major ABI version of the header this file follows.
-const ABI_MAJOR: u32 = 1;
+/// Major version of the C API that this file follows.
+const ABI_MAJOR: u32 = LLMCC_ABI_VERSION >> 16;
 
 /// How to open an artifact. Zero means: the runtime's default.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,6 +11,7 @@ use crate::lowered::{self, Lowered};
 use crate::options::CompileOptions;
 use crate::predicted;
 use crate::shared::SharedWeights;
+use crate::version;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
@@ -48,7 +49,8 @@ impl Manifest {
         let plan = &version.compiled.plan;
         Manifest {
             manifest_version: FORMAT_VERSION,
-            llmcc: env!("CARGO_PKG_VERSION").into(),
+            llmcc: version::VERSION.into(),
+            c_api: version::c_api(),
             model: plan.name.clone(),
             source: f.files.clone(),
             options: options(f),

@@ -5,6 +5,10 @@
 
 use core::ffi::{c_char, c_void};
 
+/// Version of the C API: the major version, which changes when programs must be compiled again, in the
+/// upper 16 bits.
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 4;
+
 /// Options of `llmcc_open`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -102,6 +102,8 @@ pub mod part {
     pub const PADDING: u32 = 10;
     /// The end of the side file.
     pub const LABEL: u32 = 11;
+    /// Licences of the software in the runtime.
+    pub const NOTICES: u32 = 12;
 
     /// The name of a kind in messages.
     pub const fn name(kind: u32) -> &'static str {
@@ -117,6 +119,7 @@ pub mod part {
             TEXT_CONFIG => "chat template and special tokens",
             PADDING => "padding",
             LABEL => "label of the weights",
+            NOTICES => "licences",
             _ => "unknown part",
         }
     }

@@ -4,5 +4,7 @@
 
 /// With tokenizer, chat template and text generation.
 pub const FULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-full.so"));
+/// Licences of the software in both, which artifacts carry. `llmcc-dist notices` writes it from Cargo's graph.
+pub const NOTICES: &str = include_str!("../third-party.txt");
 /// Token level only: for checkpoints without a tokenizer. About a megabyte.
 pub const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-core.so"));

@@ -1,0 +1,66 @@
+"""Where the compiler is found, and how the wheel is built."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmcc import LlmccError
+from llmcc._program import compiler
+
+
+def program(folder: Path) -> str:
+    folder.mkdir()
+    path = folder / "llmcc"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_compiler_of_this_python_comes_before_that_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts, path = tmp_path / "scripts", tmp_path / "path"
+    monkeypatch.setattr(sysconfig, "get_path", lambda name, scheme=None: str(scripts if scheme is None else tmp_path / "user"))
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.delenv("LLMCC", raising=False)
+    with pytest.raises(LlmccError, match="pip install llmcc-aot"):
+        compiler()
+    for folder in (path, tmp_path / "user", scripts):
+        made = program(folder)
+        assert compiler() == made
+    monkeypatch.setenv("LLMCC", "named")
+    assert compiler() == "named"
+
+
+def backend() -> Any:
+    path = Path(__file__).parents[1] / "build-backend" / "llmcc_build.py"
+    spec = importlib.util.spec_from_file_location("llmcc_build", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_wheel_has_the_compiler_in_it_unless_it_is_left_out() -> None:
+    build = backend()
+    for settings in (None, {}, {"compiler": "inside"}):
+        assert build.get_requires_for_build_wheel(settings) == [build.MATURIN]
+    assert build.get_requires_for_build_wheel({"compiler": "none"}) == [build.SETUPTOOLS]
+    with pytest.raises(SystemExit, match="compiler=maybe"):
+        build.get_requires_for_build_wheel({"compiler": "maybe"})
+    with pytest.raises(SystemExit, match="pip wheel ./python"):
+        build.build_sdist("dist")
+
+
+def test_versions_of_both_wheels_and_of_the_compiler_are_one() -> None:
+    root = Path(__file__).parents[2]
+    read = lambda path: (root / path).read_text(encoding="utf-8")  # noqa: E731
+    line = 'version = "0.1.0.dev0"\n'
+    assert line in read("python/pyproject.toml") and line in read("python/cuda/pyproject.toml")
+    assert '"llmcc-aot==0.1.0.dev0"' in read("python/cuda/pyproject.toml")
+    assert 'version = "0.1.0-pre"\n' in read("Cargo.toml")
+    assert os.path.realpath(root / "python/LICENSE") == os.path.realpath(root / "LICENSE")

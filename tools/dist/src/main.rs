@@ -1,0 +1,76 @@
+//! `llmcc-dist`: makes the files around the program, and checks the program. `make dist` calls it.
+
+use clap::{Parser, Subcommand};
+use llmcc_cli::backends::HAS_LLVM;
+use llmcc_dist::platform::Needs;
+use llmcc_dist::{Failure, closure, notices, pages, sbom};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Makes and checks what packages of llmcc hold.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write the notices of third parties again, after Cargo.lock has changed
+    Notices,
+    /// Write manual pages and completions below a folder `share`
+    Pages { share: PathBuf },
+    /// Print the bill of materials of the compiler
+    Sbom,
+    /// Check that binaries need nothing beyond glibc 2.34
+    Check { binaries: Vec<PathBuf> },
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match command {
+        Command::Notices => write_notices(&workspace),
+        Command::Pages { share } => pages::manual(share).and_then(|()| pages::completions(share)),
+        Command::Sbom => {
+            print!("{}", sbom::text(&workspace, closure::COMPILER)?);
+            Ok(())
+        }
+        Command::Check { binaries } => binaries.iter().try_for_each(|b| check(b)),
+    }
+}
+
+fn write_notices(workspace: &Path) -> Result<(), Failure> {
+    for notices in &notices::ALL {
+        // Cargo has the crates around LLVM only where they are built.
+        if notices.root.package == closure::GPU.package && !HAS_LLVM {
+            eprintln!("{}: left as it is; `--features llmcc/gpu` writes it", notices.path);
+            continue;
+        }
+        std::fs::write(workspace.join(notices.path), notices.text(workspace)?)?;
+        println!("{}", notices.path);
+    }
+    Ok(())
+}
+
+fn check(binary: &Path) -> Result<(), Failure> {
+    let needs = Needs::of(binary)?;
+    match needs.beyond() {
+        beyond if beyond.is_empty() => {
+            let newest: Vec<_> = needs.versions.iter().filter(|v| v.starts_with("GLIBC_2.3")).cloned().collect();
+            let libraries: Vec<_> = needs.libraries.into_iter().collect();
+            println!("{}: {}; {}", binary.display(), libraries.join(" "), newest.join(" "));
+            Ok(())
+        }
+        beyond => Err(format!("{} needs more than glibc 2.34 has: {}", binary.display(), beyond.join(", ")).into()),
+    }
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Writes build/dist/llmcc-VERSION-x86_64-linux-gnu.tar.gz: the program, header, pages, completions, licences.
+# The same sources make the same bytes: names are sorted, owners are 0, times are that of the commit (or SOURCE_DATE_EPOCH).
+#
+#   tools/dist/tarball.sh LLMCC LLMCC-DIST
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+llmcc="$(realpath "$1")" dist="$(realpath "$2")"
+version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
+name="llmcc-$version-x86_64-linux-gnu"
+when="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
+export LC_ALL=C
+
+root="build/dist/$name"
+rm -rf "$root"
+mkdir -p "$root/bin" "$root/share/doc/llmcc"
+install -m 755 "$llmcc" "$root/bin/llmcc"
+strip "$root/bin/llmcc"
+"$dist" check "$root/bin/llmcc"
+"$dist" pages "$root/share"
+"$dist" sbom >"$root/share/doc/llmcc/sbom.cdx.json"
+"$root/bin/llmcc" licenses >"$root/share/doc/llmcc/THIRD-PARTY.txt"
+cp LICENSE README.md CHANGELOG.md docs/install.md "$root/share/doc/llmcc"
+cp -r include "$root/include"
+# Configurations of pkg-config and CMake, and bindings, where there are some.
+for entry in lib/pkgconfig lib/cmake; do
+  test -d "${entry#lib/}" && mkdir -p "$root/lib" && cp -r "${entry#lib/}" "$root/$entry"
+done
+test -d bindings && mkdir -p "$root/share/llmcc" && cp -r bindings "$root/share/llmcc/bindings"
+
+find "$root" -type d -exec chmod 755 {} + -o -type f -exec chmod u=rwX,go=rX {} +
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" --format=gnu -C build/dist -cf - "$name" |
+  gzip -9n >"build/dist/$name.tar.gz"
+(cd build/dist && sha256sum "$name.tar.gz")

@@ -1,0 +1,53 @@
+//! Manual pages and completions follow the command line; binaries are held against their platform.
+
+use clap::CommandFactory;
+use llmcc_cli::args::Args;
+use llmcc_dist::pages;
+use llmcc_dist::platform::Needs;
+use std::fs;
+use std::process::Command;
+
+#[test]
+fn every_subcommand_has_a_page_and_is_completed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let share = folder.path();
+    pages::manual(share).expect("written");
+    pages::completions(share).expect("written");
+    let read = |path: &str| fs::read_to_string(share.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let completions = [
+        read("bash-completion/completions/llmcc"),
+        read("zsh/site-functions/_llmcc"),
+        read("fish/vendor_completions.d/llmcc.fish"),
+    ];
+    let main = read("man/man1/llmcc.1");
+    for command in Args::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+        let name = command.get_name();
+        let page = read(&format!("man/man1/llmcc-{name}.1"));
+        assert!(page.contains("SYNOPSIS") && main.contains(&format!("llmcc\\-{name}(1)")), "{name}: {main}");
+        completions.iter().for_each(|text| assert!(text.contains(name), "{name}"));
+    }
+    assert!(read("man/man1/llmcc-compile.1").contains("\\-\\-error\\-budget"));
+    assert!(!share.join("man/man1/llmcc-golden.1").exists(), "hidden commands have no page");
+    assert!(main.contains(env!("CARGO_PKG_VERSION")) && !main.contains("commit"), "pages depend on no commit: {main}");
+    let script = share.join("bash-completion/completions/llmcc");
+    let checked = Command::new("bash").arg("-n").arg(script).status().expect("bash runs");
+    assert!(checked.success());
+}
+
+/// The program that runs this test, and what it would need on an older system.
+#[test]
+fn binaries_are_held_against_their_platform() {
+    let needs = Needs::of(&std::env::current_exe().expect("a program")).expect("an ELF file");
+    assert!(needs.libraries.contains("libc.so.6"), "{needs:?}");
+    assert!(needs.versions.iter().any(|v| v.starts_with("GLIBC_2.")), "{needs:?}");
+    let with = |libraries: &[&str], versions: &[&str]| {
+        let owned = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
+        Needs { libraries: owned(libraries), versions: owned(versions) }.beyond()
+    };
+    assert!(with(&["libc.so.6"], &["GLIBC_2.2.5", "GLIBC_2.34", "GCC_3.0"]).is_empty());
+    assert_eq!(
+        with(&["libLLVM.so.22.1"], &["GLIBC_2.35", "GLIBC_3.0"]),
+        ["libLLVM.so.22.1", "GLIBC_2.35", "GLIBC_3.0"]
+    );
+    assert!(Needs::parse(b"no ELF file").is_err());
+}
