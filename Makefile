@@ -131,14 +131,14 @@ quick: | llvm
 # What is handed out, in build/dist.
 DIST := $(BUILD)/dist
 
-wheel: deps
+wheel: python
 	mkdir -p $(DIST)
-	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
+	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl
 
 wheel-cuda: wheel llvm
 	mkdir -p $(DIST)
-	python3 -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
+	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
 	  -C build-args="--compatibility manylinux_2_34" ./python/cuda
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl $(DIST)/llmcc_aot_cuda-*.whl
 
