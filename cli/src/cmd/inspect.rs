@@ -140,7 +140,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
     let kv: BTreeSet<&str> = m.kv.iter().map(String::as_str).collect();
     let mut s = String::new();
-    let speaks = if m.c_api.is_empty() { String::new() } else { format!(", C API {}", m.c_api) };
+    let speaks = if m.abi.is_empty() { String::new() } else { format!(", C API {}", m.abi) };
     let _ = writeln!(s, "model       {} (llmcc {}{speaks})", m.model, m.llmcc);
     let _ = writeln!(
         s,
