@@ -34,8 +34,8 @@ pub struct Manifest {
     pub manifest_version: u32,
     /// Version of the compiler.
     pub llmcc: String,
-    /// Version of the C API that the artifact speaks, `MAJOR.MINOR`; empty where older compilers made it.
-    pub c_api: String,
+    /// Version of the C API that the artifact speaks, `major.minor` (`LLMCC_ABI_VERSION` of the header).
+    pub abi: String,
     /// Name of the model.
     pub model: String,
     /// Files of the checkpoint.

@@ -9,7 +9,7 @@ use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Info, Manifest, Version};
 use crate::report::{bytes, count, plain};
 use llmcc_abi::tree::part;
-use llmcc_abi::{PAGE_TOKENS, layout};
+use llmcc_abi::{ABI_VERSION, PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
@@ -125,7 +125,7 @@ fn sizes(i: &Info) -> String {
             "positions   {factors} factors of LongRoPE for all, as the context is {than} the original {original}"
         );
     }
-    // (Manifests of older versions do not say it.)
+    // (Nor this.)
     if !i.output.is_empty() {
         let _ = writeln!(s, "output      {}", i.output);
     }
@@ -140,8 +140,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
     let kv: BTreeSet<&str> = m.kv.iter().map(String::as_str).collect();
     let mut s = String::new();
-    let speaks = if m.c_api.is_empty() { String::new() } else { format!(", C API {}", m.c_api) };
-    let _ = writeln!(s, "model       {} (llmcc {}{speaks})", m.model, m.llmcc);
+    let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
     let _ = writeln!(
         s,
         "options     target {}, weights {} ({}), activations {wanted}",
@@ -149,6 +148,10 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         o.weights,
         o.place
     );
+    // (Manifests of older versions do not say it.)
+    if !m.abi.is_empty() {
+        let _ = writeln!(s, "abi         C API {}, format {ABI_VERSION}", m.abi);
+    }
     s += &sizes(i);
     for f in &m.source {
         let _ = writeln!(s, "source      {} {} sha256 {}", f.file, bytes(f.bytes as f64), f.sha256);

@@ -50,7 +50,7 @@ impl Manifest {
         Manifest {
             manifest_version: FORMAT_VERSION,
             llmcc: version::VERSION.into(),
-            c_api: version::c_api(),
+            abi: version::c_api(),
             model: plan.name.clone(),
             source: f.files.clone(),
             options: options(f),

@@ -27,8 +27,8 @@ fn it_lowers_kernels() {
         llvm.store %t, %p : i32, !llvm.ptr<1> llvm.return } } }";
     let mut beside = Worker::new(&Llvm::Child(PROGRAM.into(), vec![]));
     let mut inside = Worker::new(&Llvm::Here);
-    for (stage, part) in [(Stage::Ptx, ".entry k"), (Stage::Llvm, "define"), (Stage::Lowered, "llvm.func")] {
-        let mut lower = |worker: &mut Worker| worker.lower(mlir, "sm_90a", "+ptx80", stage).expect("lowered");
+    for (stage, part) in [(Stage::Ptx, ".entry k"), (Stage::LlvmIr, "define"), (Stage::Lowered, "llvm.func")] {
+        let lower = |worker: &mut Worker| worker.lower(mlir, "sm_90a", "+ptx80", stage).expect("lowered");
         let text = lower(&mut beside);
         assert!(text.contains(part), "{text}");
         assert_eq!(text, lower(&mut inside));

@@ -17,6 +17,7 @@ macro_rules! absent {
                 ".globl LLVMInitialize", $target, "TargetMC\nLLVMInitialize", $target, "TargetMC:\n",
                 ".globl LLVMInitialize", $target, "AsmPrinter\nLLVMInitialize", $target, "AsmPrinter:\n",
                 ".globl LLVMInitialize", $target, "AsmParser\nLLVMInitialize", $target, "AsmParser:\n",
+                ".globl LLVMInitialize", $target, "Disassembler\nLLVMInitialize", $target, "Disassembler:\n",
             ),)*
             "ret"
         );
@@ -27,6 +28,9 @@ absent! {
     "AArch64" "AMDGPU" "ARM" "AVR" "BPF" "Hexagon" "Lanai" "LoongArch" "M68k" "MSP430" "Mips" "PowerPC" "RISCV" "SPIRV"
     "Sparc" "SystemZ" "VE" "WebAssembly" "X86" "XCore" "Xtensa"
 }
+
+// The interpreter of LLVM IR, which would need libffi.
+global_asm!(".globl LLVMLinkInInterpreter\nLLVMLinkInInterpreter: ret");
 
 /// Random bits, for names of temporary files. That of glibc came with version 2.36.
 #[unsafe(no_mangle)]

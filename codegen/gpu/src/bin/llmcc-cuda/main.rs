@@ -4,7 +4,7 @@
 #[cfg(feature = "static")]
 mod alone;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 const ABOUT: &str = "llmcc-cuda lowers kernels for `llmcc compile --target sm90`, which starts it by itself.\n\
@@ -15,15 +15,22 @@ const LICENSES: &str = include_str!("../../../../../python/cuda/THIRD-PARTY.txt"
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--version"] => println!("llmcc-cuda {}", env!("CARGO_PKG_VERSION")),
-        ["--licenses"] => print!("{LICENSES}"),
-        [] if !io::stdin().is_terminal() => return serve(),
+        ["--version"] => say(concat!("llmcc-cuda ", env!("CARGO_PKG_VERSION"), "\n")),
+        ["--licenses"] => say(LICENSES),
+        [] if !io::stdin().is_terminal() => serve(),
         _ => {
             eprintln!("{ABOUT}");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
     }
-    ExitCode::SUCCESS
+}
+
+/// Prints a text; a reader that has enough of it is no fault.
+fn say(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn serve() -> ExitCode {
