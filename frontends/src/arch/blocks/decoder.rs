@@ -178,7 +178,7 @@ impl Decoder {
         let facts = Facts::read(f, d.vocab, d.max_position, d.tied)?;
         let heads = Heads::read(f, facts.hidden, DefaultHeads { queries: d.heads, kv: d.kv_heads, dim: d.head_dim })?;
         let ffn = f.size_or("intermediate_size", d.ffn.map(|n| facts.hidden.saturating_mul(n)))?;
-        let norm = Norm::rms(common::eps(f, d.eps_field, d.eps)?);
+        let norm = Norm::rms(common::eps(f, d.eps.0, d.eps.1)?);
         let ropes = ropes(heads, facts.max_position)?;
         let act = common::activation(f, d.act.0, d.act.1);
         let mlp = Mlp::gated(ffn, act);

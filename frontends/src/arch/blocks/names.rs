@@ -239,6 +239,11 @@ pub(crate) const DEEPSEEK_EXPERTS: Table = names! {
     }
 };
 
+/// Corrections of the choice of experts, as DeepSeek's models and many after them name these.
+pub(crate) const DEEPSEEK_CORRECTION: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};
+
 /// Experts as Qwen names them, and many after it. Before [`HUGGING_FACE`].
 pub(crate) const QWEN_EXPERTS: Table = names! {
     "model.layers.{}." {

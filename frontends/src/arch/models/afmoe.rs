@@ -16,14 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["afmoe"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(200_192),
-            heads: Some(16),
-            head_dim: Some(128),
-            max_position: 16_384,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 200_192, heads: 16, head_dim: 128, max_position: 16_384, eps: 1e-5, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::Both;
         d.scales.embedding = f.flag("mup_enabled").then(|| (d.facts.hidden as f64).sqrt() as f32);

@@ -7,7 +7,7 @@ use crate::arch::blocks::shared_layers::Groups;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "albert",
     class: "AlbertModel",
-    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, fields! { embedding_size, num_hidden_groups, inner_group_num }],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
         // Fields of the authors' program; nothing reads them.
@@ -30,8 +30,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { embedding_size, num_hidden_groups, inner_group_num };
 
 const NAMES: Table = names! {
     "albert." {

@@ -10,14 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["arcee"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(32),
-            max_position: 4096,
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 32_000, heads: 32, max_position: 4096, eps: 1e-5, act: Relu2, ..LLAMA };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_attention_bias(attention);

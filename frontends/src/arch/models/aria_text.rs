@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["aria_text"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(32_000), heads: Some(32), ffn: Some(1), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, heads: 32, ffn: 1, ..LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?.with_attention_bias(bias);
         silu_alone(f, &d)?;

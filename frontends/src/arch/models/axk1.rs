@@ -19,7 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["axk1", "axk1_corrected"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(163_840), heads: Some(64), max_position: 32_768, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 163_840, heads: 64, max_position: 32_768, ..LLAMA };
         let latent = Latent {
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),

@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
                 return Err(f.unsupported(name, n.to_string(), help.into()));
             }
         }
-        let defaults = Defaults { vocab: Some(163_840), heads: Some(32), max_position: 131_072, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 131_072, ..LLAMA };
         let latent = Latent {
             bias: f.flag("attention_bias"),
             q_rank: Some(384),

@@ -23,8 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bailing_hybrid"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(157_184), heads: Some(32), max_position: 262_144, theta: 6e6, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 157_184, heads: 32, max_position: 262_144, theta: 6e6, ..LLAMA };
         let latent = Latent { q_rank: None, bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
         let d = latent_decoder::of_parts(f, defaults, latent)?.with_attention(|_, a| a.gate = Some(Gate::Heads));
         let layers = d.facts.layers;

@@ -15,14 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 262_144,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 128_000, heads: 32, kv_heads: 8, max_position: 262_144, eps: 1e-5, ..LLAMA };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rotation(f, heads.dim, max)?]))?;
         let mixer = mixer(f, f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden))?;

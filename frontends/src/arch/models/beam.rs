@@ -16,14 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["beam"],
     names: Names(&[NAMES, SANDWICH_NORMS, POST_NORMS, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 8192,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 151_936, heads: 48, kv_heads: 8, head_dim: 128, max_position: 8192, ..LLAMA };
         let said = f.object("rope_parameters").is_some();
         let rotates = if said { rotated_kinds(f)? } else { [Some(false), Some(true)] };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| turning(f, rotates, heads.dim, max))?;

@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
             }
         }
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
+        let d = Decoder::read(f, &defaults! { vocab: 102_400, heads: 32, ..LLAMA })?;
         let experts = second_experts(f, &d)?;
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
         let d = d.with_attention_bias(bias);

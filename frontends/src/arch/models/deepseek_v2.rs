@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["deepseek_v2", "deepseek_v2_lite"],
     names: Names(&[DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 102_400, heads: 32, ..LLAMA };
         let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
         if f.flag("mlp_bias") {
             return Err(f.unsupported(

@@ -4,23 +4,19 @@
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, with_dense};
 use crate::arch::blocks::prelude::*;
 
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};
-
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v3",
     class: "DeepseekV3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, CHOICE],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, fields! { rope_interleave }],
     fixed: &[
         ("moe_layer_freq", Neutral::One),
         ("scoring_func", Neutral::Words(&["sigmoid"])),
         ("topk_method", Neutral::Words(&["noaux_tc"])),
     ],
     goldens: &["deepseek_v3"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 4096, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 4096, ..LLAMA };
         let latent = Latent {
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
@@ -41,5 +37,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(with_dense(f, d, experts, 3).with_numbered_drafts()))
     },
 };
-
-const CHOICE: &[Field] = fields! { rope_interleave };

@@ -11,9 +11,9 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
     fixed: FIXED,
     goldens: &["deepseek_v32"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 163_840, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 163_840, ..LLAMA };
         let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         let router = sigmoids(f, 8, 2.5)?;
@@ -27,7 +27,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

@@ -36,15 +36,8 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(129_280),
-        heads: Some(64),
-        kv_heads: Some(1),
-        head_dim: Some(512),
-        max_position: 1 << 20,
-        eps: 1e-6,
-        ffn: Some(1),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 129_280, heads: 64, kv_heads: 1, head_dim: 512, max_position: 1 << 20, eps: 1e-6, ffn: 1, ..LLAMA
     };
     let d = Decoder::read_with(f, &defaults, |heads, max| {
         rope_kinds::read_compressed(f, [rotated(f, heads.dim)?, heads.dim], max)

@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
                 the prompt is cut";
             return Err(f.unsupported("is_moe", "true".into(), help.into()));
         }
-        let defaults = Defaults { vocab: Some(32_768), heads: Some(8), window: WindowRule::Given, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_768, heads: 8, window: Given, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));

@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["esmc"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(64), heads: Some(40), ffn: None, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 64, heads: 40, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         // The files say nothing of it.
         let plain = Norm { bias: false, ..Norm::layer(1e-5) };

@@ -18,14 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["falcon_h1"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 8192,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 128_000, heads: 32, kv_heads: 8, max_position: 8192, eps: 1e-5, ..LLAMA };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let factor = |name: &str| common::factor(f, name);
         let mut d = Decoder::read(f, &defaults)?;

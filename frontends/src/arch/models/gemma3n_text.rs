@@ -26,18 +26,10 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(262_400),
-            heads: Some(8),
-            kv_heads: Some(2),
-            head_dim: Some(256),
-            max_position: 32_768,
-            window: WindowRule::Most(512, 5),
-            tied: true,
+        let defaults = defaults! {
             // Read below: it may be a list.
-            ffn: Some(1),
-            act: ("hidden_activation", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+            vocab: 262_400, heads: 8, kv_heads: 2, head_dim: 256, max_position: 32_768, window: Most(512, 5),
+            tied: true, ffn: 1, act(hidden_activation): GeluTanh, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);

@@ -7,7 +7,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gla",
     class: "GLAForCausalLM",
-    fields: &[IDENTITY, MODEL, gated_linear_decoder::FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, gated_linear_decoder::FIELDS, fields! { use_short_conv, conv_size }],
     fixed: FIXED,
     goldens: &["gla_paper", "gla_conv_paper"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -21,5 +21,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(gated_linear_decoder::read(f, Decay::OfTokens, conv, &absent)?))
     },
 };
-
-const OWN: &[Field] = fields! { use_short_conv, conv_size };

@@ -15,10 +15,9 @@ pub(crate) const ARCH: Arch = Arch {
         ("first_k_dense_replace", Neutral::One),
     ],
     goldens: &["glm4_moe_lite"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(154_880), heads: Some(20), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 154_880, heads: 20, max_position: 202_752, eps: 1e-5, ..LLAMA };
         let latent = Latent {
             q_rank: Some(768),
             kv_rank: 512,
@@ -38,7 +37,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { rope_interleave, mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

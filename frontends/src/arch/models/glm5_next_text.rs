@@ -36,7 +36,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
     goldens: &["glm5_next_text"],
     names: Names(&[
-        NAMES,
+        DEEPSEEK_CORRECTION,
         hyper_connections::NAMES,
         kimi_delta::NAMES,
         DEEPSEEK_EXPERTS,
@@ -44,13 +44,8 @@ pub(crate) const ARCH: Arch = Arch {
         HUGGING_FACE,
     ]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(154_880),
-            heads: Some(64),
-            head_dim: Some(256),
-            max_position: 1 << 20,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 154_880, heads: 64, head_dim: 256, max_position: 1 << 20, eps: 1e-5, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         silu_alone(f, &d)?;
@@ -97,10 +92,6 @@ const WINDOW: &str = "sliding_attention";
 const POOL: &str = "index_kpool";
 /// The tokens of the last pool are read, which is not whole.
 const TAIL: &str = "index_kpool_always_select_tail";
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};
 
 /// Which layers have delta attention: three of four.
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -11,10 +11,9 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
     fixed: FIXED,
     goldens: &["glm_moe_dsa"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(154_880), heads: Some(64), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 154_880, heads: 64, max_position: 202_752, eps: 1e-5, ..LLAMA };
         let latent =
             Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
@@ -27,7 +26,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

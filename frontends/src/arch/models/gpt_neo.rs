@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["gpt_neo"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { heads: Some(16), max_position: 2048, ..Defaults::GPT2 };
+        let defaults = defaults! { heads: 16, max_position: 2048, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(0)));
         let slides = local_layers(f, d.facts.layers)?;

@@ -15,12 +15,6 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(with_windows(f, dense(f, &DEFAULTS)?)?)),
 };
 
-const DEFAULTS: Defaults = Defaults {
-    vocab: Some(100_352),
-    heads: Some(20),
-    kv_heads: Some(4),
-    max_position: 8192,
-    eps: 1e-5,
-    tied: true,
-    ..Defaults::LLAMA
+const DEFAULTS: Defaults = defaults! {
+    vocab: 100_352, heads: 20, kv_heads: 4, max_position: 8192, eps: 1e-5, tied: true, ..LLAMA
 };

@@ -17,15 +17,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["hy_v3"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(120_832),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 11_158_840.0,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 120_832, heads: 64, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5,
+            theta: 11_158_840.0, ..LLAMA
         };
         let bias = f.flag("attention_bias");
         if f.flag("mlp_bias") {

@@ -30,8 +30,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         Latent::short_queries(f)?;
-        let defaults =
-            Defaults { vocab: Some(120_832), heads: Some(32), max_position: 262_144, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 120_832, heads: 32, max_position: 262_144, eps: 1e-5, ..LLAMA };
         let latent =
             Latent { bias: f.flag("attention_bias"), nope: 192, value: 256, interleaved: false, ..Latent::DEEPSEEK };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);

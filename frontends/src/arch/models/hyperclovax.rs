@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let mut d = Decoder::read(f, &Defaults { vocab: Some(32_000), heads: Some(32), ..Defaults::LLAMA })?;
+        let mut d = Decoder::read(f, &defaults! { vocab: 32_000, heads: 32, ..LLAMA })?;
         // Unlike Granite's, this one multiplies.
         d.scales.logits = common::factor(f, "logits_scaling")?;
         d.scales.embedding = common::factor(f, "embedding_multiplier")?;

@@ -7,19 +7,17 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "internlm2",
     class: "InternLM2ForCausalLM",
-    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, OWN],
+    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, fields! { bias }],
     fixed: &[],
     goldens: &["internlm2"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(103_168), heads: Some(32), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 103_168, heads: 32, ..LLAMA };
         let bias = f.flag_or("bias", true);
         let d = Decoder::read(f, &defaults)?;
         Ok(Box::new(d.with_heads(|_, _, h| (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias))))
     },
 };
-
-const OWN: &[Field] = fields! { bias };
 
 const NAMES: Table = names! {
     "model." { TABLE => "tok_embeddings", NORM => "norm" }

@@ -17,13 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["jamba"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(65_536),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 262_144,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 65_536, heads: 32, kv_heads: 8, max_position: 262_144, ..LLAMA };
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (mixer, attends) = (mixer(f, &d)?, layers(f, ["attn_layer_period", "attn_layer_offset"], [8, 4])?);
         let routed = layers(f, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;

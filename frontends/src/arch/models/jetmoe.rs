@@ -24,15 +24,9 @@ pub(crate) const ARCH: Arch = Arch {
         let (kv, dim) = (f.size("num_key_value_heads").or(16), f.size("kv_channels").or(128));
         // As many as heads of keys, for each expert of a token.
         let heads = Heads { queries: kv.saturating_mul(top), kv, dim };
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(heads.queries),
-            kv_heads: Some(kv),
-            head_dim: Some(dim),
-            max_position: 4096,
-            tied: true,
-            act: ("activation_function", Defaults::LLAMA.act.1),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_000, heads: heads.queries, kv_heads: kv, head_dim: dim, max_position: 4096, tied: true,
+            act(activation_function): Defaults::LLAMA.act.1, ..LLAMA
         };
         let mut d = Decoder::read(&f.by_default(&[("intermediate_size", 5632)]), &defaults)?;
         d = d.with_attention(|_, a| a.heads = heads);

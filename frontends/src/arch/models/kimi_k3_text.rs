@@ -34,8 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
         HUGGING_FACE,
     ]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(163_840), heads: Some(96), max_position: 1 << 20, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 163_840, heads: 96, max_position: 1 << 20, eps: 1e-5, ..LLAMA };
         let latent = Latent { q_rank: None, interleaved: false, ..Latent::DEEPSEEK };
         let gate = f.flag("mla_use_output_gate").then_some(Gate::Columns);
         let d = latent_decoder::of_parts(f, defaults, latent)?;

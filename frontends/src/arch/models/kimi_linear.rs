@@ -20,8 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["kimi_linear"],
     names: Names(&[NAMES, kimi_delta::NAMES, latent_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(163_840), heads: Some(32), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
         let latent = Latent {
             q_rank: None,
             kv_rank: 512,

@@ -13,13 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["laguna", "laguna_columns"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(100_352),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 100_352, heads: 48, kv_heads: 8, head_dim: 128, max_position: 131_072, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
             let class = TwoRopes { parts: [0.5, 1.0], partial: true, ..TwoRopes::new([5e5, 1e4]) };

@@ -16,15 +16,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["llama4_text", "llama4_chunks", "llama4_dense"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(202_048),
-            heads: Some(40),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 5e5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 202_048, heads: 40, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 5e5, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;

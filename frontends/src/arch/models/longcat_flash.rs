@@ -20,14 +20,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["longcat_flash"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(64),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 1e7,
-            ffn: None,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 64, max_position: 131_072, eps: 1e-5, theta: 1e7, ..LLAMA
         };
         let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
         let d = latent_decoder::decoder(f, defaults, latent)?;

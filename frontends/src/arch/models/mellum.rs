@@ -17,13 +17,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(98_304),
-            heads: Some(32),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 131_072,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 98_304, heads: 32, kv_heads: 4, head_dim: 128, max_position: 131_072, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, TwoRopes::new([5e5, 1e4])))?;
         let window = f.size("sliding_window").or_null(1024);

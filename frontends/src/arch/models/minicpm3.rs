@@ -12,14 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let (hidden, queries) = (f.required_size("hidden_size")?, f.size_or("num_attention_heads", Some(40))?);
-        let defaults = Defaults {
-            vocab: Some(73_448),
-            heads: Some(40),
-            max_position: 32_768,
-            tied: true,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 73_448, heads: 40, max_position: 32_768, tied: true, eps: 1e-5, ..LLAMA };
         let latent = Latent {
             q_rank: Some(768),
             kv_rank: 256,

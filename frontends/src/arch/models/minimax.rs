@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[lightning_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
-        let defaults = Defaults { vocab: Some(32_000), kv_heads: Some(8), max_position, eps, theta, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, kv_heads: 8, max_position, eps, theta, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;
         let linear = linear_layers(f, layers)?;

@@ -24,14 +24,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["minimax_m3_text", "minimax_m3"],
     names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(200_064),
-            heads: Some(64),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 524_288,
-            theta: 5e6,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 200_064, heads: 64, kv_heads: 4, head_dim: 128, max_position: 524_288, theta: 5e6, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         refuse_other_part(f, &d)?;

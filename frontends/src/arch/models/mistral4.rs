@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mistral4"],
     names: Names(&[DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 131_072, heads: 32, max_position: 1_048_576, ..LLAMA };
         let latent = Latent {
             q_rank: Some(1024),
             kv_rank: 256,

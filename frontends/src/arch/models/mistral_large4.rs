@@ -30,8 +30,7 @@ pub(crate) const ARCH: Arch = Arch {
             let help = "this architecture divides the weights of experts by their sum".to_string();
             return Err(f.unsupported("norm_topk_prob", "false".into(), help));
         }
-        let defaults =
-            Defaults { vocab: Some(204_800), heads: Some(64), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 204_800, heads: 64, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
         let latent = Latent { bias: f.flag("attention_bias"), q_rank: None, nope: 64, ..Latent::DEEPSEEK };
         let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(30.0));

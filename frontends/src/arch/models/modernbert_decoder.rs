@@ -29,15 +29,9 @@ const OWN: &[Field] = fields! {
 };
 
 fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(50_368),
-        heads: Some(12),
-        max_position: 8192,
-        tied: true,
-        eps_field: "norm_eps",
-        eps: 1e-5,
-        act: ("hidden_activation", UnaryOp::Gelu),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 50_368, heads: 12, max_position: 8192, tied: true, eps(norm_eps): 1e-5, act(hidden_activation): Gelu,
+        ..LLAMA
     };
     let mut d = Decoder::read_with(f, &defaults, |heads, max_position| read_two(f, heads.dim, max_position, ROPES))?;
     d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };

@@ -14,13 +14,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let f = &f.by_default(&[("hidden_size", 4096), ("intermediate_size", 12_288), ("num_hidden_layers", 36)]);
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(32),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 36_864,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_936, heads: 32, kv_heads: 8, head_dim: 128, max_position: 36_864, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max_position| {
             let scaled = rope::read(f, heads.dim, max_position, defaults.theta)?;

@@ -14,16 +14,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["muse_spark"],
     names: Names(&[NAMES, glimmer::NAMES, SANDWICH_NORMS, POST_NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(202_048),
-            heads: Some(128),
-            kv_heads: Some(16),
-            head_dim: Some(64),
-            max_position: 1 << 20,
-            theta: 5e5,
-            eps: 1e-5,
-            act: ("hidden_activation", UnaryOp::Silu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 202_048, heads: 128, kv_heads: 16, head_dim: 64, max_position: 1 << 20, theta: 5e5, eps: 1e-5,
+            act(hidden_activation): Silu, ..LLAMA
         };
         let multiplier = 0.176_776_695_296_636_9;
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;

@@ -23,16 +23,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["nemotron_h", "nemotron_h_latent"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(32),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 4096,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            act: ("mlp_hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 32, kv_heads: 8, head_dim: 128, max_position: 4096, eps(layer_norm_epsilon): 1e-5,
+            act(mlp_hidden_act): Relu2, ..LLAMA
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;

@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults { eps: 1e-5, window: WindowRule::Most(4096, 4), ..Defaults::LLAMA };
+        let defaults = defaults! { eps: 1e-5, window: Most(4096, 4), ..LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| ropes(f, heads.dim, max))?;
         d.norms = Norms::After;
         Ok(Box::new(d.with_heads(|_, a, h| {

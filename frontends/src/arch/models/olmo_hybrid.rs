@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["olmo_hybrid"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(100_352), heads: Some(30), max_position: 65_536, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 100_352, heads: 30, max_position: 65_536, ..LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let queries = d.layers.first().map_or(1, |l| l.attention.heads.queries);

@@ -16,8 +16,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["phi4_multimodal"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let sizes = Defaults { vocab: Some(200_064), heads: Some(32), kv_heads: Some(8), ..Defaults::LLAMA };
-        Ok(Box::new(decoder(f, &Defaults { max_position: 131_072, ..sizes })?))
+        let sizes = defaults! { vocab: 200_064, heads: 32, kv_heads: 8, ..LLAMA };
+        Ok(Box::new(decoder(f, &defaults! { max_position: 131_072, ..sizes })?))
     },
 };
 

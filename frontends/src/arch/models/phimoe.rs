@@ -16,15 +16,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["phimoe"],
     names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(32_064),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 131_072,
-            window: WindowRule::Given,
-            eps: 1e-5,
-            theta: THETA,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_064, heads: 32, kv_heads: 8, max_position: 131_072, window: Given, eps: 1e-5, theta: THETA,
+            ..LLAMA
         };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read_with(f, &defaults, |heads, longest| Ok(vec![rotation(f, heads.dim, longest)?]))?;

@@ -17,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::Optional;
-        let defaults = Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 32, max_position: 32_768, window, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         within_chunk(f, &mut d.facts)?;
         Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f)))

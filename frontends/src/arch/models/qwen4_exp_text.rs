@@ -29,15 +29,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen4_exp"],
     names: Names(&[NGRAMS, STREAMS, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(248_320),
-            heads: Some(16),
-            kv_heads: Some(2),
-            head_dim: Some(256),
-            max_position: 32_768,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, ffn: 1, ..LLAMA
         };
         let d = qwen_gated_delta::decoder(f, &defaults, GatedDelta { gate_act: gate(f)?, ..delta(f)? })?;
         let experts = experts(f, &d, [512, 10], f.flag_or("norm_topk_prob", true))?;

@@ -21,14 +21,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["step3p5", "step3p7"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_815),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 128_000,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_815, heads: 64, kv_heads: 8, head_dim: 128, max_position: 128_000, eps: 1e-5, ..LLAMA
         };
         let layers = f.required_size("num_hidden_layers")?;
         let slides = sliding(f, layers)?;

@@ -26,17 +26,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["zaya"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(262_272),
-            heads: Some(8),
-            kv_heads: Some(2),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            tied: true,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 262_272, heads: 8, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1e-5, tied: true, ffn: 1,
+            ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (bias, windows) = (f.flag("attention_bias"), windows(f, d.facts.layers)?);

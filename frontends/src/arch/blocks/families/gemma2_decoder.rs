@@ -2,6 +2,7 @@
 //! other layer.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
 use crate::config::common::{self, WindowRule};
 use crate::config::dictionary::fields;
@@ -22,16 +23,9 @@ pub(crate) const OWN: &[Field] = fields! {
 /// The decoder, with norms before the blocks.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let bias = f.flag("attention_bias");
-    let defaults = Defaults {
-        vocab: Some(256_000),
-        heads: Some(8),
-        kv_heads: Some(4),
-        head_dim: Some(256),
-        max_position: 8192,
-        window: WindowRule::Most(4096, 2),
-        tied: true,
-        act: ("hidden_activation", UnaryOp::GeluTanh),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 256_000, heads: 8, kv_heads: 4, head_dim: 256, max_position: 8192, window: Most(4096, 2), tied: true,
+        act(hidden_activation): GeluTanh, ..LLAMA
     };
     let scores = cap(f, "attn_logit_softcapping", 50.0)?;
     let mut d = Decoder::read(f, &defaults)?;

@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{Experts, Place, Stored};
 use crate::arch::blocks::names::{LAYER_SCALE, Table, names};
@@ -56,16 +57,9 @@ pub(crate) fn decoder(
     [window, max_position]: [usize; 2],
     full: Wide,
 ) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(262_144),
-        heads: Some(heads),
-        kv_heads: Some(kv_heads),
-        head_dim: Some(256),
-        max_position,
-        window: WindowRule::Most(window, 6),
-        tied: true,
-        act: ("hidden_activation", UnaryOp::GeluTanh),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 262_144, heads, kv_heads, head_dim: 256, max_position, window: Most(window, 6), tied: true,
+        act(hidden_activation): GeluTanh, ..LLAMA
     };
     let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f, full)?);
     let mut d = Decoder::read_with(f, &defaults, |heads, max| {
