@@ -86,6 +86,8 @@ pub(crate) const XIELU_N: Part = Part("mlp.alpha_n");
 
 /// Logits of the experts.
 pub(crate) const ROUTER: Part = Part("router");
+/// Addend to the scores of experts for the choice only.
+pub(crate) const CORRECTION: Part = Part("router.correction");
 /// The gate of an expert.
 pub(crate) const EXPERT_GATE: Part = Part("expert.gate");
 /// Into an expert.

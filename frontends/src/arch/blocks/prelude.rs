@@ -11,7 +11,7 @@ pub(crate) use crate::arch::blocks::defaults::defaults;
 pub(crate) use crate::arch::blocks::encoder::{ClassHead, Encoder};
 pub(crate) use crate::arch::blocks::entry::{Arch, Shape};
 pub(crate) use crate::arch::blocks::experts::{
-    CORRECTION, Experts, Place, Routing, Shared, Stored, mixture, sparse_by_types,
+    Experts, Place, Routing, Shared, Stored, mixture, sigmoid_router, sparse_by_types,
 };
 pub(crate) use crate::arch::blocks::latent_attention::{LATENT, Latent};
 pub(crate) use crate::arch::blocks::layer::Layer;
@@ -19,10 +19,10 @@ pub(crate) use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 pub(crate) use crate::arch::blocks::mlp::Joined;
 pub(crate) use crate::arch::blocks::names::{
     ATTN_BIAS, ATTN_GATE, ATTN_K, ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV,
-    ATTN_V, CLASSES, DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN,
-    EXPERTS_GATE_UP, HEAD, HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM,
-    MLP_POST_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS, POST_NORMS, Part, QWEN_EXPERTS, ROBERTA_CLASSES, ROUTER,
-    SANDWICH_NORMS, SHARED_DOWN, SHARED_GATE, SHARED_UP, TABLE, TABLE_NORM, TYPES, Table, bert_names, names,
+    ATTN_V, CLASSES, CORRECTION, DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP,
+    EXPERTS_DOWN, EXPERTS_GATE_UP, HEAD, HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
+    MLP_NORM, MLP_POST_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS, POST_NORMS, Part, QWEN_EXPERTS, ROBERTA_CLASSES,
+    ROUTER, SANDWICH_NORMS, SHARED_DOWN, SHARED_GATE, SHARED_UP, TABLE, TABLE_NORM, TYPES, Table, bert_names, names,
 };
 pub(crate) use crate::arch::blocks::outputs::Yields;
 pub(crate) use crate::arch::blocks::recurrent_mixer::Mixer;

@@ -2,7 +2,7 @@
 //! each head in the others, experts as DeepSeek-V3 has them.
 
 use crate::arch::blocks::families::draft_names::DraftNames;
-use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
+use crate::arch::blocks::families::latent_experts::{experts, sigmoids_in_groups};
 use crate::arch::blocks::kimi_delta::{DECAY_UP, GATE_UP, KimiDelta};
 use crate::arch::blocks::latent_attention::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, V_UP};
 use crate::arch::blocks::prelude::*;
@@ -24,14 +24,13 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 157_184, heads: 32, max_position: 262_144, theta: 6e6, ..LLAMA };
-        let latent = Latent { q_rank: None, bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let latent = Latent { q_rank: None, ..Latent::of(f) };
         let d = latent_decoder::of_parts(f, defaults, latent)?.with_attention(|_, a| a.gate = Some(Gate::Heads));
         let layers = d.facts.layers;
         let heads = d.layers.first().map_or(0, |l| l.attention.heads.queries);
         let (delta, linear) = (delta(f, heads)?, linear_layers(f, layers)?);
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
-        let groups = f.size("n_group").or(8);
-        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
+        let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [512, 1, 768])? };
         let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(2))?;
         let d = d.with_experts(|i| sparse[i].then_some(experts));
@@ -43,10 +42,9 @@ const OWN: &[Field] = fields! {
     max_position_embeddings | model_max_length, head_dim, linear_head_dim,
     short_conv_kernel_size | linear_conv_kernel_dim, layer_group_size,
     layer_types: Accepts::ListOf(&["linear_attention", "full_attention", WINDOW]), mlp_layer_types, kda_safe_gate,
-    kda_lower_bound, n_routed_experts | num_experts | num_local_experts,
-    num_experts_per_tok | num_experts_per_token, n_shared_experts | num_shared_experts, moe_intermediate_size,
-    first_k_dense_replace, routed_scaling_factor, n_group | num_expert_group, topk_group,
-    norm_topk_prob | moe_renormalize,
+    kda_lower_bound, n_routed_experts | num_experts | num_local_experts, num_experts_per_tok | num_experts_per_token,
+    n_shared_experts | num_shared_experts, moe_intermediate_size, first_k_dense_replace, routed_scaling_factor,
+    n_group | num_expert_group, topk_group, norm_topk_prob | moe_renormalize,
 };
 
 /// Refused with a word of its own.

@@ -1,10 +1,10 @@
-//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and
-//! after the blocks and of queries and keys, windows in most layers, which alone are rotated,
-//! queries that grow with the position in the others, gates of columns, and experts chosen by
-//! groups.
+//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and after the blocks and of
+//! queries and keys, windows in most layers, which alone are rotated, queries that grow with the position in the
+//! others, gates of columns, and experts chosen by groups.
 
 use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;
+use crate::arch::blocks::families::latent_experts::sigmoids;
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};
 use crate::arch::blocks::prelude::*;
 
@@ -48,14 +48,10 @@ fn cap(f: &Fields) -> Result<Option<f32>, ConfigError> {
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let router = Router {
-        score: Score::Sigmoid,
-        top: f.size("num_experts_per_tok").or(8),
-        normalize: f.flag_or("norm_topk_prob", true),
-        eps: F32::new(1e-20),
-        scale: F32::new(f.factor_or("routed_scaling_factor", 2.5)? as f32),
         groups: f.size("n_group").or(8),
         kept: f.size("topk_group").or(4),
         pairs: true,
+        ..sigmoids(f, 8, 2.5)?
     };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(2560),

@@ -1,5 +1,4 @@
-//! DeBERTa (arXiv 2006.03654): BERT without learned positions, where distances have keys and queries of
-//! their own.
+//! DeBERTa (arXiv 2006.03654): BERT without learned positions, where distances have keys and queries of their own.
 
 use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_Q};
 use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;

@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 102_400, heads: 32, ..LLAMA };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let latent = Latent::of(f);
         if f.flag("mlp_bias") {
             return Err(f.unsupported(
                 "mlp_bias",

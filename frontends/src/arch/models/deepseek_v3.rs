@@ -1,7 +1,7 @@
 //! DeepSeek-V3 and R1 (arXiv 2412.19437): V2 with experts chosen by sigmoids and a correction of
 //! them. Layers that predict further tokens (section 2.2) are draft heads, and no part of the model.
 
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, with_dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -17,21 +17,13 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 4096, ..LLAMA };
-        let latent = Latent {
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let latent = Latent::of(f);
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = Router {
-            score: Score::Sigmoid,
-            top: f.size("num_experts_per_tok").or(8),
-            normalize: f.flag_or("norm_topk_prob", true),
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 2.5)? as f32),
             groups: f.size("n_group").or(8),
             kept: f.size("topk_group").or(4),
             pairs: true,
+            ..sigmoids(f, 8, 2.5)?
         };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         Ok(Box::new(with_dense(f, d, experts, 3).with_numbered_drafts()))

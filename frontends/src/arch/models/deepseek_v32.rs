@@ -2,7 +2,7 @@
 //! token is dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -14,11 +14,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 163_840, ..LLAMA };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let latent = Latent::of(f);
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
-        let router = sigmoids(f, 8, 2.5)?;
-        let groups = f.size("n_group").or(8);
-        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..router };
+        let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
         let sparse = sparse_by_types(f, d.layers.len(), first)?;

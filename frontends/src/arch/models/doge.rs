@@ -1,6 +1,5 @@
-//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a
-//! learned factor. Beyond some tokens attention drops the lowest-scored ones; contexts are no
-//! longer than that.
+//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a learned factor.
+//! Beyond some tokens attention drops the lowest-scored ones; contexts are no longer than that.
 
 use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};

@@ -1,5 +1,4 @@
-//! dots.llm1 (arXiv 2506.05767): Qwen3's attention, then mixtures of experts as DeepSeek-V3 has
-//! them.
+//! dots.llm1 (arXiv 2506.05767): Qwen3's attention, then mixtures of experts as DeepSeek-V3 has them.
 
 use crate::arch::blocks::families::latent_experts::sigmoids_of;
 use crate::arch::blocks::prelude::*;

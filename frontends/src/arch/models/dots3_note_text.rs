@@ -27,8 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (eps, layers) = (d.norm.eps, d.layers.len());
-        let own =
-            Latent { q_rank: Some(1024), bias: f.flag("attention_bias"), eps, key_norm: true, ..Latent::DEEPSEEK };
+        let own = Latent { q_rank: Some(1024), eps, key_norm: true, ..Latent::of(f) };
         let full = Latent::read(f, f.size("num_attention_heads").or(128), own)?;
         let kinds = kinds(f, layers)?;
         let sliding = windowed(f, &kinds, full)?;

@@ -1,6 +1,5 @@
-//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm,
-//! also of whole rows of queries and keys, in which every token sees the whole text, and blocks'
-//! outputs are scaled down with their number.
+//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm, also of whole rows of
+//! queries and keys, in which every token sees the whole text, and blocks' outputs are scaled down with their number.
 
 use crate::arch::blocks::decoder::DenseHead;
 use crate::arch::blocks::prelude::*;

@@ -1,6 +1,5 @@
-//! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no
-//! gate. The first ones (Falcon-RW) have slopes instead of positions, which Transformers rounds to
-//! bfloat16, and one block after the other.
+//! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no gate. The first ones
+//! (Falcon-RW) have slopes instead of positions, which Transformers rounds to bfloat16, and one block after the other.
 
 use crate::arch::blocks::prelude::*;
 

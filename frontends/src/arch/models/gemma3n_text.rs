@@ -17,8 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
-    // Fields about learning; and fields that the class has, and does not read: queries and keys are
-    // normalized.
+    // Fields about learning; and fields that the class has, and does not read: queries and keys are normalized.
     fixed: fixed! {
         Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar;
     },

@@ -35,8 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! {
     use_qk_norm, n_routed_experts | num_local_experts | num_experts, num_experts_per_tok, moe_intermediate_size,
-    n_shared_experts: Accepts::Count, routed_scaling_factor, n_group, topk_group, first_k_dense_replace,
-    norm_topk_prob,
+    n_shared_experts: Accepts::Count, routed_scaling_factor, n_group, topk_group, first_k_dense_replace, norm_topk_prob,
 };
 
 const NAMES: Table = names! {

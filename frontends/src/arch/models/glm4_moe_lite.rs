@@ -18,16 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 154_880, heads: 20, max_position: 202_752, eps: 1e-5, ..LLAMA };
-        let latent = Latent {
-            q_rank: Some(768),
-            kv_rank: 512,
-            nope: 192,
-            rope: 64,
-            value: 256,
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let latent = Latent { q_rank: Some(768), kv_rank: 512, nope: 192, rope: 64, value: 256, ..Latent::of(f) };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };

@@ -1,6 +1,5 @@
-//! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most
-//! layers, latent attention without positions in the others, limited activations, experts as in
-//! DeepSeek-V3.
+//! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most layers, latent
+//! attention without positions in the others, limited activations, experts as in DeepSeek-V3.
 //!
 //! Latent attention reads pools of tokens that an indexer selects, and the tokens of the last pool:
 //! only contexts in which none is dropped are compiled.

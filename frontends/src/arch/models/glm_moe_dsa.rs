@@ -14,8 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 154_880, heads: 64, max_position: 202_752, eps: 1e-5, ..LLAMA };
-        let latent =
-            Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
+        let latent = Latent { q_rank: Some(2048), nope: 192, value: 256, ..Latent::of(f) };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };

@@ -1,6 +1,5 @@
-//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm,
-//! rotation of neighbours in a part of each head, no biases but the MLP's, the norms' and the
-//! head's.
+//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm, rotation of neighbours in a
+//! part of each head, no biases but the MLP's, the norms' and the head's.
 
 use crate::arch::blocks::prelude::*;
 use crate::config::common::{GPT_MLP, GPT_MODEL};

@@ -1,5 +1,4 @@
-//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers image features are
-//! added.
+//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers image features are added.
 
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
 use crate::arch::blocks::prelude::*;

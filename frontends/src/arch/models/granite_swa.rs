@@ -1,5 +1,4 @@
-//! Granite with windows (IBM, 2026): sinks in all layers, windows in most, and a rotation of its own, or
-//! none, in each.
+//! Granite with windows (IBM, 2026): sinks in all layers, windows in most, and a rotation of its own, or none, in each.
 
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
 use crate::arch::blocks::families::granite_windows::{BASE_OF_EACH, with_windows};

@@ -31,8 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         Latent::short_queries(f)?;
         let defaults = defaults! { vocab: 120_832, heads: 32, max_position: 262_144, eps: 1e-5, ..LLAMA };
-        let latent =
-            Latent { bias: f.flag("attention_bias"), nope: 192, value: 256, interleaved: false, ..Latent::DEEPSEEK };
+        let latent = Latent { nope: 192, value: 256, interleaved: false, ..Latent::of(f) };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         silu_alone(f, &d)?;
         let d = d.with_attention(|_, a| (a.gate, a.sinks) = (Some(Gate::Columns), true));

@@ -34,6 +34,4 @@ const OWN: &[Field] = fields! {
     embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling, use_post_norm,
 };
 
-const NAMES: Table = names! {
-    "model.layers.{}." { ATTN_POST_NORM => "post_norm1", MLP_POST_NORM => "post_norm2" }
-};
+const NAMES: Table = names! { "model.layers.{}." { ATTN_POST_NORM => "post_norm1", MLP_POST_NORM => "post_norm2" } };

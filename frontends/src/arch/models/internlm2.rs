@@ -23,8 +23,7 @@ const NAMES: Table = names! {
     "model." { TABLE => "tok_embeddings", NORM => "norm" }
     "" { HEAD => "output" }
     "model.layers.{}." {
-        ATTN_NORM => "attention_norm", ATTN_QKV => "attention.wqkv", ATTN_OUT => "attention.wo",
-        MLP_NORM => "ffn_norm", MLP_GATE => "feed_forward.w1", MLP_UP => "feed_forward.w3",
-        MLP_DOWN => "feed_forward.w2",
+        ATTN_NORM => "attention_norm", ATTN_QKV => "attention.wqkv", ATTN_OUT => "attention.wo", MLP_NORM => "ffn_norm",
+        MLP_GATE => "feed_forward.w1", MLP_UP => "feed_forward.w3", MLP_DOWN => "feed_forward.w2",
     }
 };

@@ -1,5 +1,4 @@
-//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without
-//! gate.
+//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without gate.
 
 use crate::arch::blocks::prelude::*;
 

@@ -119,8 +119,7 @@ impl JetMoe {
     }
 }
 
-/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the
-/// second, ...
+/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the second, ...
 fn across(outer: usize, inner: usize) -> impl Iterator<Item = usize> {
     (0..inner).flat_map(move |j| (0..outer).map(move |i| i * inner + j))
 }

@@ -73,8 +73,7 @@ const NAMES: Table = names! {
         CORRECTION => "block_sparse_moe.gate.e_score_correction_bias",
         CORRECTION => "block_sparse_moe.e_score_correction_bias",
         ROW_DOWN => "block_sparse_moe.routed_expert_down_proj", ROW_NORM => "block_sparse_moe.routed_expert_norm",
-        ROW_UP => "block_sparse_moe.routed_expert_up_proj",
-        SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
+        ROW_UP => "block_sparse_moe.routed_expert_up_proj", SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
         SHARED_UP => "block_sparse_moe.shared_experts.up_proj",
         SHARED_DOWN => "block_sparse_moe.shared_experts.down_proj",
     }

@@ -45,8 +45,7 @@ const OWN: &[Field] = fields! {
 const NAMES: Table = names! {
     "model.layers.{}." {
         ATTN_POST_NORM => "post_attn_norm", ATTN_POST_NORM => "post_self_attn_layernorm",
-        MLP_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_ffn_norm",
-        MLP_POST_NORM => "post_mlp_layernorm", CORRECTION => "moe.router.expert_bias",
-        CORRECTION => "mlp.gate.e_score_correction_bias",
+        MLP_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_ffn_norm", MLP_POST_NORM => "post_mlp_layernorm",
+        CORRECTION => "moe.router.expert_bias", CORRECTION => "mlp.gate.e_score_correction_bias",
     }
 };

@@ -61,11 +61,7 @@ fn queries(f: &Fields, layers: usize) -> Result<Option<Vec<usize>>, ConfigError>
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        score: Score::Sigmoid,
-        scale: F32::new(f.factor_or("moe_routed_scaling_factor", 1.0)? as f32),
-        ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-    };
+    let router = sigmoid_router(f, 8, ("moe_routed_scaling_factor", 1.0))?;
     let cap = if f.number(CAP).is_some_and(|cap| cap <= 0.0) { None } else { common::limit(f, CAP)? };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),

@@ -1,6 +1,5 @@
-//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys
-//! without gains in most layers, queries that grow with the position in the others, one expert of
-//! each token beside an MLP for all.
+//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys without gains in most
+//! layers, queries that grow with the position in the others, one expert of each token beside an MLP for all.
 //!
 //! Layers that rotate see the chunk of the sequence that a token is in.
 

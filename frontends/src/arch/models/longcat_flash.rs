@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = defaults! {
             vocab: 131_072, heads: 64, max_position: 131_072, eps: 1e-5, theta: 1e7, ..LLAMA
         };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let latent = Latent::of(f);
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let hidden = d.facts.hidden as f64;
         let root = |rank: usize| (hidden / rank.max(1) as f64).sqrt();

@@ -22,9 +22,7 @@ const OWN: &[Field] = fields! {
     layer_norm_epsilon, time_step_limit,
 };
 
-const NAMES: Table = names! {
-    "backbone.layers.{}." { SSM_DT => "mixer.dt_bias", SSM_NORM => "mixer.norm" }
-};
+const NAMES: Table = names! { "backbone.layers.{}." { SSM_DT => "mixer.dt_bias", SSM_NORM => "mixer.norm" } };
 
 fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     let facts = Facts::read(f, Some(32_768), LONGEST, false)?;

@@ -1,5 +1,4 @@
-//! Mellum 2 (JetBrains, 2026): Qwen3 with experts, windows in some layers, whose frequencies are
-//! others.
+//! Mellum 2 (JetBrains, 2026): Qwen3 with experts, windows in some layers, whose frequencies are others.
 //!
 //! The layer that predicts a further token is a draft head, and no part of the model.
 

@@ -20,8 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
             rope: 32,
             value: hidden / queries,
             interleaved: false,
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
+            ..Latent::of(f)
         };
         let mut d = latent_decoder::decoder(f, defaults, latent)?;
         // `null` stands for no scale, absence for a number.

@@ -46,8 +46,7 @@ const OWN: &[Field] = fields! {
 
 const NAMES: Table = names! {
     "model." {
-        TABLE => "transformer.wte.embedding", MORE_ROWS => "transformer.wte.new_embedding",
-        NORM => "transformer.ln_f",
+        TABLE => "transformer.wte.embedding", MORE_ROWS => "transformer.wte.new_embedding", NORM => "transformer.ln_f",
     }
     "" { HEAD => "lm_head" }
     "model.transformer.blocks.{}." {

@@ -59,6 +59,4 @@ pub(crate) const OWN: &[Field] = fields! {
     output_multiplier, final_logit_softcapping, layer_rope_theta,
 };
 
-pub(crate) const NAMES: Table = names! {
-    "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" }
-};
+pub(crate) const NAMES: Table = names! { "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" } };

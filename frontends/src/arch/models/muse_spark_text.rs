@@ -22,12 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
         let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Heads));
         let [before, after] = d.block_norms.own.unwrap_or([d.norm; 2]);
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-15),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-        };
+        let router = Router { eps: F32::new(1e-15), ..sigmoid_router(f, 8, ("routed_scaling_factor", 1.0))? };
         let row = ExpertRow {
             entry: Some(before),
             each: Some(after.eps),

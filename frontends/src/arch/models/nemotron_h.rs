@@ -51,8 +51,7 @@ const OWN: &[Field] = fields! {
     mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size, n_groups | mamba_n_groups,
     conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
     n_routed_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size,
-    moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group,
-    norm_topk_prob,
+    moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 };
 
 /// As newer and older files say it; the last is refused with a word of its own.

@@ -1,5 +1,4 @@
-//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and
-//! no last norm.
+//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and no last norm.
 
 use crate::arch::blocks::prelude::*;
 use crate::config::common::GPT_MODEL;

@@ -1,6 +1,5 @@
-//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, with the names of Transformers and
-//! of its authors, whose file has adapters for images and for sound beside its matrices. Without
-//! either they are off.
+//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, with the names of Transformers and of its authors,
+//! whose file has adapters for images and for sound beside its matrices. Without either they are off.
 
 use crate::arch::blocks::families::phi_decoder::{ROTARY, decoder};
 use crate::arch::blocks::prelude::*;

@@ -1,5 +1,4 @@
-//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
-//! head by head.
+//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored head by head.
 
 use crate::arch::blocks::families::qwen_gated_delta::{
     self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts,

@@ -1,6 +1,5 @@
-//! Qwen3-Omni (arXiv 2509.17765), the text model of its thinker: Qwen3 with experts. Positions of texts
-//! are the same in all three sections of its rotation, and nothing is added to the first layers without
-//! images.
+//! Qwen3-Omni (arXiv 2509.17765), the text model of its thinker: Qwen3 with experts. Positions of texts are the same in
+//! all three sections of its rotation, and nothing is added to the first layers without images.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
 use crate::arch::blocks::prelude::*;

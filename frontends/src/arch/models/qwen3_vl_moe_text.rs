@@ -1,6 +1,5 @@
-//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights
-//! always have the sum 1. Published files have the stacks transposed, those that Transformers saves anew
-//! may have them either way.
+//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights always have
+//! the sum 1. Published files have the stacks transposed, those that Transformers saves anew may have them either way.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, experts, in_layers};
 use crate::arch::blocks::prelude::*;

@@ -1,8 +1,7 @@
 //! Qwen4-Exp, the text models (Qwen, 2026): Qwen3.5 with experts, with several residual streams, which
 //! every block reads and changes all of, and in some layers rows of large tables by the last tokens.
 //!
-//! Layers with attention select blocks of tokens by an indexer: only contexts in which none is
-//! dropped are compiled.
+//! Layers with attention select blocks of tokens by an indexer: only contexts in which none is dropped are compiled.
 
 mod ngrams;
 mod streams;

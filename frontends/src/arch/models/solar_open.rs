@@ -1,5 +1,4 @@
-//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in
-//! every layer.
+//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in every layer.
 
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::prelude::*;

@@ -49,8 +49,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Which layers have windows, and how far these reach. Older files list the windows of all layers,
-/// 0 or null for none.
+/// Which layers have windows, and how far these reach. Older files list the windows of all layers, 0 or null for none.
 fn windows(f: &Fields, layers: usize) -> Result<(Vec<bool>, usize), ConfigError> {
     let types = common::sliding_layers(f, layers)?;
     let window = f.size("sliding_window").or(128);

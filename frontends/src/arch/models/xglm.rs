@@ -17,8 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
-        // The row of the number that padding has is one of zeros; published files have 1, which no position
-        // gets.
+        // The row of the number that padding has is one of zeros; published files have 1, which no position gets.
         d.embedding.positions = Some(Positions::Sines(Sines {
             rates: Rates::ToLast,
             skip: 2,

@@ -11,11 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 128_256, heads: 16, max_position: 131_072, tied: true, ..LLAMA };
-        let latent = Latent {
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let latent = Latent::of(f);
         Ok(Box::new(latent_decoder::decoder(f, defaults, latent)?))
     },
 };

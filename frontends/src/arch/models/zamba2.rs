@@ -77,8 +77,7 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let heads = Heads::read(f, wide, default)?;
     common::follows(f, "attention_hidden_size", wide, "twice `hidden_size`")?;
     common::follows(f, HEAD_DIM, heads.dim, "twice `hidden_size` over `num_attention_heads`")?;
-    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were
-    // not.
+    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were not.
     let scale = (1.0 / (heads.dim as f64 / 2.0).sqrt()) as f32;
     let rotated = f.flag("use_mem_rope");
     let rope = if rotated { Some(read_rope::read(f, heads.dim, facts.max_position, 10_000.0)?) } else { None };

@@ -4,7 +4,6 @@ use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
-use crate::config::common::WindowRule;
 use crate::config::fields::{Fields, Given};
 
 /// The decoder, with norms before the blocks: norms of queries and keys, windows in most layers of

@@ -4,11 +4,10 @@
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
-use crate::config::common::{self, WindowRule};
+use crate::config::common;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields, Given};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 /// Fields of the first release's files with the same meaning as [`OWN`].
 pub(crate) const FIXED: &[(&str, Neutral)] =

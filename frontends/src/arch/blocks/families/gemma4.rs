@@ -10,11 +10,11 @@ use crate::arch::blocks::names::{LAYER_SCALE, Table, names};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
 use crate::arch::blocks::shared_kv::share_last;
 use crate::config::ConfigError;
-use crate::config::common::{self, Heads, WindowRule};
+use crate::config::common::{self, Heads};
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields, Given};
 use crate::config::rope_kinds::read_proportional;
-use llmcc_ir::graph::{Router, UnaryOp};
+use llmcc_ir::graph::Router;
 use serde_json::Value;
 
 /// The fields that [`read`] reads of all of them, beside those that many architectures have.

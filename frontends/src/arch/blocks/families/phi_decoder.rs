@@ -5,7 +5,6 @@ use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::mlp::Joined;
 use crate::config::ConfigError;
-use crate::config::common::WindowRule;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
 use crate::rope::RopeScaling;
