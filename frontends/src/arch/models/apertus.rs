@@ -2,7 +2,6 @@
 
 use crate::arch::blocks::names::{XIELU_N, XIELU_P};
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "apertus",

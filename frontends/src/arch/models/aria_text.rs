@@ -1,7 +1,6 @@
 //! Aria (arXiv 2410.05993), its text model: Llama with experts in every layer, as stacks of transposed
 //! matrices, beside an MLP for all tokens.
 
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

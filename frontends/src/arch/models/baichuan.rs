@@ -8,7 +8,6 @@
 //! put in, as it has no class for Baichuan.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
 const SECOND: usize = 125_696;

@@ -2,9 +2,7 @@
 
 use crate::arch::blocks::families::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 use crate::config::known::Unread;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bamba",

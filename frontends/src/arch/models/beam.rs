@@ -2,7 +2,6 @@
 //! queries and keys, windows in most layers, which alone are rotated, queries that grow with the position in the
 //! others, gates of columns, and experts chosen by groups.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;
 use crate::arch::blocks::families::latent_experts::sigmoids;
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};

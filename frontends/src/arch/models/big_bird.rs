@@ -2,7 +2,6 @@
 //! where a text has more tokens than it attends to; of no more tokens, which it is compiled for, it sees all.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS};
-use crate::arch::blocks::names::{BERT, BERT_CLASSES};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -2,8 +2,6 @@
 //! parts as it was trained on as many chips.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
-use crate::config::rope;
 
 /// Parts of the matrix, whatever the size of the model.
 const PARTS: usize = 4;

@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::sinusoidal_positions::{Rates, Sines};
-use crate::config::common::GPT_MODEL;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ctrl",

@@ -1,7 +1,6 @@
 //! Code World Model (arXiv 2510.02387): Llama 3 with windows in most layers.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cwm",

@@ -8,7 +8,6 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::TOKEN_EXPERTS;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
@@ -130,13 +129,7 @@ impl DeepseekV4 {
 }
 
 impl Shape for DeepseekV4 {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn chooses(&self, tensor: &str) -> bool {
         // Tables of experts are read, but as numbers.

@@ -3,9 +3,7 @@
 
 use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -136,13 +134,7 @@ fn beside(
 }
 
 impl Shape for Doge {
-    fn facts(&self) -> &Facts {
-        &self.0.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { 0: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.0)?;

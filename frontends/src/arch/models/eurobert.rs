@@ -1,7 +1,6 @@
 //! EuroBERT (arXiv 2503.05500): Llama's layers, in which every token sees the whole text.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "eurobert",

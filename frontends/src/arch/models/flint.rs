@@ -2,7 +2,6 @@
 //! only, sigmoids as scores of experts, and an MLP for all tokens beside them.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_those};
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -2,7 +2,6 @@
 //! queries and keys, and windows in most layers, which rotate positions by a table of their own.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3_text",

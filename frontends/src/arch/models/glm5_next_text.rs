@@ -8,14 +8,11 @@ mod delta;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::decoder;
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
 use crate::arch::blocks::kimi_delta;
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 use delta::delta;
 
@@ -129,17 +126,7 @@ struct Glm5Next {
 }
 
 impl Shape for Glm5Next {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
-
-    fn chooses(&self, tensor: &str) -> bool {
-        self.decoder.chooses(tensor)
-    }
+    answered_by! { decoder: facts yields chooses }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (d, hidden) = (&self.decoder, self.decoder.facts.hidden);

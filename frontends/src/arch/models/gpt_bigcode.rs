@@ -1,7 +1,6 @@
 //! StarCoder and SantaCoder (arXiv 2305.06161, 2301.03988): GPT-2 with one head of keys and values.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",

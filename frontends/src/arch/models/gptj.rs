@@ -2,8 +2,6 @@
 //! part of each head, no biases but the MLP's, the norms' and the head's.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gptj",

@@ -1,6 +1,5 @@
 //! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs. Its authors' files call it `new`.
 
-use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -3,14 +3,11 @@
 //! Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::decoder::{embedding, feed, output};
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::independent_hyper_connections::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
-use crate::config::Facts;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hy_v4",
@@ -76,13 +73,7 @@ impl HyV4 {
 }
 
 impl Shape for HyV4 {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn chooses(&self, tensor: &str) -> bool {
-        self.decoder.chooses(tensor)
-    }
+    answered_by! { decoder: facts chooses }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let d = &self.decoder;

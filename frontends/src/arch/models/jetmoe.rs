@@ -3,10 +3,8 @@
 //! are common to all tokens.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::{by_expert, routes, together};
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::weight_forms::split_rows;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "jetmoe",
@@ -132,13 +130,7 @@ fn biased(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
 }
 
 impl Shape for JetMoe {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.decoder)?;

@@ -2,7 +2,6 @@
 //! rotations that differ with them, gates that are not bounded, experts chosen by corrected sigmoids.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {

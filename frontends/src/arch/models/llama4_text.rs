@@ -3,9 +3,7 @@
 //!
 //! Layers that rotate see the chunk of the sequence that a token is in.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "llama4_text",

@@ -2,9 +2,7 @@
 //! experts read the first MLP's input, and their output is added behind the second. Some experts
 //! return their input; in their slots the last expert is computed, with weight 0.
 
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Q_DOWN, Q_DOWN_NORM, Q_UP};
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -89,9 +87,7 @@ impl Longcat {
 }
 
 impl Shape for Longcat {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
+    answered_by! { decoder: facts }
 
     /// Transformers' class has matrices of experts that compute nothing, and writes them.
     fn chooses(&self, tensor: &str) -> bool {

@@ -5,7 +5,6 @@
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::families::draft_names::DraftNames;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mellum",

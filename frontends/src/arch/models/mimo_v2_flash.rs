@@ -4,9 +4,7 @@
 //! The layers after the last, which predict further tokens, are left out.
 
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mimo_v2_flash",

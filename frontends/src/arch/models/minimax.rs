@@ -2,7 +2,6 @@
 //! others, experts in all; blocks add to their norms' output, both with weights.
 
 use crate::arch::blocks::attention::scaled;
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::lightning_attention::{self, Lightning};
 use crate::arch::blocks::prelude::*;
 
@@ -109,13 +108,7 @@ fn sum(f: &mut Draft, share: Share, [x, y]: [Value; 2]) -> Value {
 }
 
 impl Shape for MiniMax {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn chooses(&self, tensor: &str) -> bool {
         // Transformers stores values its class computes from the configuration.

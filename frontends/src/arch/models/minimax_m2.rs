@@ -2,7 +2,6 @@
 //! each head, experts chosen by corrected sigmoids in every layer.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minimax_m2",

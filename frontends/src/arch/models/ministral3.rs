@@ -1,9 +1,7 @@
 //! Ministral 3 (Mistral AI, 2025): Mistral without windows; queries grow with the logarithm of the
 //! position beyond the context of pretraining.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ministral3",

@@ -1,10 +1,8 @@
 //! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
 //! position, experts chosen in groups by their probabilities.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral4",

@@ -8,8 +8,6 @@ use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, TUNING, TUNING_BIAS};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",

@@ -31,13 +31,7 @@ struct MobileLlm {
 }
 
 impl Shape for MobileLlm {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        self.decoder.yields()
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, &self.decoder)?;

@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::embedding_and_head::MORE_ROWS;
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "molmo2_text",

@@ -2,7 +2,7 @@
 //! the same in all layers.
 
 use crate::arch::blocks::attention_scores::Buckets;
-use crate::arch::blocks::encoder::{Defaults, FIELDS_WITHOUT_TYPES};
+use crate::arch::blocks::encoder::Defaults;
 use crate::arch::blocks::prelude::*;
 
 /// Buckets that its class has whatever the file says.

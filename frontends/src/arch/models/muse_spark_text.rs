@@ -1,7 +1,7 @@
 //! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of each head's and
 //! each expert's output, and gates that mix a block's output with the residual stream.
 
-use crate::arch::blocks::decoder::{self, feed};
+use crate::arch::blocks::decoder::feed;
 use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first};
 use crate::arch::blocks::prelude::*;
 use crate::arch::models::muse_glimmer_text as glimmer;
@@ -92,13 +92,7 @@ impl Spark {
 }
 
 impl Shape for Spark {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (d, hidden, [before, after]) = (&self.decoder, self.decoder.facts.hidden, self.norms);

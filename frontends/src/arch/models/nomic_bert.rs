@@ -1,8 +1,6 @@
 //! Nomic BERT (arXiv 2402.01613): BERT with rotary positions and gated MLPs, without biases in products.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::GPT_MODEL;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "nomic_bert",

@@ -1,7 +1,6 @@
 //! OLMo 3 (Allen Institute for AI, 2025): OLMo 2 with windows in most layers, whose frequencies are not rescaled.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo3",

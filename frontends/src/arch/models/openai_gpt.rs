@@ -1,7 +1,6 @@
 //! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and no last norm.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::GPT_MODEL;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "openai-gpt",

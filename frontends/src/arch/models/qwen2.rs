@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::families::dual_chunk::{CHUNKS, within_chunk};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2",

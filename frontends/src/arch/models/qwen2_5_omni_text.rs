@@ -2,7 +2,6 @@
 //! where the file says nothing.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_5_omni_text",

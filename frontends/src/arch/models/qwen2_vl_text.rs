@@ -2,7 +2,6 @@
 //! sections of its rotation.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_vl_text",

@@ -1,7 +1,6 @@
 //! Qwen3, dense (arXiv 2505.09388): no biases, RMSNorm over each head of Q and K.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3",

@@ -6,7 +6,6 @@ use crate::arch::blocks::families::rwkv_blocks::{
     NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
 };
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::weight_forms::split_rows;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv6",

@@ -1,7 +1,6 @@
 //! SmolLM3: Llama whose every fourth layer does not rotate positions.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "smollm3",

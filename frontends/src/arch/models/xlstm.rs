@@ -4,7 +4,7 @@
 use crate::arch::blocks::attention::{capped, parts, product, scaled, stored};
 use crate::arch::blocks::embedding_and_head::{embedded, picked};
 use crate::arch::blocks::families::mamba_decoder::LONGEST;
-use crate::arch::blocks::mlp::{Mlp, mlp};
+use crate::arch::blocks::mlp::Mlp;
 use crate::arch::blocks::prelude::*;
 use llmcc_ir::graph::Update;
 

@@ -3,7 +3,6 @@
 //! are MLPs that read the hidden row of the router before, and weights on the residual stream.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::{apart, mixed_by, routes_with};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{convolved, delayed};
@@ -311,13 +310,7 @@ fn values(f: &mut Draft, half: usize, bias: bool, h: Value) -> Value {
 }
 
 impl Shape for Zaya {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.decoder)?;
