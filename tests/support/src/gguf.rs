@@ -181,7 +181,10 @@ mod tests {
                       f32 x 3 constant 1\nmxfp4 y.{0..1} 2x32 119 120\n";
         let file = gguf(recipe).unwrap();
         let at = |range: std::ops::Range<usize>| &file[range];
-        assert_eq!(at(0..24), [b"GGUF".as_slice(), &[3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(
+            at(0..24),
+            [b"GGUF".as_slice(), &[3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
         assert_eq!(at(24..52), [&20u64.to_le_bytes(), b"general.architecture".as_slice()].concat());
         assert_eq!(at(52..69), [&8u32.to_le_bytes(), &5u64.to_le_bytes(), b"llama".as_slice()].concat());
         // Floats stand in 32 bytes, codes of two blocks in 34.
@@ -195,7 +198,8 @@ mod tests {
 
     #[test]
     fn what_is_no_recipe_is_refused() {
-        for line in ["q4_9 a 2x32 0 1", "q4_0 a 2x32", "q4_1 a 2x32 0 1", "key u64 a 1", "key u32 a b", "f32 a 2 odd 1"] {
+        for line in ["q4_9 a 2x32 0 1", "q4_0 a 2x32", "q4_1 a 2x32 0 1", "key u64 a 1", "key u32 a b", "f32 a 2 odd 1"]
+        {
             assert!(gguf(line).unwrap_err().contains(line), "{line}");
         }
     }

@@ -7,11 +7,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "apertus",
     class: "ApertusForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, fields! { intermediate_size, rms_norm_eps }],
-    fixed: fixed! {
-        Words(&["xielu"]) => hidden_act;
-        On => use_qk_norm qk_norm;
-        Off => post_norm mlp_bias;
-    },
+    fixed: fixed! { Words(&["xielu"]) => hidden_act; On => use_qk_norm qk_norm; Off => post_norm mlp_bias; },
     goldens: &["apertus"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

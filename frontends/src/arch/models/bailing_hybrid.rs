@@ -14,12 +14,12 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "bailing_hybrid",
     class: "BailingHybridForCausalLM",
     fields: &[IDENTITY, OWN, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, LATENT],
-    fixed: &[
-        ("q_lora_rank", Neutral::Off),
-        ("linear_num_heads", Neutral::Same("num_attention_heads")),
-        ("rope_interleave", Neutral::On),
-        ("score_function", Neutral::Words(&["sigmoid"])),
-    ],
+    fixed: fixed! {
+        Off => q_lora_rank;
+        Same("num_attention_heads") => linear_num_heads;
+        On => rope_interleave;
+        Words(&["sigmoid"]) => score_function;
+    },
     goldens: &["bailing_hybrid"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -32,8 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
         let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [512, 1, 768])? };
-        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(2))?;
-        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        let d = d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(2), experts)?;
         Ok(Box::new(d.with_drafts(DraftNames::OfLayer, |layer| layer.experts.is_some() && layer.mixer.is_none())))
     },
 };
@@ -67,10 +66,7 @@ const NAMES: Table = names! {
 /// The delta attention. Files that Transformers has written have the width of its heads in a field of
 /// their own, and that of rotated keys in `head_dim`.
 fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
-    let conv = f.size("short_conv_kernel_size").or(4);
-    if conv < 2 {
-        return Err(f.invalid("short_conv_kernel_size", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "short_conv_kernel_size", 4)?;
     let floor = f.number("kda_lower_bound").unwrap_or(-5.0) as f32;
     Ok(KimiDelta {
         heads,

@@ -3,7 +3,7 @@
 //! others, gates of columns, and experts chosen by groups.
 
 use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;
-use crate::arch::blocks::families::latent_experts::sigmoids;
+use crate::arch::blocks::families::latent_experts::sigmoids_in_groups;
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};
 use crate::arch::blocks::prelude::*;
 
@@ -34,8 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
             a.tuning = a.rotary.is_none().then_some(Tuning { beta: 0.1, shift: 1, step: 2048, power: true });
         });
         let experts = experts(f, &d)?;
-        let sparse = sparse_by_types(f, layers, 3)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 3, experts)?))
     },
 };
 
@@ -46,12 +45,7 @@ fn cap(f: &Fields) -> Result<Option<f32>, ConfigError> {
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        groups: f.size("n_group").or(8),
-        kept: f.size("topk_group").or(4),
-        pairs: true,
-        ..sigmoids(f, 8, 2.5)?
-    };
+    let router = Router { pairs: true, ..sigmoids_in_groups(f, 8, 2.5)? };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(2560),
         correction: Some(CORRECTION),

@@ -16,10 +16,8 @@ pub(crate) const ARCH: Arch = Arch {
             vocab: 131_072, heads: 16, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e8,
             act: Relu2, ..LLAMA
         };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+        Ok(Box::new(d.with_biases(f).with_mlp(|m| m.gated = false)))
     },
 };
 

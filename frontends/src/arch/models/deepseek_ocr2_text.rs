@@ -19,14 +19,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["deepseek_ocr2"],
     names: Names(&[DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        for (name, help) in [
-            ("mlp_bias", "this architecture expects experts without biases"),
-            ("norm_topk_prob", "this architecture does not normalize the weights"),
-        ] {
-            if f.flag(name) {
-                return Err(f.unsupported(name, "true".into(), help.into()));
-            }
-        }
+        f.refuse_flag("mlp_bias", "this architecture expects experts without biases")?;
+        f.refuse_flag("norm_topk_prob", "this architecture does not normalize the weights")?;
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults! { vocab: 102_400, heads: 32, ..LLAMA })?;
         let experts = second_experts(f, &d)?;

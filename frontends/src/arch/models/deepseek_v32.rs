@@ -19,8 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
         let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
-        let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+        Ok(Box::new(d.with_sparse(f, first, experts)?.with_numbered_drafts()))
     },
 };
 

@@ -15,11 +15,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["doge"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        if f.flag("is_moe") {
-            let help = "the router of its experts compares tokens of a prompt, so results would depend on how \
-                the prompt is cut";
-            return Err(f.unsupported("is_moe", "true".into(), help.into()));
-        }
+        let help = "the router of its experts compares tokens of a prompt, so results would depend on how \
+            the prompt is cut";
+        f.refuse_flag("is_moe", help)?;
         let defaults = defaults! { vocab: 32_768, heads: 8, window: Given, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));

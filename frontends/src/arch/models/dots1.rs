@@ -7,11 +7,11 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "dots1",
     class: "Dots1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
-    fixed: &[
-        ("scoring_func", Neutral::Words(&["noaux_tc", "sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("moe_layer_freq", Neutral::One),
-    ],
+    fixed: fixed! {
+        Words(&["noaux_tc", "sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        One => moe_layer_freq;
+    },
     goldens: &["dots1"],
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {

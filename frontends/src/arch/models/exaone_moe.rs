@@ -18,8 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = exaone::read(f)?;
         let experts = experts(f, &d, sigmoids(f, 8, 2.5)?, [64, 1, 1024])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
-        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?))
     },
 };
 

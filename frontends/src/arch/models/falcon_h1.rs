@@ -10,11 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_h1",
     class: "FalconH1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
-    fixed: fixed! {
-        Any => mamba_chunk_size mamba_expand;
-        On => mamba_use_mlp;
-        Off => attn_layer_indices;
-    },
+    fixed: fixed! { Any => mamba_chunk_size mamba_expand; On => mamba_use_mlp; Off => attn_layer_indices; },
     goldens: &["falcon_h1"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {

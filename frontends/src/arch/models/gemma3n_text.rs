@@ -18,9 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     // Fields about learning; and fields that the class has, and does not read: queries and keys are normalized.
-    fixed: fixed! {
-        Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar;
-    },
+    fixed: fixed! { Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar; },
     goldens: &["gemma3n"],
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {

@@ -9,11 +9,11 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4_moe_lite",
     class: "Glm4MoeLiteForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, MIXTURE, OWN],
-    fixed: &[
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("first_k_dense_replace", Neutral::One),
-    ],
+    fixed: fixed! {
+        Words(&["noaux_tc"]) => topk_method;
+        Words(&["sigmoid"]) => scoring_func;
+        One => first_k_dense_replace;
+    },
     goldens: &["glm4_moe_lite"],
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
@@ -22,8 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?.with_numbered_drafts()))
     },
 };
 

@@ -8,11 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4v_moe_text",
     class: "Glm4vMoeForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
-    fixed: &[
-        ("use_qk_norm", Neutral::Off),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-    ],
+    fixed: fixed! { Off => use_qk_norm; Words(&["sigmoid"]) => scoring_func; Words(&["noaux_tc"]) => topk_method; },
     goldens: &["glm4v_moe_text"],
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {

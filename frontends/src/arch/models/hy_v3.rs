@@ -23,17 +23,13 @@ pub(crate) const ARCH: Arch = Arch {
             theta: 11_158_840.0, ..LLAMA
         };
         let bias = f.flag("attention_bias");
-        if f.flag("mlp_bias") {
-            let help = "this architecture expects no biases in experts".to_string();
-            return Err(f.unsupported("mlp_bias", "true".into(), help));
-        }
+        f.refuse_flag("mlp_bias", "this architecture expects no biases in experts")?;
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let router = Router { eps: F32::new(1e-20), ..sigmoid_router(f, 8, ("router_scaling_factor", 2.826))? };
         let experts = experts_by(f, &d, router, ["num_experts", "num_shared_experts"], [192, 1, 1536])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?))
     },
 };
 

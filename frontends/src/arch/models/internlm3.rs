@@ -20,7 +20,6 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("attention_bias", format!("{attention}, unlike `mlp_bias`"), help));
         }
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f)))
     },
 };

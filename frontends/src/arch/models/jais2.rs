@@ -21,7 +21,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
-    layer_norm_eps,
-};
+const OWN: &[Field] = fields! { intermediate_size, hidden_act: SIMPLE_ACTS, layer_norm_eps };

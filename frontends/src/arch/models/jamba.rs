@@ -10,10 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "JambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, OWN],
     // How the same is computed; which layers have attention is said by period and offset.
-    fixed: fixed! {
-        Any => use_mamba_kernels use_mambapy use_associative_scan;
-        On => mamba_inner_layernorms;
-    },
+    fixed: fixed! { Any => use_mamba_kernels use_mambapy use_associative_scan; On => mamba_inner_layernorms; },
     goldens: &["jamba"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
@@ -62,10 +59,7 @@ const NAMES: Table = names! {
 };
 
 fn mixer(f: &Fields, d: &Decoder) -> Result<Mamba1, ConfigError> {
-    let conv = f.size("mamba_d_conv").or(4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     Ok(Mamba1 {
         inner: f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden),
         state: f.size("mamba_d_state").or(16),

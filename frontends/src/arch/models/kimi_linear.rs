@@ -21,24 +21,14 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, kimi_delta::NAMES, latent_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
-        let latent = Latent {
-            q_rank: None,
-            kv_rank: 512,
-            nope: 128,
-            rope: 64,
-            value: 128,
-            interleaved: false,
-            bias: false,
-            ..Latent::DEEPSEEK
-        };
+        let latent = Latent { q_rank: None, interleaved: false, ..Latent::DEEPSEEK };
         let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
         d.ropes.clear();
         let (delta, linear) = delta(f, d.facts.layers)?;
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
         let experts = experts(f, &d, sigmoids(f, 8, 2.446)?, [256, 1, 1024])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
-        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?))
     },
 };
 

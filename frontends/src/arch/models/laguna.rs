@@ -35,8 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.invalid(QUERIES, &a.heads.queries, expected));
         }
         let experts = experts(f, &d)?;
-        let sparse = sparse_by_types(f, layers, 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?))
     },
 };
 

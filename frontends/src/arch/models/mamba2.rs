@@ -9,9 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "Mamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, OWN],
     // Heads say how wide the mixers are; the rest is about training, or how it is computed.
-    fixed: fixed! {
-        Any => intermediate_size chunk_size time_step_rank time_step_min time_step_max time_step_floor;
-    },
+    fixed: fixed! { Any => intermediate_size chunk_size time_step_rank time_step_min time_step_max time_step_floor; },
     goldens: &["mamba2"],
     names: Names(&[NAMES, mamba_decoder::NAMES]),
     read: |f| Ok(Box::new(read(f)?)),

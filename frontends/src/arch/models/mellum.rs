@@ -32,8 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Experts::like(&d, router, f.size("num_experts").or(64))
         };
         let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_by_types(f, d.layers.len(), 0)?;
-        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        let d = d.with_sparse(f, 0, experts)?;
         let [slides, mixes] = ahead(f);
         let draft = d.layers.last().map(|layer| {
             let (window, rotary) = (window.filter(|_| slides), Some(usize::from(slides)));

@@ -47,8 +47,7 @@ pub(crate) const ARCH: Arch = Arch {
         });
         let router = Router { score: Score::Softmax, ..sigmoids(f, 4, 1.0)? };
         let experts = experts(f, &d, router, [128, 1, 6144])?;
-        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        d = d.with_experts(|i| sparse[i].then_some(experts));
+        d = d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?;
         Ok(Box::new(d))
     },
 };

@@ -12,10 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mobilellm", "mobilellm_shared"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &Defaults::LLAMA)?;
-        let d = d.with_attention_bias(attention);
-        let mut decoder = d.with_mlp(|m| m.bias = mlp);
+        let mut decoder = d.with_biases(f);
         decoder.facts.tied |= f.flag("share_embedding");
         Ok(Box::new(MobileLlm { decoder, times: if f.flag("layer_sharing") { 2 } else { 1 } }))
     },

@@ -10,12 +10,12 @@ pub(crate) const ARCH: Arch = Arch {
     class: "ModernBertDecoderForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
     // Further fields of ModernBERT's files, which nothing reads.
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
-        ("layer_norm_eps", Neutral::Same("norm_eps")),
-        ("classifier_pooling", Neutral::Any),
-        ("causal_mask", Neutral::On),
-    ],
+    fixed: fixed! {
+        Words(&["absolute", "sans_pos"]) => position_embedding_type;
+        Same("norm_eps") => layer_norm_eps;
+        Any => classifier_pooling;
+        On => causal_mask;
+    },
     goldens: &["modernbert_decoder"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),

@@ -36,6 +36,6 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
+    intermediate_size, hidden_act: SIMPLE_ACTS,
     rms_norm_eps, final_logit_softcapping, rope_theta, rope_scaling, rope_parameters,
 };

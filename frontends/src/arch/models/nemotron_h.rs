@@ -47,9 +47,8 @@ const HEADS: &[Field] = fields! { head_dim | attention_head_dim };
 
 const OWN: &[Field] = fields! {
     hybrid_override_pattern, layer_types | layers_block_type: Accepts::ListOf(LAYER_TYPES), intermediate_size,
-    mlp_hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]), layer_norm_epsilon,
-    mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size, n_groups | mamba_n_groups,
-    conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
+    mlp_hidden_act: SIMPLE_ACTS, layer_norm_epsilon, mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size,
+    n_groups | mamba_n_groups, conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
     n_routed_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size,
     moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 };
@@ -120,10 +119,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
         let help = format!("this architecture expects groups that divide its {heads} heads");
         return Err(f.unsupported("n_groups", groups.to_string(), help));
     }
-    let conv = size("conv_kernel", 4);
-    if conv < 2 {
-        return Err(f.invalid("conv_kernel", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "conv_kernel", 4)?;
     let least = f.number("time_step_min").unwrap_or(0.001) as f32;
     Ok(Mamba2 {
         heads,

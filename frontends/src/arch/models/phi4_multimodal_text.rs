@@ -8,10 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "phi4_multimodal_text",
     class: "Phi4MultimodalForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY],
-    fixed: &[
-        ("model_type", Neutral::Words(&["phi4mm_text"])),
-        ("architectures", Neutral::Words(&["Phi4MMForCausalLM"])),
-    ],
+    fixed: fixed! { Words(&["phi4mm_text"]) => model_type; Words(&["Phi4MMForCausalLM"]) => architectures; },
     goldens: &["phi4_multimodal"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

@@ -9,10 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "RecurrentGemmaForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
     // The classes divide the width among the heads, and multiply embeddings.
-    fixed: fixed! {
-        On => embeddings_scale_by_sqrt_dim;
-        Any => final_w_init_variance_scale w_init_variance_scale;
-    },
+    fixed: fixed! { On => embeddings_scale_by_sqrt_dim; Any => final_w_init_variance_scale w_init_variance_scale; },
     goldens: &["recurrent_gemma"],
     names: Names(&[NAMES, rg_lru::NAMES, HUGGING_FACE]),
     read: |f| {

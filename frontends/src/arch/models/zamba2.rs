@@ -107,10 +107,7 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
         }
     }
     common::follows(f, "mamba_headdim", inner / heads, "`mamba_expand` times `hidden_size` over `n_mamba_heads`")?;
-    let conv = f.size("mamba_d_conv").or(4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     let bias = f.flag("add_bias_linear");
     Ok(Mamba2 {
         heads,
