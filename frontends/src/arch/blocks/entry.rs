@@ -134,7 +134,8 @@ pub(crate) trait Shape: fmt::Debug + Any {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError>;
 }
 
-/// Methods of [`Shape`] that a part of the shape, which is one itself, answers: `answered_by! { decoder: facts yields }`.
+/// Methods of [`Shape`] that a part of the shape, which is one itself, answers:
+/// `answered_by! { decoder: facts yields }`.
 macro_rules! answered_by {
     ($part:tt: $($method:ident)+) => {
         $($crate::arch::blocks::entry::answer! { $part $method })+

@@ -4,7 +4,7 @@
 use crate::arch::blocks::families::mamba_fields::{MAMBA, MIXER, mixer};
 use crate::arch::blocks::layer::Beside;
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::recurrent::{Mamba2, ReadNorm};
+use crate::arch::blocks::recurrent::{Factors, Mamba2, ReadNorm};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_h1",
@@ -80,11 +80,7 @@ fn mixer_of(f: &Fields) -> Result<Mamba2, ConfigError> {
         (true, true) => ReadNorm::BeforeGate,
         (true, false) => ReadNorm::Gated,
     };
-    Ok(Mamba2 {
-        norm,
-        out_bias: f.flag("projectors_bias"),
-        parts: Some(multipliers::<5>(f, "ssm_multipliers")?),
-        scale: common::factor(f, "ssm_in_multiplier")?,
-        ..mixer(f, inner)?
-    })
+    let parts = multipliers::<5>(f, "ssm_multipliers")?;
+    let factors = Some(Factors { parts, input: common::factor(f, "ssm_in_multiplier")? });
+    Ok(Mamba2 { norm, out_bias: f.flag("projectors_bias"), factors, ..mixer(f, inner)? })
 }

@@ -37,8 +37,7 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         steps: steps(f)?,
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     };
     let inner = mixer.heads.saturating_mul(mixer.head_dim);
     if let Some(expand) = f.number("expand").filter(|x| x * facts.hidden as f64 != inner as f64) {

@@ -12,7 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
-            vocab: 131_072, heads: 32, kv_heads: 8, head_dim: 128, max_position: 262_144, window: Given, eps: 1e-5, ..LLAMA
+            vocab: 131_072, heads: 32, kv_heads: 8, head_dim: 128, max_position: 262_144, window: Given, eps: 1e-5,
+            ..LLAMA
         };
         if rope::described(f)? {
             let (beta, step) = rope::tuning(f)?;

@@ -133,8 +133,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
         act: common::activation(f, "mamba_hidden_act", UnaryOp::Silu),
         steps: [Some(least), None],
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     })
 }
 

@@ -121,7 +121,6 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
         act: UnaryOp::Silu,
         steps: [Some(f.number("time_step_min").unwrap_or(0.001) as f32), None],
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     })
 }
