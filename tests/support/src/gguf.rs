@@ -185,8 +185,8 @@ mod tests {
             at(0..24),
             [b"GGUF".as_slice(), &[3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]].concat()
         );
-        assert_eq!(at(24..52), [&20u64.to_le_bytes(), b"general.architecture".as_slice()].concat());
-        assert_eq!(at(52..69), [&8u32.to_le_bytes(), &5u64.to_le_bytes(), b"llama".as_slice()].concat());
+        assert_eq!(at(24..52), [20u64.to_le_bytes().as_slice(), b"general.architecture"].concat());
+        assert_eq!(at(52..69), [8u32.to_le_bytes().as_slice(), &5u64.to_le_bytes(), b"llama"].concat());
         // Floats stand in 32 bytes, codes of two blocks in 34.
         assert_eq!(file.len() % ALIGNMENT, 0);
         let data = &file[file.len() - 32 - 2 * 64..];
