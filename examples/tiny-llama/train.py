@@ -197,7 +197,7 @@ def export(model, tok, folder):
     copy.config.dtype = torch.bfloat16
     copy.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=1, do_sample=True, temperature=0.7, top_k=40, top_p=0.95)
     copy.save_pretrained(folder)
-    tok.save(str(folder / "tokenizer.json"))
+    tok.save(str(folder / "tokenizer.json"), pretty=False)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BOS,

@@ -6,9 +6,8 @@
 `gguf/blocks.gguf` has a tensor of random blocks of each type, and the package's decoded values
 as F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode,
 is written out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as
-`convert_hf_to_gguf.py` writes it: rows of Q and K in the order for rotating neighbours.
-`gguf/mixed.gguf` has random codes of many types in one model, `gguf/vectors.gguf` of those that
-take numbers from grids. `gguf/experts.gguf` has random MXFP4 codes of experts.
+`convert_hf_to_gguf.py` writes it: rows of Q and K in the order for rotating neighbours. Models of
+random codes are made of `gguf/*.gguf.recipe` by the tests (`tests/support/src/gguf.rs`).
 """
 
 import json
@@ -69,103 +68,6 @@ def blocks():
     w.close()
 
 
-# Types in the two layers of `mixed`: queries, keys, values, output, gate, up, down.
-MIXED = [
-    [Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q3_K, Type.Q2_K, Type.IQ4_XS, Type.Q6_K],
-    [Type.Q5_0, Type.Q4_1, Type.Q5_1, Type.Q8_0, Type.Q4_0, Type.IQ4_NL, Type.TQ2_0],
-]
-# Per block: the places of scales, and of minima; about the largest number that these multiply.
-RANGES = {
-    Type.Q4_0: ([0], [], 8), Type.Q4_1: ([0], [2], 15), Type.Q5_0: ([0], [], 16), Type.Q5_1: ([0], [2], 31),
-    Type.Q8_0: ([0], [], 128), Type.Q2_K: ([80], [82], 45), Type.Q3_K: ([108], [], 128), Type.Q4_K: ([0], [2], 945),
-    Type.Q5_K: ([0], [2], 1953), Type.Q6_K: ([208], [], 4096), Type.IQ4_NL: ([0], [], 127),
-    Type.IQ4_XS: ([0], [], 4064), Type.TQ2_0: ([64], [], 1), Type.MXFP4: ([], [], 6),
-}
-
-
-def small_llama(name, layers, hidden):
-    """The writer of a Llama of so many layers whose MLP is as wide as it is, with its sizes."""
-    w = gguf.GGUFWriter(HERE / f"gguf/{name}.gguf", "llama")
-    w.add_context_length(64)
-    w.add_embedding_length(hidden)
-    w.add_block_count(layers)
-    w.add_feed_forward_length(hidden)
-    w.add_head_count(4)
-    w.add_head_count_kv(1)
-    w.add_layer_norm_rms_eps(1e-5)
-    return w
-
-
-def mixed():
-    """A Llama of two layers, each matrix of another type, with random codes."""
-    rng = np.random.default_rng(41)
-    hidden, kv, vocab = 256, 64, 64
-    w = small_llama("mixed", 2, hidden)
-
-    def matrix(name, rows, kind):
-        size, _ = BLOCKS[kind]
-        count = rows * hidden // gguf.GGML_QUANT_SIZES[kind][0]
-        raw = rng.integers(0, 256, (count, size), dtype=np.uint8)
-        scales, minima, largest = RANGES[kind]
-        for places, factor in [(scales, 0.15), (minima, 0.06)]:
-            for at in places:
-                of = rng.uniform(0.5, 1, count) * factor / (largest if at in scales else largest / 15 if largest > 31 else -1)
-                raw[:, at:at + 2] = of.astype(np.float16).view(np.uint8).reshape(count, 2)
-        if kind == Type.MXFP4:
-            raw[:, 0] = rng.integers(119, 122, count)
-        if kind == Type.TQ2_0:
-            raw[:, :64] &= raw[:, :64] >> 1 & 0x55 ^ 0xff
-        w.add_tensor(name, raw.reshape(rows, -1), raw_dtype=kind)
-
-    matrix("token_embd.weight", vocab, Type.Q6_K)
-    w.add_tensor("output_norm.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
-    matrix("output.weight", vocab, Type.MXFP4)
-    for i, kinds in enumerate(MIXED):
-        names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
-        for name, kind in zip(names, kinds):
-            matrix(f"blk.{i}.{name}.weight", kv if name in ("attn_k", "attn_v") else hidden, kind)
-        for name in ("attn_norm", "ffn_norm"):
-            w.add_tensor(f"blk.{i}.{name}.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-
-
-# About the largest product of a block's scale and number, for each.
-VECTORS = {
-    "attn_q": (Type.IQ2_XXS, 166), "attn_k": (Type.IQ2_XS, 166), "attn_v": (Type.IQ1_M, 17), "attn_output": (Type.IQ3_XXS, 480),
-    "ffn_gate": (Type.IQ3_S, 465), "ffn_up": (Type.IQ2_S, 166), "ffn_down": (Type.IQ1_S, 17),
-}
-
-
-def vectors():
-    """A Llama of one layer, each matrix of a type that takes numbers from grids, with random codes."""
-    rng = np.random.default_rng(47)
-    hidden, kv, vocab = 256, 64, 64
-    w = small_llama("vectors", 1, hidden)
-    for name, (kind, largest) in VECTORS.items():
-        size, halves = BLOCKS[kind]
-        rows = kv if name in ("attn_k", "attn_v") else hidden
-        raw = rng.integers(0, 256, (rows, size), dtype=np.uint8)
-        scale = (rng.uniform(0.5, 1, rows) * 0.2 / largest).astype(np.float16).view(np.uint16)
-        if kind == Type.IQ1_M:
-            raw[:, 49:56:2] = raw[:, 49:56:2] & 0x0f | (scale[:, None] >> np.array([0, 4, 8, 12]) & 15).astype(np.uint8) << 4
-        else:
-            raw[:, :2] = scale.view(np.uint8).reshape(rows, 2)
-        w.add_tensor(f"blk.0.{name}.weight", raw, raw_dtype=kind)
-    # Scales between 1/64 and 1/8.
-    raw = rng.integers(0, 256, (vocab, hidden // 64, 36), dtype=np.uint8)
-    raw[:, :, :4] = rng.integers(8, 33, raw[:, :, :4].shape)
-    w.add_tensor("token_embd.weight", raw.reshape(vocab, -1), raw_dtype=Type.NVFP4)
-    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
-        w.add_tensor(f"{name}.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-
-
 NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -207,40 +109,6 @@ def llama():
         if x.ndim == 1:
             x = x.astype(np.float32)
         w.add_tensor(f"blk.{layer}.{NAMES[part]}.{ending}" if layer else f"{NAMES[part]}.{ending}", x)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-
-
-def experts():
-    """A Qwen3-MoE of one layer whose experts are MXFP4, one tensor for all of them; the rest is F32."""
-    rng = np.random.default_rng(43)
-    hidden, head, ffn, count, vocab = 64, 32, 32, 4, 64
-    w = gguf.GGUFWriter(HERE / "gguf/experts.gguf", "qwen3moe")
-    w.add_context_length(64)
-    w.add_embedding_length(hidden)
-    w.add_block_count(1)
-    w.add_feed_forward_length(ffn)
-    w.add_expert_count(count)
-    w.add_expert_used_count(2)
-    w.add_expert_feed_forward_length(ffn)
-    w.add_head_count(2)
-    w.add_head_count_kv(1)
-    w.add_key_length(head)
-    w.add_value_length(head)
-    w.add_layer_norm_rms_eps(1e-5)
-    w.add_rope_freq_base(10000.0)
-    shapes = {"token_embd": (vocab, hidden), "output": (vocab, hidden), "blk.0.attn_q": (2 * head, hidden), "blk.0.attn_k": (head, hidden),
-              "blk.0.attn_v": (head, hidden), "blk.0.attn_output": (hidden, 2 * head), "blk.0.ffn_gate_inp": (count, hidden)}
-    for name, shape in shapes.items():
-        w.add_tensor(f"{name}.weight", (rng.normal(0, 1, shape) / hidden**0.5).astype(np.float32))
-    for name, n in [("output_norm", hidden), ("blk.0.attn_norm", hidden), ("blk.0.ffn_norm", hidden), ("blk.0.attn_q_norm", head), ("blk.0.attn_k_norm", head)]:
-        w.add_tensor(f"{name}.weight", rng.uniform(0.5, 1.5, n).astype(np.float32))
-    for name, n, k in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
-        raw = rng.integers(0, 256, (count, n, k // 32, 17), dtype=np.uint8)
-        raw[..., 0] = rng.integers(122, 125, raw.shape[:-1])
-        w.add_tensor(f"blk.0.ffn_{name}_exps.weight", raw.reshape(count, n, -1), raw_dtype=Type.MXFP4)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -305,7 +173,4 @@ if __name__ == "__main__":
     (HERE / "gguf").mkdir(exist_ok=True)
     blocks()
     llama()
-    mixed()
-    vectors()
-    experts()
     corpus()

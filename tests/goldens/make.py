@@ -818,11 +818,26 @@ def saved(folder):
     return fields | {"architectures": config["architectures"]}
 
 
+# Fields that Transformers adds to most configurations.
+ADDED = {
+    "chunk_size_feed_forward": 0, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "is_encoder_decoder": False,
+    "label2id": {"LABEL_0": 0, "LABEL_1": 1}, "output_attentions": False, "output_hidden_states": False, "problem_type": None, "return_dict": True,
+}
+
+
+def changes(before, after):
+    """The fields that differ; "absent" for those that are gone."""
+    gone = {name: "absent" for name in before if name not in after}
+    return {name: v for name, v in after.items() if name not in before or json.dumps(before[name]) != json.dumps(v)} | gone
+
+
 def make_saved():
-    """The configurations of all fixtures as Transformers saves them, with the fields its classes
-    add."""
-    all_saved = {name: saved(HERE / name) for name in fixtures()}
-    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in all_saved.items() if fields]
+    """The configurations of all fixtures as Transformers saves them: how they differ from the fixture's `config.json` with the fields in "" added."""
+    all_saved = {"": ADDED}
+    for name in fixtures():
+        if fields := saved(HERE / name):
+            all_saved[name] = changes(ADDED | json.loads((HERE / name / "config.json").read_text()), fields)
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in all_saved.items()]
     SAVED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

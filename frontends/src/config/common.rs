@@ -100,6 +100,9 @@ pub const ACTIVATIONS: &[&str] = &[
     "relu2",
 ];
 
+/// Activations of MLPs whose files' first name is a squared ReLU.
+pub(crate) const SIMPLE_ACTS: Accepts = Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]);
+
 /// Facts common to all models, whatever their shape.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -266,6 +269,17 @@ pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError>
         None => Ok(None),
         Some(x) if (x as f32).is_normal() && x > 0.0 => Ok(Some(x as f32)),
         Some(x) => Err(f.invalid(field, &x, "a number above 0".into())),
+    }
+}
+
+/// The length of a convolution over tokens.
+///
+/// # Errors
+/// When it sees one token only.
+pub(crate) fn conv_width(f: &Fields, field: &str, default: usize) -> Result<usize, ConfigError> {
+    match f.size(field).or(default) {
+        width @ 2.. => Ok(width),
+        width => Err(f.invalid(field, &width, "at least 2".into())),
     }
 }
 

@@ -303,6 +303,14 @@ impl<'a> Fields<'a> {
         ConfigError::Unsupported { field: format!("{}{}", self.at, self.called(field)), found, help }
     }
 
+    /// Refuses a flag that is set.
+    pub(crate) fn refuse_flag(&self, field: &str, help: &str) -> Result<(), ConfigError> {
+        match self.flag(field) {
+            true => Err(self.unsupported(field, "true".into(), help.into())),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn missing(&self, field: &str) -> ConfigError {
         ConfigError::Missing { field: format!("{}{field}", self.at) }
     }

@@ -1,5 +1,6 @@
 //! Folders of `tests/goldens` with their weights, which are made of recipes when they are first asked for.
 
+use crate::gguf::gguf;
 use crate::weights::{FNV1A, fnv1a, safetensors};
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +16,7 @@ fn workspace() -> PathBuf {
 }
 
 /// A file or folder of `tests/goldens`. A folder with recipes is one below `target/fixtures` that has its files
-/// and the weights too.
+/// and the weights too; a file may have a recipe (`x.gguf.recipe`) in its place.
 ///
 /// # Panics
 ///
@@ -27,6 +28,11 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 fn with_weights(source: &Path) -> PathBuf {
+    let (folder, name) = (source.parent().expect("a folder"), source.file_name().expect("a name"));
+    let recipe = format!("{}.recipe", name.to_string_lossy());
+    if folder.join(&recipe).exists() {
+        return made_of(folder, vec![recipe]).join(name);
+    }
     let mut files = vec![];
     if source.is_dir() {
         list(source, "", &mut files);
@@ -35,6 +41,11 @@ fn with_weights(source: &Path) -> PathBuf {
         return source.to_owned();
     }
     files.sort();
+    made_of(source, files)
+}
+
+/// A folder below `target/fixtures` with files of another, and those that their recipes make.
+fn made_of(source: &Path, files: Vec<String>) -> PathBuf {
     let read = |name: &String| fs::read(source.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let bytes: Vec<Vec<u8>> = files.iter().map(read).collect();
     let hash = files.iter().zip(&bytes).fold(fnv1a(VERSION.as_bytes(), FNV1A), |h, (name, bytes)| {
@@ -72,8 +83,12 @@ fn make<'a>(place: &Path, files: impl Iterator<Item = (&'a String, &'a Vec<u8>)>
         fs::write(&to, bytes).map_err(told)?;
         if name.ends_with(".recipe") {
             let text = std::str::from_utf8(bytes).map_err(|e| format!("{name}: {e}"))?;
-            let file = safetensors(text).map_err(|e| format!("{name}: {e}"))?;
-            fs::write(to.with_extension("safetensors"), file).map_err(told)?;
+            let (file, ending) = match name.ends_with(".gguf.recipe") {
+                true => (gguf(text), ""),
+                false => (safetensors(text), "safetensors"),
+            };
+            let file = file.map_err(|e| format!("{name}: {e}"))?;
+            fs::write(to.with_extension(ending), file).map_err(told)?;
         }
     }
     fs::create_dir_all(parent).map_err(told)?;
@@ -106,7 +121,12 @@ mod tests {
         let other = with_weights(&source);
         assert_ne!(fs::read(other.join("part/model.safetensors")).unwrap(), weights);
         assert_eq!(fs::read(folders[0].join("part/model.safetensors")).unwrap(), weights);
-        for folder in [folders[0].parent().unwrap(), other.parent().unwrap(), &source] {
+        let recipe = "seed 1\nkey u32 a 1\nq8_0 b 1x32 0 1\n";
+        fs::write(source.join("x.gguf.recipe"), recipe).unwrap();
+        let file = with_weights(&source.join("x.gguf"));
+        assert_eq!(fs::read(&file).unwrap(), gguf(recipe).unwrap());
+        let of_file = file.parent().unwrap().parent().unwrap();
+        for folder in [folders[0].parent().unwrap(), other.parent().unwrap(), of_file, &source] {
             fs::remove_dir_all(folder).unwrap();
         }
     }

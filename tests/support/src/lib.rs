@@ -11,6 +11,7 @@ pub mod edits;
 mod fixtures;
 mod fold;
 mod generate;
+mod gguf;
 mod hashed;
 mod newcomer;
 mod recurrent;

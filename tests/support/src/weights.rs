@@ -22,9 +22,19 @@ fn mixed(z: u64) -> u64 {
     z ^ z >> 31
 }
 
+/// 64 bits for each number of a tensor, from number `first` on.
+pub(crate) fn random(seed: u64, name: &str, first: u64) -> impl FnMut() -> u64 {
+    let key = mixed(fnv1a(name.as_bytes(), FNV1A) ^ seed.wrapping_mul(GOLDEN_RATIO));
+    let mut i = first;
+    move || {
+        i += 1;
+        mixed(key.wrapping_add(i.wrapping_mul(GOLDEN_RATIO)))
+    }
+}
+
 /// A type of tensors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum DType {
+pub(crate) enum DType {
     // In the order in which the safetensors library stores tensors.
     I64,
     F32,
@@ -64,7 +74,7 @@ impl DType {
 }
 
 /// The numbers of a tensor, in units of 2^-36, or its bytes.
-enum Kind {
+pub(crate) enum Kind {
     Normal { mean: i64, scale: i64 },
     Uniform { low: i64, width: i64 },
     Constant(i64),
@@ -72,7 +82,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn parse(words: &[&str]) -> Option<Kind> {
+    pub(crate) fn parse(words: &[&str]) -> Option<Kind> {
         Some(match words {
             ["normal", mean, deviation] => {
                 let scale = (i128::from(micro(deviation)?) << FRACTION).div_euclid(1_000_000 * DEVIATION);
@@ -88,7 +98,12 @@ impl Kind {
         })
     }
 
-    fn number(&self, bits: u64) -> i64 {
+    /// The whole part of a number.
+    pub(crate) fn whole(&self, bits: u64) -> u8 {
+        (self.number(bits) >> FRACTION) as u8
+    }
+
+    pub(crate) fn number(&self, bits: u64) -> i64 {
         match self {
             Kind::Normal { mean, scale } => {
                 let sum: i64 = (0..4).map(|i| (bits >> (16 * i) & 0xFFFF) as i64).sum();
@@ -115,7 +130,7 @@ fn fixed(text: &str) -> Option<i64> {
 }
 
 /// The bits of the floating-point number nearest to `v`; the even one of two that are equally near.
-fn rounded(v: i64, dtype: DType) -> u32 {
+pub(crate) fn rounded(v: i64, dtype: DType) -> u32 {
     let (size, digits, least) = dtype.layout();
     let a = v.unsigned_abs();
     if a == 0 {
@@ -133,25 +148,25 @@ fn rounded(v: i64, dtype: DType) -> u32 {
 }
 
 /// A tensor of a recipe.
-struct Tensor<'a> {
+pub(crate) struct Tensor<'a> {
     dtype: DType,
-    name: String,
-    shape: Vec<usize>,
+    pub name: String,
+    pub shape: Vec<usize>,
     kind: std::rc::Rc<Kind>,
     line: &'a str,
 }
 
 impl Tensor<'_> {
-    fn bytes(&self, seed: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&self, seed: u64) -> Vec<u8> {
         let (count, size) = (self.shape.iter().product::<usize>(), self.dtype.layout().0);
         if let Kind::Bits(bytes) = &*self.kind {
             assert_eq!(bytes.len(), count * size, "{}", self.line);
             return bytes.clone();
         }
-        let key = mixed(fnv1a(self.name.as_bytes(), FNV1A) ^ seed.wrapping_mul(GOLDEN_RATIO));
+        let mut random = random(seed, &self.name, 0);
         let mut out = Vec::with_capacity(count * size);
-        for i in 1..=count as u64 {
-            let number = self.kind.number(mixed(key.wrapping_add(i.wrapping_mul(GOLDEN_RATIO))));
+        for _ in 0..count {
+            let number = self.kind.number(random());
             out.extend_from_slice(&rounded(number, self.dtype).to_le_bytes()[..size]);
         }
         out
@@ -159,7 +174,7 @@ impl Tensor<'_> {
 }
 
 /// All names that a pattern with lists of numbers stands for: `a.{0..1,5}.b`.
-fn names_of(pattern: &str) -> Option<Vec<String>> {
+pub(crate) fn names_of(pattern: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = pattern.split_once('{') else { return Some(vec![pattern.into()]) };
     let (list, after) = rest.split_once('}')?;
     let after = names_of(after)?;
@@ -173,15 +188,20 @@ fn names_of(pattern: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
+/// The sizes of a shape: `-` is that of one number.
+pub(crate) fn shape_of(word: &str) -> Option<Vec<usize>> {
+    match word {
+        "-" => Some(vec![]),
+        sizes => sizes.split('x').map(|n| n.parse().ok()).collect(),
+    }
+}
+
 /// The tensors of one line of a recipe.
-fn tensors_of(line: &str) -> Option<Vec<Tensor<'_>>> {
+pub(crate) fn tensors_of(line: &str) -> Option<Vec<Tensor<'_>>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [dtype, pattern, shape, kind @ ..] = words.as_slice() else { return None };
     let dtype = DType::parse(dtype)?;
-    let shape: Vec<usize> = match *shape {
-        "-" => vec![],
-        sizes => sizes.split('x').map(|n| n.parse().ok()).collect::<Option<_>>()?,
-    };
+    let shape = shape_of(shape)?;
     let kind = std::rc::Rc::new(Kind::parse(kind)?);
     let tensor = |name| Tensor { dtype, name, shape: shape.clone(), kind: kind.clone(), line };
     Some(names_of(pattern)?.into_iter().map(tensor).collect())

@@ -6,7 +6,9 @@ pub(crate) use crate::arch::blocks::defaults::Defaults;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
 use crate::arch::blocks::entry::Shape;
-use crate::arch::blocks::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
+use crate::arch::blocks::experts::{
+    EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input, sparse_by_types,
+};
 pub(crate) use crate::arch::blocks::layer::{Half, Layer, Norms};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::mlp::{Mlp, mlp};
@@ -178,7 +180,7 @@ impl Decoder {
         let facts = Facts::read(f, d.vocab, d.max_position, d.tied)?;
         let heads = Heads::read(f, facts.hidden, DefaultHeads { queries: d.heads, kv: d.kv_heads, dim: d.head_dim })?;
         let ffn = f.size_or("intermediate_size", d.ffn.map(|n| facts.hidden.saturating_mul(n)))?;
-        let norm = Norm::rms(common::eps(f, d.eps_field, d.eps)?);
+        let norm = Norm::rms(common::eps(f, d.eps.0, d.eps.1)?);
         let ropes = ropes(heads, facts.max_position)?;
         let act = common::activation(f, d.act.0, d.act.1);
         let mlp = Mlp::gated(ffn, act);
@@ -231,6 +233,12 @@ impl Decoder {
         self.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, bias))
     }
 
+    /// The same, and biases of the MLP, as [`common::ATTENTION_BIAS`] and [`common::MLP_BIAS`] say.
+    pub(crate) fn with_biases(self, f: &Fields) -> Decoder {
+        let mlp = f.flag("mlp_bias");
+        self.with_attention_bias(f.flag("attention_bias")).with_mlp(|m| m.bias = mlp)
+    }
+
     /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window
     /// is long are in it, on either side.
     pub(crate) fn both_ways_if_said(self, f: &Fields) -> Decoder {
@@ -267,6 +275,12 @@ impl Decoder {
     pub(crate) fn with_experts(mut self, of_layer: impl Fn(usize) -> Option<Experts>) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| l.experts = of_layer(i));
         self
+    }
+
+    /// Gives experts to the layers that [`sparse_by_types`] names.
+    pub(crate) fn with_sparse(self, f: &Fields, first: usize, experts: Experts) -> Result<Decoder, ConfigError> {
+        let sparse = sparse_by_types(f, self.layers.len(), first)?;
+        Ok(self.with_experts(|i| sparse[i].then_some(experts)))
     }
 }
 

@@ -133,6 +133,18 @@ pub(crate) struct ClassHead {
 }
 
 impl ClassHead {
+    /// Whose row `classifier_pooling` says: the first token's, or the mean of all.
+    pub(crate) fn pool(f: &Fields) -> Result<Pool, ConfigError> {
+        match f.text("classifier_pooling") {
+            None | Some("cls") => Ok(Pool::First),
+            Some("mean") => Ok(Pool::Mean),
+            Some(other) => {
+                let help = "this architecture supports `cls` and `mean`".into();
+                Err(f.unsupported("classifier_pooling", format!("\"{other}\""), help))
+            }
+        }
+    }
+
     /// That of BERT.
     pub(crate) const BERT: ClassHead =
         ClassHead { pool: Pool::First, dense: true, act: UnaryOp::Tanh, bias: true, norm: false, late: false };

@@ -133,3 +133,42 @@ pub(crate) trait Shape: fmt::Debug + Any {
     /// When a tensor is missing, or has another shape or type than needed.
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError>;
 }
+
+/// Methods of [`Shape`] that a part of the shape, which is one itself, answers:
+/// `answered_by! { decoder: facts yields }`.
+macro_rules! answered_by {
+    ($part:tt: $($method:ident)+) => {
+        $($crate::arch::blocks::entry::answer! { $part $method })+
+    };
+}
+pub(crate) use answered_by;
+
+/// One method of [`answered_by!`].
+macro_rules! answer {
+    ($part:tt facts) => {
+        fn facts(&self) -> &$crate::config::common::Facts {
+            $crate::arch::blocks::entry::Shape::facts(&self.$part)
+        }
+    };
+    ($part:tt yields) => {
+        fn yields(&self) -> $crate::arch::blocks::outputs::Yields {
+            $crate::arch::blocks::entry::Shape::yields(&self.$part)
+        }
+    };
+    ($part:tt spare) => {
+        fn spare(&self) -> &'static [&'static str] {
+            $crate::arch::blocks::entry::Shape::spare(&self.$part)
+        }
+    };
+    ($part:tt shares_keys) => {
+        fn shares_keys(&self, layer: usize) -> bool {
+            $crate::arch::blocks::entry::Shape::shares_keys(&self.$part, layer)
+        }
+    };
+    ($part:tt chooses) => {
+        fn chooses(&self, tensor: &str) -> bool {
+            $crate::arch::blocks::entry::Shape::chooses(&self.$part, tensor)
+        }
+    };
+}
+pub(crate) use answer;

@@ -15,7 +15,7 @@ use crate::config::ConfigError;
 use crate::config::fields::Fields;
 pub(crate) use by_token::TOKEN_EXPERTS;
 use by_token::of_token;
-use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Op, Router, Score, UnaryOp, Value};
 pub(crate) use row::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_NORM, ROW_UP, scaled_first};
 pub(crate) use stored::Stored;
 use stored::{Matrices, Stack, in_blocks, matrices};
@@ -115,9 +115,7 @@ pub(crate) const ROUTER_SCALE: Part = Part("router.scale");
 /// Multiplies the weights of experts.
 pub(crate) const EXPERT_SCALE: Part = Part("router.expert_scale");
 
-/// Addend to the scores for the choice only.
-pub(crate) const CORRECTION: Part = Part("router.correction");
-/// The same, stored as a matrix of one row.
+/// [`CORRECTION`], stored as a matrix of one row.
 pub(crate) const CORRECTION_ROW: Part = Part("router.correction_row");
 /// The same, the first of two rows.
 pub(crate) const CORRECTION_ROWS: Part = Part("router.correction_rows");
@@ -148,6 +146,14 @@ impl Experts {
         let dense = f.numbers("mlp_only_layers").unwrap_or_default();
         (0..layers).map(|i| (i + 1).is_multiple_of(step) && !dense.contains(&(i as f64))).collect()
     }
+}
+
+/// A router that takes sigmoids of `top` experts' logits (if the file names no number), and whose normalized weights
+/// are scaled by a field, given with its default.
+pub(crate) fn sigmoid_router(f: &Fields, top: usize, (field, scale): (&str, f64)) -> Result<Router, ConfigError> {
+    let scale = F32::new(f.factor_or(field, scale)? as f32);
+    let chosen = Router::softmax(f.size("num_experts_per_tok").or(top), true);
+    Ok(Router { score: Score::Sigmoid, scale, ..chosen })
 }
 
 /// Which layers have experts by `mlp_layer_types`: those from number `first` on, where nothing is

@@ -73,6 +73,12 @@ impl Latent {
         head_tuning: false,
     };
 
+    /// The same, with the biases and the order of the rotation that a file says.
+    pub(crate) fn of(f: &Fields) -> Latent {
+        let (bias, interleaved) = (f.flag("attention_bias"), f.flag_or("rope_interleave", true));
+        Latent { bias, interleaved, ..Latent::DEEPSEEK }
+    }
+
     /// Queries are made of something short: `q_lora_rank` is not null.
     pub(crate) fn short_queries(f: &Fields) -> Result<(), ConfigError> {
         match f.size("q_lora_rank") {

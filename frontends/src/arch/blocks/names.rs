@@ -86,6 +86,8 @@ pub(crate) const XIELU_N: Part = Part("mlp.alpha_n");
 
 /// Logits of the experts.
 pub(crate) const ROUTER: Part = Part("router");
+/// Addend to the scores of experts for the choice only.
+pub(crate) const CORRECTION: Part = Part("router.correction");
 /// The gate of an expert.
 pub(crate) const EXPERT_GATE: Part = Part("expert.gate");
 /// Into an expert.
@@ -237,6 +239,11 @@ pub(crate) const DEEPSEEK_EXPERTS: Table = names! {
         EXPERTS_DOWN => "mlp.experts.down_proj", SHARED_GATE => "mlp.shared_experts.gate_proj",
         SHARED_UP => "mlp.shared_experts.up_proj", SHARED_DOWN => "mlp.shared_experts.down_proj",
     }
+};
+
+/// Corrections of the choice of experts, as DeepSeek's models and many after them name these.
+pub(crate) const DEEPSEEK_CORRECTION: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
 };
 
 /// Experts as Qwen names them, and many after it. Before [`HUGGING_FACE`].

@@ -115,10 +115,17 @@ pub(crate) struct Mamba2 {
     pub steps: [Option<f32>; 2],
     /// The output is normalized.
     pub norm: ReadNorm,
-    /// Factors of the projections: the gate, input, keys, queries and time steps.
-    pub parts: Option<[f32; 5]>,
-    /// Factor of the input.
-    pub scale: Option<f32>,
+    /// Factors of its input and of what is made of that; `None` = they are 1.
+    pub factors: Option<Factors>,
+}
+
+/// Factors in a mixer of Mamba-2.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Factors {
+    /// Of the input.
+    pub input: Option<f32>,
+    /// Of the gate, the recurrence's input, keys, queries and time steps.
+    pub parts: [f32; 5],
 }
 
 /// Where the norm of a Mamba-2 mixer's state output is.
@@ -140,7 +147,7 @@ pub(crate) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
     let (inner, shared) = (m.heads * m.head_dim, m.groups * m.state);
     let channels = inner + 2 * shared;
     let rows = [inner, channels, m.heads];
-    let h = scaled(f, h, m.scale);
+    let h = scaled(f, h, m.factors.and_then(|factors| factors.input));
     let w = f.matrix(SSM_IN, [rows.iter().sum(), hidden]);
     let b = m.bias.then(|| f.bias(SSM_IN, rows.iter().sum()));
     let (w, b) = (split_rows(f, w, rows), b.map(|b| split_rows(f, b, rows)));
@@ -171,7 +178,9 @@ pub(crate) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
 /// The gate, the convolution's input and the time steps, each part times its number.
 #[track_caller]
 fn multiplied(f: &mut Draft, m: &Mamba2, [gate, x, dt]: [Value; 3]) -> [Value; 3] {
-    let Some(parts @ [of_gate, of_x, of_k, of_q, of_dt]) = m.parts else { return [gate, x, dt] };
+    let Some(parts @ [of_gate, of_x, of_k, of_q, of_dt]) = m.factors.map(|factors| factors.parts) else {
+        return [gate, x, dt];
+    };
     let (inner, shared) = (m.heads * m.head_dim, m.groups * m.state);
     let all = [vec![of_x; inner], vec![of_k; shared], vec![of_q; shared]].concat();
     let factors = f.shared_constant("ssm.parts", &format!("$ssm.parts{parts:?}"), all);

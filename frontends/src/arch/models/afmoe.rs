@@ -1,7 +1,7 @@
-//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate
-//! of attention's result, windows in most layers, positions rotated there only, experts chosen by
-//! corrected sigmoids.
+//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate of attention's
+//! result, windows in most layers, positions rotated there only, experts chosen by corrected sigmoids.
 
+use crate::arch::blocks::families::latent_experts::experts_by;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -16,14 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["afmoe"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(200_192),
-            heads: Some(16),
-            head_dim: Some(128),
-            max_position: 16_384,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 200_192, heads: 16, head_dim: 128, max_position: 16_384, eps: 1e-5, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::Both;
         d.scales.embedding = f.flag("mup_enabled").then(|| (d.facts.hidden as f64).sqrt() as f32);
@@ -35,30 +28,17 @@ pub(crate) const ARCH: Arch = Arch {
             let local = sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i]);
             (a.window, a.rotary) = (window.filter(|_| local), local.then_some(0));
         });
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("route_scale", 1.0)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(6), true)
-        };
-        let ffn = f.size("moe_intermediate_size").or(1408);
-        let beside = f.size("num_shared_experts").or(2);
-        let experts = Experts {
-            ffn,
-            correction: Some(CORRECTION),
-            shared: Some(Shared::plain(ffn.saturating_mul(beside))),
-            ..Experts::like(&d, router, f.size("num_experts").or(64))
-        };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
+        let router = Router { eps: F32::new(1e-20), ..sigmoid_router(f, 6, ("route_scale", 1.0))? };
+        let experts = experts_by(f, &d, router, ["num_experts", "num_shared_experts"], [64, 2, 1408])?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts };
         let dense = f.count("num_dense_layers").unwrap_or(1);
         Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
     },
 };
 
 const OWN: &[Field] = fields! {
-    global_attn_every_n_layers: Accepts::Size(1 << 14), mup_enabled,
-    num_experts | num_local_experts | n_routed_experts, num_experts_per_tok, num_shared_experts | n_shared_experts,
-    moe_intermediate_size, num_dense_layers, route_scale,
+    global_attn_every_n_layers: Accepts::Size(1 << 14), mup_enabled, num_experts | num_local_experts | n_routed_experts,
+    num_experts_per_tok, num_shared_experts | n_shared_experts, moe_intermediate_size, num_dense_layers, route_scale,
 };
 
 const NAMES: Table = names! {

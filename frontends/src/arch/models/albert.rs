@@ -7,7 +7,7 @@ use crate::arch::blocks::shared_layers::Groups;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "albert",
     class: "AlbertModel",
-    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, fields! { embedding_size, num_hidden_groups, inner_group_num }],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
         // Fields of the authors' program; nothing reads them.
@@ -31,8 +31,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = fields! { embedding_size, num_hidden_groups, inner_group_num };
-
 const NAMES: Table = names! {
     "albert." {
         TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
@@ -47,17 +45,3 @@ const NAMES: Table = names! {
     }
     "" { CLASSES => "classifier" }
 };
-
-#[cfg(test)]
-mod tests {
-    use super::Groups;
-
-    /// `int(i / (layers / groups))` in Python, which puts layer 9 of these into group 6, not 7.
-    #[test]
-    fn groups_are_those_of_transformers() {
-        let groups = |count, layers| (0..layers).map(|i| Groups { count, inner: 1 }.of(i, layers)).collect::<Vec<_>>();
-        assert_eq!(groups(14, 18), [0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 10, 10, 11, 12, 13]);
-        assert_eq!(groups(2, 4), [0, 0, 1, 1]);
-        assert_eq!(groups(1, 3), [0; 3]);
-    }
-}

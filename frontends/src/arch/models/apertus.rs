@@ -2,28 +2,16 @@
 
 use crate::arch::blocks::names::{XIELU_N, XIELU_P};
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "apertus",
     class: "ApertusForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, OWN],
-    fixed: fixed! {
-        Words(&["xielu"]) => hidden_act;
-        On => use_qk_norm qk_norm;
-        Off => post_norm mlp_bias;
-    },
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, fields! { intermediate_size, rms_norm_eps }],
+    fixed: fixed! { Words(&["xielu"]) => hidden_act; On => use_qk_norm qk_norm; Off => post_norm mlp_bias; },
     goldens: &["apertus"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(32),
-            max_position: 65_536,
-            eps: 1e-5,
-            theta: 12e6,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 131_072, heads: 32, max_position: 65_536, eps: 1e-5, theta: 12e6, ..LLAMA };
         let bias = f.flag("attention_bias");
         let original = f.size("original_max_position_embeddings").or(8192) as f64;
         let mut d = Decoder::read(f, &defaults)?;
@@ -36,8 +24,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.xielu) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { intermediate_size, rms_norm_eps };
 
 const NAMES: Table = names! {
     "model.layers.{}." {

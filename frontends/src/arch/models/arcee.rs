@@ -10,22 +10,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["arcee"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(32),
-            max_position: 4096,
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
-        };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let defaults = defaults! { vocab: 32_000, heads: 32, max_position: 4096, eps: 1e-5, act: Relu2, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+        Ok(Box::new(d.with_biases(f).with_mlp(|m| m.gated = false)))
     },
 };
 
-const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
-    rms_norm_eps,
-};
+const OWN: &[Field] = fields! { intermediate_size, hidden_act: SIMPLE_ACTS, rms_norm_eps };

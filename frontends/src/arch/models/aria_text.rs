@@ -1,7 +1,6 @@
 //! Aria (arXiv 2410.05993), its text model: Llama with experts in every layer, as stacks of transposed
 //! matrices, beside an MLP for all tokens.
 
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -12,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["aria_text"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(32_000), heads: Some(32), ffn: Some(1), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, heads: 32, ffn: 1, ..LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?.with_attention_bias(bias);
         silu_alone(f, &d)?;

@@ -1,7 +1,7 @@
 //! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of the experts' output.
 
 use crate::arch::blocks::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, sparse_by_types_or_every};
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups};
 use crate::arch::blocks::prelude::*;
 
 const NAMES: Table = names! {
@@ -19,16 +19,11 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["axk1", "axk1_corrected"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(163_840), heads: Some(64), max_position: 32_768, ..Defaults::LLAMA };
-        let latent = Latent {
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 163_840, heads: 64, max_position: 32_768, ..LLAMA };
+        let latent = Latent::of(f);
         Latent::short_queries(f)?;
         let d = latent_decoder::decoder(f, defaults, latent)?;
-        let groups = f.size("n_group").or(8);
-        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
+        let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts {
             correction: Some(CORRECTION_IF_ANY),
             place: Place { out_norm: true, ..Place::default() },

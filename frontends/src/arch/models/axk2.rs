@@ -1,6 +1,5 @@
-//! A.X K2 (SK Telecom, 2026): DeepSeek-V3.2 with gates behind its norms and behind attention, whose
-//! queries and gates are made of one matrix. Only contexts in which the indexer drops no token are
-//! compiled.
+//! A.X K2 (SK Telecom, 2026): DeepSeek-V3.2 with gates behind its norms and behind attention, whose queries and gates
+//! are made of one matrix. Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::experts::sparse_by_types_or_every;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
@@ -31,16 +30,8 @@ pub(crate) const ARCH: Arch = Arch {
                 return Err(f.unsupported(name, n.to_string(), help.into()));
             }
         }
-        let defaults = Defaults { vocab: Some(163_840), heads: Some(32), max_position: 131_072, ..Defaults::LLAMA };
-        let latent = Latent {
-            bias: f.flag("attention_bias"),
-            q_rank: Some(384),
-            kv_rank: 128,
-            nope: 64,
-            rope: 32,
-            value: 64,
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 131_072, ..LLAMA };
+        let latent = Latent { q_rank: Some(384), kv_rank: 128, nope: 64, rope: 32, value: 64, ..Latent::of(f) };
         let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         d.block_norms.gates = Some(f.size("gated_norm_rank").or(16));
         let d = d.with_attention(|_, a| a.gate = Some(Gate::BesideQueries));

@@ -8,7 +8,6 @@
 //! put in, as it has no class for Baichuan.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
 const SECOND: usize = 125_696;
@@ -16,15 +15,15 @@ const SECOND: usize = 125_696;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "baichuan",
     class: "BaichuanForCausalLM",
-    fields: &[IDENTITY, MODEL, HEADS, MLP, OWN],
+    fields: &[IDENTITY, MODEL, HEADS, MLP, fields! { model_max_length, z_loss_weight }],
     fixed: &[],
     goldens: &["baichuan_13b", "baichuan2"],
-    names: Names(&[NAMES, HUGGING_FACE]),
+    names: Names(&[names! { "model.layers.{}." { ATTN_QKV => "self_attn.W_pack" } }, HUGGING_FACE]),
     read: |f| {
         let sloped = f.size("max_position_embeddings").value().is_none();
         let longest = f.size("model_max_length").value();
         let max_position = longest.unwrap_or(4096);
-        let defaults = Defaults { vocab: Some(64_000), heads: Some(32), max_position, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 64_000, heads: 32, max_position, ..LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max_position| match sloped {
             true => Ok(vec![]),
             false => Ok(vec![rope::read(f, heads.dim, max_position, defaults.theta)?]),
@@ -39,10 +38,4 @@ pub(crate) const ARCH: Arch = Arch {
             }
         })))
     },
-};
-
-const OWN: &[Field] = fields! { model_max_length, z_loss_weight };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { ATTN_QKV => "self_attn.W_pack" }
 };

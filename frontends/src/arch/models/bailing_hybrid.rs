@@ -2,7 +2,7 @@
 //! each head in the others, experts as DeepSeek-V3 has them.
 
 use crate::arch::blocks::families::draft_names::DraftNames;
-use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
+use crate::arch::blocks::families::latent_experts::{experts, sigmoids_in_groups};
 use crate::arch::blocks::kimi_delta::{DECAY_UP, GATE_UP, KimiDelta};
 use crate::arch::blocks::latent_attention::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, V_UP};
 use crate::arch::blocks::prelude::*;
@@ -14,28 +14,25 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "bailing_hybrid",
     class: "BailingHybridForCausalLM",
     fields: &[IDENTITY, OWN, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, LATENT],
-    fixed: &[
-        ("q_lora_rank", Neutral::Off),
-        ("linear_num_heads", Neutral::Same("num_attention_heads")),
-        ("rope_interleave", Neutral::On),
-        ("score_function", Neutral::Words(&["sigmoid"])),
-    ],
+    fixed: fixed! {
+        Off => q_lora_rank;
+        Same("num_attention_heads") => linear_num_heads;
+        On => rope_interleave;
+        Words(&["sigmoid"]) => score_function;
+    },
     goldens: &["bailing_hybrid"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(157_184), heads: Some(32), max_position: 262_144, theta: 6e6, ..Defaults::LLAMA };
-        let latent = Latent { q_rank: None, bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let defaults = defaults! { vocab: 157_184, heads: 32, max_position: 262_144, theta: 6e6, ..LLAMA };
+        let latent = Latent { q_rank: None, ..Latent::of(f) };
         let d = latent_decoder::of_parts(f, defaults, latent)?.with_attention(|_, a| a.gate = Some(Gate::Heads));
         let layers = d.facts.layers;
         let heads = d.layers.first().map_or(0, |l| l.attention.heads.queries);
         let (delta, linear) = (delta(f, heads)?, linear_layers(f, layers)?);
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
-        let groups = f.size("n_group").or(8);
-        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
+        let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [512, 1, 768])? };
-        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(2))?;
-        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        let d = d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(2), experts)?;
         Ok(Box::new(d.with_drafts(DraftNames::OfLayer, |layer| layer.experts.is_some() && layer.mixer.is_none())))
     },
 };
@@ -44,10 +41,9 @@ const OWN: &[Field] = fields! {
     max_position_embeddings | model_max_length, head_dim, linear_head_dim,
     short_conv_kernel_size | linear_conv_kernel_dim, layer_group_size,
     layer_types: Accepts::ListOf(&["linear_attention", "full_attention", WINDOW]), mlp_layer_types, kda_safe_gate,
-    kda_lower_bound, n_routed_experts | num_experts | num_local_experts,
-    num_experts_per_tok | num_experts_per_token, n_shared_experts | num_shared_experts, moe_intermediate_size,
-    first_k_dense_replace, routed_scaling_factor, n_group | num_expert_group, topk_group,
-    norm_topk_prob | moe_renormalize,
+    kda_lower_bound, n_routed_experts | num_experts | num_local_experts, num_experts_per_tok | num_experts_per_token,
+    n_shared_experts | num_shared_experts, moe_intermediate_size, first_k_dense_replace, routed_scaling_factor,
+    n_group | num_expert_group, topk_group, norm_topk_prob | moe_renormalize,
 };
 
 /// Refused with a word of its own.
@@ -70,10 +66,7 @@ const NAMES: Table = names! {
 /// The delta attention. Files that Transformers has written have the width of its heads in a field of
 /// their own, and that of rotated keys in `head_dim`.
 fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
-    let conv = f.size("short_conv_kernel_size").or(4);
-    if conv < 2 {
-        return Err(f.invalid("short_conv_kernel_size", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "short_conv_kernel_size", 4)?;
     let floor = f.number("kda_lower_bound").unwrap_or(-5.0) as f32;
     Ok(KimiDelta {
         heads,

@@ -2,9 +2,7 @@
 
 use crate::arch::blocks::families::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 use crate::config::known::Unread;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bamba",
@@ -15,15 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 262_144,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let defaults = defaults! { vocab: 128_000, heads: 32, kv_heads: 8, max_position: 262_144, eps: 1e-5, ..LLAMA };
         let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rotation(f, heads.dim, max)?]))?;
         let mixer = mixer(f, f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden))?;
         let attend = f.numbers("attn_layer_indices").unwrap_or_default();
@@ -33,8 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
             _ => false,
         })?;
         let d = d.with_mixers(|i| (!attend.contains(&(i as f64))).then_some(Mixer::Mamba2(mixer)));
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f)))
     },
 };
 

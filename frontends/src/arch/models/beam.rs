@@ -1,10 +1,9 @@
-//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and
-//! after the blocks and of queries and keys, windows in most layers, which alone are rotated,
-//! queries that grow with the position in the others, gates of columns, and experts chosen by
-//! groups.
+//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and after the blocks and of
+//! queries and keys, windows in most layers, which alone are rotated, queries that grow with the position in the
+//! others, gates of columns, and experts chosen by groups.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;
+use crate::arch::blocks::families::latent_experts::sigmoids_in_groups;
 use crate::arch::blocks::families::rotary_by_kind::{all_said, rotated_kinds, table_of, turning};
 use crate::arch::blocks::prelude::*;
 
@@ -16,14 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["beam"],
     names: Names(&[NAMES, SANDWICH_NORMS, POST_NORMS, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 8192,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 151_936, heads: 48, kv_heads: 8, head_dim: 128, max_position: 8192, ..LLAMA };
         let said = f.object("rope_parameters").is_some();
         let rotates = if said { rotated_kinds(f)? } else { [Some(false), Some(true)] };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| turning(f, rotates, heads.dim, max))?;
@@ -42,8 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
             a.tuning = a.rotary.is_none().then_some(Tuning { beta: 0.1, shift: 1, step: 2048, power: true });
         });
         let experts = experts(f, &d)?;
-        let sparse = sparse_by_types(f, layers, 3)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 3, experts)?))
     },
 };
 
@@ -54,16 +45,7 @@ fn cap(f: &Fields) -> Result<Option<f32>, ConfigError> {
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        score: Score::Sigmoid,
-        top: f.size("num_experts_per_tok").or(8),
-        normalize: f.flag_or("norm_topk_prob", true),
-        eps: F32::new(1e-20),
-        scale: F32::new(f.factor_or("routed_scaling_factor", 2.5)? as f32),
-        groups: f.size("n_group").or(8),
-        kept: f.size("topk_group").or(4),
-        pairs: true,
-    };
+    let router = Router { pairs: true, ..sigmoids_in_groups(f, 8, 2.5)? };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(2560),
         correction: Some(CORRECTION),

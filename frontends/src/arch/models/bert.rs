@@ -4,7 +4,6 @@
 //! compare, the second text's tokens have the second.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FIXED};
-use crate::arch::blocks::names::{BERT, BERT_CLASSES};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

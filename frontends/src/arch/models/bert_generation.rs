@@ -5,7 +5,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "bert-generation",
     class: "BertGenerationDecoder",
-    fields: &[IDENTITY, MODEL, HEADS, LAYER_NORM_MLP, OWN],
+    fields: &[IDENTITY, MODEL, HEADS, LAYER_NORM_MLP, fields! { is_decoder }],
     fixed: &[("add_cross_attention", Neutral::Off), ("position_embedding_type", Neutral::Words(&["absolute"]))],
     goldens: &["bert_generation"],
     names: Names(&[NAMES]),
@@ -14,15 +14,8 @@ pub(crate) const ARCH: Arch = Arch {
             let help = "this architecture expects tokens that see no later ones, as a model that predicts these must";
             return Err(f.unsupported("is_decoder", "false".into(), help.into()));
         }
-        let defaults = Defaults {
-            vocab: Some(50_358),
-            heads: Some(16),
-            max_position: 512,
-            tied: true,
-            eps_field: "layer_norm_eps",
-            eps: 1e-12,
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 50_358, heads: 16, max_position: 512, tied: true, eps(layer_norm_eps): 1e-12, act: Gelu, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let norm = Norm::layer(d.norm.eps);
@@ -33,8 +26,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { is_decoder };
 
 const NAMES: Table = names! {
     "bert." {

@@ -2,7 +2,6 @@
 //! where a text has more tokens than it attends to; of no more tokens, which it is compiled for, it sees all.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS};
-use crate::arch::blocks::names::{BERT, BERT_CLASSES};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -14,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
         Off => is_decoder add_cross_attention rescale_embeddings;
     },
     goldens: &["big_bird", "big_bird_classes"],
-    names: Names(&[NAMES, BERT, BERT_CLASSES]),
+    names: Names(&[names! { "classifier." { POOLER => "dense", CLASSES => "out_proj" } }, BERT, BERT_CLASSES]),
     read: |f| {
         let defaults = Defaults { act: UnaryOp::GeluTanh, max_position: 4096, ..Defaults::BERT };
         let mut e = Encoder::read(f, &defaults)?;
@@ -32,8 +31,4 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! {
     attention_type: Accepts::OneOf(&["block_sparse", "original_full"]), num_random_blocks, block_size, use_bias,
-};
-
-const NAMES: Table = names! {
-    "classifier." { POOLER => "dense", CLASSES => "out_proj" }
 };

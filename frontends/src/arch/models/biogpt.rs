@@ -5,20 +5,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "biogpt",
     class: "BioGptForCausalLM",
-    fields: &[IDENTITY, MODEL, HEADS, OWN],
+    fields: &[IDENTITY, MODEL, HEADS, fields! { intermediate_size, hidden_act, scale_embedding }],
     // Files say 1e-12, but the norms of the class have always had 1e-5.
     fixed: &[("layer_norm_eps", Neutral::Any)],
     goldens: &["biogpt"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(42_384),
-            heads: Some(16),
-            max_position: 1024,
-            tied: true,
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 42_384, heads: 16, max_position: 1024, tied: true, eps: 1e-5, act: Gelu, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(2)));
@@ -28,8 +22,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { intermediate_size, hidden_act, scale_embedding };
 
 const NAMES: Table = names! {
     "biogpt." { TABLE => "embed_tokens", POSITIONS => "embed_positions", NORM => "layer_norm" }

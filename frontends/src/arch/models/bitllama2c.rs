@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bitllama2c_paper"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
+        let mut d = Decoder::read(f, &defaults! { eps: 1e-5, ..LLAMA })?;
         let of_input = Norm { gain: false, ..Norm::rms(0.0) };
         d.block_norms.own = Some([of_input; 2]);
         let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Row(of_input)));

@@ -12,15 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bitnet"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_256),
-            heads: Some(20),
-            kv_heads: Some(5),
-            max_position: 2048,
-            eps: 1e-5,
-            theta: 500_000.0,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_256, heads: 20, kv_heads: 5, max_position: 2048, eps: 1e-5, theta: 5e5, act: Relu2, ..LLAMA
         };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["bloom"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(250_880), heads: Some(8), max_position: 2048, ..Defaults::GPT2 };
+        let defaults = defaults! { vocab: 250_880, heads: 8, max_position: 2048, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
         d.embedding.norm = Some(d.norm);

@@ -2,8 +2,6 @@
 //! parts as it was trained on as many chips.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
-use crate::config::rope;
 
 /// Parts of the matrix, whatever the size of the model.
 const PARTS: usize = 4;
@@ -11,7 +9,7 @@ const PARTS: usize = 4;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "codegen",
     class: "CodeGenForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, fields! { layer_norm_epsilon, rotary_dim, auto_map }],
     fixed: &[],
     goldens: &["codegen"],
     names: Names(&[NAMES]),
@@ -21,8 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
             let help = "this architecture has four parts; custom code is not supported".to_string();
             return Err(f.unsupported("auto_map", "an object".into(), help));
         }
-        let defaults =
-            Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
+        let defaults = defaults! { vocab: 50_400, heads: 16, max_position: 2048, tied: false, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             if !heads.queries.is_multiple_of(PARTS) {
                 let expected = format!("a multiple of {PARTS}: this architecture stores heads in this many parts");
@@ -39,8 +36,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { layer_norm_epsilon, rotary_dim, auto_map };
 
 const NAMES: Table = names! {
     "transformer." { TABLE => "wte", NORM => "ln_f" }

@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["cohere2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let d = read(f, &Defaults { window: WindowRule::Most(4096, 4), ..DEFAULTS })?;
+        let d = read(f, &defaults! { window: Most(4096, 4), ..DEFAULTS })?;
         Ok(Box::new(d.with_attention(|_, a| a.rotary = a.window.map(|_| 0))))
     },
 };

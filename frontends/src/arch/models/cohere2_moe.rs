@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["cohere2_moe", "cohere2_moe_average"],
     names: Names(&[DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let mut d = read(f, &Defaults { head_dim: Some(128), ..DEFAULTS })?;
+        let mut d = read(f, &defaults! { head_dim: 128, ..DEFAULTS })?;
         if f.number("rms_norm_eps").is_some() {
             d.norm = Norm::rms(common::eps(f, "rms_norm_eps", 1e-6)?);
         }

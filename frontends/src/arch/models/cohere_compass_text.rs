@@ -22,9 +22,8 @@ pub(crate) const ARCH: Arch = Arch {
             "`hidden_size` over `num_attention_heads`",
         )?;
         let rotates = rotated_kinds(f)?;
-        let mut d = read_with(f, &Defaults { window: WindowRule::None, ..DEFAULTS }, |heads, max| {
-            turning(f, rotates, heads.dim, max)
-        })?;
+        let mut d =
+            read_with(f, &defaults! { window: None, ..DEFAULTS }, |heads, max| turning(f, rotates, heads.dim, max))?;
         d.scales.logits = common::factor(f, "logit_scale")?;
         let layers = d.layers.len();
         let sliding = common::sliding_layers(f, layers)?.unwrap_or_else(|| vec![false; layers]);

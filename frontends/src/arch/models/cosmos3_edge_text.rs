@@ -12,21 +12,12 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["cosmos3_edge"],
     names: Names(&[NAMES, COSMOS3, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(16),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 1e8,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 16, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e8,
+            act: Relu2, ..LLAMA
         };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+        Ok(Box::new(d.with_biases(f).with_mlp(|m| m.gated = false)))
     },
 };
 

@@ -3,24 +3,17 @@
 
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::sinusoidal_positions::{Rates, Sines};
-use crate::config::common::GPT_MODEL;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ctrl",
     class: "CTRLLMHeadModel",
-    fields: &[IDENTITY, GPT_MODEL, OWN],
+    fields: &[IDENTITY, GPT_MODEL, fields! { intermediate_size | dff, layer_norm_epsilon }],
     fixed: &[],
     goldens: &["ctrl"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(246_534),
-            heads: Some(16),
-            max_position: 256,
-            tied: true,
-            eps_field: "layer_norm_epsilon",
-            act: ("hidden_act", UnaryOp::Relu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 246_534, heads: 16, max_position: 256, tied: true, eps(layer_norm_epsilon): 1e-6, act: Relu, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
@@ -33,8 +26,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { intermediate_size | dff, layer_norm_epsilon };
 
 const NAMES: Table = names! {
     "transformer." { TABLE => "w", NORM => "layernorm" }

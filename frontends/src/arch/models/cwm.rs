@@ -1,7 +1,6 @@
 //! Code World Model (arXiv 2510.02387): Llama 3 with windows in most layers.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cwm",
@@ -11,15 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["cwm"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_256),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 1e6,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_256, heads: 48, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e6, ..LLAMA
         };
         let mlp = f.flag("mlp_bias");
         let original = f.size("original_max_position_embeddings").or(8192) as f64;

@@ -18,16 +18,9 @@ pub(crate) const ARCH: Arch = Arch {
         let a = f.inside_alone(attention, IN_ATTENTION, &[ATTENTION], FIXED_INSIDE)?;
         // As in the authors' code; Transformers 5 has 10,000 where the file says nothing outside.
         let theta = a.factor_or("rope_theta", 10_000.0)?;
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(16),
-            max_position: 2048,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            theta,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            ..Defaults::LLAMA
+            vocab: 32_000, heads: 16, max_position: 2048, ffn: 1, theta, eps(layer_norm_epsilon): 1e-5, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };

@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::attention::product;
 use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q, Near};
-use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;
 use crate::arch::blocks::families::disentangled_fields::{self, FIELDS, FIXED, whole};
 use crate::arch::blocks::neighbour_rows::neighbours;
 use crate::arch::blocks::prelude::*;
@@ -96,17 +95,7 @@ impl Deberta {
 }
 
 impl Shape for Deberta {
-    fn facts(&self) -> &Facts {
-        self.encoder.facts()
-    }
-
-    fn yields(&self) -> Yields {
-        self.encoder.yields()
-    }
-
-    fn spare(&self) -> &'static [&'static str] {
-        self.encoder.spare()
-    }
+    answered_by! { encoder: facts yields spare }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (rows, _) = self.encoder.embedding(l)?;

@@ -19,16 +19,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["deepseek_ocr2"],
     names: Names(&[DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        for (name, help) in [
-            ("mlp_bias", "this architecture expects experts without biases"),
-            ("norm_topk_prob", "this architecture does not normalize the weights"),
-        ] {
-            if f.flag(name) {
-                return Err(f.unsupported(name, "true".into(), help.into()));
-            }
-        }
+        f.refuse_flag("mlp_bias", "this architecture expects experts without biases")?;
+        f.refuse_flag("norm_topk_prob", "this architecture does not normalize the weights")?;
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
+        let d = Decoder::read(f, &defaults! { vocab: 102_400, heads: 32, ..LLAMA })?;
         let experts = second_experts(f, &d)?;
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
         let d = d.with_attention_bias(bias);

@@ -12,20 +12,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["deepseek_v2", "deepseek_v2_lite"],
     names: Names(&[DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
-        if f.flag("mlp_bias") {
-            return Err(f.unsupported(
-                "mlp_bias",
-                "true".into(),
-                "this architecture expects experts without biases".into(),
-            ));
-        }
-        if f.flag("norm_topk_prob") {
-            let help = "this architecture, as in Transformers, does not normalize the weights".into();
-            return Err(f.unsupported("norm_topk_prob", "true".into(), help));
-        }
-        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let defaults = defaults! { vocab: 102_400, heads: 32, ..LLAMA };
+        f.refuse_flag("mlp_bias", "this architecture expects experts without biases")?;
+        f.refuse_flag("norm_topk_prob", "this architecture, as in Transformers, does not normalize the weights")?;
+        let d = latent_decoder::decoder(f, defaults, Latent::of(f))?;
         let experts = second_experts(f, &d)?;
         Ok(Box::new(with_dense(f, d, experts, 0)))
     },

@@ -1,45 +1,22 @@
 //! DeepSeek-V3 and R1 (arXiv 2412.19437): V2 with experts chosen by sigmoids and a correction of
 //! them. Layers that predict further tokens (section 2.2) are draft heads, and no part of the model.
 
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, with_dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups, with_dense};
 use crate::arch::blocks::prelude::*;
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v3",
     class: "DeepseekV3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, CHOICE],
-    fixed: &[
-        ("moe_layer_freq", Neutral::One),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-    ],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, fields! { rope_interleave }],
+    fixed: fixed! { One => moe_layer_freq; Words(&["sigmoid"]) => scoring_func; Words(&["noaux_tc"]) => topk_method; },
     goldens: &["deepseek_v3"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 4096, ..Defaults::LLAMA };
-        let latent = Latent {
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 4096, ..LLAMA };
+        let latent = Latent::of(f);
         let d = latent_decoder::decoder(f, defaults, latent)?;
-        let router = Router {
-            score: Score::Sigmoid,
-            top: f.size("num_experts_per_tok").or(8),
-            normalize: f.flag_or("norm_topk_prob", true),
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 2.5)? as f32),
-            groups: f.size("n_group").or(8),
-            kept: f.size("topk_group").or(4),
-            pairs: true,
-        };
+        let router = Router { pairs: true, ..sigmoids_in_groups(f, 8, 2.5)? };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         Ok(Box::new(with_dense(f, d, experts, 3).with_numbered_drafts()))
     },
 };
-
-const CHOICE: &[Field] = fields! { rope_interleave };

@@ -2,7 +2,7 @@
 //! token is dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -11,23 +11,16 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
     fixed: FIXED,
     goldens: &["deepseek_v32"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 163_840, ..Defaults::LLAMA };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 163_840, ..LLAMA };
+        let latent = Latent::of(f);
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
-        let router = sigmoids(f, 8, 2.5)?;
-        let groups = f.size("n_group").or(8);
-        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..router };
+        let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
-        let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+        Ok(Box::new(d.with_sparse(f, first, experts)?.with_numbered_drafts()))
     },
 };
 
 const OWN: &[Field] = fields! { mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

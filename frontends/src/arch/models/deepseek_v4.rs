@@ -8,7 +8,6 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::TOKEN_EXPERTS;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
@@ -36,15 +35,8 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(129_280),
-        heads: Some(64),
-        kv_heads: Some(1),
-        head_dim: Some(512),
-        max_position: 1 << 20,
-        eps: 1e-6,
-        ffn: Some(1),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 129_280, heads: 64, kv_heads: 1, head_dim: 512, max_position: 1 << 20, eps: 1e-6, ffn: 1, ..LLAMA
     };
     let d = Decoder::read_with(f, &defaults, |heads, max| {
         rope_kinds::read_compressed(f, [rotated(f, heads.dim)?, heads.dim], max)
@@ -137,13 +129,7 @@ impl DeepseekV4 {
 }
 
 impl Shape for DeepseekV4 {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn chooses(&self, tensor: &str) -> bool {
         // Tables of experts are read, but as numbers.

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults { vocab: Some(32_000), heads: Some(32), eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, heads: 32, eps: 1e-5, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let heads = d.layers.first().map_or(0, |l| l.attention.heads.kv);
         if !heads.is_multiple_of(2) {

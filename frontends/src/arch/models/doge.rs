@@ -1,12 +1,9 @@
-//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a
-//! learned factor. Beyond some tokens attention drops the lowest-scored ones; contexts are no
-//! longer than that.
+//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a learned factor.
+//! Beyond some tokens attention drops the lowest-scored ones; contexts are no longer than that.
 
 use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -18,12 +15,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["doge"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        if f.flag("is_moe") {
-            let help = "the router of its experts compares tokens of a prompt, so results would depend on how \
-                the prompt is cut";
-            return Err(f.unsupported("is_moe", "true".into(), help.into()));
-        }
-        let defaults = Defaults { vocab: Some(32_768), heads: Some(8), window: WindowRule::Given, ..Defaults::LLAMA };
+        let help = "the router of its experts compares tokens of a prompt, so results would depend on how \
+            the prompt is cut";
+        f.refuse_flag("is_moe", help)?;
+        let defaults = defaults! { vocab: 32_768, heads: 8, window: Given, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
@@ -137,13 +132,7 @@ fn beside(
 }
 
 impl Shape for Doge {
-    fn facts(&self) -> &Facts {
-        &self.0.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { 0: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.0)?;

@@ -1,5 +1,4 @@
-//! dots.llm1 (arXiv 2506.05767): Qwen3's attention, then mixtures of experts as DeepSeek-V3 has
-//! them.
+//! dots.llm1 (arXiv 2506.05767): Qwen3's attention, then mixtures of experts as DeepSeek-V3 has them.
 
 use crate::arch::blocks::families::latent_experts::sigmoids_of;
 use crate::arch::blocks::prelude::*;
@@ -8,16 +7,16 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "dots1",
     class: "Dots1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
-    fixed: &[
-        ("scoring_func", Neutral::Words(&["noaux_tc", "sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("moe_layer_freq", Neutral::One),
-    ],
+    fixed: fixed! {
+        Words(&["noaux_tc", "sigmoid"]) => scoring_func;
+        Words(&["noaux_tc"]) => topk_method;
+        One => moe_layer_freq;
+    },
     goldens: &["dots1"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults { vocab: Some(152_064), heads: Some(32), kv_heads: Some(32), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 152_064, heads: 32, kv_heads: 32, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(4096);
         let (first, sliding) = (f.count("max_window_layers").unwrap_or(62), common::sliding_layers(f, d.layers.len())?);
@@ -44,8 +43,4 @@ pub(crate) const ARCH: Arch = Arch {
 const OWN: &[Field] = fields! {
     n_routed_experts | num_local_experts, num_experts_per_tok, n_shared_experts, moe_intermediate_size,
     first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob, max_window_layers,
-};
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
 };

@@ -22,18 +22,12 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         Latent::short_queries(f)?;
-        let defaults = Defaults {
-            vocab: Some(152_064),
-            heads: Some(128),
-            head_dim: Some(64),
-            max_position: 524_288,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 152_064, heads: 128, head_dim: 64, max_position: 524_288, eps: 1e-5, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (eps, layers) = (d.norm.eps, d.layers.len());
-        let own =
-            Latent { q_rank: Some(1024), bias: f.flag("attention_bias"), eps, key_norm: true, ..Latent::DEEPSEEK };
+        let own = Latent { q_rank: Some(1024), eps, key_norm: true, ..Latent::of(f) };
         let full = Latent::read(f, f.size("num_attention_heads").or(128), own)?;
         let kinds = kinds(f, layers)?;
         let sliding = windowed(f, &kinds, full)?;

@@ -6,7 +6,7 @@
 
 use crate::arch::blocks::attention::attend;
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::weight_forms::{halves, run_parts, split_rows, transposed};
+use crate::arch::blocks::weight_forms::{halves, run_parts, transposed};
 use crate::config::common::{TOKENS, WIDTH};
 use crate::rope::frequencies;
 

@@ -7,7 +7,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "electra",
     class: "ElectraModel",
-    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, fields! { embedding_size }],
     fixed: FIXED,
     goldens: &["electra", "electra_classes"],
     names: Names(&[bert_names!("electra."), NAMES, ROBERTA_CLASSES]),
@@ -20,7 +20,5 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { embedding_size };
 
 const NAMES: Table = names! { "electra." { WIDEN => "embeddings_project" } };

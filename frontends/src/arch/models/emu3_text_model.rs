@@ -10,11 +10,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["emu3"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let f = &f.by_default(&[("hidden_size", 4096), ("intermediate_size", 14_336), ("num_hidden_layers", 32)]);
-        let sizes = Defaults { vocab: Some(184_622), heads: Some(32), kv_heads: Some(8), ..Defaults::LLAMA };
-        let d = Decoder::read(f, &Defaults { max_position: 9216, eps: 1e-5, theta: 1e6, ..sizes })?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        let sizes = defaults! { vocab: 184_622, heads: 32, kv_heads: 8, ..LLAMA };
+        let d = Decoder::read(f, &defaults! { max_position: 9216, eps: 1e-5, theta: 1e6, ..sizes })?;
+        Ok(Box::new(d.with_biases(f)))
     },
 };

@@ -23,9 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = fields! {
-    moe_intermediate_size, moe_layer_start_index, moe_layer_end_index, moe_layer_interval,
-};
+const OWN: &[Field] = fields! { moe_intermediate_size, moe_layer_start_index, moe_layer_end_index, moe_layer_interval };
 
 const NAMES: Table = names! {
     "model.layers.{}." {

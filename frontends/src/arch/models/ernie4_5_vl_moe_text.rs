@@ -1,6 +1,5 @@
-//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts; tokens of texts
-//! have their own half of them and their own router. Positions of texts are the same in all three
-//! sections of its rotation.
+//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts; tokens of texts have their own half
+//! of them and their own router. Positions of texts are the same in all three sections of its rotation.
 
 use crate::arch::blocks::experts::CORRECTION_ROWS;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, EXPERTS, decoder, experts};
@@ -51,6 +50,4 @@ const OWN: &[Field] = fields! {
     rope_theta, rope_scaling, rope_parameters, moe_intermediate_size: Accepts::Numbers, mlp_layer_types,
 };
 
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION_ROWS => "mlp.moe_statics.e_score_correction_bias" }
-};
+const NAMES: Table = names! { "model.layers.{}." { CORRECTION_ROWS => "mlp.moe_statics.e_score_correction_bias" } };

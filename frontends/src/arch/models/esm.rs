@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::encoder::{Defaults, FILL, FREQUENCIES};
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "esm",

@@ -1,6 +1,5 @@
-//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm,
-//! also of whole rows of queries and keys, in which every token sees the whole text, and blocks'
-//! outputs are scaled down with their number.
+//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm, also of whole rows of
+//! queries and keys, in which every token sees the whole text, and blocks' outputs are scaled down with their number.
 
 use crate::arch::blocks::decoder::DenseHead;
 use crate::arch::blocks::prelude::*;
@@ -13,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["esmc"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(64), heads: Some(40), ffn: None, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 64, heads: 40, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         // The files say nothing of it.
         let plain = Norm { bias: false, ..Norm::layer(1e-5) };

@@ -1,7 +1,6 @@
 //! EuroBERT (arXiv 2503.05500): Llama's layers, in which every token sees the whole text.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "eurobert",
@@ -9,7 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, OWN],
     fixed: &[],
     goldens: &["eurobert", "eurobert_classes"],
-    names: Names(&[NAMES, HUGGING_FACE]),
+    names: Names(&[names! { "" { POOLER => "dense", CLASSES => "classifier" } }, HUGGING_FACE]),
     read: |f| {
         let facts = Facts::read(f, Some(128_256), 8192, false)?;
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
@@ -39,7 +38,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { classifier_pooling | clf_pooling };
-
-const NAMES: Table = names! {
-    "" { POOLER => "dense", CLASSES => "classifier" }
-};

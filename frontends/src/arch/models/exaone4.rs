@@ -7,7 +7,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "exaone4",
     class: "Exaone4ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, fields! { sliding_window_pattern: Accepts::Any }],
     fixed: &[],
     goldens: &["exaone4", "exaone4_full", "exaone4_letters"],
     names: Names(&[POST_NORMS, HUGGING_FACE]),
@@ -17,5 +17,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d))
     },
 };
-
-const OWN: &[Field] = fields! { sliding_window_pattern: Accepts::Any };

@@ -4,7 +4,7 @@
 //! The layer after the last, which predicts a further token, is left out.
 
 use crate::arch::blocks::families::exaone;
-use crate::arch::blocks::families::latent_experts::sigmoids;
+use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -16,17 +16,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let d = exaone::read(f)?;
-        let ffn = f.size("moe_intermediate_size").or(1024);
-        let beside = f.size("n_shared_experts").or(1);
-        let experts = Experts {
-            ffn,
-            correction: Some(CORRECTION),
-            shared: Some(Shared::plain(ffn.saturating_mul(beside))),
-            ..Experts::like(&d, sigmoids(f, 8, 2.5)?, f.size("n_routed_experts").or(64))
-        };
-        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let experts = experts(f, &d, sigmoids(f, 8, 2.5)?, [64, 1, 1024])?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts };
+        Ok(Box::new(d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?))
     },
 };
 
@@ -37,7 +29,5 @@ const OWN: &[Field] = fields! {
 };
 
 const NAMES: Table = names! {
-    "model.layers.{}." {
-        CORRECTION => "mlp.e_score_correction_bias", CORRECTION => "mlp.gate.e_score_correction_bias",
-    }
+    "model.layers.{}." { CORRECTION => "mlp.e_score_correction_bias", CORRECTION => "mlp.gate.e_score_correction_bias" }
 };

@@ -1,6 +1,5 @@
-//! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no
-//! gate. The first ones (Falcon-RW) have slopes instead of positions, which Transformers rounds to
-//! bfloat16, and one block after the other.
+//! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no gate. The first ones
+//! (Falcon-RW) have slopes instead of positions, which Transformers rounds to bfloat16, and one block after the other.
 
 use crate::arch::blocks::prelude::*;
 
@@ -18,13 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
             let help = "this architecture expects attention and MLP side by side in its newer form".into();
             return Err(f.unsupported("parallel_attn", "false".into(), help));
         }
-        let defaults = Defaults {
-            vocab: Some(65024),
-            heads: Some(71),
-            max_position: 2048,
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::GPT2
-        };
+        let defaults = defaults! { vocab: 65024, heads: 71, max_position: 2048, act: Gelu, ..GPT2 };
         let mut d = Decoder::read(f, &defaults)?;
         let two = match f.size("num_ln_in_parallel_attn").value() {
             Some(n @ 1..=2) => new && n == 2,

@@ -4,28 +4,17 @@
 use crate::arch::blocks::families::mamba_fields::{MAMBA, MIXER, mixer};
 use crate::arch::blocks::layer::Beside;
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::recurrent::{Mamba2, ReadNorm};
+use crate::arch::blocks::recurrent::{Factors, Mamba2, ReadNorm};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_h1",
     class: "FalconH1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
-    fixed: fixed! {
-        Any => mamba_chunk_size mamba_expand;
-        On => mamba_use_mlp;
-        Off => attn_layer_indices;
-    },
+    fixed: fixed! { Any => mamba_chunk_size mamba_expand; On => mamba_use_mlp; Off => attn_layer_indices; },
     goldens: &["falcon_h1"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 8192,
-            eps: 1e-5,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 128_000, heads: 32, kv_heads: 8, max_position: 8192, eps: 1e-5, ..LLAMA };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let factor = |name: &str| common::factor(f, name);
         let mut d = Decoder::read(f, &defaults)?;
@@ -91,11 +80,7 @@ fn mixer_of(f: &Fields) -> Result<Mamba2, ConfigError> {
         (true, true) => ReadNorm::BeforeGate,
         (true, false) => ReadNorm::Gated,
     };
-    Ok(Mamba2 {
-        norm,
-        out_bias: f.flag("projectors_bias"),
-        parts: Some(multipliers::<5>(f, "ssm_multipliers")?),
-        scale: common::factor(f, "ssm_in_multiplier")?,
-        ..mixer(f, inner)?
-    })
+    let parts = multipliers::<5>(f, "ssm_multipliers")?;
+    let factors = Some(Factors { parts, input: common::factor(f, "ssm_in_multiplier")? });
+    Ok(Mamba2 { norm, out_bias: f.flag("projectors_bias"), factors, ..mixer(f, inner)? })
 }

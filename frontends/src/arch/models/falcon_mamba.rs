@@ -8,7 +8,7 @@ use crate::arch::blocks::selective_scan::MIXERS;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "falcon_mamba",
     class: "FalconMambaForCausalLM",
-    fields: &[IDENTITY, MODEL, ACT, MIXERS, OWN],
+    fields: &[IDENTITY, MODEL, ACT, MIXERS, fields! { mixer_rms_eps }],
     fixed: FIXED,
     goldens: &["falcon_mamba"],
     names: Names(&[NAMES]),
@@ -17,5 +17,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(Mixers::selective(f, Some(norm))?))
     },
 };
-
-const OWN: &[Field] = fields! { mixer_rms_eps };

@@ -11,8 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["flex_olmo"],
     names: Names(&[QWEN_EXPERTS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(100_352), heads: Some(32), max_position: 4096, theta: 5e5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 100_352, heads: 32, max_position: 4096, theta: 5e5, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::After;
         with_experts(f, d, 5, 7)

@@ -2,7 +2,6 @@
 //! only, sigmoids as scores of experts, and an MLP for all tokens beside them.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_those};
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -13,13 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["flint"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(150_144),
-            heads: Some(32),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 262_144,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 150_144, heads: 32, kv_heads: 4, head_dim: 128, max_position: 262_144, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         let (layers, bias) = (d.facts.layers, f.flag("attention_bias"));

@@ -14,14 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let act = UnaryOp::GeluTanh;
-        let defaults = Defaults {
-            kv_heads: Some(16),
-            head_dim: Some(256),
-            max_position: 8192,
-            tied: true,
-            act: ("hidden_act", act),
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { kv_heads: 16, head_dim: 256, max_position: 8192, tied: true, act, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         d.norm.from_one = true;
         d.scales.embedding_root = true;

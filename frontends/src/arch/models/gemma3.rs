@@ -2,7 +2,6 @@
 //! queries and keys, and windows in most layers, which rotate positions by a table of their own.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3_text",
@@ -13,17 +12,10 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let (bias, both_ways) = (f.flag("attention_bias"), f.flag("use_bidirectional_attention"));
-        let defaults = Defaults {
+        let defaults = defaults! {
             // Files of the larger models leave these out.
-            vocab: Some(262_208),
-            heads: Some(8),
-            kv_heads: Some(4),
-            head_dim: Some(256),
-            max_position: 131_072,
-            window: WindowRule::Most(4096, 6),
-            tied: true,
-            act: ("hidden_activation", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+            vocab: 262_208, heads: 8, kv_heads: 4, head_dim: 256, max_position: 131_072, window: Most(4096, 6),
+            tied: true, act(hidden_activation): GeluTanh, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);

@@ -2,42 +2,31 @@
 //! branch of low rank beside attention (LAuReL, arXiv 2411.07501), embeddings for each layer, gates
 //! that keep only the largest elements in the first layers, and caches that layers share.
 
+#[cfg(test)]
+mod tests;
+
 use crate::arch::blocks::altup::{ALTUP, AltUp};
 use crate::arch::blocks::attention::scaled;
-use crate::arch::blocks::decoder;
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::per_layer_embeddings::{self, LAYER_ROWS, LayerRows};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::row_statistics::normal_quantile;
 use crate::arch::blocks::shared_kv::share_last;
-use crate::config::common::ROTARY_OF_KINDS;
 use std::f64::consts::FRAC_1_SQRT_2;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
-    // Fields about learning; and fields that the class has, and does not read: queries and keys are
-    // normalized.
-    fixed: fixed! {
-        Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar;
-    },
+    // Fields about learning; and fields that the class has, and does not read: queries and keys are normalized.
+    fixed: fixed! { Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar; },
     goldens: &["gemma3n"],
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(262_400),
-            heads: Some(8),
-            kv_heads: Some(2),
-            head_dim: Some(256),
-            max_position: 32_768,
-            window: WindowRule::Most(512, 5),
-            tied: true,
+        let defaults = defaults! {
             // Read below: it may be a list.
-            ffn: Some(1),
-            act: ("hidden_activation", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+            vocab: 262_400, heads: 8, kv_heads: 2, head_dim: 256, max_position: 32_768, window: Most(512, 5),
+            tied: true, ffn: 1, act(hidden_activation): GeluTanh, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);
@@ -191,17 +180,7 @@ fn carried(f: &mut Draft, streams: &[Carried]) -> Vec<Value> {
 }
 
 impl Shape for Gemma3n {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
-
-    fn shares_keys(&self, layer: usize) -> bool {
-        self.decoder.shares_keys(layer)
-    }
+    answered_by! { decoder: facts yields shares_keys }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let d = &self.decoder;
@@ -239,43 +218,3 @@ const NAMES: Table = names! {
         LEFT => "laurel.linear_left", RIGHT => "laurel.linear_right", LAUREL_NORM => "laurel.post_laurel_norm",
     }
 };
-
-#[cfg(test)]
-mod tests {
-    use crate::arch::Model;
-    use llmcc_ir::graph::Arg;
-    use serde_json::json;
-
-    /// The sizes of E4B, as part of the multimodal model: the last 15 of its 35 layers have no
-    /// caches, and read the caches of layers 18 and 19.
-    #[test]
-    fn the_published_sizes() {
-        let sparsity = [vec![0.95; 10], vec![0.0; 25]].concat();
-        let text = json!({
-            "model_type": "gemma3n_text", "hidden_size": 2048, "num_hidden_layers": 35,
-            "intermediate_size": vec![16384; 35], "num_kv_shared_layers": 15,
-            "activation_sparsity_pattern": sparsity,
-        });
-        let whole = json!({
-            "model_type": "gemma3n", "architectures": ["Gemma3nForConditionalGeneration"], "text_config": text,
-            "vision_config": { "model_type": "gemma3n_vision" }, "audio_config": { "model_type": "gemma3n_audio" },
-        });
-        let model = Model::parse(&whole).unwrap();
-        let (module, wanted) = model.imagined().unwrap();
-        assert_eq!(module.states.len(), 20);
-        let states = module
-            .step
-            .iter()
-            .flat_map(|c| &c.args)
-            .filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None });
-        let states: Vec<usize> = states.collect();
-        assert_eq!(states[..20], *(0..20).collect::<Vec<_>>());
-        assert_eq!(states[20..], [18, 18, 18, 18, 19].repeat(3));
-        let has = |name: &str| wanted.iter().any(|w| w.name == name);
-        assert!(has("model.layers.19.self_attn.k_proj.weight") && !has("model.layers.20.self_attn.k_proj.weight"));
-        // With a window or not, with caches or not; sparse or not.
-        let funcs = ["predict", "attend", "feed", "correct"];
-        let funcs = funcs.map(|name| module.funcs.iter().filter(|f| f.name.starts_with(name)).count());
-        assert_eq!(funcs, [1, 4, 2, 1]);
-    }
-}

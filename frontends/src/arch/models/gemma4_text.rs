@@ -1,7 +1,6 @@
-//! Gemma 4, the text models (Google, 2026): Gemma 3 with wider heads in layers that see everything,
-//! norms of values and a factor of each layer. In 12B and larger, the values of those layers are
-//! their keys, and one has experts beside the MLP; the smaller ones (E2B, E4B) have embeddings for
-//! each layer, and caches that layers share.
+//! Gemma 4, the text models (Google, 2026): Gemma 3 with wider heads in layers that see everything, norms of values and
+//! a factor of each layer. In 12B and larger, the values of those layers are their keys, and one has experts beside the
+//! MLP; the smaller ones (E2B, E4B) have embeddings for each layer, and caches that layers share.
 
 use crate::arch::blocks::experts::{EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, MLP_OWN_NORM, ROUTER_SCALE};
 use crate::arch::blocks::families::gemma4::{FIELDS, SCALES, read};

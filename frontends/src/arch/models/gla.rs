@@ -7,19 +7,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gla",
     class: "GLAForCausalLM",
-    fields: &[IDENTITY, MODEL, gated_linear_decoder::FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, gated_linear_decoder::FIELDS, fields! { use_short_conv, conv_size }],
     fixed: FIXED,
     goldens: &["gla_paper", "gla_conv_paper"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let width = f.size("conv_size").or(4);
-        if width < 2 {
-            return Err(f.invalid("conv_size", &width, "at least 2".into()));
-        }
+        let width = common::conv_width(f, "conv_size", 4)?;
         let conv = f.flag("use_short_conv").then_some(width);
         let absent = Absent { heads: 4, expand: [0.5, 1.0], ratio: 4 };
         Ok(Box::new(gated_linear_decoder::read(f, Decay::OfTokens, conv, &absent)?))
     },
 };
-
-const OWN: &[Field] = fields! { use_short_conv, conv_size };

@@ -16,8 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let qk_norm = f.flag("use_qk_norm").then_some(QkNorm::Head);
-        let defaults =
-            Defaults { kv_heads: Some(8), max_position: 131_072, eps: 1e-5, partial: 0.5, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 8, max_position: 131_072, eps: 1e-5, partial: 0.5, ..LLAMA };
         let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| (h.qkv_bias, h.qk_norm) = (bias, qk_norm));
         let router = sigmoids(f, 8, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
@@ -36,8 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! {
     use_qk_norm, n_routed_experts | num_local_experts | num_experts, num_experts_per_tok, moe_intermediate_size,
-    n_shared_experts: Accepts::Count, routed_scaling_factor, n_group, topk_group, first_k_dense_replace,
-    norm_topk_prob,
+    n_shared_experts: Accepts::Count, routed_scaling_factor, n_group, topk_group, first_k_dense_replace, norm_topk_prob,
 };
 
 const NAMES: Table = names! {

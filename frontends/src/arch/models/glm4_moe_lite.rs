@@ -9,36 +9,21 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4_moe_lite",
     class: "Glm4MoeLiteForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, MIXTURE, OWN],
-    fixed: &[
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("first_k_dense_replace", Neutral::One),
-    ],
+    fixed: fixed! {
+        Words(&["noaux_tc"]) => topk_method;
+        Words(&["sigmoid"]) => scoring_func;
+        One => first_k_dense_replace;
+    },
     goldens: &["glm4_moe_lite"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(154_880), heads: Some(20), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
-        let latent = Latent {
-            q_rank: Some(768),
-            kv_rank: 512,
-            nope: 192,
-            rope: 64,
-            value: 256,
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 154_880, heads: 20, max_position: 202_752, eps: 1e-5, ..LLAMA };
+        let latent = Latent { q_rank: Some(768), kv_rank: 512, nope: 192, rope: 64, value: 256, ..Latent::of(f) };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?.with_numbered_drafts()))
     },
 };
 
 const OWN: &[Field] = fields! { rope_interleave, mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

@@ -8,22 +8,12 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4v_moe_text",
     class: "Glm4vMoeForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
-    fixed: &[
-        ("use_qk_norm", Neutral::Off),
-        ("scoring_func", Neutral::Words(&["sigmoid"])),
-        ("topk_method", Neutral::Words(&["noaux_tc"])),
-    ],
+    fixed: fixed! { Off => use_qk_norm; Words(&["sigmoid"]) => scoring_func; Words(&["noaux_tc"]) => topk_method; },
     goldens: &["glm4v_moe_text"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(151_424),
-            heads: Some(96),
-            kv_heads: Some(8),
-            max_position: 65_536,
-            eps: 1e-5,
-            partial: 0.5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_424, heads: 96, kv_heads: 8, max_position: 65_536, eps: 1e-5, partial: 0.5, ..LLAMA
         };
         let bias = f.flag_or("attention_bias", true);
         let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);
@@ -31,8 +21,4 @@ pub(crate) const ARCH: Arch = Arch {
         let experts = Experts { correction: Some(CORRECTION), ..experts };
         Ok(Box::new(with_dense(f, d, experts, 1).with_numbered_drafts()))
     },
-};
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
 };

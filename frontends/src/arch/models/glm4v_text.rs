@@ -12,7 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["glm4v_text"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { head_dim: None, max_position: 32_768, eps: 1e-5, partial: 1.0, ..DEFAULTS };
+        let defaults =
+            Defaults { head_dim: None, max_position: 32_768, eps: ("rms_norm_eps", 1e-5), partial: 1.0, ..DEFAULTS };
         let mut d = glm4_dense::read(f, &defaults, true)?;
         d.norms = Norms::Both;
         Ok(Box::new(d))

@@ -1,6 +1,5 @@
-//! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most
-//! layers, latent attention without positions in the others, limited activations, experts as in
-//! DeepSeek-V3.
+//! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most layers, latent
+//! attention without positions in the others, limited activations, experts as in DeepSeek-V3.
 //!
 //! Latent attention reads pools of tokens that an indexer selects, and the tokens of the last pool:
 //! only contexts in which none is dropped are compiled.
@@ -9,14 +8,11 @@ mod delta;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::blocks::decoder;
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
 use crate::arch::blocks::kimi_delta;
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 use delta::delta;
 
@@ -36,7 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
     goldens: &["glm5_next_text"],
     names: Names(&[
-        NAMES,
+        DEEPSEEK_CORRECTION,
         hyper_connections::NAMES,
         kimi_delta::NAMES,
         DEEPSEEK_EXPERTS,
@@ -44,13 +40,8 @@ pub(crate) const ARCH: Arch = Arch {
         HUGGING_FACE,
     ]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(154_880),
-            heads: Some(64),
-            head_dim: Some(256),
-            max_position: 1 << 20,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 154_880, heads: 64, head_dim: 256, max_position: 1 << 20, eps: 1e-5, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         silu_alone(f, &d)?;
@@ -98,10 +89,6 @@ const POOL: &str = "index_kpool";
 /// The tokens of the last pool are read, which is not whole.
 const TAIL: &str = "index_kpool_always_select_tail";
 
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};
-
 /// Which layers have delta attention: three of four.
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let types = common::layer_types(f, layers)?;
@@ -139,17 +126,7 @@ struct Glm5Next {
 }
 
 impl Shape for Glm5Next {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
-
-    fn chooses(&self, tensor: &str) -> bool {
-        self.decoder.chooses(tensor)
-    }
+    answered_by! { decoder: facts yields chooses }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (d, hidden) = (&self.decoder, self.decoder.facts.hidden);

@@ -11,23 +11,16 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
     fixed: FIXED,
     goldens: &["glm_moe_dsa"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(154_880), heads: Some(64), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
-        let latent =
-            Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
+        let defaults = defaults! { vocab: 154_880, heads: 64, max_position: 202_752, eps: 1e-5, ..LLAMA };
+        let latent = Latent { q_rank: Some(2048), nope: 192, value: 256, ..Latent::of(f) };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
-        let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+        Ok(Box::new(d.with_sparse(f, first, experts)?.with_numbered_drafts()))
     },
 };
 
 const OWN: &[Field] = fields! { mlp_layer_types };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
             heads: Some(16),
             kv_heads: Some(8),
             head_dim: None,
-            eps: 1e-5,
+            eps: ("rms_norm_eps", 1e-5),
             partial: 1.0,
             ..DEFAULTS
         };

@@ -2,7 +2,6 @@
 //! matrices stored `[in, out]`, biases everywhere.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt2",

@@ -1,12 +1,11 @@
 //! StarCoder and SantaCoder (arXiv 2305.06161, 2301.03988): GPT-2 with one head of keys and values.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",
     class: "GPTBigCodeForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, fields! { layer_norm_epsilon, multi_query }],
     // Details of the softmax, and consequences of `multi_query`.
     fixed: fixed! {
         Any => num_key_value_heads attention_softmax_in_fp32 scale_attention_softmax_in_fp32 inference_runner
@@ -27,8 +26,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { layer_norm_epsilon, multi_query };
 
 const NAMES: Table = names! {
     "transformer." { TABLE => "wte", POSITIONS => "wpe", NORM => "ln_f" }

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["gpt_neo"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { heads: Some(16), max_position: 2048, ..Defaults::GPT2 };
+        let defaults = defaults! { heads: 16, max_position: 2048, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(0)));
         let slides = local_layers(f, d.facts.layers)?;
@@ -30,8 +30,7 @@ pub(crate) const ARCH: Arch = Arch {
 const OWN: &[Field] = fields! {
     _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers | num_layers,
     num_attention_heads | num_heads, intermediate_size, hidden_act | activation_function, max_position_embeddings,
-    tie_word_embeddings, bos_token_id, eos_token_id, layer_norm_epsilon, attention_types, attention_layers,
-    window_size,
+    tie_word_embeddings, bos_token_id, eos_token_id, layer_norm_epsilon, attention_types, attention_layers, window_size,
 };
 
 const TYPES: &str = "attention_types";

@@ -11,15 +11,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["gpt_neox", "gpt_neox_serial"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50432),
-            heads: Some(64),
-            max_position: 2048,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            partial: 0.25,
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 50432, heads: 64, max_position: 2048, eps(layer_norm_eps): 1e-5, partial: 0.25, act: Gelu, ..LLAMA
         };
         let bias = f.flag_or("attention_bias", true);
         let mut d = Decoder::read(f, &defaults)?;

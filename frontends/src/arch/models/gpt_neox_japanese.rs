@@ -12,16 +12,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["gpt_neox_japanese"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(32),
-            max_position: 2048,
-            tied: true,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            ffn: Some(f.size(WIDER).or(4)),
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_000, heads: 32, max_position: 2048, tied: true, eps(layer_norm_eps): 1e-5,
+            ffn: f.size(WIDER).or(4), act: Gelu, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);

@@ -20,15 +20,9 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.missing("rope_parameters"));
         }
         let bias = f.flag_or("attention_bias", true);
-        let defaults = Defaults {
-            vocab: Some(201_088),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(64),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 150_000.0,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 201_088, heads: 64, kv_heads: 8, head_dim: 64, max_position: 131_072, eps: 1e-5, theta: 1.5e5,
+            ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(128);

@@ -1,21 +1,17 @@
-//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm,
-//! rotation of neighbours in a part of each head, no biases but the MLP's, the norms' and the
-//! head's.
+//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm, rotation of neighbours in a
+//! part of each head, no biases but the MLP's, the norms' and the head's.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::{GPT_MLP, GPT_MODEL};
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gptj",
     class: "GPTJForCausalLM",
-    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
+    fields: &[IDENTITY, GPT_MODEL, GPT_MLP, fields! { layer_norm_epsilon, rotary_dim }],
     fixed: &[],
     goldens: &["gptj"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
+        let defaults = defaults! { vocab: 50_400, heads: 16, max_position: 2048, tied: false, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             let dim = f.size("rotary_dim").or_null(64).unwrap_or(heads.dim);
             rope::check_rotary_dim(f, dim, heads.dim)?;
@@ -28,8 +24,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { layer_norm_epsilon, rotary_dim };
 
 const NAMES: Table = names! {
     "transformer." { TABLE => "wte", NORM => "ln_f" }

@@ -1,5 +1,4 @@
-//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers image features are
-//! added.
+//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers image features are added.
 
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
 use crate::arch::blocks::prelude::*;
@@ -16,14 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
         if let Some(absent) = MULTIPLIERS.iter().find(|field| f.number(field.name).is_none()) {
             return Err(f.missing(absent.name));
         }
-        let defaults = Defaults {
-            vocab: Some(133_800),
-            heads: Some(16),
-            kv_heads: Some(4),
-            max_position: 32_768,
-            eps: 1e-5,
-            tied: true,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 133_800, heads: 16, kv_heads: 4, max_position: 32_768, eps: 1e-5, tied: true, ..LLAMA
         };
         Ok(Box::new(dense(f, &defaults)?))
     },

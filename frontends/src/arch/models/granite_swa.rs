@@ -1,5 +1,4 @@
-//! Granite with windows (IBM, 2026): sinks in all layers, windows in most, and a rotation of its own, or
-//! none, in each.
+//! Granite with windows (IBM, 2026): sinks in all layers, windows in most, and a rotation of its own, or none, in each.
 
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
 use crate::arch::blocks::families::granite_windows::{BASE_OF_EACH, with_windows};
@@ -15,12 +14,6 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(with_windows(f, dense(f, &DEFAULTS)?)?)),
 };
 
-const DEFAULTS: Defaults = Defaults {
-    vocab: Some(100_352),
-    heads: Some(20),
-    kv_heads: Some(4),
-    max_position: 8192,
-    eps: 1e-5,
-    tied: true,
-    ..Defaults::LLAMA
+const DEFAULTS: Defaults = defaults! {
+    vocab: 100_352, heads: 20, kv_heads: 4, max_position: 8192, eps: 1e-5, tied: true, ..LLAMA
 };

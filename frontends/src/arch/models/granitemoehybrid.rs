@@ -9,10 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "granitemoehybrid",
     class: "GraniteMoeHybridForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, MAMBA, EXPAND, OWN],
-    fixed: fixed! {
-        Any => mamba_chunk_size rope;
-        Words(&["rmsnorm"]) => normalization_function;
-    },
+    fixed: fixed! { Any => mamba_chunk_size rope; Words(&["rmsnorm"]) => normalization_function; },
     goldens: &["granitemoehybrid", "granitemoehybrid_dense"],
     names: Names(&[NAMES, granite_experts::NAMES, MIXER, HUGGING_FACE]),
     read: |f| {

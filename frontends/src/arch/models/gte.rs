@@ -1,13 +1,11 @@
-//! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs. Its authors' files call it
-//! `new`.
+//! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs. Its authors' files call it `new`.
 
-use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gte",
     class: "GteModel",
-    fields: &[IDENTITY, MODEL, ROTARY, FIELDS_WITHOUT_TYPES, TYPES_OF_TOKENS],
+    fields: &[IDENTITY, MODEL, ROTARY, FIELDS_WITHOUT_TYPES, fields! { type_vocab_size: Accepts::Count }],
     // The first and the last ones are in files of the authors' own class.
     fixed: fixed! {
         Words(&["new"]) => model_type;
@@ -35,8 +33,6 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 // There may be none.
-const TYPES_OF_TOKENS: &[Field] = fields! { type_vocab_size: Accepts::Count };
-
 const NAMES: Table = names! {
     "gte." {
         TABLE => "embeddings.word_embeddings", TYPES => "embeddings.token_type_embeddings",

@@ -10,15 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["helium"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(48_000),
-            heads: Some(20),
-            kv_heads: Some(20),
-            head_dim: Some(128),
-            max_position: 4096,
-            eps: 1e-8,
-            theta: 1e5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 48_000, heads: 20, kv_heads: 20, head_dim: 128, max_position: 4096, eps: 1e-8, theta: 1e5, ..LLAMA
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;

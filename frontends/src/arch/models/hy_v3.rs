@@ -3,6 +3,7 @@
 //!
 //! The layers after the last, which predict further tokens, are left out.
 
+use crate::arch::blocks::families::latent_experts::experts_by;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -17,40 +18,18 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["hy_v3"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(120_832),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 11_158_840.0,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 120_832, heads: 64, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5,
+            theta: 11_158_840.0, ..LLAMA
         };
         let bias = f.flag("attention_bias");
-        if f.flag("mlp_bias") {
-            let help = "this architecture expects no biases in experts".to_string();
-            return Err(f.unsupported("mlp_bias", "true".into(), help));
-        }
+        f.refuse_flag("mlp_bias", "this architecture expects no biases in experts")?;
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("router_scaling_factor", 2.826)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-        };
-        let ffn = f.size("moe_intermediate_size").or(1536);
-        let beside = f.size("num_shared_experts").or(1);
-        let experts = Experts {
-            ffn,
-            correction: Some(CORRECTION),
-            shared: Some(Shared::plain(ffn.saturating_mul(beside))),
-            ..Experts::like(&d, router, f.size("num_experts").or(192))
-        };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let router = Router { eps: F32::new(1e-20), ..sigmoid_router(f, 8, ("router_scaling_factor", 2.826))? };
+        let experts = experts_by(f, &d, router, ["num_experts", "num_shared_experts"], [192, 1, 1536])?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts };
+        Ok(Box::new(d.with_sparse(f, 1, experts)?))
     },
 };
 

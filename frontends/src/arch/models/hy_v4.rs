@@ -3,14 +3,11 @@
 //! Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::decoder::{embedding, feed, output};
-use crate::arch::blocks::decoder_experts::silu_alone;
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::independent_hyper_connections::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
-use crate::config::Facts;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "hy_v4",
@@ -30,10 +27,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         Latent::short_queries(f)?;
-        let defaults =
-            Defaults { vocab: Some(120_832), heads: Some(32), max_position: 262_144, eps: 1e-5, ..Defaults::LLAMA };
-        let latent =
-            Latent { bias: f.flag("attention_bias"), nope: 192, value: 256, interleaved: false, ..Latent::DEEPSEEK };
+        let defaults = defaults! { vocab: 120_832, heads: 32, max_position: 262_144, eps: 1e-5, ..LLAMA };
+        let latent = Latent { nope: 192, value: 256, interleaved: false, ..Latent::of(f) };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         silu_alone(f, &d)?;
         let d = d.with_attention(|_, a| (a.gate, a.sinks) = (Some(Gate::Columns), true));
@@ -78,13 +73,7 @@ impl HyV4 {
 }
 
 impl Shape for HyV4 {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn chooses(&self, tensor: &str) -> bool {
-        self.decoder.chooses(tensor)
-    }
+    answered_by! { decoder: facts chooses }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let d = &self.decoder;

@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let mut d = Decoder::read(f, &Defaults { vocab: Some(32_000), heads: Some(32), ..Defaults::LLAMA })?;
+        let mut d = Decoder::read(f, &defaults! { vocab: 32_000, heads: 32, ..LLAMA })?;
         // Unlike Granite's, this one multiplies.
         d.scales.logits = common::factor(f, "logits_scaling")?;
         d.scales.embedding = common::factor(f, "embedding_multiplier")?;
@@ -34,6 +34,4 @@ const OWN: &[Field] = fields! {
     embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling, use_post_norm,
 };
 
-const NAMES: Table = names! {
-    "model.layers.{}." { ATTN_POST_NORM => "post_norm1", MLP_POST_NORM => "post_norm2" }
-};
+const NAMES: Table = names! { "model.layers.{}." { ATTN_POST_NORM => "post_norm1", MLP_POST_NORM => "post_norm2" } };

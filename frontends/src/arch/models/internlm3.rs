@@ -5,20 +5,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "internlm3",
     class: "InternLM3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, fields! { attention_bias | qkv_bias, mlp_bias | bias }],
     // Transformers has the configuration only, and computes by this class.
     fixed: &[("architectures", Neutral::Words(&["LlamaForCausalLM"]))],
     goldens: &["internlm3"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_512),
-            heads: Some(32),
-            kv_heads: Some(2),
-            head_dim: Some(128),
-            max_position: 32_768,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_512, heads: 32, kv_heads: 2, head_dim: 128, max_position: 32_768, eps: 1e-5, ..LLAMA
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         if attention != mlp {
@@ -26,9 +20,6 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("attention_bias", format!("{attention}, unlike `mlp_bias`"), help));
         }
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f)))
     },
 };
-
-const OWN: &[Field] = fields! { attention_bias | qkv_bias, mlp_bias | bias };

@@ -11,18 +11,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["iquestcoder"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(76_800),
-            heads: Some(40),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 76_800, heads: 40, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, ..LLAMA
         };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f)))
     },
 };

@@ -1,5 +1,4 @@
-//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without
-//! gate.
+//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without gate.
 
 use crate::arch::blocks::prelude::*;
 
@@ -11,14 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["jais2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(150_272),
-            heads: Some(26),
-            max_position: 8192,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 150_272, heads: 26, max_position: 8192, eps(layer_norm_eps): 1e-5, act: Relu2, ..LLAMA
         };
         let (attention, mlp) = (f.flag_or("attention_bias", true), f.flag_or("mlp_bias", true));
         let mut d = Decoder::read(f, &defaults)?;
@@ -28,7 +21,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
-    layer_norm_eps,
-};
+const OWN: &[Field] = fields! { intermediate_size, hidden_act: SIMPLE_ACTS, layer_norm_eps };

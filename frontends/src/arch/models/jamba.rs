@@ -10,20 +10,11 @@ pub(crate) const ARCH: Arch = Arch {
     class: "JambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, OWN],
     // How the same is computed; which layers have attention is said by period and offset.
-    fixed: fixed! {
-        Any => use_mamba_kernels use_mambapy use_associative_scan;
-        On => mamba_inner_layernorms;
-    },
+    fixed: fixed! { Any => use_mamba_kernels use_mambapy use_associative_scan; On => mamba_inner_layernorms; },
     goldens: &["jamba"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(65_536),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 262_144,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 65_536, heads: 32, kv_heads: 8, max_position: 262_144, ..LLAMA };
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (mixer, attends) = (mixer(f, &d)?, layers(f, ["attn_layer_period", "attn_layer_offset"], [8, 4])?);
         let routed = layers(f, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;
@@ -68,10 +59,7 @@ const NAMES: Table = names! {
 };
 
 fn mixer(f: &Fields, d: &Decoder) -> Result<Mamba1, ConfigError> {
-    let conv = f.size("mamba_d_conv").or(4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     Ok(Mamba1 {
         inner: f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden),
         state: f.size("mamba_d_state").or(16),

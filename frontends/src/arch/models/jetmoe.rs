@@ -3,10 +3,8 @@
 //! are common to all tokens.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::{by_expert, routes, together};
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::weight_forms::split_rows;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "jetmoe",
@@ -24,15 +22,9 @@ pub(crate) const ARCH: Arch = Arch {
         let (kv, dim) = (f.size("num_key_value_heads").or(16), f.size("kv_channels").or(128));
         // As many as heads of keys, for each expert of a token.
         let heads = Heads { queries: kv.saturating_mul(top), kv, dim };
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(heads.queries),
-            kv_heads: Some(kv),
-            head_dim: Some(dim),
-            max_position: 4096,
-            tied: true,
-            act: ("activation_function", Defaults::LLAMA.act.1),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_000, heads: heads.queries, kv_heads: kv, head_dim: dim, max_position: 4096, tied: true,
+            act(activation_function): Defaults::LLAMA.act.1, ..LLAMA
         };
         let mut d = Decoder::read(&f.by_default(&[("intermediate_size", 5632)]), &defaults)?;
         d = d.with_attention(|_, a| a.heads = heads);
@@ -125,8 +117,7 @@ impl JetMoe {
     }
 }
 
-/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the
-/// second, ...
+/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the second, ...
 fn across(outer: usize, inner: usize) -> impl Iterator<Item = usize> {
     (0..inner).flat_map(move |j| (0..outer).map(move |i| i * inner + j))
 }
@@ -139,13 +130,7 @@ fn biased(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
 }
 
 impl Shape for JetMoe {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.decoder)?;

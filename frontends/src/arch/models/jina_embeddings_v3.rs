@@ -1,6 +1,5 @@
-//! Jina's embeddings, version 3 (arXiv 2409.10173): XLM-RoBERTa with rotary positions. The adapters
-//! of its tasks are folders of their own; the model is the one that Transformers loads without an
-//! adapter.
+//! Jina's embeddings, version 3 (arXiv 2409.10173): XLM-RoBERTa with rotary positions. The adapters of its tasks are
+//! folders of their own; the model is the one that Transformers loads without an adapter.
 
 use crate::arch::blocks::encoder::{FIELDS, FIXED};
 use crate::arch::blocks::prelude::*;

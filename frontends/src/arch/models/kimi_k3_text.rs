@@ -34,8 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
         HUGGING_FACE,
     ]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(163_840), heads: Some(96), max_position: 1 << 20, eps: 1e-5, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 163_840, heads: 96, max_position: 1 << 20, eps: 1e-5, ..LLAMA };
         let latent = Latent { q_rank: None, interleaved: false, ..Latent::DEEPSEEK };
         let gate = f.flag("mla_use_output_gate").then_some(Gate::Columns);
         let d = latent_decoder::of_parts(f, defaults, latent)?;
@@ -74,8 +73,7 @@ const NAMES: Table = names! {
         CORRECTION => "block_sparse_moe.gate.e_score_correction_bias",
         CORRECTION => "block_sparse_moe.e_score_correction_bias",
         ROW_DOWN => "block_sparse_moe.routed_expert_down_proj", ROW_NORM => "block_sparse_moe.routed_expert_norm",
-        ROW_UP => "block_sparse_moe.routed_expert_up_proj",
-        SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
+        ROW_UP => "block_sparse_moe.routed_expert_up_proj", SHARED_GATE => "block_sparse_moe.shared_experts.gate_proj",
         SHARED_UP => "block_sparse_moe.shared_experts.up_proj",
         SHARED_DOWN => "block_sparse_moe.shared_experts.down_proj",
     }

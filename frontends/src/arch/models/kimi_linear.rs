@@ -1,7 +1,7 @@
 //! Kimi-Linear (arXiv 2510.26692): Kimi's delta attention in most layers, latent attention without
 //! positions in the others, experts as DeepSeek-V3 has them.
 
-use crate::arch::blocks::families::latent_experts::sigmoids;
+use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
 use crate::arch::blocks::kimi_delta::{self, KimiDelta, OBJECT};
 use crate::arch::blocks::prelude::*;
 use serde_json::Value;
@@ -20,25 +20,15 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["kimi_linear"],
     names: Names(&[NAMES, kimi_delta::NAMES, latent_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(163_840), heads: Some(32), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
-        let latent = Latent {
-            q_rank: None,
-            kv_rank: 512,
-            nope: 128,
-            rope: 64,
-            value: 128,
-            interleaved: false,
-            bias: false,
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
+        let latent = Latent { q_rank: None, interleaved: false, ..Latent::DEEPSEEK };
         let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
         d.ropes.clear();
         let (delta, linear) = delta(f, d.facts.layers)?;
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
-        let experts = experts(f, &d)?;
-        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let experts = experts(f, &d, sigmoids(f, 8, 2.446)?, [256, 1, 1024])?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts };
+        Ok(Box::new(d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?))
     },
 };
 
@@ -101,16 +91,4 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let act = common::activation(f, "hidden_act", UnaryOp::Silu);
     let (rates, low_rank) = (Kind::OfHeads, [true; 2]);
     Ok((KimiDelta { heads, dim, conv, act, rates, spare_rates: false, low_rank, floor: None }, linear))
-}
-
-fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = sigmoids(f, 8, 2.446)?;
-    let ffn = f.size("moe_intermediate_size").or(1024);
-    let experts = Experts {
-        ffn,
-        correction: Some(CORRECTION),
-        shared: Some(Shared::plain(ffn.saturating_mul(f.size("n_shared_experts").or(1)))),
-        ..Experts::like(d, router, f.size("n_routed_experts").or(256))
-    };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }

@@ -11,15 +11,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["kolibri1"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(48),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 262_144,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 128_000, heads: 48, kv_heads: 4, head_dim: 128, max_position: 262_144, ffn: 1, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::Both;
@@ -51,8 +45,7 @@ const OWN: &[Field] = fields! {
 const NAMES: Table = names! {
     "model.layers.{}." {
         ATTN_POST_NORM => "post_attn_norm", ATTN_POST_NORM => "post_self_attn_layernorm",
-        MLP_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_ffn_norm",
-        MLP_POST_NORM => "post_mlp_layernorm", CORRECTION => "moe.router.expert_bias",
-        CORRECTION => "mlp.gate.e_score_correction_bias",
+        MLP_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_ffn_norm", MLP_POST_NORM => "post_mlp_layernorm",
+        CORRECTION => "moe.router.expert_bias", CORRECTION => "mlp.gate.e_score_correction_bias",
     }
 };

@@ -2,7 +2,6 @@
 //! rotations that differ with them, gates that are not bounded, experts chosen by corrected sigmoids.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 use serde_json::Value;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -13,13 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["laguna", "laguna_columns"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(100_352),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 100_352, heads: 48, kv_heads: 8, head_dim: 128, max_position: 131_072, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
             let class = TwoRopes { parts: [0.5, 1.0], partial: true, ..TwoRopes::new([5e5, 1e4]) };
@@ -41,8 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.invalid(QUERIES, &a.heads.queries, expected));
         }
         let experts = experts(f, &d)?;
-        let sparse = sparse_by_types(f, layers, 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?))
     },
 };
 
@@ -66,11 +59,7 @@ fn queries(f: &Fields, layers: usize) -> Result<Option<Vec<usize>>, ConfigError>
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        score: Score::Sigmoid,
-        scale: F32::new(f.factor_or("moe_routed_scaling_factor", 1.0)? as f32),
-        ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-    };
+    let router = sigmoid_router(f, 8, ("moe_routed_scaling_factor", 1.0))?;
     let cap = if f.number(CAP).is_some_and(|cap| cap <= 0.0) { None } else { common::limit(f, CAP)? };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),

@@ -23,8 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! {
     intermediate_size | block_ff_dim, norm_eps, conv_bias, conv_L_cache, block_auto_adjust_ff_dim,
-    block_ffn_dim_multiplier, block_multiple_of, full_attn_idxs,
-    layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES),
+    block_ffn_dim_multiplier, block_multiple_of, full_attn_idxs, layer_types: Accepts::ListOf(lfm2_layers::LAYER_TYPES),
 };
 
 /// The width of the MLPs, which `intermediate_size` is adjusted to.

@@ -1,5 +1,4 @@
-//! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but
-//! the first layers.
+//! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but the first layers.
 
 use crate::arch::blocks::families::lfm2_layers::{self, convolved_layers};
 use crate::arch::blocks::prelude::*;
@@ -18,12 +17,8 @@ pub(crate) const ARCH: Arch = Arch {
             None => vec![true; d.facts.layers],
         };
         let d = lfm2_layers::with_convolutions(d, conv, &layers);
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-6),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true))
-        };
+        let (normalize, eps) = (f.flag_or("norm_topk_prob", true), F32::new(1e-6));
+        let router = Router { normalize, eps, ..sigmoid_router(f, 4, ("routed_scaling_factor", 1.0))? };
         let experts = Experts {
             ffn: f.size("moe_intermediate_size").or(1792),
             correction: f.flag_or("use_expert_bias", true).then_some(CORRECTION),

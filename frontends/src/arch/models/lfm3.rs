@@ -13,16 +13,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["lfm3"],
     names: Names(&[NAMES, lfm2_layers::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_000),
-            heads: Some(16),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 128_000,
-            tied: true,
-            eps_field: "norm_eps",
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_000, heads: 16, kv_heads: 4, head_dim: 128, max_position: 128_000, tied: true,
+            eps(norm_eps): 1e-5, ..LLAMA
         };
         let mut d =
             Decoder::read_with(f, &defaults, |heads, max| read_proportional(f, [heads.dim, heads.dim], 0.5, max))?;

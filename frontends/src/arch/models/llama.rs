@@ -20,10 +20,8 @@ pub(crate) const ARCH: Arch = Arch {
     ],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp).both_ways_if_said(f)))
+        Ok(Box::new(d.with_biases(f).both_ways_if_said(f)))
     },
 };
 

@@ -1,12 +1,9 @@
-//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys
-//! without gains in most layers, queries that grow with the position in the others, one expert of
-//! each token beside an MLP for all.
+//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys without gains in most
+//! layers, queries that grow with the position in the others, one expert of each token beside an MLP for all.
 //!
 //! Layers that rotate see the chunk of the sequence that a token is in.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "llama4_text",
@@ -16,15 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["llama4_text", "llama4_chunks", "llama4_dense"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(202_048),
-            heads: Some(40),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 5e5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 202_048, heads: 40, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 5e5, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;

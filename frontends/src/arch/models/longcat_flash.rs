@@ -2,9 +2,7 @@
 //! experts read the first MLP's input, and their output is added behind the second. Some experts
 //! return their input; in their slots the last expert is computed, with weight 0.
 
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Q_DOWN, Q_DOWN_NORM, Q_UP};
-use crate::arch::blocks::mlp::mlp;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -20,16 +18,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["longcat_flash"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(64),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 1e7,
-            ffn: None,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 64, max_position: 131_072, eps: 1e-5, theta: 1e7, ..LLAMA
         };
-        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let latent = Latent::of(f);
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let hidden = d.facts.hidden as f64;
         let root = |rank: usize| (hidden / rank.max(1) as f64).sqrt();
@@ -95,9 +87,7 @@ impl Longcat {
 }
 
 impl Shape for Longcat {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
+    answered_by! { decoder: facts }
 
     /// Transformers' class has matrices of experts that compute nothing, and writes them.
     fn chooses(&self, tensor: &str) -> bool {

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "longformer",
     class: "LongformerModel",
-    fields: &[IDENTITY, MODEL, FIELDS, FILL, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL, fields! { attention_window }],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
         // Further fields of files, which nothing reads.
@@ -33,8 +33,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { attention_window };
 
 const SPARE: &[&str] = &["longformer.pooler.", "pooler.", "lm_head."];
 

@@ -26,17 +26,7 @@ const SPARE: &[&str] = &["luke.pooler.", "pooler.", "lm_head.", "entity_predicti
 struct Luke(Encoder);
 
 impl Shape for Luke {
-    fn facts(&self) -> &Facts {
-        self.0.facts()
-    }
-
-    fn yields(&self) -> Yields {
-        self.0.yields()
-    }
-
-    fn spare(&self) -> &'static [&'static str] {
-        self.0.spare()
-    }
+    answered_by! { 0: facts yields spare }
 
     /// Rows of entities, and queries from them and for them.
     fn chooses(&self, tensor: &str) -> bool {

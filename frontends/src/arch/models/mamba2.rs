@@ -9,9 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "Mamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, OWN],
     // Heads say how wide the mixers are; the rest is about training, or how it is computed.
-    fixed: fixed! {
-        Any => intermediate_size chunk_size time_step_rank time_step_min time_step_max time_step_floor;
-    },
+    fixed: fixed! { Any => intermediate_size chunk_size time_step_rank time_step_min time_step_max time_step_floor; },
     goldens: &["mamba2"],
     names: Names(&[NAMES, mamba_decoder::NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
@@ -22,9 +20,7 @@ const OWN: &[Field] = fields! {
     layer_norm_epsilon, time_step_limit,
 };
 
-const NAMES: Table = names! {
-    "backbone.layers.{}." { SSM_DT => "mixer.dt_bias", SSM_NORM => "mixer.norm" }
-};
+const NAMES: Table = names! { "backbone.layers.{}." { SSM_DT => "mixer.dt_bias", SSM_NORM => "mixer.norm" } };
 
 fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     let facts = Facts::read(f, Some(32_768), LONGEST, false)?;
@@ -41,8 +37,7 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         steps: steps(f)?,
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     };
     let inner = mixer.heads.saturating_mul(mixer.head_dim);
     if let Some(expand) = f.number("expand").filter(|x| x * facts.hidden as f64 != inner as f64) {

@@ -1,12 +1,10 @@
-//! Mellum 2 (JetBrains, 2026): Qwen3 with experts, windows in some layers, whose frequencies are
-//! others.
+//! Mellum 2 (JetBrains, 2026): Qwen3 with experts, windows in some layers, whose frequencies are others.
 //!
 //! The layer that predicts a further token is a draft head, and no part of the model.
 
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::families::draft_names::DraftNames;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mellum",
@@ -17,13 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(98_304),
-            heads: Some(32),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 131_072,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 98_304, heads: 32, kv_heads: 4, head_dim: 128, max_position: 131_072, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, TwoRopes::new([5e5, 1e4])))?;
         let window = f.size("sliding_window").or_null(1024);
@@ -39,8 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Experts::like(&d, router, f.size("num_experts").or(64))
         };
         let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_by_types(f, d.layers.len(), 0)?;
-        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        let d = d.with_sparse(f, 0, experts)?;
         let [slides, mixes] = ahead(f);
         let draft = d.layers.last().map(|layer| {
             let (window, rotary) = (window.filter(|_| slides), Some(usize::from(slides)));

@@ -4,9 +4,7 @@
 //! The layers after the last, which predict further tokens, are left out.
 
 use crate::arch::blocks::families::latent_experts::sigmoids;
-use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
-use crate::config::common::PARTIAL_ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mimo_v2_flash",
@@ -27,14 +25,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mimo_v2_flash"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(152_576),
-            heads: Some(64),
-            kv_heads: Some(4),
-            head_dim: Some(192),
-            max_position: 131_072,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 152_576, heads: 64, kv_heads: 4, head_dim: 192, max_position: 131_072, eps: 1e-5, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
             let class = TwoRopes { parts: [0.334; 2], part: 0.334, partial: true, ..TwoRopes::new([5e6, 1e4]) };

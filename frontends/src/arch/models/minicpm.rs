@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["minicpm"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(32_000), heads: Some(32), tied: true, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, heads: 32, tied: true, ..LLAMA };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &defaults)?;
         d.scales.embedding = common::factor(f, "scale_emb")?;

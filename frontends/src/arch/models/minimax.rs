@@ -2,7 +2,6 @@
 //! others, experts in all; blocks add to their norms' output, both with weights.
 
 use crate::arch::blocks::attention::scaled;
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::lightning_attention::{self, Lightning};
 use crate::arch::blocks::prelude::*;
 
@@ -16,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[lightning_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
-        let defaults = Defaults { vocab: Some(32_000), kv_heads: Some(8), max_position, eps, theta, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 32_000, kv_heads: 8, max_position, eps, theta, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;
         let linear = linear_layers(f, layers)?;
@@ -109,13 +108,7 @@ fn sum(f: &mut Draft, share: Share, [x, y]: [Value; 2]) -> Value {
 }
 
 impl Shape for MiniMax {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn chooses(&self, tensor: &str) -> bool {
         // Transformers stores values its class computes from the configuration.

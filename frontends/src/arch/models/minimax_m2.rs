@@ -2,7 +2,6 @@
 //! each head, experts chosen by corrected sigmoids in every layer.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minimax_m2",
@@ -18,14 +17,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["minimax_m2"],
     names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(200_064),
-            heads: Some(48),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 196_608,
-            theta: 5e6,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 200_064, heads: 48, kv_heads: 8, head_dim: 128, max_position: 196_608, theta: 5e6, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         if let Some(dim) = f.size("rotary_dim").value() {

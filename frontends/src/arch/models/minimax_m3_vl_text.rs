@@ -1,8 +1,7 @@
 //! MiniMax-M3 (MiniMax, 2026), the text model: norms of each head of queries and keys, rotation of a part
 //! of each, limited activations, experts chosen by corrected sigmoids beside an MLP for all tokens.
 //!
-//! Some layers attend to blocks of tokens that an indexer selects: only contexts in which none is
-//! dropped are compiled.
+//! Some layers attend to blocks of tokens that an indexer selects: only contexts in which none is dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::names::SHARED_GATE_UP;
@@ -24,14 +23,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["minimax_m3_text", "minimax_m3"],
     names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(200_064),
-            heads: Some(64),
-            kv_heads: Some(4),
-            head_dim: Some(128),
-            max_position: 524_288,
-            theta: 5e6,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 200_064, heads: 64, kv_heads: 4, head_dim: 128, max_position: 524_288, theta: 5e6, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         refuse_other_part(f, &d)?;
@@ -40,11 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
         let alpha = f.factor_or("swiglu_alpha", 1.702)? as f32;
         let limits = Some(Limits::Clamped { alpha, limit: f.factor_or("swiglu_limit", 7.0)? as f32 });
         let shared = Shared { limits, fused: true, ..Shared::plain(f.size("shared_intermediate_size").or(3072)) };
-        let router = Router {
-            score: Score::Sigmoid,
-            scale: F32::new(f.factor_or("routed_scaling_factor", 2.0)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(4), true)
-        };
+        let router = sigmoid_router(f, 4, ("routed_scaling_factor", 2.0))?;
         let experts = Experts {
             correction: Some(CORRECTION),
             shared: Some(shared),

@@ -11,14 +11,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         // All of them where nothing else is said.
-        let window = WindowRule::Most(4096, usize::MAX);
-        let defaults = Defaults {
-            vocab: Some(32_000),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 131_072,
-            window,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_000, heads: 32, kv_heads: 8, max_position: 131_072, window: Most(4096, usize::MAX), ..LLAMA
         };
         Ok(Box::new(Decoder::read(f, &defaults)?))
     },

@@ -1,28 +1,19 @@
 //! Ministral 3 (Mistral AI, 2025): Mistral without windows; queries grow with the logarithm of the
 //! position beyond the context of pretraining.
 
-use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ministral3",
     class: "Ministral3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, fields! { llama_4_scaling_beta }],
     fixed: &[],
     goldens: &["ministral3"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let window = WindowRule::Given;
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(32),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 262_144,
-            window,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 32, kv_heads: 8, head_dim: 128, max_position: 262_144, window: Given, eps: 1e-5,
+            ..LLAMA
         };
         if rope::described(f)? {
             let (beta, step) = rope::tuning(f)?;
@@ -48,5 +39,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false }))))
     },
 };
-
-const OWN: &[Field] = fields! { llama_4_scaling_beta };

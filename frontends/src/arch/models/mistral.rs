@@ -11,10 +11,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::AllLayers(4096);
-        let d = Decoder::read(
-            &f.by_default(SIZES),
-            &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA },
-        )?;
+        let d =
+            Decoder::read(&f.by_default(SIZES), &defaults! { kv_heads: 8, max_position: 131_072, window, ..LLAMA })?;
         Ok(Box::new(d.both_ways_if_said(f)))
     },
 };

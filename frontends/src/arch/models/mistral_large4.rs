@@ -5,11 +5,9 @@
 
 use crate::arch::blocks::decoder::ROPE_POWERS;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, TUNING, TUNING_BIAS};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",
@@ -30,9 +28,8 @@ pub(crate) const ARCH: Arch = Arch {
             let help = "this architecture divides the weights of experts by their sum".to_string();
             return Err(f.unsupported("norm_topk_prob", "false".into(), help));
         }
-        let defaults =
-            Defaults { vocab: Some(204_800), heads: Some(64), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
-        let latent = Latent { bias: f.flag("attention_bias"), q_rank: None, nope: 64, ..Latent::DEEPSEEK };
+        let defaults = defaults! { vocab: 204_800, heads: 64, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
+        let latent = Latent { q_rank: None, nope: 64, ..Latent::of(f) };
         let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(30.0));
         d.embedding.learned_rope = true;
@@ -48,18 +45,9 @@ pub(crate) const ARCH: Arch = Arch {
                 (latent.whole, latent.nope, a.rotary) = (true, latent.nope + latent.rope, None);
             }
         });
-        let groups = f.size("n_group").or(1);
-        let router = Router {
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            groups,
-            kept: f.size("topk_group").or(1),
-            pairs: groups > 1,
-            ..Router::softmax(f.size("num_experts_per_tok").or(4), true)
-        };
+        let router = Router { score: Score::Softmax, ..sigmoids(f, 4, 1.0)? };
         let experts = experts(f, &d, router, [128, 1, 6144])?;
-        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(1))?;
-        d = d.with_experts(|i| sparse[i].then_some(experts));
+        d = d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?;
         Ok(Box::new(d))
     },
 };
@@ -84,9 +72,8 @@ fn extended(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Lets layers read the latents of those that `kv_source_layers` names. The class reads those that are
-/// shared by the last layer before, of those that rotate as the reading one does: where that is another
-/// layer, the file is refused.
+/// Lets layers read the latents of those that `kv_source_layers` names. The class reads those that are shared by the
+/// last layer before, of those that rotate as the reading one does: where that is another layer, the file is refused.
 fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigError> {
     let Some(sources) = f.numbers(SOURCES) else { return Ok(()) };
     let refused = |help: String| f.unsupported(SOURCES, format!("{sources:?}"), help);
@@ -119,8 +106,7 @@ fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// As Transformers has them in memory, with another prefix inside a larger model, and as Mistral AI
-/// publishes them.
+/// As Transformers has them in memory, with another prefix inside a larger model, and as Mistral AI publishes them.
 const NAMES: Table = names! {
     "model." { TABLE => "embed_tokens", ROPE_POWERS => "rotary_emb.alpha" }
     "" { TABLE => "tok_embeddings", HEAD => "lm_head", HEAD => "output", ROPE_POWERS => "lerope.alpha" }

@@ -10,9 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mixtral"],
     names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let window = WindowRule::Given;
         let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
-        let defaults = Defaults { kv_heads: Some(8), max_position, window, eps, theta, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 8, max_position, window: Given, eps, theta, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let router = Router::softmax(f.size("num_experts_per_tok").or(2), true);
         let experts = Experts::like(&d, router, f.size("num_local_experts").or(8));

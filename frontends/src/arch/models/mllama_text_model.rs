@@ -7,20 +7,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mllama_text_model",
     class: "MllamaForConditionalGeneration",
-    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, OWN],
+    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, fields! { cross_attention_layers }],
     fixed: &[("architectures", Neutral::Words(&["MllamaForCausalLM"]))],
     goldens: &["mllama"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let f = &f.by_default(&[("hidden_size", 4096), ("num_hidden_layers", 40), ("intermediate_size", 14_336)]);
-        let defaults = Defaults {
-            vocab: Some(128_256),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 500_000.0,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_256, heads: 32, kv_heads: 8, max_position: 131_072, eps: 1e-5, theta: 5e5, ..LLAMA
         };
         // Rows of tokens that stand for images.
         let mut d = Decoder::read(f, &defaults)?.with_more_rows(f, 8, "table")?;
@@ -38,5 +32,3 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d))
     },
 };
-
-const OWN: &[Field] = fields! { cross_attention_layers };

@@ -180,17 +180,7 @@ impl MobileBert {
 }
 
 impl Shape for MobileBert {
-    fn facts(&self) -> &Facts {
-        &self.encoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        self.encoder.yields()
-    }
-
-    fn spare(&self) -> &'static [&'static str] {
-        self.encoder.spare
-    }
+    answered_by! { encoder: facts yields spare }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let mut x = self.embedding(l)?;

@@ -12,10 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mobilellm", "mobilellm_shared"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &Defaults::LLAMA)?;
-        let d = d.with_attention_bias(attention);
-        let mut decoder = d.with_mlp(|m| m.bias = mlp);
+        let mut decoder = d.with_biases(f);
         decoder.facts.tied |= f.flag("share_embedding");
         Ok(Box::new(MobileLlm { decoder, times: if f.flag("layer_sharing") { 2 } else { 1 } }))
     },
@@ -31,13 +29,7 @@ struct MobileLlm {
 }
 
 impl Shape for MobileLlm {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        self.decoder.yields()
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, &self.decoder)?;

@@ -10,10 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "ModernBertModel",
     fields: &[IDENTITY, MODEL, ATTENTION_BIAS, MLP_BIAS, FIELDS],
     // Further fields of ModernBERT's files, which nothing reads.
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
-        ("layer_norm_eps", Neutral::Same("norm_eps")),
-    ],
+    fixed: fixed! { Words(&["absolute", "sans_pos"]) => position_embedding_type; Same("norm_eps") => layer_norm_eps; },
     goldens: &["modernbert", "modernbert_classes", "modernbert_pairs"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
@@ -49,18 +46,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
         });
         (layer.mlp.gated, layer.mlp.joined, layer.mlp.bias) = (true, Some(Joined::GateUp), f.flag("mlp_bias"));
     }
-    let pool = match f.text("classifier_pooling") {
-        None | Some("cls") => Pool::First,
-        Some("mean") => Pool::Mean,
-        Some(other) => {
-            let found = format!("\"{other}\"");
-            return Err(f.unsupported(
-                "classifier_pooling",
-                found,
-                "this architecture supports `cls` and `mean`".into(),
-            ));
-        }
-    };
+    let pool = ClassHead::pool(f)?;
     let act = common::activation(f, "classifier_activation", UnaryOp::Gelu);
     e.classes = ClassHead { pool, dense: true, act, bias: f.flag("classifier_bias"), norm: true, late: false };
     e.spare = &["head.", "decoder.", "lm_head."];

@@ -10,12 +10,12 @@ pub(crate) const ARCH: Arch = Arch {
     class: "ModernBertDecoderForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
     // Further fields of ModernBERT's files, which nothing reads.
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
-        ("layer_norm_eps", Neutral::Same("norm_eps")),
-        ("classifier_pooling", Neutral::Any),
-        ("causal_mask", Neutral::On),
-    ],
+    fixed: fixed! {
+        Words(&["absolute", "sans_pos"]) => position_embedding_type;
+        Same("norm_eps") => layer_norm_eps;
+        Any => classifier_pooling;
+        On => causal_mask;
+    },
     goldens: &["modernbert_decoder"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
@@ -29,15 +29,9 @@ const OWN: &[Field] = fields! {
 };
 
 fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(50_368),
-        heads: Some(12),
-        max_position: 8192,
-        tied: true,
-        eps_field: "norm_eps",
-        eps: 1e-5,
-        act: ("hidden_activation", UnaryOp::Gelu),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 50_368, heads: 12, max_position: 8192, tied: true, eps(norm_eps): 1e-5, act(hidden_activation): Gelu,
+        ..LLAMA
     };
     let mut d = Decoder::read_with(f, &defaults, |heads, max_position| read_two(f, heads.dim, max_position, ROPES))?;
     d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };

@@ -3,7 +3,6 @@
 
 use crate::arch::blocks::embedding_and_head::MORE_ROWS;
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "molmo2_text",
@@ -14,13 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let f = &f.by_default(&[("hidden_size", 4096), ("intermediate_size", 12_288), ("num_hidden_layers", 36)]);
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(32),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 36_864,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_936, heads: 32, kv_heads: 8, head_dim: 128, max_position: 36_864, ..LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max_position| {
             let scaled = rope::read(f, heads.dim, max_position, defaults.theta)?;
@@ -51,8 +45,7 @@ const OWN: &[Field] = fields! {
 
 const NAMES: Table = names! {
     "model." {
-        TABLE => "transformer.wte.embedding", MORE_ROWS => "transformer.wte.new_embedding",
-        NORM => "transformer.ln_f",
+        TABLE => "transformer.wte.embedding", MORE_ROWS => "transformer.wte.new_embedding", NORM => "transformer.ln_f",
     }
     "" { HEAD => "lm_head" }
     "model.transformer.blocks.{}." {

@@ -2,7 +2,7 @@
 //! the same in all layers.
 
 use crate::arch::blocks::attention_scores::Buckets;
-use crate::arch::blocks::encoder::{Defaults, FIELDS_WITHOUT_TYPES};
+use crate::arch::blocks::encoder::Defaults;
 use crate::arch::blocks::prelude::*;
 
 /// Buckets that its class has whatever the file says.
@@ -11,7 +11,7 @@ const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mpnet",
     class: "MPNetModel",
-    fields: &[IDENTITY, MODEL, FIELDS_WITHOUT_TYPES, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS_WITHOUT_TYPES, fields! { relative_attention_num_buckets }],
     fixed: &[],
     goldens: &["mpnet", "mpnet_classes"],
     names: Names(&[NAMES]),
@@ -30,8 +30,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { relative_attention_num_buckets };
 
 const NAMES: Table = names! {
     "mpnet." {

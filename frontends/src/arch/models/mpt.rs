@@ -17,13 +17,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mpt", "mpt_slopes"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50_368),
-            heads: Some(16),
-            max_position: 2048,
-            ffn: Some(f.size("expansion_ratio").or(4)),
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::GPT2
+        let defaults = defaults! {
+            vocab: 50_368, heads: 16, max_position: 2048, ffn: f.size("expansion_ratio").or(4), act: Gelu, ..GPT2
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };

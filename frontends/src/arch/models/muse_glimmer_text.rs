@@ -11,15 +11,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["muse_glimmer"],
     names: Names(&[NAMES, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(202_048),
-            heads: Some(32),
-            kv_heads: Some(2),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            act: ("hidden_activation", UnaryOp::Silu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 202_048, heads: 32, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1e-5,
+            act(hidden_activation): Silu, ..LLAMA
         };
         Ok(Box::new(decoder(f, &defaults, [0.196_116_135_138_184_04, 3.87])?))
     },
@@ -65,6 +59,4 @@ pub(crate) const OWN: &[Field] = fields! {
     output_multiplier, final_logit_softcapping, layer_rope_theta,
 };
 
-pub(crate) const NAMES: Table = names! {
-    "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" }
-};
+pub(crate) const NAMES: Table = names! { "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" } };

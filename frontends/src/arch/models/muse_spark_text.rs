@@ -1,7 +1,7 @@
 //! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of each head's and
 //! each expert's output, and gates that mix a block's output with the residual stream.
 
-use crate::arch::blocks::decoder::{self, feed};
+use crate::arch::blocks::decoder::feed;
 use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first};
 use crate::arch::blocks::prelude::*;
 use crate::arch::models::muse_glimmer_text as glimmer;
@@ -14,27 +14,15 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["muse_spark"],
     names: Names(&[NAMES, glimmer::NAMES, SANDWICH_NORMS, POST_NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(202_048),
-            heads: Some(128),
-            kv_heads: Some(16),
-            head_dim: Some(64),
-            max_position: 1 << 20,
-            theta: 5e5,
-            eps: 1e-5,
-            act: ("hidden_activation", UnaryOp::Silu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 202_048, heads: 128, kv_heads: 16, head_dim: 64, max_position: 1 << 20, theta: 5e5, eps: 1e-5,
+            act(hidden_activation): Silu, ..LLAMA
         };
         let multiplier = 0.176_776_695_296_636_9;
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
         let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Heads));
         let [before, after] = d.block_norms.own.unwrap_or([d.norm; 2]);
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-15),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-        };
+        let router = Router { eps: F32::new(1e-15), ..sigmoid_router(f, 8, ("routed_scaling_factor", 1.0))? };
         let row = ExpertRow {
             entry: Some(before),
             each: Some(after.eps),
@@ -104,13 +92,7 @@ impl Spark {
 }
 
 impl Shape for Spark {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (d, hidden, [before, after]) = (&self.decoder, self.decoder.facts.hidden, self.norms);

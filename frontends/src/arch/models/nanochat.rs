@@ -9,10 +9,9 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, OWN],
     fixed: &[],
     goldens: &["nanochat"],
-    names: Names(&[NAMES, HUGGING_FACE]),
+    names: Names(&[names! { "model.layers.{}." { MLP_UP => "mlp.fc1", MLP_DOWN => "mlp.fc2" } }, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(50_304), heads: Some(6), act: ("hidden_act", UnaryOp::Relu2), ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 50_304, heads: 6, act: Relu2, ..LLAMA };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &defaults)?;
         d.norm.gain = false;
@@ -37,10 +36,6 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
+    intermediate_size, hidden_act: SIMPLE_ACTS,
     rms_norm_eps, final_logit_softcapping, rope_theta, rope_scaling, rope_parameters,
-};
-
-const NAMES: Table = names! {
-    "model.layers.{}." { MLP_UP => "mlp.fc1", MLP_DOWN => "mlp.fc2" }
 };

@@ -12,25 +12,13 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["nemotron"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(256_000),
-            heads: Some(48),
-            max_position: 4096,
-            eps_field: "norm_eps",
-            eps: 1e-5,
-            partial: 0.5,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 256_000, heads: 48, max_position: 4096, eps(norm_eps): 1e-5, partial: 0.5, act: Relu2, ..LLAMA
         };
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm { from_one: true, ..Norm::layer(d.norm.eps) };
-        let d = d.with_attention_bias(attention);
-        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+        Ok(Box::new(d.with_biases(f).with_mlp(|m| m.gated = false)))
     },
 };
 
-const OWN: &[Field] = fields! {
-    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
-    norm_eps,
-};
+const OWN: &[Field] = fields! { intermediate_size, hidden_act: SIMPLE_ACTS, norm_eps };

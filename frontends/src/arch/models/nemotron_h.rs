@@ -23,16 +23,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["nemotron_h", "nemotron_h_latent"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(131_072),
-            heads: Some(32),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 4096,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            act: ("mlp_hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 131_072, heads: 32, kv_heads: 8, head_dim: 128, max_position: 4096, eps(layer_norm_epsilon): 1e-5,
+            act(mlp_hidden_act): Relu2, ..LLAMA
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
@@ -54,12 +47,10 @@ const HEADS: &[Field] = fields! { head_dim | attention_head_dim };
 
 const OWN: &[Field] = fields! {
     hybrid_override_pattern, layer_types | layers_block_type: Accepts::ListOf(LAYER_TYPES), intermediate_size,
-    mlp_hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]), layer_norm_epsilon,
-    mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size, n_groups | mamba_n_groups,
-    conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
+    mlp_hidden_act: SIMPLE_ACTS, layer_norm_epsilon, mamba_num_heads, mamba_head_dim, mamba_hidden_act, ssm_state_size,
+    n_groups | mamba_n_groups, conv_kernel | mamba_d_conv, use_conv_bias | mamba_conv_bias, use_bias, time_step_min,
     n_routed_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size,
-    moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group,
-    norm_topk_prob,
+    moe_shared_expert_intermediate_size, moe_latent_size, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 };
 
 /// As newer and older files say it; the last is refused with a word of its own.
@@ -128,10 +119,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
         let help = format!("this architecture expects groups that divide its {heads} heads");
         return Err(f.unsupported("n_groups", groups.to_string(), help));
     }
-    let conv = size("conv_kernel", 4);
-    if conv < 2 {
-        return Err(f.invalid("conv_kernel", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "conv_kernel", 4)?;
     let least = f.number("time_step_min").unwrap_or(0.001) as f32;
     Ok(Mamba2 {
         heads,
@@ -145,8 +133,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
         act: common::activation(f, "mamba_hidden_act", UnaryOp::Silu),
         steps: [Some(least), None],
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     })
 }
 

@@ -2,7 +2,6 @@
 //! neighbours, gated MLPs, and no biases in its layers.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "neobert",

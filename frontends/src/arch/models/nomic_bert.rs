@@ -1,9 +1,6 @@
-//! Nomic BERT (arXiv 2402.01613): BERT with rotary positions and gated MLPs, without biases in
-//! products.
+//! Nomic BERT (arXiv 2402.01613): BERT with rotary positions and gated MLPs, without biases in products.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::GPT_MODEL;
-use crate::config::rope;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "nomic_bert",
@@ -46,8 +43,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Activations of gates by their names in Transformers, and by the names of gated MLPs in the
-/// authors' files.
+/// Activations of gates by their names in Transformers, and by the names of gated MLPs in the authors' files.
 const ACTS: &[&str] =
     &["silu", "swish", "swiglu", "gelu", "geglu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"];
 

@@ -5,13 +5,13 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo",
     class: "OlmoForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, fields! { intermediate_size, hidden_act, clip_qkv }],
     fixed: &[],
     goldens: &["olmo"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
+        let mut d = Decoder::read(f, &defaults! { eps: 1e-5, ..LLAMA })?;
         d.norm = Norm { gain: false, bias: false, ..Norm::layer(d.norm.eps) };
         let clip = common::limit(f, "clip_qkv")?;
         Ok(Box::new(d.with_heads(|_, _, h| {
@@ -20,5 +20,3 @@ pub(crate) const ARCH: Arch = Arch {
         })))
     },
 };
-
-const OWN: &[Field] = fields! { intermediate_size, hidden_act, clip_qkv };

@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
+        let mut d = Decoder::read(f, &defaults! { eps: 1e-5, ..LLAMA })?;
         d.norms = Norms::After;
         Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
     },

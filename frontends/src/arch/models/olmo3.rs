@@ -1,8 +1,6 @@
-//! OLMo 3 (Allen Institute for AI, 2025): OLMo 2 with windows in most layers, whose frequencies are not
-//! rescaled.
+//! OLMo 3 (Allen Institute for AI, 2025): OLMo 2 with windows in most layers, whose frequencies are not rescaled.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo3",
@@ -13,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults { eps: 1e-5, window: WindowRule::Most(4096, 4), ..Defaults::LLAMA };
+        let defaults = defaults! { eps: 1e-5, window: Most(4096, 4), ..LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| ropes(f, heads.dim, max))?;
         d.norms = Norms::After;
         Ok(Box::new(d.with_heads(|_, a, h| {

@@ -12,13 +12,11 @@ pub(crate) const ARCH: Arch = Arch {
     class: "OlmoHybridForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, OWN],
     // About training.
-    fixed: fixed! {
-        Any => linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max linear_dt_init_floor;
-    },
+    fixed: fixed! { Any => linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max linear_dt_init_floor; },
     goldens: &["olmo_hybrid"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(100_352), heads: Some(30), max_position: 65_536, ..Defaults::LLAMA };
+        let defaults = defaults! { vocab: 100_352, heads: 30, max_position: 65_536, ..LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let queries = d.layers.first().map_or(1, |l| l.attention.heads.queries);
@@ -62,10 +60,7 @@ fn delta(f: &Fields, hidden: usize, queries: usize) -> Result<GatedDelta, Config
         let help = format!("this architecture expects key heads that divide its {value_heads} value heads");
         return Err(f.unsupported("linear_num_key_heads", key_heads.to_string(), help));
     }
-    let conv = size("linear_conv_kernel_dim", 4);
-    if conv < 2 {
-        return Err(f.invalid("linear_conv_kernel_dim", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "linear_conv_kernel_dim", 4)?;
     Ok(GatedDelta {
         key_heads,
         key_dim,

@@ -1,8 +1,6 @@
-//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and
-//! no last norm.
+//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and no last norm.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::GPT_MODEL;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "openai-gpt",
@@ -13,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["openai_gpt"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults { vocab: Some(40_478), max_position: 512, ..Defaults::GPT2 };
+        let defaults = defaults! { vocab: 40_478, max_position: 512, ..GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.norms, d.embedding.positions, d.head.norm) =
             (Norm::layer(d.norm.eps), Norms::Around, Some(Positions::Learned(0)), false);

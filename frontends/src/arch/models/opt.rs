@@ -13,14 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["opt", "opt_350m"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50272),
-            heads: Some(12),
-            max_position: 2048,
-            tied: true,
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Relu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 50272, heads: 12, max_position: 2048, tied: true, eps: 1e-5, act: Relu, ..LLAMA
         };
         let (bias, affine) = (f.flag_or("enable_bias", true), f.flag_or("layer_norm_elementwise_affine", true));
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;

@@ -6,20 +6,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "persimmon",
     class: "PersimmonForCausalLM",
-    fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, LAYER_NORM_MLP, OWN],
+    fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, LAYER_NORM_MLP, fields! { qk_layernorm }],
     fixed: &[],
     goldens: &["persimmon"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(262_144),
-            heads: Some(64),
-            max_position: 16_384,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            partial: 0.5,
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 262_144, heads: 64, max_position: 16_384, eps(layer_norm_eps): 1e-5, partial: 0.5, act: Relu2,
+            ..LLAMA
         };
         let qk_norm = f.flag_or("qk_layernorm", true).then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
@@ -31,8 +25,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { qk_layernorm };
 
 const NAMES: Table = names! {
     "" { NORM => "model.final_layernorm" }

@@ -6,19 +6,13 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "phi",
     class: "PhiForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, PARTIAL_ROTARY, fields! { qk_layernorm }],
     fixed: &[],
     goldens: &["phi"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            heads: Some(32),
-            max_position: 2048,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            partial: 0.5,
-            act: ("hidden_act", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            heads: 32, max_position: 2048, eps(layer_norm_eps): 1e-5, partial: 0.5, act: GeluTanh, ..LLAMA
         };
         let qk_norm = f.flag("qk_layernorm").then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
@@ -27,8 +21,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };
-
-const OWN: &[Field] = fields! { qk_layernorm };
 
 const NAMES: Table = names! {
     "" { NORM => "model.final_layernorm" }

@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["phi3", "phi3-longrope", "phi3-longrope-long"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let d = decoder(f, &Defaults { max_position: 4096, ..Defaults::LLAMA })?;
+        let d = decoder(f, &defaults! { max_position: 4096, ..LLAMA })?;
         Ok(Box::new(d.both_ways_if_said(f)))
     },
 };

@@ -1,6 +1,5 @@
-//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, with the names of Transformers and
-//! of its authors, whose file has adapters for images and for sound beside its matrices. Without
-//! either they are off.
+//! The text model of Phi-4-multimodal (arXiv 2503.01743): Phi-3, with the names of Transformers and of its authors,
+//! whose file has adapters for images and for sound beside its matrices. Without either they are off.
 
 use crate::arch::blocks::families::phi_decoder::{ROTARY, decoder};
 use crate::arch::blocks::prelude::*;
@@ -9,15 +8,12 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "phi4_multimodal_text",
     class: "Phi4MultimodalForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY],
-    fixed: &[
-        ("model_type", Neutral::Words(&["phi4mm_text"])),
-        ("architectures", Neutral::Words(&["Phi4MMForCausalLM"])),
-    ],
+    fixed: fixed! { Words(&["phi4mm_text"]) => model_type; Words(&["Phi4MMForCausalLM"]) => architectures; },
     goldens: &["phi4_multimodal"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let sizes = Defaults { vocab: Some(200_064), heads: Some(32), kv_heads: Some(8), ..Defaults::LLAMA };
-        Ok(Box::new(decoder(f, &Defaults { max_position: 131_072, ..sizes })?))
+        let sizes = defaults! { vocab: 200_064, heads: 32, kv_heads: 8, ..LLAMA };
+        Ok(Box::new(decoder(f, &defaults! { max_position: 131_072, ..sizes })?))
     },
 };
 

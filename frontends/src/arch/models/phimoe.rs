@@ -4,8 +4,10 @@
 //! Longrope has the divisors of short contexts everywhere, as in Transformers; the factor of sines
 //! and cosines follows the longest sequence.
 
+#[cfg(test)]
+mod tests;
+
 use crate::arch::blocks::prelude::*;
-use crate::config::rope;
 use crate::rope::LongRopeFactors;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -16,15 +18,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["phimoe"],
     names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(32_064),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 131_072,
-            window: WindowRule::Given,
-            eps: 1e-5,
-            theta: THETA,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 32_064, heads: 32, kv_heads: 8, max_position: 131_072, window: Given, eps: 1e-5, theta: THETA,
+            ..LLAMA
         };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read_with(f, &defaults, |heads, longest| Ok(vec![rotation(f, heads.dim, longest)?]))?;
@@ -100,54 +96,3 @@ const OWN: &[Field] = fields! {
     // The others draw noise from it, in training.
     router_jitter_noise, lm_head_bias,
 };
-
-#[cfg(test)]
-mod tests {
-    use crate::arch::Model;
-    use crate::testing::{config, with};
-    use llmcc_ir::graph::Op;
-    use serde_json::{Value, json};
-
-    fn longrope(changes: Value) -> Value {
-        let scaling = json!({
-            "type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [4.0, 8.0], "short_mscale": 1.25,
-            "long_mscale": 1.25, "original_max_position_embeddings": 16
-        });
-        with(config("phimoe"), json!({ "rope_theta": 10000.0, "rope_scaling": with(scaling, changes) }))
-    }
-
-    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are the short contexts' everywhere, and
-    /// its sines and cosines are multiplied by the file's factor.
-    #[test]
-    fn longrope_has_short_factors() {
-        let (module, _) = Model::parse(&longrope(json!({}))).unwrap().imagined().unwrap();
-        let found = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
-        assert_eq!(found, [1.0, 1.0 / (1.5 * 100.0)]);
-        let table = |op: &Op| {
-            let Op::RopeTable { scale, .. } = op else { return None };
-            Some(scale.get())
-        };
-        assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(1.25));
-        // The longest sequence decides.
-        for (original, scale) in [(16, 1.5), (64, 1.25)] {
-            let json = longrope(json!({ "long_mscale": 1.5, "original_max_position_embeddings": original }));
-            let model = Model::parse(&json).unwrap();
-            assert_eq!(model.original_context, Some(original).filter(|n| *n == 16));
-            let (module, _) = model.imagined().unwrap();
-            assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(scale));
-        }
-    }
-
-    #[test]
-    fn what_is_refused() {
-        for (changes, expected) in [
-            (json!({ "long_mscale": 0 }), "field `rope_scaling.long_mscale` is 0"),
-            (json!({ "short_mscale": "absent" }), "field `rope_scaling.short_mscale` is missing"),
-            (json!({ "short_factor": [1.0] }), "field `rope_scaling.short_factor` is [1.0]"),
-            (json!({ "type": "yarn", "factor": 2.0 }), "field `rope_scaling` is yarn, which is not supported"),
-        ] {
-            let text = Model::parse(&longrope(changes)).unwrap_err().to_string();
-            assert!(text.starts_with(expected), "{text}");
-        }
-    }
-}

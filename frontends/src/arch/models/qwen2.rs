@@ -3,21 +3,17 @@
 
 use crate::arch::blocks::families::dual_chunk::{CHUNKS, within_chunk};
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS, CAUSAL, CHUNKS],
     // The biases of Q, K and V are always there.
-    fixed: fixed! {
-        On => attention_bias qkv_bias use_qkv_bias add_qkv_bias;
-    },
+    fixed: fixed! { On => attention_bias qkv_bias use_qkv_bias add_qkv_bias; },
     goldens: &["qwen2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let window = WindowRule::Optional;
-        let defaults = Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 32, max_position: 32_768, window: Optional, ..LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         within_chunk(f, &mut d.facts)?;
         Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f)))

@@ -2,7 +2,6 @@
 //! where the file says nothing.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_5_omni_text",
@@ -13,14 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen2_5_omni_text"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(152_064),
-            heads: Some(28),
-            kv_heads: Some(4),
-            max_position: 32_768,
-            theta: 1e6,
-            window: WindowRule::Optional,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 152_064, heads: 28, kv_heads: 4, max_position: 32_768, theta: 1e6, window: Optional, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true)))

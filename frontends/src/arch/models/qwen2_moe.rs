@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag_or("qkv_bias", true);
-        let d = Decoder::read(f, &Defaults { kv_heads: Some(16), max_position: 32_768, ..Defaults::LLAMA })?;
+        let d = Decoder::read(f, &defaults! { kv_heads: 16, max_position: 32_768, ..LLAMA })?;
         let d = d.with_heads(|_, _, h| h.qkv_bias = bias);
         let shared = Shared { mixed: true, ..Shared::plain(f.size("shared_expert_intermediate_size").or(5632)) };
         let experts = experts(f, &d, [4, 1408, 60], f.flag("norm_topk_prob"));

@@ -2,7 +2,6 @@
 //! sections of its rotation.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_vl_text",
@@ -12,15 +11,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen2_vl_text", "qwen2_vl", "qwen2_5_vl"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(152_064),
-            heads: Some(64),
-            kv_heads: Some(8),
-            max_position: 32_768,
-            eps: 1e-5,
-            theta: 1e6,
-            window: WindowRule::Optional,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 152_064, heads: 64, kv_heads: 8, max_position: 32_768, eps: 1e-5, theta: 1e6, window: Optional,
+            ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true)))

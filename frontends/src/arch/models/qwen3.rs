@@ -1,7 +1,6 @@
 //! Qwen3, dense (arXiv 2505.09388): no biases, RMSNorm over each head of Q and K.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3",
@@ -12,8 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (bias, window) = (f.flag("attention_bias"), WindowRule::Optional);
-        let defaults =
-            Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 32, head_dim: 128, max_position: 32_768, window, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         Ok(Box::new(d.both_ways_if_said(f)))

@@ -12,14 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen3_5"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(248_320),
-            heads: Some(16),
-            kv_heads: Some(4),
-            head_dim: Some(256),
-            max_position: 32_768,
-            partial: 0.25,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 248_320, heads: 16, kv_heads: 4, head_dim: 256, max_position: 32_768, partial: 0.25, ..LLAMA
         };
         Ok(Box::new(drafted(decoder(f, &defaults, delta(f)?)?)))
     },

@@ -19,16 +19,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen3_5_moe"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(248_320),
-            heads: Some(16),
-            kv_heads: Some(2),
-            head_dim: Some(256),
-            max_position: 32_768,
-            partial: 0.25,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, partial: 0.25, ffn: 1, ..LLAMA
         };
         let d = decoder(f, &defaults, delta(f)?)?;
         let experts = experts(f, &d, [256, 8], true)?;

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &Defaults { kv_heads: Some(4), max_position: 32_768, ..Defaults::LLAMA })?;
+        let d = Decoder::read(f, &defaults! { kv_heads: 4, max_position: 32_768, ..LLAMA })?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag("norm_topk_prob"));
         in_layers(f, d, experts)

@@ -1,5 +1,4 @@
-//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
-//! head by head.
+//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored head by head.
 
 use crate::arch::blocks::families::qwen_gated_delta::{
     self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts,
@@ -15,14 +14,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen3_next"],
     names: Names(&[NAMES, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(16),
-            kv_heads: Some(2),
-            head_dim: Some(256),
-            max_position: 32_768,
-            partial: 0.25,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_936, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, partial: 0.25, ..LLAMA
         };
         let delta = GatedDelta { stored: Projections::ByHead, ..delta(f)? };
         let d = decoder(f, &defaults, delta)?;

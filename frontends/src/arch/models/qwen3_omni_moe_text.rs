@@ -1,6 +1,5 @@
-//! Qwen3-Omni (arXiv 2509.17765), the text model of its thinker: Qwen3 with experts. Positions of texts
-//! are the same in all three sections of its rotation, and nothing is added to the first layers without
-//! images.
+//! Qwen3-Omni (arXiv 2509.17765), the text model of its thinker: Qwen3 with experts. Positions of texts are the same in
+//! all three sections of its rotation, and nothing is added to the first layers without images.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
 use crate::arch::blocks::prelude::*;
@@ -14,14 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(3584),
-            heads: Some(28),
-            kv_heads: Some(4),
-            max_position: 32_768,
-            theta: 1e6,
-            ..Defaults::LLAMA
-        };
+        let defaults = defaults! { vocab: 3584, heads: 28, kv_heads: 4, max_position: 32_768, theta: 1e6, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag_or("norm_topk_prob", true));

@@ -1,6 +1,5 @@
-//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights
-//! always have the sum 1. Published files have the stacks transposed, those that Transformers saves anew
-//! may have them either way.
+//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights always have
+//! the sum 1. Published files have the stacks transposed, those that Transformers saves anew may have them either way.
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, experts, in_layers};
 use crate::arch::blocks::prelude::*;
@@ -14,14 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(16),
-            kv_heads: Some(16),
-            max_position: 128_000,
-            theta: 5e5,
-            tied: true,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_936, heads: 16, kv_heads: 16, max_position: 128_000, theta: 5e5, tied: true, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));

@@ -14,14 +14,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen3_vl_text", "qwen3_vl"],
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(151_936),
-            heads: Some(32),
-            kv_heads: Some(32),
-            head_dim: Some(128),
-            max_position: 128_000,
-            theta: 5e5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 151_936, heads: 32, kv_heads: 32, head_dim: 128, max_position: 128_000, theta: 5e5, ..LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
         Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)))))

@@ -9,23 +9,14 @@ pub(crate) const ARCH: Arch = Arch {
     class: "RecurrentGemmaForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
     // The classes divide the width among the heads, and multiply embeddings.
-    fixed: fixed! {
-        On => embeddings_scale_by_sqrt_dim;
-        Any => final_w_init_variance_scale w_init_variance_scale;
-    },
+    fixed: fixed! { On => embeddings_scale_by_sqrt_dim; Any => final_w_init_variance_scale w_init_variance_scale; },
     goldens: &["recurrent_gemma"],
     names: Names(&[NAMES, rg_lru::NAMES, HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::AllLayers(2048);
-        let defaults = Defaults {
-            vocab: Some(256_000),
-            heads: Some(10),
-            max_position: 1 << 20,
-            window,
-            tied: true,
-            partial: 0.5,
-            act: ("hidden_activation", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 256_000, heads: 10, max_position: 1 << 20, window, tied: true, partial: 0.5,
+            act(hidden_activation): GeluTanh, ..LLAMA
         };
         let (unit, bias) = (unit(f)?, f.flag("attention_bias"));
         let heads = f.size("num_attention_heads").or(10);

@@ -7,7 +7,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rembert",
     class: "RemBertModel",
-    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, fields! { input_embedding_size }],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
         Off => is_decoder add_cross_attention;
@@ -22,8 +22,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { input_embedding_size };
 
 const NAMES: Table = names! {
     "rembert." { WIDEN => "encoder.embedding_hidden_mapping_in", POOLER => "pooler.dense" }

@@ -1,8 +1,6 @@
-//! RoBERTa (arXiv 1907.11692): BERT whose positions begin after the row of the padding token, with
-//! one kind of tokens.
+//! RoBERTa (arXiv 1907.11692): BERT whose positions begin after the row of the padding token, with one kind of tokens.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
-use crate::arch::blocks::names::ROBERTA;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

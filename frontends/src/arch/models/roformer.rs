@@ -8,7 +8,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "roformer",
     class: "RoFormerModel",
-    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, FIELDS, fields! { embedding_size }],
     fixed: &[("is_decoder", Neutral::Off), ("add_cross_attention", Neutral::Off), ("rotary_value", Neutral::Off)],
     goldens: &["roformer", "roformer_classes"],
     names: Names(&[NAMES]),
@@ -30,8 +30,6 @@ pub(crate) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
-
-const OWN: &[Field] = fields! { embedding_size };
 
 const NAMES: Table = names! {
     "roformer." {

@@ -1,5 +1,4 @@
-//! RWKV-4 (arXiv 2305.13048): means of the values so far, channel by channel, with weights that
-//! decay.
+//! RWKV-4 (arXiv 2305.13048): means of the values so far, channel by channel, with weights that decay.
 
 use crate::arch::blocks::families::rwkv_blocks::{
     BONUS, ChannelMix, DECAY, FIELDS, FIXED, K, MIX_K, MIX_NAMES, MIX_R, MIX_V, NAMES, OUT, Pair, R, Rwkv, TimeMix,

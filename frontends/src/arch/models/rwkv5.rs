@@ -10,8 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv5",
     class: "Rwkv5ForCausalLM",
     fields: &[IDENTITY, FIELDS, MODEL, HEADS],
-    // It is the size of a head that some files give as their number; 5.0 and 5.1 have one decay for
-    // a head.
+    // It is the size of a head that some files give as their number; 5.0 and 5.1 have one decay for a head.
     fixed: fixed! {
         Any => rescale_every num_attention_heads;
         Same("hidden_size") => attention_hidden_size;

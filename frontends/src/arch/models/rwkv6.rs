@@ -6,7 +6,6 @@ use crate::arch::blocks::families::rwkv_blocks::{
     NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
 };
 use crate::arch::blocks::prelude::*;
-use crate::arch::blocks::weight_forms::split_rows;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "rwkv6",
@@ -53,9 +52,8 @@ const OWN: Table = names! {
         MIX_X => "attention.time_maa_x", MIX_W => "attention.time_maa_w", MIX_K => "attention.time_maa_k",
         MIX_V => "attention.time_maa_v", MIX_R => "attention.time_maa_r", MIX_G => "attention.time_maa_g",
         MIX_DOWN => "attention.time_maa_w1", MIX_UP => "attention.time_maa_w2", DECAY => "attention.time_decay",
-        DECAY_DOWN => "attention.time_decay_w1", DECAY_UP => "attention.time_decay_w2",
-        BONUS => "attention.time_faaaa", CHANNEL_MIX_K => "feed_forward.time_maa_k",
-        CHANNEL_MIX_R => "feed_forward.time_maa_r",
+        DECAY_DOWN => "attention.time_decay_w1", DECAY_UP => "attention.time_decay_w2", BONUS => "attention.time_faaaa",
+        CHANNEL_MIX_K => "feed_forward.time_maa_k", CHANNEL_MIX_R => "feed_forward.time_maa_r",
     }
 };
 

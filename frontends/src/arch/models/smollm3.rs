@@ -1,7 +1,6 @@
 //! SmolLM3: Llama whose every fourth layer does not rotate positions.
 
 use crate::arch::blocks::prelude::*;
-use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "smollm3",
@@ -12,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let defaults = Defaults { kv_heads: Some(4), max_position: 32_768, tied: true, theta: 2e6, ..Defaults::LLAMA };
+        let defaults = defaults! { kv_heads: 4, max_position: 32_768, tied: true, theta: 2e6, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let rotates = common::rotating_layers(f, d.facts.layers)?;
         let d = d.with_heads(|i, a, h| {

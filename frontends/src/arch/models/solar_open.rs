@@ -1,5 +1,4 @@
-//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in
-//! every layer.
+//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in every layer.
 
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
 use crate::arch::blocks::prelude::*;
@@ -16,19 +15,12 @@ pub(crate) const ARCH: Arch = Arch {
         Words(&["noaux_tc"]) => topk_method;
     },
     goldens: &["solar_open"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(196_608),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            theta: 1e6,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 196_608, heads: 64, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e6, ffn: 1,
+            ..LLAMA
         };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);
@@ -39,7 +31,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { rms_norm_eps, hidden_act };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
-};

@@ -12,14 +12,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["stablelm", "stablelm_parallel", "stablelm_norms"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            heads: Some(32),
-            kv_heads: Some(32),
-            max_position: 4096,
-            eps_field: "layer_norm_eps",
-            eps: 1e-5,
-            partial: 0.25,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            heads: 32, kv_heads: 32, max_position: 4096, eps(layer_norm_eps): 1e-5, partial: 0.25, ..LLAMA
         };
         let bias = f.flag("use_qkv_bias");
         let qk_norm = f.flag("qk_layernorm").then_some(QkNorm::HeadsApart);

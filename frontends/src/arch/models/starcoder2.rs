@@ -13,18 +13,11 @@ pub(crate) const ARCH: Arch = Arch {
         Any => activation_function layer_norm_epsilon;
     },
     goldens: &["starcoder2"],
-    names: Names(&[NAMES, HUGGING_FACE]),
+    names: Names(&[names! { "model.layers.{}." { MLP_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj" } }, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            heads: Some(24),
-            kv_heads: Some(2),
-            max_position: 4096,
-            window: WindowRule::Given,
-            tied: true,
-            eps_field: "norm_epsilon",
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            heads: 24, kv_heads: 2, max_position: 4096, window: Given, tied: true, eps(norm_epsilon): 1e-5,
+            act: GeluTanh, ..LLAMA
         };
         let bias = f.flag_or("use_bias", true);
         let mut d = Decoder::read(f, &defaults)?;
@@ -35,7 +28,3 @@ pub(crate) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = fields! { intermediate_size, hidden_act, norm_epsilon, use_bias };
-
-const NAMES: Table = names! {
-    "model.layers.{}." { MLP_UP => "mlp.c_fc", MLP_DOWN => "mlp.c_proj" }
-};

@@ -21,14 +21,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["step3p5", "step3p7"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(128_815),
-            heads: Some(64),
-            kv_heads: Some(8),
-            head_dim: Some(128),
-            max_position: 128_000,
-            eps: 1e-5,
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 128_815, heads: 64, kv_heads: 8, head_dim: 128, max_position: 128_000, eps: 1e-5, ..LLAMA
         };
         let layers = f.required_size("num_hidden_layers")?;
         let slides = sliding(f, layers)?;
@@ -68,8 +62,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// A list's entries for the layers: it may have more entries for layers after the last, which
-/// predict further tokens.
+/// A list's entries for the layers: it may have more entries for layers after the last, which predict further tokens.
 fn of_layers<'a>(f: &Fields<'a>, field: &str, layers: usize) -> Result<Option<&'a [Value]>, ConfigError> {
     let Some(v) = f.get(field).value() else { return Ok(None) };
     let list = v.as_array().and_then(|list| list.get(..layers));
@@ -96,8 +89,7 @@ fn by_kind(f: &Fields, field: &str, slides: &[bool], default: f64) -> Result<[f6
     both.ok_or_else(|| f.invalid(field, &list, expected()))
 }
 
-/// Heads of queries of each layer: layers with a window may have others, and any layer its own
-/// number.
+/// Heads of queries of each layer: layers with a window may have others, and any layer its own number.
 fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, ConfigError> {
     let Some(heads) = d.layers.first().map(|l| l.attention.heads) else { return Ok(Vec::new()) };
     let mut sliding = f.size("num_sliding_attention_heads").value();
@@ -167,11 +159,7 @@ fn limits(f: &Fields, field: &str, layers: usize) -> Result<Vec<Option<Limits>>,
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        score: Score::Sigmoid,
-        scale: F32::new(f.factor_or("moe_router_scaling_factor", 1.0)? as f32),
-        ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
-    };
+    let router = sigmoid_router(f, 8, ("moe_router_scaling_factor", 1.0))?;
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(1280),
         correction: Some(CORRECTION),
@@ -199,9 +187,7 @@ const OTHERS: &[Field] = fields! {
 /// How much of a head is rotated, for each layer.
 const PARTS: &str = "partial_rotary_factors";
 
-const ROTATION: &[Field] = fields! {
-    rope_theta: Accepts::Any, rope_scaling, rope_parameters, partial_rotary_factors,
-};
+const ROTATION: &[Field] = fields! { rope_theta: Accepts::Any, rope_scaling, rope_parameters, partial_rotary_factors };
 
 const OWN: &[Field] = fields! {
     intermediate_size, hidden_act, rms_norm_eps, mlp_layer_types, moe_layers_enum,

@@ -13,6 +13,4 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f, &Absent::T5)?)),
 };
 
-const DISTANCES: Table = names! {
-    "" { ATTN_BIAS => "encoder.block.0.layer.0.SelfAttention.relative_attention_bias" }
-};
+const DISTANCES: Table = names! { "" { ATTN_BIAS => "encoder.block.0.layer.0.SelfAttention.relative_attention_bias" } };

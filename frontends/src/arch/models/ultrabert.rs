@@ -31,26 +31,14 @@ pub(crate) const ARCH: Arch = Arch {
             a.window = slides.then_some(window.saturating_add(1));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);
         }
-        let pool = match f.text("classifier_pooling") {
-            None | Some("cls") => Pool::First,
-            Some("mean") => Pool::Mean,
-            Some(other) => {
-                let found = format!("\"{other}\"");
-                return Err(f.unsupported(
-                    "classifier_pooling",
-                    found,
-                    "this architecture supports `cls` and `mean`".into(),
-                ));
-            }
-        };
+        let pool = ClassHead::pool(f)?;
         e.classes = ClassHead { pool, dense: false, ..ClassHead::BERT };
         e.spare = &["head.", "decoder.", "cls."];
         Ok(Box::new(e))
     },
 };
 
-/// Which layers have windows, and how far these reach. Older files list the windows of all layers,
-/// 0 or null for none.
+/// Which layers have windows, and how far these reach. Older files list the windows of all layers, 0 or null for none.
 fn windows(f: &Fields, layers: usize) -> Result<(Vec<bool>, usize), ConfigError> {
     let types = common::sliding_layers(f, layers)?;
     let window = f.size("sliding_window").or(128);

@@ -12,19 +12,12 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["xglm"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(256_008),
-            heads: Some(16),
-            max_position: 2048,
-            tied: true,
-            eps: 1e-5,
-            act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+        let defaults = defaults! {
+            vocab: 256_008, heads: 16, max_position: 2048, tied: true, eps: 1e-5, act: Gelu, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
-        // The row of the number that padding has is one of zeros; published files have 1, which no position
-        // gets.
+        // The row of the number that padding has is one of zeros; published files have 1, which no position gets.
         d.embedding.positions = Some(Positions::Sines(Sines {
             rates: Rates::ToLast,
             skip: 2,

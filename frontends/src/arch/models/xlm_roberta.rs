@@ -2,7 +2,6 @@
 //! multilingual embedders and rerankers use it.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
-use crate::arch::blocks::names::ROBERTA;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

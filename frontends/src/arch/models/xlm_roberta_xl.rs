@@ -1,8 +1,6 @@
-//! XLM-RoBERTa XL and XXL (arXiv 2105.00572): XLM-RoBERTa with norms before the blocks, and none of the
-//! embeddings.
+//! XLM-RoBERTa XL and XXL (arXiv 2105.00572): XLM-RoBERTa with norms before the blocks, and none of the embeddings.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
-use crate::arch::blocks::names::ROBERTA;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -1,11 +1,10 @@
-//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has
-//! them (2503.13427): a recurrence whose gates forget and write, and whose results are divided by
-//! the sum of their weights.
+//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has them (2503.13427): a
+//! recurrence whose gates forget and write, and whose results are divided by the sum of their weights.
 
 use crate::arch::blocks::attention::{capped, parts, product, scaled, stored};
 use crate::arch::blocks::embedding_and_head::{embedded, picked};
 use crate::arch::blocks::families::mamba_decoder::LONGEST;
-use crate::arch::blocks::mlp::{Mlp, mlp};
+use crate::arch::blocks::mlp::Mlp;
 use crate::arch::blocks::prelude::*;
 use llmcc_ir::graph::Update;
 
@@ -122,11 +121,10 @@ impl Xlstm {
 
     /// Memories' values for the queries of `h`.
     ///
-    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C +
-    /// e^i·k·vᵀ`, its weights are `n = σ(f)·n + e^i·k`, and the result is `Cᵀq / max(|nᵀq|, 1)`.
-    /// The class has all of these over `e^m`, the largest weight so far, and adds `eps` to the
-    /// divisor; gates are limited, so that f32 has them as they are, and a norm of heads follows,
-    /// which divides by the divisor again.
+    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C + e^i·k·vᵀ`, its
+    /// weights are `n = σ(f)·n + e^i·k`, and the result is `Cᵀq / max(|nᵀq|, 1)`. The class has all of these over
+    /// `e^m`, the largest weight so far, and adds `eps` to the divisor; gates are limited, so that f32 has them as they
+    /// are, and a norm of heads follows, which divides by the divisor again.
     fn cell(&self, f: &mut Draft, h: Value) -> Value {
         let (hidden, bias, heads) = (self.facts.hidden, self.norm.bias, self.heads);
         let [keys, values] = [self.keys, self.values].map(|n| n * heads);

@@ -5,20 +5,13 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "youtu",
     class: "YoutuForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, INTERLEAVED],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, fields! { rope_interleave }],
     fixed: &[("mlp_bias", Neutral::Off)],
     goldens: &["youtu"],
     names: Names(&[latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(128_256), heads: Some(16), max_position: 131_072, tied: true, ..Defaults::LLAMA };
-        let latent = Latent {
-            interleaved: f.flag_or("rope_interleave", true),
-            bias: f.flag("attention_bias"),
-            ..Latent::DEEPSEEK
-        };
+        let defaults = defaults! { vocab: 128_256, heads: 16, max_position: 131_072, tied: true, ..LLAMA };
+        let latent = Latent::of(f);
         Ok(Box::new(latent_decoder::decoder(f, defaults, latent)?))
     },
 };
-
-const INTERLEAVED: &[Field] = fields! { rope_interleave };

@@ -10,9 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "ZambaForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, fields! { rms_norm_eps }, OWN],
     // How the same is computed, and training.
-    fixed: fixed! {
-        Any => use_mamba_kernels use_associative_scan time_step_min time_step_max time_step_floor;
-    },
+    fixed: fixed! { Any => use_mamba_kernels use_associative_scan time_step_min time_step_max time_step_floor; },
     goldens: &["zamba"],
     names: Names(&[NAMES, zamba_decoder::NAMES]),
     read: |f| {
@@ -88,10 +86,7 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba1, ConfigError> {
         let help = format!("this architecture expects {inner} channels, which it divides");
         return Err(f.unsupported("n_mamba_heads", heads.to_string(), help));
     }
-    let conv = f.size("mamba_d_conv").or(4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     Ok(Mamba1 {
         inner,
         state: f.size("mamba_d_state").or(16),

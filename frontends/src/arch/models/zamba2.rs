@@ -77,8 +77,7 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let heads = Heads::read(f, wide, default)?;
     common::follows(f, "attention_hidden_size", wide, "twice `hidden_size`")?;
     common::follows(f, HEAD_DIM, heads.dim, "twice `hidden_size` over `num_attention_heads`")?;
-    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were
-    // not.
+    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were not.
     let scale = (1.0 / (heads.dim as f64 / 2.0).sqrt()) as f32;
     let rotated = f.flag("use_mem_rope");
     let rope = if rotated { Some(read_rope::read(f, heads.dim, facts.max_position, 10_000.0)?) } else { None };
@@ -108,10 +107,7 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
         }
     }
     common::follows(f, "mamba_headdim", inner / heads, "`mamba_expand` times `hidden_size` over `n_mamba_heads`")?;
-    let conv = f.size("mamba_d_conv").or(4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     let bias = f.flag("add_bias_linear");
     Ok(Mamba2 {
         heads,
@@ -125,7 +121,6 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
         act: UnaryOp::Silu,
         steps: [Some(f.number("time_step_min").unwrap_or(0.001) as f32), None],
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     })
 }

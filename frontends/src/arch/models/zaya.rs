@@ -3,7 +3,6 @@
 //! are MLPs that read the hidden row of the router before, and weights on the residual stream.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder;
 use crate::arch::blocks::experts::{apart, mixed_by, routes_with};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{convolved, delayed};
@@ -26,17 +25,10 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["zaya"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(262_272),
-            heads: Some(8),
-            kv_heads: Some(2),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1e-5,
-            tied: true,
+        let defaults = defaults! {
             // The experts are the only MLPs.
-            ffn: Some(1),
-            ..Defaults::LLAMA
+            vocab: 262_272, heads: 8, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1e-5, tied: true, ffn: 1,
+            ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (bias, windows) = (f.flag("attention_bias"), windows(f, d.facts.layers)?);
@@ -318,13 +310,7 @@ fn values(f: &mut Draft, half: usize, bias: bool, h: Value) -> Value {
 }
 
 impl Shape for Zaya {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.decoder)?;

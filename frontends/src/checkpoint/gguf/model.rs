@@ -76,7 +76,7 @@ pub(in crate::checkpoint) fn describe(
     let file = File { name, metadata: header, tensors: &tensors, bytes, declares };
     let family = family(&file)?;
     let config = config(&file, family)?;
-    if let Some(made) = family.tensors {
+    if let Some(made) = family.stored.tensors {
         let (out, notes) = made(&file)?;
         return Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) });
     }
@@ -86,7 +86,7 @@ pub(in crate::checkpoint) fn describe(
         cut(QKV, &config, &mut rest)?;
     }
     let (mut out, mut notes) = (BTreeMap::new(), Vec::from_iter((family.note)(&file)));
-    for join in family.joins {
+    for join in family.stored.joins {
         let widened = joined(join, family, &config, &mut rest, &mut out)?;
         notes.extend(widened.first().map(|names| {
             let (names, others) = (names.join("`, `"), like_it(widened.len() - 1));
@@ -120,7 +120,7 @@ pub(in crate::checkpoint) fn describe(
         let others = like_it(apart.len() - 1);
         notes.push(format!("`{first}` is read as f32, since its matrices are split{others}"));
     }
-    for (called, numbers) in (family.values)(&file)? {
+    for (called, numbers) in (family.stored.values)(&file)? {
         let info = shaped(&called, TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 });
         out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
     }
@@ -359,7 +359,7 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     let fields = || KEYS.iter().chain(family.keys.iter().copied().flatten());
     kinds::check(file, fields().map(|(key, _)| *key).chain(OTHER_KEYS.iter().copied()))?;
     for (key, field) in fields() {
-        let list = file.get(key).and_then(Value::list).filter(|_| family.lists.contains(key));
+        let list = file.get(key).and_then(Value::list).filter(|_| family.reading.lists.contains(key));
         let list = list.map(|list| list.iter().map(Value::to_json).collect());
         if let Some(value) = list.map_or_else(|| field_of(file, key), |list| Ok(Some(list)))? {
             config.insert((*field).into(), value);
@@ -388,7 +388,7 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
         config.insert("num_hidden_layers".into(), layers.into());
         config.insert("num_nextn_predict_layers".into(), n.into());
     }
-    rope::set(file, &mut config, family.own_factors)?;
+    rope::set(file, &mut config, family.reading.own_factors)?;
     gating(file, family)?;
     (family.adapt)(file, &mut config)?;
     same_widths(file, &config)?;
@@ -513,9 +513,9 @@ fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
     let name = |n: u64| usize::try_from(n).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown");
     match file.size("expert_gating_func") {
         // 0 says that nothing is said.
-        Some(n) if n != 0 && n != family.gating && file.size("expert_count").unwrap_or(0) > 0 => {
-            file.refused(format_args!("has experts that are chosen by {} instead of {}", name(n), name(family.gating)))
-        }
+        Some(n) if n != 0 && n != family.reading.gating && file.size("expert_count").unwrap_or(0) > 0 => file.refused(
+            format_args!("has experts that are chosen by {} instead of {}", name(n), name(family.reading.gating)),
+        ),
         _ => Ok(()),
     }
 }
@@ -523,7 +523,7 @@ fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
 /// Factors of scores and residuals, where files leave them to llama.cpp.
 fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
     let numbers = |key: &str| file.size(key);
-    if let Some(layers) = family.unscaled {
+    if let Some(layers) = family.reading.unscaled {
         // As llama.cpp: the largest model is the only one whose scores are not scaled by heads.
         let width = || numbers("embedding_length")?.checked_div(numbers("attention.head_count")?);
         let heads = if numbers("block_count") == Some(layers) { width() } else { head_dim(config).map(|n| n as u64) };
@@ -590,13 +590,12 @@ fn blocks_of(
     let ty = blocks::of(info.dtype)?;
     let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
     let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
-    let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     // Also `enorm` and `hnorm`, of layers that predict further tokens.
     let norm = name.ends_with("norm.weight") || name.contains(".ple_norm_");
-    let gain = family.gains && norm && !family.kept_gains.iter().any(kept);
+    let gain = norm && family.stored.gains.is_more(name);
     let kept = match () {
         () if gain => Kept::OneMore,
-        () if name.ends_with(".ssm_a") && family.slopes => Kept::Slope,
+        () if name.ends_with(".ssm_a") && family.stored.slopes => Kept::Slope,
         () if name.ends_with(".ssm_a") => Kept::Rate,
         () => Kept::Same,
     };

@@ -2,6 +2,7 @@
 
 use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
 use crate::config::common::{self, Heads};
 use crate::config::dictionary::fields;
@@ -12,14 +13,8 @@ use crate::rope::RopeConfig;
 pub(crate) const LOGIT_SCALE: &[Field] = fields! { logit_scale };
 
 /// Defaults of both generations.
-pub(crate) const DEFAULTS: Defaults = Defaults {
-    vocab: Some(256_000),
-    heads: Some(64),
-    max_position: 8192,
-    tied: true,
-    eps_field: "layer_norm_eps",
-    eps: 1e-5,
-    ..Defaults::LLAMA
+pub(crate) const DEFAULTS: Defaults = defaults! {
+    vocab: 256_000, heads: 64, max_position: 8192, tied: true, eps(layer_norm_eps): 1e-5, ..LLAMA
 };
 
 /// Reads the fields common to both generations.

@@ -1,14 +1,16 @@
 //! Common parts of ERNIE 4.5's decoders, and of PaddleOCR-VL.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::config::ConfigError;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
 use llmcc_ir::graph::Router;
 
-const DEFAULTS: Defaults =
-    Defaults { vocab: Some(103_424), max_position: 131_072, tied: true, eps: 1e-5, theta: 5e5, ..Defaults::LLAMA };
+const DEFAULTS: Defaults = defaults! {
+    vocab: 103_424, max_position: 131_072, tied: true, eps: 1e-5, theta: 5e5, ..LLAMA
+};
 
 /// The field that says whether there are biases.
 pub(crate) const BIASES: &[Field] = fields! { use_bias };
@@ -16,7 +18,7 @@ pub(crate) const BIASES: &[Field] = fields! { use_bias };
 /// A decoder without experts, that rotates halves.
 pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
     let bias = f.flag("use_bias");
-    let d = Decoder::read(f, &Defaults { heads: Some(16), kv_heads: Some(2), head_dim: Some(128), ..DEFAULTS })?;
+    let d = Decoder::read(f, &defaults! { heads: 16, kv_heads: 2, head_dim: 128, ..DEFAULTS })?;
     let d = d.with_attention_bias(bias);
     Ok(d.with_mlp(|m| m.bias = bias))
 }
@@ -27,7 +29,7 @@ pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
         let help = "biases in some modules only are not supported".to_string();
         return Err(f.unsupported("use_bias", "true".into(), help));
     }
-    let d = Decoder::read(f, &Defaults { heads: Some(20), kv_heads: Some(4), ..DEFAULTS })?;
+    let d = Decoder::read(f, &defaults! { heads: 20, kv_heads: 4, ..DEFAULTS })?;
     Ok(d.with_heads(|_, a, h| h.neighbours = a.heads.dim))
 }
 

@@ -2,21 +2,14 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
-use crate::config::common::WindowRule;
 use crate::config::fields::{Fields, Given};
 
 /// The decoder, with norms before the blocks: norms of queries and keys, windows in most layers of
 /// those that have windows, which rotate nothing in the others.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(102_400),
-        heads: Some(32),
-        kv_heads: Some(32),
-        eps: 1e-5,
-        window: WindowRule::Most(4096, 4),
-        ..Defaults::LLAMA
-    };
+    let defaults = defaults! { vocab: 102_400, heads: 32, kv_heads: 32, eps: 1e-5, window: Most(4096, 4), ..LLAMA };
     let window = f.size("sliding_window").or_null(4096);
     let (hybrid, pattern) = (window.is_some(), letters(f, window)?);
     let d = Decoder::read(f, &defaults)?;

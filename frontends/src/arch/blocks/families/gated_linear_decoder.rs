@@ -1,6 +1,7 @@
 //! Configurations of linear attention with a gate, and decoders of such layers.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
 use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::config::dictionary::fields;
@@ -53,13 +54,8 @@ pub(crate) fn read(f: &Fields, decay: Decay, conv: Option<usize>, absent: &Absen
         let times = f.factor_or("expand_k", absent.expand[0])?;
         return Err(f.invalid("expand_k", &times, "a factor that gives each head an even number of columns".into()));
     }
-    let defaults = Defaults {
-        vocab: Some(32_000),
-        heads: Some(absent.heads),
-        head_dim: Some(key_dim),
-        eps_field: "norm_eps",
-        ffn: Some(1),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 32_000, heads: absent.heads, head_dim: key_dim, eps(norm_eps): 1e-6, ffn: 1, ..LLAMA
     };
     let d = Decoder::read_with(f, &defaults, |heads, max_position| match rotates {
         true => Ok(vec![read_rope::read(f, heads.dim, max_position, defaults.theta)?]),

@@ -2,12 +2,12 @@
 //! other layer.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::config::ConfigError;
-use crate::config::common::{self, WindowRule};
+use crate::config::common;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields, Given};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 /// Fields of the first release's files with the same meaning as [`OWN`].
 pub(crate) const FIXED: &[(&str, Neutral)] =
@@ -22,16 +22,9 @@ pub(crate) const OWN: &[Field] = fields! {
 /// The decoder, with norms before the blocks.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let bias = f.flag("attention_bias");
-    let defaults = Defaults {
-        vocab: Some(256_000),
-        heads: Some(8),
-        kv_heads: Some(4),
-        head_dim: Some(256),
-        max_position: 8192,
-        window: WindowRule::Most(4096, 2),
-        tied: true,
-        act: ("hidden_activation", UnaryOp::GeluTanh),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 256_000, heads: 8, kv_heads: 4, head_dim: 256, max_position: 8192, window: Most(4096, 2), tied: true,
+        act(hidden_activation): GeluTanh, ..LLAMA
     };
     let scores = cap(f, "attn_logit_softcapping", 50.0)?;
     let mut d = Decoder::read(f, &defaults)?;

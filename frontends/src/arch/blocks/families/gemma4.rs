@@ -3,17 +3,18 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{Experts, Place, Stored};
 use crate::arch::blocks::names::{LAYER_SCALE, Table, names};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
 use crate::arch::blocks::shared_kv::share_last;
 use crate::config::ConfigError;
-use crate::config::common::{self, Heads, WindowRule};
+use crate::config::common::{self, Heads};
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields, Given};
 use crate::config::rope_kinds::read_proportional;
-use llmcc_ir::graph::{Router, UnaryOp};
+use llmcc_ir::graph::Router;
 use serde_json::Value;
 
 /// The fields that [`read`] reads of all of them, beside those that many architectures have.
@@ -56,16 +57,9 @@ pub(crate) fn decoder(
     [window, max_position]: [usize; 2],
     full: Wide,
 ) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(262_144),
-        heads: Some(heads),
-        kv_heads: Some(kv_heads),
-        head_dim: Some(256),
-        max_position,
-        window: WindowRule::Most(window, 6),
-        tied: true,
-        act: ("hidden_activation", UnaryOp::GeluTanh),
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 262_144, heads, kv_heads, head_dim: 256, max_position, window: Most(window, 6), tied: true,
+        act(hidden_activation): GeluTanh, ..LLAMA
     };
     let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f, full)?);
     let mut d = Decoder::read_with(f, &defaults, |heads, max| {

@@ -2,6 +2,7 @@
 //! Q, K and V, gate and up in one matrix.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::mlp::Joined;
 use crate::config::ConfigError;
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
@@ -11,15 +12,8 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 pub(crate) const FIELDS: &[&[Field]] = &[IDENTITY, MODEL, ATTENTION, MLP, PARTIAL_ROTARY, ATTENTION_BIAS];
 
 /// Defaults of most configuration classes.
-pub(crate) const DEFAULTS: Defaults = Defaults {
-    vocab: Some(151_552),
-    heads: Some(32),
-    kv_heads: Some(2),
-    head_dim: Some(128),
-    max_position: 131_072,
-    eps: 1.5625e-7,
-    partial: 0.5,
-    ..Defaults::LLAMA
+pub(crate) const DEFAULTS: Defaults = defaults! {
+    vocab: 151_552, heads: 32, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1.5625e-7, partial: 0.5, ..LLAMA
 };
 
 /// The decoder, with norms before the blocks.

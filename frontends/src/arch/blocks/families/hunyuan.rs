@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::names::{ATTN_K_NORM, ATTN_Q_NORM, Table, names};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
@@ -23,7 +24,7 @@ pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
 
 /// The decoder, without experts; `tied` is for files that do not say it.
 pub(crate) fn read(f: &Fields, tied: bool) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, tied, ..Defaults::LLAMA };
+    let defaults = defaults! { vocab: 290_943, heads: 32, eps: 1e-5, tied, ..LLAMA };
     let bias = f.flag("attention_bias");
     let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope_base::read_alpha(f, heads.dim, max, 1e4)?]))?;
     Ok(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))

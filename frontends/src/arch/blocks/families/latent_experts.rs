@@ -17,12 +17,21 @@ pub(crate) fn with_dense(f: &Fields, d: Decoder, experts: Experts, first: usize)
 /// The experts, checked; `default`: how many there are, of how many widths the MLP for all tokens
 /// is, and the width.
 pub(crate) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 3]) -> Result<Experts, ConfigError> {
+    experts_by(f, d, router, ["n_routed_experts", "n_shared_experts"], default)
+}
+
+/// The same by the names of two fields: how many there are, of how many widths the MLP for all tokens is.
+pub(crate) fn experts_by(
+    f: &Fields,
+    d: &Decoder,
+    router: Router,
+    [count, beside]: [&str; 2],
+    default: [usize; 3],
+) -> Result<Experts, ConfigError> {
     let ffn = f.size("moe_intermediate_size").or(default[2]);
-    let shared = f.size("n_shared_experts").or(default[1]).saturating_mul(ffn);
-    let count = f.size("n_routed_experts").or(default[0]);
-    let shared = Some(Shared::plain(shared));
-    let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
+    let shared = Some(Shared::plain(f.size(beside).or(default[1]).saturating_mul(ffn)));
+    let experts = Experts { ffn, shared, ..Experts::like(d, router, f.size(count).or(default[0])) };
+    experts.checked(f, [count, "num_experts_per_tok"])
 }
 
 /// The experts of DeepSeek-V2, whose router takes softmax before it chooses, from some groups or all.
@@ -63,6 +72,12 @@ pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Rout
         pairs: groups > 1,
         ..chosen
     })
+}
+
+/// The same, from 4 of 8 groups where the file does not say.
+pub(crate) fn sigmoids_in_groups(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
+    let (groups, kept) = (f.size("n_group").or(8), f.size("topk_group").or(4));
+    Ok(Router { groups, kept, pairs: groups > 1, ..sigmoids(f, top, scale)? })
 }
 
 /// The fields that [`experts`] and [`with_dense`] read, and fields of the choice.

@@ -2,6 +2,7 @@
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::names::{
     ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table, names,
 };
@@ -27,16 +28,9 @@ pub(crate) const NAMES: Table = names! {
 
 /// The decoder, before any of its layers have convolutions.
 pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(65_536),
-        heads: Some(32),
-        kv_heads: Some(8),
-        max_position: 128_000,
-        tied: true,
-        eps_field: "norm_eps",
-        eps: 1e-5,
-        theta: 1e6,
-        ..Defaults::LLAMA
+    let defaults = defaults! {
+        vocab: 65_536, heads: 32, kv_heads: 8, max_position: 128_000, tied: true, eps(norm_eps): 1e-5, theta: 1e6,
+        ..LLAMA
     };
     Ok(Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Head)))
 }

@@ -60,7 +60,6 @@ pub(crate) fn mixer(f: &Fields, inner: usize) -> Result<Mamba2, ConfigError> {
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         steps: steps(f)?,
         norm: ReadNorm::Gated,
-        parts: None,
-        scale: None,
+        factors: None,
     })
 }

@@ -2,16 +2,16 @@
 
 use crate::arch::blocks::attention::Projection;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::defaults::defaults;
 use crate::arch::blocks::mlp::Joined;
 use crate::config::ConfigError;
-use crate::config::common::WindowRule;
 use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
 use crate::rope::RopeScaling;
 
 /// A decoder, of these sizes where the file says none.
 pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigError> {
-    let d = Decoder::read(f, &Defaults { eps: 1e-5, window: WindowRule::Given, ..*sizes })?;
+    let d = Decoder::read(f, &defaults! { eps: 1e-5, window: Given, ..*sizes })?;
     // Its class takes "yarn" for longrope, and nothing else.
     let known = |s: &RopeScaling| matches!(s, RopeScaling::Default | RopeScaling::LongRope { .. });
     if d.ropes.iter().any(|rope| !known(&rope.scaling)) {

@@ -4,7 +4,7 @@ use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names};
 use super::mixtures::set_sparse;
-use super::{EXPERTS, Family, PLAIN, SIGMOID, WINDOW};
+use super::{EXPERTS, Family, PLAIN, Reading, SIGMOID, Stored, WINDOW};
 use serde_json::json;
 
 const HEADS: &str = "attention.head_count";
@@ -28,7 +28,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("expert_weights_norm", "norm_expert_weight"),
             ],
         ],
-        lists: &[HEADS],
+        reading: Reading { lists: &[HEADS], own_factors: true, gating: SIGMOID, ..Reading::PLAIN },
         quiet: &[
             "rope.freq_base_swa",
             "leading_dense_block_count",
@@ -37,9 +37,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             "swiglu_clamp_shexp",
         ],
         names: &[STEP],
-        gains: true,
-        own_factors: true,
-        gating: SIGMOID,
+        stored: Stored::ONE_MORE,
         adapt: step,
         ..PLAIN
     },
@@ -51,10 +49,9 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             EXPERTS,
             &[("attention.value_length", "v_head_dim"), ("attention.value_scale", "attention_value_scale")],
         ],
-        lists: &[KV_HEADS],
+        reading: Reading { lists: &[KV_HEADS], gating: SIGMOID, ..Reading::PLAIN },
         quiet: &["rope.freq_base_swa"],
         names: &[MIMO, DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
         adapt: mimo,
         ..PLAIN
     },

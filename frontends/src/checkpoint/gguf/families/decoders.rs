@@ -6,7 +6,10 @@ use super::super::names::{
     APERTUS, BITNET, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS,
     QWEN2_EXPERTS, SANDWICH_NORMS, SEED, STARCODER2,
 };
-use super::{ATTENTION_BIAS, Constants, Family, Heads, Keys, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
+use super::{
+    ATTENTION_BIAS, Constants, Family, Heads, Keys, LATENT, LAYER_NORM, PLAIN, Q_BIAS, Reading, Stored, WINDOW,
+    has_experts,
+};
 use serde_json::json;
 
 /// Parts of positions, which are all the same for texts, and layers that only images are added to.
@@ -26,7 +29,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "llama",
         model_type: ("llama", "LlamaForCausalLM"),
         suits: |f| !has_experts(f),
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         found: &[("attention_bias", Q_BIAS), ("mlp_bias", "blk.0.ffn_up.bias")],
         ..PLAIN
     },
@@ -35,7 +38,7 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("mixtral", "MixtralForCausalLM"),
         keys: &[&[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")]],
         names: &[MIXTRAL_EXPERTS],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         suits: has_experts,
         ..PLAIN
     },
@@ -48,7 +51,7 @@ pub(super) const FAMILIES: &[Family] = &[
             ("attention.scale", "attention_multiplier"),
             ("logit_scale", "logits_scaling"),
         ]],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         found: ATTENTION_BIAS,
         // The key says there whether positions count.
         adapt: |f, _| match f.get("rope.scaling.finetuned").and_then(|v| v.flag()) {
@@ -111,7 +114,7 @@ pub(super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    Family { name: "gemma", model_type: ("gemma", "GemmaForCausalLM"), gains: true, ..PLAIN },
+    Family { name: "gemma", model_type: ("gemma", "GemmaForCausalLM"), stored: Stored::ONE_MORE, ..PLAIN },
     Family {
         name: "gemma3",
         model_type: ("gemma3_text", "Gemma3ForCausalLM"),
@@ -121,8 +124,8 @@ pub(super) const FAMILIES: &[Family] = &[
             ("final_logit_softcapping", "final_logit_softcapping"),
         ]],
         names: &[SANDWICH_NORMS],
-        gains: true,
-        unscaled: Some(62),
+        stored: Stored::ONE_MORE,
+        reading: Reading { unscaled: Some(62), ..Reading::PLAIN },
         ..PLAIN
     },
     Family {
@@ -134,14 +137,14 @@ pub(super) const FAMILIES: &[Family] = &[
             ("final_logit_softcapping", "final_logit_softcapping"),
         ]],
         names: &[SANDWICH_NORMS],
-        gains: true,
-        unscaled: Some(46),
+        stored: Stored::ONE_MORE,
+        reading: Reading { unscaled: Some(46), ..Reading::PLAIN },
         ..PLAIN
     },
     Family {
         name: "arcee",
         model_type: ("arcee", "ArceeForCausalLM"),
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -207,7 +210,7 @@ pub(super) const FAMILIES: &[Family] = &[
         suits: |f| f.get(OF_IMAGES[0]).is_some(),
         quiet: OF_IMAGES,
         names: &[GLM4],
-        heads: Heads::Halves,
+        stored: Stored { heads: Heads::Halves, ..Stored::SAME },
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -238,7 +241,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     // It is a Llama in other names.
-    Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
+    Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), stored: Stored::NEIGHBOURS, ..PLAIN },
     // The multipliers are named as Granite's.
     Family {
         name: "minicpm",
@@ -248,14 +251,14 @@ pub(super) const FAMILIES: &[Family] = &[
             ("residual_scale", "residual_multiplier"),
             ("logit_scale", "logits_scaling"),
         ]],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         ..PLAIN
     },
     Family {
         name: "nemotron",
         model_type: ("nemotron", "NemotronForCausalLM"),
         keys: &[&[("attention.layer_norm_epsilon", "norm_eps")]],
-        gains: true,
+        stored: Stored::ONE_MORE,
         found: ATTENTION_BIAS,
         // Files have it under the name of other norms, too.
         adapt: |_, config| without(config, &["rms_norm_eps"]),
@@ -265,7 +268,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "olmo",
         model_type: ("olmo", "OlmoForCausalLM"),
         keys: &[&[("attention.clamp_kqv", "clip_qkv")]],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         ..PLAIN
     },
     Family {
@@ -299,7 +302,7 @@ pub(super) const FAMILIES: &[Family] = &[
         found: ATTENTION_BIAS,
         ..PLAIN
     },
-    Family { name: "smollm3", model_type: ("smollm3", "SmolLM3ForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
+    Family { name: "smollm3", model_type: ("smollm3", "SmolLM3ForCausalLM"), stored: Stored::NEIGHBOURS, ..PLAIN },
     Family {
         name: "stablelm",
         model_type: ("stablelm", "StableLmForCausalLM"),
@@ -318,13 +321,13 @@ pub(super) const FAMILIES: &[Family] = &[
     // EXAONE 3 is a Llama in other names, whose heads rotate halves.
     Family { name: "exaone", model_type: ("llama", "LlamaForCausalLM"), ..PLAIN },
     // So are XVERSE, and openPangu, which has biases.
-    Family { name: "xverse", model_type: ("llama", "LlamaForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
+    Family { name: "xverse", model_type: ("llama", "LlamaForCausalLM"), stored: Stored::NEIGHBOURS, ..PLAIN },
     Family { name: "pangu-embedded", model_type: ("llama", "LlamaForCausalLM"), found: ATTENTION_BIAS, ..PLAIN },
     // So is the first Baichuan of 7 B.
     Family {
         name: "baichuan",
         model_type: ("llama", "LlamaForCausalLM"),
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         adapt: |f, config| match (f.size("block_count"), config.get("vocab_size").and_then(|v| v.as_u64())) {
             (Some(40), _) => f.refused("is the 13 B model, whose scores have slopes instead of positions"),
             (_, Some(125_696)) => f.refused("is Baichuan 2, whose head is normalized in some files and not in others"),
@@ -343,7 +346,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "mistral3",
         model_type: ("ministral3", "Ministral3ForCausalLM"),
         suits: |f| !has_experts(f),
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         quiet: &["attention.temperature_scale", "attention.temperature_length"],
         adapt: grown,
         ..PLAIN
@@ -358,7 +361,7 @@ pub(super) const FAMILIES: &[Family] = &[
             config.entry("rope_scaling").or_insert(json!({ "rope_type": "default" }));
             Ok(())
         },
-        values: activations,
+        stored: Stored { values: activations, ..Stored::SAME },
         ..PLAIN
     },
     Family {

@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, Wrong, set_layer_types, size, without};
 use super::super::header::Value;
 use super::super::names::{Names, QWEN2_EXPERTS};
-use super::{Family, Keys, Lines, PLAIN, Recipe, rows};
+use super::{Family, Keys, Lines, PLAIN, Recipe, Stored, rows};
 use crate::checkpoint::stored::Turns;
 use crate::hashing;
 
@@ -34,12 +34,14 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: DELTA_QUIET,
         fixed: &[("norm_topk_prob", true)],
         names: &[DELTA_NAMES, QWEN2_EXPERTS],
-        gains: true,
-        joins: &[rows(
-            "model.layers.{}.linear_attn.in_proj_qkvz.weight",
-            &["blk.{}.attn_qkv.weight", "blk.{}.attn_gate.weight"],
-            by_key_head,
-        )],
+        stored: Stored {
+            joins: &[rows(
+                "model.layers.{}.linear_attn.in_proj_qkvz.weight",
+                &["blk.{}.attn_qkv.weight", "blk.{}.attn_gate.weight"],
+                by_key_head,
+            )],
+            ..Stored::ONE_MORE
+        },
         adapt: value_width,
         ..PLAIN
     },
@@ -49,8 +51,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[DELTA],
         quiet: DELTA_QUIET,
         names: &[DELTA_NAMES],
-        gains: true,
-        joins: TILED,
+        stored: Stored { joins: TILED, ..Stored::ONE_MORE },
         adapt: value_width,
         ..PLAIN
     },
@@ -60,8 +61,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[DELTA, QWEN_EXPERTS],
         quiet: DELTA_QUIET,
         names: &[DELTA_NAMES, QWEN2_EXPERTS],
-        gains: true,
-        joins: TILED,
+        stored: Stored { joins: TILED, ..Stored::ONE_MORE },
         adapt: |f, config| {
             value_width(f, config)?;
             without(config, &["intermediate_size"])
@@ -100,8 +100,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         fixed: &[("norm_topk_prob", true)],
         names: &[QWEN4, DELTA_NAMES, QWEN2_EXPERTS],
-        gains: true,
-        joins: TILED,
+        stored: Stored { joins: TILED, ..Stored::ONE_MORE },
         adapt: qwen4,
         ..PLAIN
     },

@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, Wrong, without};
 use super::super::header::Value;
 use super::super::names::{Names, SANDWICH_NORMS};
-use super::{Family, LAYER_NORM, PLAIN, WINDOW};
+use super::{Family, LAYER_NORM, PLAIN, Reading, Stored, WINDOW};
 
 const QUIET: &[&str] = &["attention.causal"];
 const CLASSES: &[&str] = &["attention.causal", "classifier.output_labels"];
@@ -132,9 +132,9 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         // Linear layers after pooling are in files that were converted with sentence-transformers'
         // modules.
         names: &[SANDWICH_NORMS, &[("dense_2", "2_Dense/linear"), ("dense_3", "3_Dense/linear")]],
-        gains: true,
+        stored: Stored::ONE_MORE,
         // Scores are scaled by heads.
-        unscaled: Some(0),
+        reading: Reading { unscaled: Some(0), ..Reading::PLAIN },
         ..PLAIN
     },
 ];

@@ -15,40 +15,99 @@ pub(in crate::checkpoint::gguf) struct Family {
     pub suits: fn(&File) -> bool,
     /// Keys beside the common ones, and fields.
     pub keys: &'static [Keys],
-    /// Keys whose lists may have several sizes, one for each layer.
-    pub lists: &'static [&'static str],
     /// Keys that are read in other ways, or have no effect on the model's results.
     pub quiet: &'static [&'static str],
     /// Fields that follow from the family.
     pub fixed: &'static [(&'static str, bool)],
     /// Names before those that all families share.
     pub names: &'static [Names],
-    /// In which order rows of Q and K are.
-    pub heads: Heads,
-    /// Factors of frequencies are no scaling: `adapt` reads them.
-    pub own_factors: bool,
-    /// Norms are stored as factors, one more than in Transformers.
-    pub gains: bool,
-    /// But these, which are as in Transformers.
-    pub kept_gains: &'static [&'static str],
-    /// Rates are stored without their sign.
-    pub slopes: bool,
     /// Fields that are true if there is a tensor; `{}` is the number of any layer.
     pub found: &'static [(&'static str, &'static str)],
+    /// How values of keys are read, and those that it has no key for.
+    pub reading: Reading,
+    /// How its tensors differ from those of Transformers.
+    pub stored: Stored,
+    /// A note for the user about a file.
+    pub note: fn(&File) -> Option<String>,
+    /// Fields that do not simply come from a key.
+    pub adapt: fn(&File, &mut Config) -> Result<(), Wrong>,
+}
+
+/// How values of keys are read.
+pub(in crate::checkpoint::gguf) struct Reading {
+    /// Keys whose lists may have several sizes, one for each layer.
+    pub lists: &'static [&'static str],
+    /// Factors of frequencies are no scaling: `adapt` reads them.
+    pub own_factors: bool,
     /// Layers of the model whose scores are scaled by its width instead of its heads.
     pub unscaled: Option<u64>,
     /// `expert_gating_func`, where a file has it.
     pub gating: u64,
-    /// A note for the user about a file.
-    pub note: fn(&File) -> Option<String>,
+}
+
+impl Reading {
+    pub(super) const PLAIN: Reading = Reading { lists: &[], own_factors: false, unscaled: None, gating: 1 };
+
+    /// Of experts that are chosen by sigmoids.
+    pub(super) const SIGMOIDS: Reading = Reading { gating: SIGMOID, ..Reading::PLAIN };
+}
+
+/// How tensors are stored.
+pub(in crate::checkpoint::gguf) struct Stored {
+    /// In which order rows of Q and K are.
+    pub heads: Heads,
+    /// Gains of norms.
+    pub gains: Gains,
+    /// Rates are stored without their sign.
+    pub slopes: bool,
     /// Tensors that are made of others, or put in another order.
     pub joins: &'static [Recipe],
-    /// Fields that do not simply come from a key.
-    pub adapt: fn(&File, &mut Config) -> Result<(), Wrong>,
     /// Vectors that are metadata.
     pub values: fn(&File) -> Result<Constants, Wrong>,
     /// All tensors, where names and recipes do not suffice.
     pub tensors: Option<Make>,
+}
+
+impl Stored {
+    /// As in Transformers.
+    pub(super) const SAME: Stored = Stored {
+        heads: Heads::Same,
+        gains: Gains::Same,
+        slopes: false,
+        joins: &[],
+        values: |_| Ok(vec![]),
+        tensors: None,
+    };
+
+    /// With [`Heads::Neighbours`].
+    pub(super) const NEIGHBOURS: Stored = Stored { heads: Heads::Neighbours, ..Stored::SAME };
+
+    /// With [`Gains::OneMore`], but for those of states.
+    pub(super) const ONE_MORE: Stored = Stored { gains: Gains::OneMore { but: STATES }, ..Stored::SAME };
+}
+
+/// The norm of what is read of states.
+pub(super) const STATES: &[&str] = &["ssm_norm.weight"];
+
+/// Gains of norms, as they are stored.
+#[derive(Clone, Copy)]
+pub(in crate::checkpoint::gguf) enum Gains {
+    /// As in Transformers.
+    Same,
+    /// As factors, one more than in Transformers.
+    OneMore {
+        /// Ends of the names of those that are as in Transformers.
+        but: &'static [&'static str],
+    },
+}
+
+impl Gains {
+    /// Whether that of a tensor is one more.
+    pub fn is_more(self, name: &str) -> bool {
+        let Gains::OneMore { but } = self else { return false };
+        let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        !but.iter().any(kept)
+    }
 }
 
 /// The order of the rows of queries and keys of a head.
@@ -67,7 +126,7 @@ impl Family {
     pub fn order(&self, config: &Config) -> Option<Order> {
         let head_dim = head_dim(config)?;
         let part = config.get("partial_rotary_factor").and_then(serde_json::Value::as_f64).unwrap_or(1.0);
-        match self.heads {
+        match self.stored.heads {
             Heads::Same => None,
             Heads::Neighbours => Some(Order::Neighbours { head_dim }),
             Heads::Halves => Some(Order::Halves { head_dim, rotated: (head_dim as f64 * part).round() as usize }),
@@ -78,7 +137,7 @@ impl Family {
     pub fn has_whole_attention(&self) -> bool {
         let whole = |name: &str| name.contains("attn_qkv");
         let named = self.names.iter().copied().flatten().any(|(from, _)| whole(from));
-        self.name == "phi3" || named || self.joins.iter().any(|join| join.from.iter().any(|from| whole(from)))
+        self.name == "phi3" || named || self.stored.joins.iter().any(|join| join.from.iter().any(|from| whole(from)))
     }
 }
 
@@ -169,21 +228,12 @@ pub(super) const PLAIN: Family = Family {
     model_type: ("", ""),
     suits: |_| true,
     keys: &[],
-    lists: &[],
     quiet: &[],
     fixed: &[],
-    names: &[],
-    heads: Heads::Same,
-    own_factors: false,
-    gains: false,
-    kept_gains: &["ssm_norm.weight"],
-    slopes: false,
     found: &[],
-    unscaled: None,
-    gating: 1,
+    names: &[],
+    reading: Reading::PLAIN,
+    stored: Stored::SAME,
     note: |_| None,
-    joins: &[],
     adapt: |_, _| Ok(()),
-    values: |_| Ok(vec![]),
-    tensors: None,
 };

@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, Wrong, without};
 use super::super::header::Value;
 use super::super::names::{Names, SANDWICH_NORMS};
-use super::{Family, Keys, PLAIN, WINDOW};
+use super::{Family, Keys, PLAIN, Reading, WINDOW};
 use serde_json::json;
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -20,7 +20,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("rope.freq_base_swa", "rope_local_base_freq"),
             ],
         ],
-        lists: &["feed_forward_length"],
+        reading: Reading { lists: &["feed_forward_length"], ..Reading::PLAIN },
         quiet: &[SPARSITY],
         names: &[STREAMS, ROW_NAMES, SANDWICH_NORMS],
         adapt: third,
@@ -30,11 +30,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         name: "gemma4",
         model_type: ("gemma4_text", "Gemma4ForCausalLM"),
         keys: &[WINDOW, ROWS, &[("expert_feed_forward_length", "moe_intermediate_size")]],
-        lists: &[WIDTHS, KV_HEADS],
+        reading: Reading { lists: &[WIDTHS, KV_HEADS], own_factors: true, ..Reading::PLAIN },
         quiet: &[DIM, "attention.value_length_swa", ROTATED, "rope.freq_base_swa"],
         names: &[EXPERTS, ROW_NAMES, SANDWICH_NORMS],
         found: &[("enable_moe_block", "blk.{}.ffn_gate_inp.weight")],
-        own_factors: true,
         adapt: fourth,
         ..PLAIN
     },

@@ -2,7 +2,7 @@
 
 use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, Names};
-use super::{EXPERTS, Family, LATENT, PLAIN, SIGMOID, has_experts};
+use super::{EXPERTS, Family, LATENT, PLAIN, Reading, SIGMOID, has_experts};
 use serde_json::{Value, json};
 
 pub(in super::super) const FAMILIES: &[Family] = &[
@@ -42,7 +42,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &["attention.key_length_mla", "attention.value_length_mla"],
         names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
         found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             latent(f, config)?;
             if !has_experts(f) {
@@ -80,7 +80,7 @@ const SELECTING: Family = Family {
     ],
     names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
     found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
-    gating: SIGMOID,
+    reading: Reading::SIGMOIDS,
     adapt: |f, config| {
         latent(f, config)?;
         config.entry("norm_topk_prob").or_insert(false.into());

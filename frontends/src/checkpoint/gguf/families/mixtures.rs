@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, MOST_LAYERS, Wrong, set_layer_types, size, without};
 use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS, numbered};
 use super::{
-    ATTENTION_BIAS, EXPERTS, Family, Heads, Keys, LAYER_NORM, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below,
+    ATTENTION_BIAS, EXPERTS, Family, Heads, Keys, LAYER_NORM, PLAIN, Q_BIAS, Reading, Recipe, Stored, WINDOW, below,
     has_experts, rows,
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[WINDOW, LOCAL, WIDTH],
         names: &[GPT_OSS],
         found: ATTENTION_BIAS,
-        gating: 3,
+        reading: Reading { gating: 3, ..Reading::PLAIN },
         adapt: |f, config| match config.get_mut("rope_scaling") {
             // As its class has it; llama.cpp rounds where frequencies begin to be scaled.
             Some(scaling) => {
@@ -38,7 +38,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[EXPERTS],
         names: &[GLM4_NORMS, DEEPSEEK_EXPERTS],
         found: &[("attention_bias", Q_BIAS), ("use_qk_norm", "blk.0.attn_q_norm.weight")],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             // In old files without the key, half of each head is rotated.
             if f.size("rope.dimension_count").is_some() {
@@ -64,7 +64,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ]],
         quiet: &["expert_shared_feed_forward_length"],
         names: &[HY_V3, QWEN_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             set_sparse(f, config)?;
             let width = f.required("expert_feed_forward_length")?;
@@ -101,9 +101,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         suits: |f| f.size("expert_shared_feed_forward_length").unwrap_or(0) > 0,
         keys: &[LOCAL, MULTIPLIERS],
         names: &[GRANITE_EXPERTS],
-        heads: Heads::Neighbours,
+        stored: Stored { heads: Heads::Neighbours, joins: GRANITE_SHARED, ..Stored::SAME },
         found: ATTENTION_BIAS,
-        joins: GRANITE_SHARED,
         ..PLAIN
     },
     Family {
@@ -112,7 +111,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         suits: has_experts,
         keys: &[LOCAL, MULTIPLIERS],
         names: &[GRANITE_EXPERTS],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -161,7 +160,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[EXPERTS],
         names: &[DEEPSEEK_EXPERTS],
         found: ATTENTION_BIAS,
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |_, config| {
             config.insert("sliding_window".into(), Value::Null);
             Ok(())
@@ -174,7 +173,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[WINDOW, EXPERTS],
         quiet: &["expert_shared_feed_forward_length"],
         names: &[EXAONE, DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         ..PLAIN
     },
     Family {
@@ -195,7 +194,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         // As llama.cpp takes for granted.
         fixed: &[("mup_enabled", true)],
         names: &[AFMOE, DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |_, config| {
             config.entry("global_attn_every_n_layers").or_insert(4.into());
             Ok(())
@@ -215,7 +214,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         model_type: ("minimax_m2", "MiniMaxM2ForCausalLM"),
         keys: &[LOCAL, WIDTH],
         names: &[MINIMAX, MIXTRAL_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         ..PLAIN
     },
     Family {
@@ -232,7 +231,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &["leading_dense_block_count", "expert_swa", "attention.sliding_window"],
         names: &[LLAMA4, FEED_FORWARD],
         found: ATTENTION_BIAS,
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             // As llama.cpp: of its two models the one of 128 experts has no norms.
             config.insert("use_qk_norm".into(), (f.size("expert_count") != Some(128)).into());
@@ -267,7 +266,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         quiet: &["expert_shared_feed_forward_length"],
         names: &[DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             if !config.contains_key("layer_types") {
                 return f.refused("does not tell which layers have a window");
@@ -300,8 +299,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             "attention.indexer.local_blocks",
         ],
         names: &[MINIMAX_M3, MINIMAX, MIXTRAL_EXPERTS],
-        gains: true,
-        gating: SIGMOID,
+        stored: Stored::ONE_MORE,
+        reading: Reading::SIGMOIDS,
         adapt: minimax_m3,
         ..PLAIN
     },

@@ -17,8 +17,8 @@ mod time_mixes;
 mod windowed;
 
 use family::{
-    ATTENTION_BIAS, Constants, EXPERTS, Keys, LATENT, LAYER_NORM, Made, PLAIN, Q_BIAS, SIGMOID, WINDOW, below,
-    has_experts, head_by_head, rows,
+    ATTENTION_BIAS, Constants, EXPERTS, Gains, Keys, LATENT, LAYER_NORM, Made, PLAIN, Q_BIAS, Reading, SIGMOID, Stored,
+    WINDOW, below, has_experts, head_by_head, rows,
 };
 pub(super) use family::{Family, Heads, Lines, Recipe};
 

@@ -2,7 +2,7 @@
 
 use super::super::file::{Config, File, Wrong, head_dim, size, without};
 use super::super::names::Names;
-use super::{Family, Keys, LAYER_NORM, PLAIN, Recipe, head_by_head, rows};
+use super::{Family, Keys, LAYER_NORM, PLAIN, Recipe, Stored, head_by_head, rows};
 use crate::checkpoint::stored::Turns;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[EPSILON],
         fixed: &[("multi_query", false)],
         names: &[GPT2],
-        joins: GPT2_HEADS,
+        stored: Stored { joins: GPT2_HEADS, ..Stored::SAME },
         adapt: starcoder,
         ..PLAIN
     },
@@ -36,7 +36,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[&[LAYER_NORM, ("use_parallel_residual", "use_parallel_residual")]],
         names: &[NEOX],
         found: &[("attention_bias", "blk.0.attn_qkv.bias")],
-        joins: NEOX_HEADS,
+        stored: Stored { joins: NEOX_HEADS, ..Stored::SAME },
         adapt: |_, config| without(config, &["num_key_value_heads"]),
         ..PLAIN
     },
@@ -45,7 +45,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         model_type: ("bloom", "BloomForCausalLM"),
         keys: &[EPSILON],
         names: &[BLOOM],
-        joins: BLOOM_HEADS,
+        stored: Stored { joins: BLOOM_HEADS, ..Stored::SAME },
         adapt: |_, config| without(config, &["num_key_value_heads", "intermediate_size"]),
         ..PLAIN
     },
@@ -66,7 +66,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         fixed: &[("new_decoder_architecture", true)],
         names: &[FALCON_NORMS, FALCON],
         found: FALCON_BIAS,
-        joins: FALCON_GROUPS,
+        stored: Stored { joins: FALCON_GROUPS, ..Stored::SAME },
         ..PLAIN
     },
     // With one norm for both blocks.
@@ -77,7 +77,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         fixed: &[("new_decoder_architecture", true)],
         names: &[FALCON],
         found: FALCON_BIAS,
-        joins: FALCON_GROUPS,
+        stored: Stored { joins: FALCON_GROUPS, ..Stored::SAME },
         adapt: |_, config| {
             config.insert("num_ln_in_parallel_attn".into(), 1.into());
             Ok(())

@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
 use super::mixtures::{FEED_FORWARD, GRANITE_EXPERTS, GRANITE_SHARED};
-use super::{EXPERTS, Family, Heads, Keys, LATENT, PLAIN, Q_BIAS, Recipe, has_experts, rows};
+use super::{EXPERTS, Family, Heads, Keys, LATENT, PLAIN, Q_BIAS, Reading, Recipe, Stored, has_experts, rows};
 use serde_json::json;
 
 const EPSILON: Keys = &[("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")];
@@ -28,9 +28,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         quiet: &["ssm.inner_size"],
         names: &[MIXER_NAMES, GRANITE_EXPERTS, GRANITE_DENSE],
-        heads: Heads::Neighbours,
+        stored: Stored { heads: Heads::Neighbours, joins: GRANITE_JOINS, ..Stored::SAME },
         found: HYBRID_BIASES,
-        joins: GRANITE_JOINS,
         adapt: granite,
         ..PLAIN
     },
@@ -40,7 +39,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[MIXER],
         quiet: &["ssm.inner_size"],
         names: &[MIXER_NAMES, BAMBA],
-        heads: Heads::Neighbours,
+        stored: Stored::NEIGHBOURS,
         found: HYBRID_BIASES,
         adapt: bamba,
         ..PLAIN
@@ -62,7 +61,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &["ssm.inner_size"],
         names: &[NEMOTRON_NAMES],
         found: NEMOTRON_BIASES,
-        gating: 2,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             nemotron(f, config)?;
             config.entry("topk_group").or_insert(1.into());
@@ -94,7 +93,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         names: &[CONVOLVED_NAMES],
         found: &[("conv_bias", "blk.{}.shortconv.conv.bias"), ("use_expert_bias", "blk.{}.exp_probs_b.bias")],
-        gating: 2,
+        reading: Reading::SIGMOIDS,
         adapt: convolved,
         ..PLAIN
     },
@@ -178,7 +177,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[LATENT, EXPERTS],
         quiet: &["attention.key_length_mla", "attention.value_length_mla", "ssm.conv_kernel", "kda.head_dim"],
         names: &[KIMI, LATENT_NAMES, MIXTRAL_EXPERTS, DEEPSEEK_EXPERTS],
-        gating: 2,
+        reading: Reading::SIGMOIDS,
         adapt: kimi,
         ..PLAIN
     },

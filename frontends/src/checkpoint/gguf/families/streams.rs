@@ -6,7 +6,7 @@ use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names
 use super::latent::{INDEXER, INDEXER_QUIET, latent};
 use super::mixtures::set_sparse;
 use super::recurrent::{ATTENDS, KIMI};
-use super::{Constants, EXPERTS, Family, Keys, LATENT, PLAIN, SIGMOID, WINDOW};
+use super::{Constants, EXPERTS, Family, Keys, LATENT, PLAIN, Reading, Stored, WINDOW};
 use serde_json::json;
 
 const MLA: &[&str] = &["attention.key_length_mla", "attention.value_length_mla"];
@@ -18,7 +18,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[LATENT, EXPERTS, STREAMS, &[("hyper_connection.magnitude", "hc_magnitude")], TOKENS],
         quiet: &[MLA[0], MLA[1], INDEXER_QUIET[0], INDEXER_QUIET[1], INDEXER_QUIET[2], LIMITS[0]],
         names: &[HY_V4, LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             latent(f, config)?;
             set_limit(f, config, &LIMITS[..1])?;
@@ -59,7 +59,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             "attention.layer_norm_epsilon",
         ],
         names: &[GLM5_NEXT, KIMI, CONNECTIONS, LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             latent(f, config)?;
             set_limit(f, config, LIMITS)?;
@@ -90,9 +90,9 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             ("mla_use_output_gate", "blk.{}.attn_gate.weight"),
             ("latent_moe_use_norm", "blk.{}.ffn_routed_norm.weight"),
         ],
-        gating: SIGMOID,
+        reading: Reading::SIGMOIDS,
         adapt: kimi_k3,
-        values: queries_over_depth,
+        stored: Stored { values: queries_over_depth, ..Stored::SAME },
         ..PLAIN
     },
     Family {
@@ -114,10 +114,9 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("rope.dimension_count", "qk_rope_head_dim"),
             ],
         ],
-        lists: &[RATIOS],
+        reading: Reading { lists: &[RATIOS], gating: 4, ..Reading::PLAIN },
         quiet: &[INDEXER_QUIET[0], INDEXER_QUIET[1], LIMITS[0], LIMITS[1], "embedding_length_out"],
         names: &[DEEPSEEK4],
-        gating: 4,
         adapt: |f, config| {
             set_limit(f, config, LIMITS)?;
             without(config, &["partial_rotary_factor"])
@@ -141,8 +140,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &[MLA[0], MLA[1], "expert_shared_feed_forward_length", "rope.dimension_sections"],
         names: &[BAILING, DEEPSEEK_EXPERTS],
         found: &[("attention_bias", "blk.{}.attn_kv_a_mqa.bias")],
-        slopes: true,
-        gating: SIGMOID,
+        stored: Stored { slopes: true, ..Stored::SAME },
+        reading: Reading::SIGMOIDS,
         adapt: |f, config| {
             latent(f, config)?;
             bounded(f)?;

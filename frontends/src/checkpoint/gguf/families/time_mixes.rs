@@ -2,7 +2,7 @@
 
 use super::super::blocks;
 use super::super::file::{File, OTHER_MODEL, Wrong, without};
-use super::{Family, Made, PLAIN};
+use super::{Family, Made, PLAIN, Stored};
 use crate::checkpoint::rwkv_forms::{self, Form, StoredTensor};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ]],
         quiet: QUIET,
         adapt: |_, config| without(config, &["num_attention_heads", "num_key_value_heads"]),
-        tensors: Some(|f| tensors(f, SIX, &["w", "k", "v", "r", "g"].map(|part| format!("att.time_maa_{part}")))),
+        stored: Stored {
+            tensors: Some(|f| tensors(f, SIX, &["w", "k", "v", "r", "g"].map(|part| format!("att.time_maa_{part}")))),
+            ..Stored::SAME
+        },
         ..PLAIN
     },
     Family {
@@ -37,7 +40,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ]],
         quiet: QUIET,
         adapt: |_, config| without(config, &["num_attention_heads", "num_key_value_heads"]),
-        tensors: Some(|f| tensors(f, SEVEN, &["r", "w", "k", "v", "a", "g"].map(|part| format!("att.x_{part}")))),
+        stored: Stored {
+            tensors: Some(|f| tensors(f, SEVEN, &["r", "w", "k", "v", "a", "g"].map(|part| format!("att.x_{part}")))),
+            ..Stored::SAME
+        },
         ..PLAIN
     },
 ];

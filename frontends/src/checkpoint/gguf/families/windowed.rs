@@ -4,7 +4,7 @@ use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names, QWEN_EXPERTS, SANDWICH_NORMS, UNREAD};
 use super::mixtures::{GRANITE_EXPERTS, LOCAL, MULTIPLIERS, set_sparse};
-use super::{ATTENTION_BIAS, Family, Heads, PLAIN, Q_BIAS, SIGMOID, WINDOW, has_experts};
+use super::{ATTENTION_BIAS, Family, Gains, Heads, PLAIN, Q_BIAS, Reading, SIGMOID, Stored, WINDOW, has_experts};
 use serde_json::json;
 
 const HEADS: &str = "attention.head_count";
@@ -33,11 +33,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("expert_weights_scale", "moe_routed_scaling_factor"),
             ],
         ],
-        lists: &[HEADS],
+        reading: Reading { lists: &[HEADS], gating: SIGMOID, ..Reading::PLAIN },
         quiet: &["leading_dense_block_count", "expert_weights_norm", "rope.dimension_count_swa", "rope.freq_base_swa"],
         names: &[LAGUNA, QWEN_EXPERTS, DEEPSEEK_EXPERTS],
         found: ATTENTION_BIAS,
-        gating: SIGMOID,
         adapt: laguna,
         ..PLAIN
     },
@@ -49,9 +48,11 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             &[("logit_scale", "output_multiplier"), ("final_logit_softcapping", "final_logit_softcapping")],
         ],
         names: &[MUSE, SANDWICH_NORMS],
-        heads: Heads::Neighbours,
-        gains: true,
-        kept_gains: &["output_norm.weight"],
+        stored: Stored {
+            heads: Heads::Neighbours,
+            gains: Gains::OneMore { but: &["output_norm.weight"] },
+            ..Stored::SAME
+        },
         found: ATTENTION_BIAS,
         adapt: muse,
         ..PLAIN
@@ -64,7 +65,7 @@ const GRANITE: Family = Family {
     keys: &[WINDOW, MULTIPLIERS],
     quiet: &[ROTATED],
     names: &[SINKS],
-    heads: Heads::Neighbours,
+    stored: Stored::NEIGHBOURS,
     found: &[("attention_bias", Q_BIAS), ("mlp_bias", "blk.0.ffn_up.bias")],
     adapt: granite,
     ..PLAIN
