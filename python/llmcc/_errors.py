@@ -40,4 +40,7 @@ class Unique:
     _remedy = ""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: {self._remedy}")
+        raise self._uncopied("copied or pickled")
+
+    def _uncopied(self, how: str) -> TypeError:
+        return TypeError(f"a {type(self).__name__} cannot be {how}: {self._remedy}")

@@ -36,7 +36,12 @@ _ELSEWHERE = {
 
 def unknown_parameter(name: str, known: Sequence[str]) -> TypeError:
     """The error for a keyword that nothing has, with the one that is meant."""
-    meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    return unknown_keyword(name, known, _ELSEWHERE)
+
+
+def unknown_keyword(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> TypeError:
+    """The same for a function of its own. ``elsewhere`` has the keywords of other libraries."""
+    meant = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     return TypeError(f"{name} is not a parameter here; use {meant}" if meant else f"{name} is not a parameter here; known are {', '.join(known)}")
 
 
@@ -126,7 +131,7 @@ class GenParams:
         **unknown: Any,
     ) -> None:
         if unknown:
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "each", "max_batch")
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "each", "max_batch", "batch_size", "progress")
             raise unknown_parameter(next(iter(unknown)), known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
@@ -168,6 +173,14 @@ class GenParams:
             top_logprobs=self.logprobs or 0,
             adapter=self.adapter,
         )
+
+
+def batch_of(batch_size: Optional[int]) -> Optional[int]:
+    """A number of texts, or ``None``.
+
+    :raises LlmccError: it is no positive integer.
+    """
+    return None if batch_size is None else positive(batch_size, "batch_size", 31)
 
 
 def real(value: float, name: str) -> float:

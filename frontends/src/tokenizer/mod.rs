@@ -62,8 +62,14 @@ pub struct TextAssets {
     pub prompts: BTreeMap<String, String>,
     /// Name of the one that texts get if none is asked for.
     pub default_prompt: Option<String>,
+    /// How two rows of an embedder are compared: `cosine`, `dot`, `euclidean` or `manhattan`.
+    pub similarity: Option<String>,
     /// Names of the classes of a classifier, in order; empty: it names none.
     pub classes: Vec<String>,
+    /// How its scores become probabilities, by `problem_type` in `config.json`.
+    pub problem_type: Option<String>,
+    /// The class of PyTorch through which scores of pairs go, in lower case, if `config.json` names one.
+    pub pair_activation: Option<String>,
     /// Notes for the user: settings without an effect, conversations that the chat template cannot
     /// render.
     pub warnings: Vec<String>,
@@ -95,6 +101,7 @@ impl TextAssets {
         let [settings, map, ending] = settings(ckpt)?;
         let (mut texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
         let (prompts, default_prompt) = (std::mem::take(&mut texts.prompts), texts.default.take());
+        let similarity = texts.similarity.take();
         warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
         let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
@@ -150,7 +157,19 @@ impl TextAssets {
         let classes = classes(ckpt.config());
         warnings.extend(contradiction(ckpt.config(), &classes));
         let tokenizer_json = source.map(|s| s.json);
-        Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, classes, warnings })
+        let problem_type = ckpt.config()["problem_type"].as_str().map(str::to_owned);
+        let pair_activation = pair_activation(ckpt.config());
+        Ok(TextAssets {
+            tokenizer_json,
+            text_config,
+            prompts,
+            default_prompt,
+            similarity,
+            classes,
+            problem_type,
+            pair_activation,
+            warnings,
+        })
     }
 }
 
@@ -167,6 +186,13 @@ fn classes(config: &Value) -> Vec<String> {
     let Some(labels) = config["id2label"].as_object() else { return vec![] };
     let name = |i: usize| Some(labels.get(&i.to_string())?.as_str()?.to_owned());
     (0..labels.len()).map(name).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// The activation of sentence-transformers' `CrossEncoder`: `identity` of `torch.nn.modules.linear.Identity`, say.
+fn pair_activation(config: &Value) -> Option<String> {
+    let (new, old) = (&config["sentence_transformers"]["activation_fn"], &config["sbert_ce_default_activation_function"]);
+    let name = new.as_str().or_else(|| old.as_str())?;
+    Some(name.rsplit('.').next()?.to_lowercase())
 }
 
 /// Says that `label2id` numbers the classes in another way than `id2label`, which has the names.
