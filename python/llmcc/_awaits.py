@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Literal, Mapping, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union, overload
 
 from . import _batch, _score
 from ._classes import Class
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from ._arrays import Floats
     from ._keywords import Unpack
 
+T = TypeVar("T")
+
 _made = threading.Lock()
+
+
+@asynccontextmanager
+async def _closing(pieces: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Closes an asynchronous generator in the end: one that is left is closed some time later."""
+    try:
+        yield pieces
+    finally:
+        await pieces.aclose()  # type: ignore[attr-defined]
 
 
 class Awaits(Logits):
@@ -99,14 +111,16 @@ class Awaits(Logits):
         return self._atexts(given, params) if prompts is None else self._aindexed(given, params)
 
     async def _atexts(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[str]:
-        async for _, piece in self._apieces(prompts, _batch.of_one(params)):
-            if piece.text:
-                yield piece.text
+        async with _closing(self._apieces(prompts, _batch.of_one(params))) as pieces:
+            async for _, piece in pieces:
+                if piece.text:
+                    yield piece.text
 
     async def _aindexed(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[tuple[int, str]]:
-        async for index, piece in self._apieces(prompts, params):
-            if piece.text:
-                yield index, piece.text
+        async with _closing(self._apieces(prompts, params)) as pieces:
+            async for index, piece in pieces:
+                if piece.text:
+                    yield index, piece.text
 
     async def _apieces(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[tuple[int, Piece]]:
         shown, common = _batch.taken(params)
@@ -144,8 +158,9 @@ class Awaits(Logits):
     ) -> AsyncIterator[str]:
         """As :meth:`chat_stream`, for ``async for``."""
         prompt = await call(self._worker, lambda: self._conversation(messages, tools, template_vars))
-        async for text in self.astream(prompt, **params):
-            yield text
+        async with _closing(self.astream(prompt, **params)) as texts:
+            async for text in texts:
+                yield text
 
     @overload
     async def aembed(self, texts: Union[Prompt, Prompts], *, numpy: Literal[True] = ..., **params: Unpack[Embedding]) -> Floats: ...

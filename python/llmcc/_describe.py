@@ -77,8 +77,9 @@ def _shortened(names: list[str], most: int = 8) -> str:
 def _count(n: int) -> str:
     """A number of parameters in three digits."""
     for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}" if n < 1000 * size else f"{n // size} {unit}"
+        # (What rounds to 1000 of a unit is one of the next.)
+        if n >= 0.9995 * size:
+            return f"{n / size:.3g} {unit}" if n < 999.5 * size else f"{n / size:.0f} {unit}"
     return str(n)
 
 

@@ -99,7 +99,7 @@ def spelled_out(kind: Any) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        hints = get_type_hints(kind)
+        hints = dict(sorted(get_type_hints(kind).items(), key=lambda hint: hint[0] != "max_tokens"))
         known = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=hint) for name, hint in hints.items()]
         function.__signature__ = own.replace(parameters=known + added)  # type: ignore[attr-defined]

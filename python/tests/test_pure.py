@@ -329,7 +329,7 @@ def test_what_is_of_this_process_is_not_copied() -> None:
 
     from llmcc._batch import BatchGeneration, Generation
 
-    for kind in (llmcc.Model, llmcc.Session, Generation, BatchGeneration, ffi.Library):
+    for kind in (llmcc.Session, Generation, BatchGeneration, ffi.Library):
         thing = kind.__new__(kind)
         thing._gen, thing._gens, thing._lock = None, {}, __import__("threading").Lock()
         for made in (copy.copy, copy.deepcopy, pickle.dumps):
