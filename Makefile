@@ -89,7 +89,7 @@ ptxas: $(BUILD)/cuda/ok
 
 $(VENV)/ok: python/pyproject.toml $(wildcard python/llmcc/*.py) | deps
 	python3 -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check numpy==2.2.6 pytest==8.4.2 ./python
+	$(PY) -m pip install -q --disable-pip-version-check numpy==2.2.6 pytest==8.4.2 mypy==1.18.2 tqdm==4.70.1 rich==14.1.0 ./python
 	touch $@
 
 python: $(VENV)/ok

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Se
 
 from . import _ffi as ffi
 from ._errors import Unique
+from ._interrupt import checkpoint
 from ._params import GenParams, batch_of, natural
 from ._pieces import Completion, Piece, finish_of, piece_of
 from ._progress import Progress
@@ -194,6 +195,7 @@ def listed(prompt: Any) -> Any:
 
 def encoded(model: Text, prompt: Any) -> list[int]:
     """Tokens of one prompt."""
+    checkpoint()
     if isinstance(prompt, str):
         return model.tokenize(prompt)
     if not hasattr(prompt, "__iter__"):

@@ -15,7 +15,7 @@ def line(model: Opened) -> str:
     if getattr(model, "_handle", None) is None:
         return f"<llmcc.Model {path!r} (closed)>"
     known = dict(facts(model))
-    parts = [known["architecture"], f"{known['parameters']} parameters", known["format"], f"context {known['context']}", f"vocabulary {known['vocabulary']}", known["output"]]
+    parts = [known["architecture"], f"{known['parameters'].partition(' (')[0]} parameters", known["format"], f"context {known['context']}", f"vocabulary {known['vocabulary']}", known["output"]]
     return f"<llmcc.Model {path!r}: {', '.join(parts)}, {known['target']}>"
 
 
@@ -57,7 +57,7 @@ def facts(model: Opened) -> Iterator[tuple[str, str]]:
 def _parameters(weights: Any) -> str:
     whole, active = weights.get("parameters", 0), weights.get("active_parameters", 0)
     text = _count(whole)
-    return text if active in (0, whole) else f"{text} ({_count(active)} active)"
+    return text if active in (0, whole) else f"{text} ({_count(active)} of them multiplied for a token)"
 
 
 def _output(info: Any) -> str:

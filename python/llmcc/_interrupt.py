@@ -24,6 +24,16 @@ def again(call: Callable[[], Any], ended: Callable[[], bool] = lambda: False) ->
                 raise
 
 
+def checkpoint() -> None:
+    """A place in long work of Python itself where it may end.
+
+    :raises Cancelled: this thread's work was cancelled.
+    """
+    scope = Scope.current()
+    if scope is not None:
+        scope.check()
+
+
 class Scope:
     """The calls of one piece of work in a thread of its own, which another thread may cancel."""
 
@@ -64,6 +74,14 @@ class Scope:
             finally:
                 with self._lock:
                     self._at = None
+
+    def check(self) -> None:
+        """Ends the work if it was cancelled.
+
+        :raises Cancelled: it was.
+        """
+        if self._cancelled:
+            raise Cancelled
 
     def cancel(self) -> None:
         """Ends the call under way, and lets no other begin. To be called again until the work has ended: a call may be about to begin."""

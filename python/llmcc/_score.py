@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from . import _ffi as ffi
 from ._errors import LlmccError, Status
+from ._interrupt import checkpoint
 from ._embed import batches
 from ._params import unknown_keyword
 from ._pieces import TokenLogprob
@@ -64,6 +65,7 @@ def score_each(model: Text, items: Sequence[tuple[Sequence[int], int]], top: int
     """As :func:`score`, with the index of each item, as they are done."""
     stems: dict[tuple[int, ...], Stem] = {}
     for i, (tokens, start) in enumerate(items):
+        checkpoint()
         if start >= len(tokens):
             yield i, []
             continue
@@ -102,6 +104,7 @@ def _groups(model: Text, stems: list[Stem]) -> list[list[Stem]]:
     groups: list[list[Stem]] = []
     used = shared = 0
     for stem in stems:
+        checkpoint()
         size = sum(-(-len(tail.tokens) // PAGE) * PAGE for tail in stem.tails.values()) + len(stem.tokens)
         common = _common(groups[-1][-1].tokens, stem.tokens) if groups else 0
         less_shared = shared >= WORTH_SHARING and min(shared, common) < shared // 2

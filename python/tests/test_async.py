@@ -125,7 +125,7 @@ def test_cancelled_generations_end_and_free_their_sequences(model: llmcc.Model) 
         tasks = [asyncio.create_task(model.agenerate(PROMPT, max_tokens=900, ignore_eos=True)) for _ in range(3)]
         await asyncio.sleep(0.02)
         for task in tasks:
-            assert await cancelled(task) < 1.0
+            assert await cancelled(task) < 5.0
         # The others go on.
         assert await other == model.generate(PROMPT, max_tokens=60, ignore_eos=True)
         assert sequences(model) == 0
@@ -182,7 +182,8 @@ def test_cancelled_calls_are_interrupted_and_nothing_else_is(model: llmcc.Model)
         for _ in range(3):
             task = asyncio.create_task(model.ascore(rows))
             await asyncio.sleep(0.2)
-            assert await cancelled(task) < 2.0
+            # (Minutes, if nothing ended them.)
+            assert await cancelled(task) < 10.0
 
     thread = threading.Thread(target=beside)
     thread.start()
