@@ -30,11 +30,13 @@ def embed(
     types: Optional[Sequence[Any]] = None,
     batch_size: Optional[int] = None,
     progress: bool = False,
+    what: str = "embed",
     **unknown: Any,
 ) -> Any:
     """A row of float32 for each of ``texts``: a C array, ``[texts, columns]``.
 
     :param single: whether ``types`` are those of one text.
+    :param what: what progress is of.
     """
     if unknown:
         raise _unknown(next(iter(unknown)))
@@ -44,7 +46,7 @@ def embed(
     before = chosen_prompt(model, prompt_name, prompt)
     columns = model._info["columns"]
     out = (c.c_float * (len(texts) * columns))()
-    with Progress(len(texts), "embed", progress) as shown:
+    with Progress(len(texts), what, progress) as shown:
         for part in batches(len(texts), batch_size, progress):
             tokens = [encoded(model, text, before) for text in texts[part]]
             rows = (c.c_float * (len(tokens) * columns)).from_buffer(out, 4 * columns * part.start)

@@ -162,9 +162,10 @@ class Encode(Generate):
         function = _classes.activation_of(self, activation)
         texts = _batch.listed(texts)
         batch = _batch.as_batch(texts)
-        given: Any = [texts] if batch is None else batch
-        rows = self.embed(given, numpy=False, batch_size=batch_size, progress=progress)
-        found = [_classes.best_first(self.classes, row, function)[:most] for row in rows]
+        given: list[Any] = [texts] if batch is None else list(batch)
+        rows, columns = _embed.embed(self, given, False, batch_size=batch_size, progress=progress, what="classify"), self._info["columns"]
+        scores = [rows[i * columns : (i + 1) * columns] for i in range(len(given))]
+        found = [_classes.best_first(self.classes, row, function)[:most] for row in scores]
         return found[0] if batch is None else found
 
     @overload

@@ -191,12 +191,14 @@ async def _settled(future: asyncio.Future[Any], hurry: Callable[[], None]) -> No
         raise again
 
 
-def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> bool:
+    """Has a loop do something; returns whether it still can."""
     try:
         loop.call_soon_threadsafe(what)
     except RuntimeError:
         # The loop is closed: nobody waits any more.
-        pass
+        return False
+    return True
 
 
 class Stream:
@@ -224,7 +226,15 @@ class Stream:
         return tokens
 
     def _deliver_to(self, index: int) -> Callable[[Optional[Piece], Optional[BaseException]], None]:
-        return lambda piece, error: _tell(self._loop, lambda: self._take(index, piece, error))
+        def deliver(piece: Optional[Piece], error: Optional[BaseException]) -> None:
+            if not _tell(self._loop, lambda: self._take(index, piece, error)):
+                self._cancel()
+
+        return deliver
+
+    def _cancel(self) -> None:
+        for live in self._lives:
+            live.cancelled = True
 
     def _take(self, index: int, piece: Optional[Piece], error: Optional[BaseException]) -> None:
         self._items.put_nowait((index, piece, error))
@@ -247,7 +257,6 @@ class Stream:
 
     async def close(self) -> None:
         """Ends the generations that are under way, within a step, and waits for it."""
-        for live in self._lives:
-            live.cancelled = True
+        self._cancel()
         if self._left > 0:
             await _settled(self._ended, lambda: None)

@@ -37,9 +37,11 @@ fn embedder() -> tempfile::TempDir {
     ["config.json", "model.safetensors", "1_Pooling/config.json"].map(|name| copy(&model, name));
     ["tokenizer.json", "tokenizer_config.json"].map(|name| copy(&texts, name));
     let module = |idx: usize, path: &str, kind: &str| {
-        json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": format!("sentence_transformers.models.{kind}") })
+        let kind = format!("sentence_transformers.models.{kind}");
+        json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": kind })
     };
-    let write = |name: &str, value: Value| std::fs::write(folder.path().join(name), value.to_string()).expect("written");
+    let write =
+        |name: &str, value: Value| std::fs::write(folder.path().join(name), value.to_string()).expect("written");
     write("modules.json", json!([module(0, "", "Transformer"), module(1, "1_Pooling", "Pooling")]));
     let prompts = json!({ "query": "the bank: ", "document": "money " });
     write("config_sentence_transformers.json", json!({ "prompts": prompts, "similarity_fn_name": "dot" }));

@@ -190,7 +190,8 @@ fn classes(config: &Value) -> Vec<String> {
 
 /// The activation of sentence-transformers' `CrossEncoder`: `identity` of `torch.nn.modules.linear.Identity`, say.
 fn pair_activation(config: &Value) -> Option<String> {
-    let (new, old) = (&config["sentence_transformers"]["activation_fn"], &config["sbert_ce_default_activation_function"]);
+    let (new, old) =
+        (&config["sentence_transformers"]["activation_fn"], &config["sbert_ce_default_activation_function"]);
     let name = new.as_str().or_else(|| old.as_str())?;
     Some(name.rsplit('.').next()?.to_lowercase())
 }

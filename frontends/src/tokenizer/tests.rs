@@ -80,6 +80,17 @@ fn names_of_classes_and_defaults_of_generations() {
     let both = json!({ "id2label": { "0": "bad", "1": "good" }, "label2id": { "bad": 1, "good": 0 } });
     let warnings = TextAssets::load(&folder(both, &[]).1).unwrap().warnings;
     assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", for which `label2id` says 1")), "{warnings:?}");
+    let assets = |config: Value| TextAssets::load(&folder(config, &[]).1).unwrap();
+    assert_eq!(assets(json!({ "problem_type": "regression" })).problem_type.as_deref(), Some("regression"));
+    let identity = "torch.nn.modules.linear.Identity";
+    for config in [
+        json!({ "sentence_transformers": { "activation_fn": identity, "version": "4.1.0" } }),
+        json!({ "sbert_ce_default_activation_function": identity }),
+    ] {
+        let of = assets(config);
+        assert_eq!((of.problem_type, of.pair_activation.as_deref()), (None, Some("identity")));
+    }
+    assert_eq!(assets(json!({})).pair_activation, None);
     let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
     let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
     let assets = TextAssets::load(&ckpt).unwrap();
