@@ -59,7 +59,7 @@ class Awaits(Logits):
 
     @spelled_out(GeneratingMany)
     async def agenerate(self, prompt: Union[Prompt, Prompts], **params: Unpack[GeneratingMany]) -> Union[str, list[str]]:
-        """As :meth:`generate`, awaited. What several tasks await generates together, as a list of prompts does."""
+        """As :meth:`generate`, awaited. Several tasks that await it generate together, as a list of prompts does."""
         done = await self.acomplete(prompt, **params)  # type: ignore[arg-type]
         return [completion.text for completion in done] if isinstance(done, list) else done.text
 

@@ -1,4 +1,4 @@
-"""What a model is, in a line and in a table."""
+"""Descriptions of a model: a line, a table, names and values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def html(model: Opened) -> str:
 
 
 def facts(model: Opened) -> Iterator[tuple[str, str]]:
-    """Names and values, in the order of their interest. Of a closed model its path only."""
+    """Names and values, in the order of their interest. A closed model has its path only."""
     yield "path", str(getattr(model, "path", None))
     if getattr(model, "_handle", None) is None:
         yield "state", "closed"

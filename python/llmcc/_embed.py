@@ -56,7 +56,7 @@ def embed(
 
 
 def batches(n: int, batch_size: Optional[int], shown: bool) -> Iterator[slice]:
-    """Cuts ``n`` texts into batches; without a size there is one, unless progress is ``shown``. Of no texts there is an empty batch, which is checked like any other."""
+    """Cuts ``n`` texts into batches; without a size there is one, unless progress is ``shown``. Without texts there is one empty batch, which is checked like any other."""
     size = batch_of(batch_size) or (_SHOWN if shown else max(n, 1))
     return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
 

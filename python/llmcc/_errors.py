@@ -36,7 +36,7 @@ class Unique:
     """An object of this process (an open model, a sequence, a generation) that cannot be copied:
     closing either copy would end it for both."""
 
-    #: What to do instead of copying.
+    #: The remedy, instead of copying.
     _remedy = ""
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -85,7 +85,7 @@ class Embedding(Judging, total=False):
     prompt: Optional[str]
     #: Whether rows have length 1; by default as the model says.
     normalize: Optional[bool]
-    #: Of texts given as tokens the tokens' types; by default all are 0.
+    #: Types of the tokens, for texts given as tokens; by default all are 0.
     types: Optional[Sequence[Any]]
 
 

@@ -12,10 +12,10 @@ from . import _ffi as ffi
 from ._errors import LlmccError
 
 
-#: What a model's own settings say of, too.
+#: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
 
-#: What generations of other libraries take, and what to give here.
+#: Parameters of generations in other libraries, and those to give here.
 _ELSEWHERE = {
     **dict.fromkeys(("max_new_tokens", "max_length", "max_gen_toks", "max_completion_tokens", "n_predict", "num_predict"), "max_tokens"),
     "do_sample": "temperature (0: the most probable token), or greedy=True",

@@ -41,7 +41,7 @@ class SavedAdapter(NamedTuple):
     digest: str
 
 
-def saved(model: Opened) -> tuple[str, dict[str, Any], str, tuple[SavedAdapter, ...]]:
+def saved(model: Opened) -> tuple[type[Opened], str, dict[str, Any], str, tuple[SavedAdapter, ...]]:
     """Arguments of :func:`restored` for an open model.
 
     :raises LlmccError: the model is closed, or the files of an adapter have changed since it was loaded.
@@ -54,16 +54,14 @@ def saved(model: Opened) -> tuple[str, dict[str, Any], str, tuple[SavedAdapter, 
             raise LlmccError(f"the adapter {adapter.path} has changed since it was loaded, and would be another one elsewhere; unload it first", Status.ARTIFACT)
         adapters.append(SavedAdapter(number, adapter.path, _digest(adapter.path)))
     given = {name: value for name, value in model._options.items() if value not in (None, False)}
-    return model.path, given, model._lib._root.hex(), tuple(adapters)
+    return type(model), model.path, given, model._lib._root.hex(), tuple(adapters)
 
 
-def restored(path: str, options: dict[str, Any], root: str, adapters: tuple[SavedAdapter, ...]) -> Opened:
+def restored(kind: type[Opened], path: str, options: dict[str, Any], root: str, adapters: tuple[SavedAdapter, ...]) -> Opened:
     """The model of a pickle, opened again.
 
     :raises LlmccError: the artifact or an adapter is missing, or is another one than when the pickle was made.
     """
-    from ._model import Model
-
     # The code of another artifact is not even loaded.
     try:
         found = root_of(path).hex()
@@ -71,7 +69,7 @@ def restored(path: str, options: dict[str, Any], root: str, adapters: tuple[Save
         # Opening says what is wrong.
         found = root
     _need_same(path, root, found)
-    model = Model(path, **options)
+    model = kind(path, **options)
     try:
         _need_same(path, root, model._lib._root.hex())
         _load(model, {adapter.number: adapter for adapter in adapters})

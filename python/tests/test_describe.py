@@ -1,4 +1,4 @@
-"""What a model says of itself: a line, a table, names and values."""
+"""Descriptions of a model: a line, a table, names and values."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PROMPT = os.environ.get("LLMCC_TEST_PROMPT", "Once upon a time")
 
 
 class Bar:
-    """What tqdm would show."""
+    """A bar of tqdm, without tqdm."""
 
     made: "list[Bar]" = []
 
