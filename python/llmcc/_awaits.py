@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union, overload
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_made = threading.Lock()
-
 
 @asynccontextmanager
 async def _closing(pieces: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
@@ -42,14 +39,11 @@ class Awaits(Logits):
     calls are made one after the other, between two steps. A cancelled await ends its work within a step, and waits until it has ended.
     """
 
-    _worker_made: Optional[Worker] = None
-
     @property
     def _worker(self) -> Worker:
-        with _made:
-            if self._worker_made is None:
-                self._worker_made = Worker(_batch.default_batch(self._info["isa"]))
-            return self._worker_made
+        # (One operation, so that threads agree on it.)
+        made: Worker = self.__dict__.setdefault("_worker_made", Worker(_batch.default_batch(self._info["isa"])))
+        return made
 
     @overload
     async def agenerate(self, prompt: Prompt, **params: Unpack[Generating]) -> str: ...  # type: ignore[overload-overlap]

@@ -278,7 +278,7 @@ def taken(params: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
 
 
 def of_one(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a single generation, without those of lists, which must not be given."""
+    """The parameters of a single generation, without parameters of lists, which must not be given."""
     given = dict(params)
     for name, unset in (("each", None), ("max_batch", None), ("batch_size", None), ("progress", False)):
         if given.pop(name, unset) not in (None, False):

@@ -35,7 +35,7 @@ def embed(
 ) -> Any:
     """A row of float32 for each of ``texts``: a C array, ``[texts, columns]``.
 
-    :param single: whether ``types`` are those of one text.
+    :param single: whether ``types`` belong to one text.
     :param what: what progress is of.
     """
     if unknown:

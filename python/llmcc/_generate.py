@@ -202,7 +202,7 @@ class Generate(Text):
         self._adapters.pop(int(adapter), None)
 
     def _check_prompt_logprobs(self, prompt_logprobs: Optional[int], params: Mapping[str, Any]) -> None:
-        """Refuses log-probabilities of prompts where they would be those of another model."""
+        """Refuses log-probabilities of prompts where another model would give them."""
         if prompt_logprobs is None:
             return
         _natural(prompt_logprobs, "prompt_logprobs", 31)

@@ -173,6 +173,8 @@ class Opened(Unique):
         if self._known is None:
             manifest = self.manifest
             self._known = {name: manifest.get(name, missing) for name, missing in _FACTS.items()}
+            # (A list as long as the model.)
+            self._known["weights"].pop("tensors", None)
         return self._known
 
     def _defaults(self) -> Optional[dict[str, Any]]:

@@ -155,6 +155,9 @@ def rank(
 ) -> Union[list[Ranked], list[RankedDocument]]:
     """The documents, the best first; equal ones in their order."""
     columns = model._info["columns"]
+    if model._info["output"] == "embedding":
+        message = "this model embeds texts one by one: rank by model.similarity(query, documents), or use a reranker (...ForSequenceClassification with one class)"
+        raise LlmccError(message, Status.UNSUPPORTED)
     if model._info["output"] == "scores" and columns != 1:
         message = f"this model scores {columns} classes, so there is no best document; use score_pairs, and choose by a class"
         raise LlmccError(message, Status.UNSUPPORTED)

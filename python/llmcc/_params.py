@@ -15,6 +15,9 @@ from ._errors import LlmccError
 #: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
 
+#: Parameters of lists of prompts.
+_OF_LISTS = ("each", "max_batch", "batch_size", "progress")
+
 #: Parameters of generations in other libraries, and those to give here.
 _ELSEWHERE = {
     **dict.fromkeys(("max_new_tokens", "max_length", "max_gen_toks", "max_completion_tokens", "n_predict", "num_predict"), "max_tokens"),
@@ -131,8 +134,11 @@ class GenParams:
         **unknown: Any,
     ) -> None:
         if unknown:
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "each", "max_batch", "batch_size", "progress")
-            raise unknown_parameter(next(iter(unknown)), known)
+            name = next(iter(unknown))
+            if name in _OF_LISTS:
+                raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", *_OF_LISTS)
+            raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
         # Missing parameters are the model's to choose.

@@ -59,8 +59,11 @@ class Worker:
     """A thread for one model. It begins when there is work and ends when there is none."""
 
     def __init__(self, most: int) -> None:
-        self._lock = threading.Lock()
         self._most = most
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._lives: list[Live] = []
         self._library: Optional[ffi.Library] = None
@@ -69,12 +72,10 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Queues a call behind the others."""
+        if self._process != os.getpid():
+            # The child of a fork has no threads (one of them may have held the lock), and no models either: the calls say so.
+            self._reset()
         with self._lock:
-            if self._process != os.getpid():
-                # The child of a fork has no threads, and no models either: the calls say so.
-                self._process, self._running = os.getpid(), False
-                self._jobs.clear()
-                self._lives = []
             self._jobs.append(job)
             if not self._running:
                 threading.Thread(target=self._run, name="llmcc-awaits", daemon=True).start()

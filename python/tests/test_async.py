@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import os
 import threading
 import time
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Iterator
 
 import pytest
 
@@ -64,33 +66,70 @@ def test_results_are_those_of_plain_calls(model: llmcc.Model) -> None:
     asyncio.run(work())
 
 
+@contextmanager
+def counted_steps(model: llmcc.Model) -> "Iterator[list[int]]":
+    """Counts the steps of awaited generations: for each how many there were in it."""
+    library, worker, found = model._lib, model._worker, []
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            if name != "gen_next_batch":
+                return getattr(library, name)
+
+            def step(handles: Any, n: int, pieces: Any) -> None:
+                found.append(n)
+                library.gen_next_batch(handles, n, pieces)
+
+            return step
+
+    add = worker.add
+    worker.add = lambda _, lives: add(Counted(), lives)  # type: ignore[method-assign, arg-type]
+    try:
+        yield found
+    finally:
+        worker.add = add  # type: ignore[method-assign]
+
+
 def test_generations_that_are_awaited_together_share_steps(model: llmcc.Model) -> None:
     prompts = [model.tokenize(PROMPT)[: 2 + i % 5] for i in range(24)]
     alone = [model.generate(p, max_tokens=10 + i, ignore_eos=True) for i, p in enumerate(prompts)]
 
     async def work() -> "list[str]":
-        steps = 0
-        library = model._lib
+        return list(await asyncio.gather(*(model.agenerate(p, max_tokens=10 + i, ignore_eos=True) for i, p in enumerate(prompts))))
 
-        class Counted:
-            def __getattr__(self, name: str) -> Any:
-                nonlocal steps
-                steps += name == "gen_next_batch"
-                return getattr(library, name)
-
-        worker = model._worker
-        add = worker.add
-        worker.add = lambda _, lives: add(Counted(), lives)  # type: ignore[method-assign, arg-type]
-        try:
-            found = await asyncio.gather(*(model.agenerate(p, max_tokens=10 + i, ignore_eos=True) for i, p in enumerate(prompts)))
-        finally:
-            worker.add = add  # type: ignore[method-assign]
-        # One after the other they would take 516.
-        assert 33 <= steps < 150, steps
-        return list(found)
-
-    assert asyncio.run(work()) == alone
+    with counted_steps(model) as steps:
+        assert asyncio.run(work()) == alone
+    # One after the other they would take 516.
+    assert 33 <= len(steps) < 150 and max(steps) > 1
     assert sequences(model) == 0
+
+
+def test_lists_go_on_as_many_at_once_as_they_may(model: llmcc.Model) -> None:
+    async def work() -> None:
+        await asyncio.gather(
+            model.agenerate([PROMPT] * 6, max_tokens=5, max_batch=2, ignore_eos=True), model.agenerate([PROMPT] * 6, max_tokens=5, max_batch=3, ignore_eos=True)
+        )
+
+    with counted_steps(model) as steps:
+        asyncio.run(work())
+    assert max(steps) <= 5 and sum(steps) >= 60
+
+
+def test_cancelling_ends_a_generation_within_a_step(model: llmcc.Model) -> None:
+    async def work(steps: "list[int]") -> None:
+        for _ in range(5):
+            task = asyncio.create_task(model.agenerate(PROMPT, max_tokens=900, ignore_eos=True))
+            before = len(steps)
+            while len(steps) < before + 3:
+                await asyncio.sleep(0.001)
+            at = len(steps)
+            await cancelled(task)
+            # The step under way, and one that may have begun before the loop came to count.
+            assert len(steps) <= at + 2
+            assert sequences(model) == 0
+
+    with counted_steps(model) as steps:
+        asyncio.run(work(steps))
 
 
 def test_calls_are_made_in_their_order(model: llmcc.Model) -> None:
@@ -288,3 +327,36 @@ def test_texts_are_embedded_ranked_and_classified() -> None:
             assert classes == classifier.classify([[1, 2, 3], [4, 5]], top_k=1)
 
         asyncio.run(work())
+
+
+def in_a_child() -> str:
+    """For the child of a fork, which has the parent's objects, and no models."""
+
+    async def work() -> str:
+        try:
+            return await asyncio.wait_for(FORKED[0].agenerate(PROMPT), 30)
+        except llmcc.LlmccError as error:
+            return f"LlmccError: {error}"
+
+    return asyncio.run(work())
+
+
+FORKED: "list[llmcc.Model]" = []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_child_of_a_fork_is_told(model: llmcc.Model) -> None:
+    async def work() -> str:
+        # While the parent's worker is at work.
+        task = asyncio.create_task(model.agenerate(PROMPT, max_tokens=900, ignore_eos=True))
+        await asyncio.sleep(0.05)
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            said = pool.apply(in_a_child)
+        await cancelled(task)
+        return said
+
+    FORKED.append(model)
+    try:
+        assert asyncio.run(work()).startswith("LlmccError: ")
+    finally:
+        FORKED.clear()

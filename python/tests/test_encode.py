@@ -132,6 +132,8 @@ def test_the_best_documents(ranker: llmcc.Model) -> None:
     named = ranker.rank(TEXTS[3], iter(TEXTS), return_documents=True)
     assert [(d.index, d.score) for d in named] == ranked and all(d.document == TEXTS[d.index] for d in named)
     assert isinstance(named[0], llmcc.RankedDocument) and named[0]._fields == ("index", "score", "document")
+    with llmcc.load(PATH) as embedder, pytest.raises(llmcc.LlmccError, match="rank by model.similarity"):
+        embedder.rank(TEXTS[3], TEXTS)
     with pytest.raises(llmcc.LlmccError, match="top_k is 0"):
         ranker.rank(TEXTS[3], TEXTS, top_k=0)
 

@@ -72,6 +72,8 @@ def test_every_batch_counts_its_texts(bars: "list[Bar]") -> None:
         assert bars[-1].closed
         with pytest.raises(TypeError, match="progress is for a list of prompts"):
             model.generate(PROMPT, progress=True)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="progress is for a list of prompts as a whole"):
+            model.generate(prompts, each=[{"progress": True}] * 7)
         with pytest.raises(ValueError, match="batch_size and max_batch are the same"):
             model.generate(prompts, batch_size=2, max_batch=2)
         with pytest.raises(TypeError, match="progress must be True or False, not str"):
