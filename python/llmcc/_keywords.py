@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, TypedDict, TypeVar, Union, get_type_hints
+import os
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, TypeVar, Union, get_type_hints
 
 if TYPE_CHECKING:
     # (Type checkers have it; at run time nobody asks for it.)
@@ -89,8 +90,65 @@ class Embedding(Judging, total=False):
     types: Optional[Sequence[Any]]
 
 
+class Compiling(TypedDict, total=False):
+    """Options of ``llmcc compile``; ``None`` and ``False`` leave an option out."""
+
+    #: Machine to compile for: ``"native"``, or names of ``llmcc targets`` with commas between them.
+    target: Optional[str]
+    #: 4-bit weights, symmetric.
+    w4: bool
+    #: 4-bit weights, asymmetric.
+    w4a: bool
+    #: 8-bit weights.
+    w8: bool
+    #: 8-bit floating-point weights.
+    fp8: bool
+    #: Weights of any other format, by its name.
+    format: Optional[str]
+    #: Unquantized weights of this type.
+    dtype: Optional[Literal["f32", "f16", "bf16"]]
+    #: The fastest mixture of formats whose root mean square relative error is at most this.
+    error_budget: Optional[float]
+    #: Columns that share a scale, with ``w4``, ``w4a`` and ``w8``; by default 32.
+    group: Optional[int]
+    #: Activations that enter quantized matrix products.
+    act: Optional[Literal["f32", "int8", "fp8"]]
+    #: Type of cached keys and values.
+    kv: Optional[Literal["f32", "f16", "bf16", "int8", "int4", "auto"]]
+    #: Longest sequence, in tokens; by default the model's.
+    max_context: Optional[int]
+    #: Adapters of PEFT that are merged: folders, ``"FOLDER=SCALE"``.
+    lora: Union[None, str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
+    #: Room for so many adapters that are loaded while the model runs.
+    lora_slots: Optional[int]
+    #: Their largest rank; by default 16.
+    lora_rank: Optional[int]
+    #: Number format of their factors.
+    lora_dtype: Optional[Literal["f32", "bf16"]]
+    #: Modules that they may change, by the ends of their names, with commas between them.
+    lora_targets: Optional[str]
+    #: The checkpoint that a folder with an adapter only belongs to.
+    base: Union[None, str, os.PathLike[str]]
+    #: Embeddings of a model that writes text.
+    embed: bool
+    #: A draft head of the model in its place; a number chooses among several.
+    draft_head: Union[None, bool, int]
+    #: Leave the hidden states of tokens to the caller, for draft heads.
+    hidden_states: bool
+    #: Whether weights are in the artifact or beside it.
+    weights: Optional[Literal["embed", "external", "absent"]]
+    #: Name the implementation of each kernel in the report, and the one that came second.
+    explain: bool
+    #: Accept tensors that the model does not use.
+    ignore_unused: bool
+    #: Refuse kernels that take a generic slow path.
+    deny_fallback: bool
+    #: Do not run the artifact in the end.
+    no_golden: bool
+
+
 #: Defaults that are not ``None``.
-_DEFAULTS = {"stop": (), "stop_tokens": (), "ignore_eos": False, "show_special": False, "greedy": False, "progress": False}
+_DEFAULTS = {"stop": (), "stop_tokens": ()}
 
 
 def spelled_out(kind: Any) -> Callable[[F], F]:
@@ -101,7 +159,8 @@ def spelled_out(kind: Any) -> Callable[[F], F]:
         own = inspect.signature(function)
         hints = dict(sorted(get_type_hints(kind).items(), key=lambda hint: hint[0] != "max_tokens"))
         known = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=hint) for name, hint in hints.items()]
+        defaults = {name: False if hint is bool else _DEFAULTS.get(name) for name, hint in hints.items()}
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint) for name, hint in hints.items()]
         function.__signature__ = own.replace(parameters=known + added)  # type: ignore[attr-defined]
         function.__annotations__ = {**{name: kept for name, kept in function.__annotations__.items() if name != "params"}, **hints}
         return function

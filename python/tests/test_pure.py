@@ -88,6 +88,7 @@ def test_gpus_generate_more_at_once() -> None:
 def test_options_become_arguments() -> None:
     options = {"target": "native", "w4": True, "w8": False, "max_context": 2048, "kv": None}
     assert arguments(options) == ["--target=native", "--w4", "--max-context=2048"]
+    assert arguments({"lora": ["a", Path("b")], "draft_head": 0}) == ["--lora=a", "--lora=b", "--draft-head=0"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")

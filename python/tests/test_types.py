@@ -95,7 +95,7 @@ def public(kind: type) -> "list[tuple[str, object]]":
 
 @pytest.mark.parametrize("kind", [llmcc.Model, llmcc.Session])
 def test_every_function_spells_its_parameters_out(kind: type) -> None:
-    for name, member in [*public(kind), ("load", llmcc.load)]:
+    for name, member in [*public(kind), ("load", llmcc.load), ("compile", llmcc.compile)]:
         if not inspect.isfunction(member):
             assert inspect.getdoc(member), name
             continue
