@@ -233,7 +233,7 @@ fn python_has_the_options_of_compile() {
         let of_the_program = ["output", "quiet", "emit", "help", "json"].contains(&name.as_str());
         assert!(of_the_program || listed.contains(&name.as_str()), "python/llmcc/_keywords.py lacks `{name}`");
     }
-    let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"']);
+    let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"', '(']);
     assert!(listed.iter().all(|name| known(&name)), "{listed:?} are not all options: {names:?}");
 }
 
