@@ -15,9 +15,10 @@ _LEAST = 1e-12
 
 def are_rows(values: Any) -> bool:
     """Whether these are rows of numbers, not texts or tokens."""
-    kind = getattr(getattr(values, "dtype", None), "kind", None)
-    if kind is not None:
-        return bool(kind == "f")
+    dtype = getattr(values, "dtype", None)
+    if dtype is not None:
+        # (PyTorch's types have no kind.)
+        return bool(getattr(dtype, "kind", None) == "f" or getattr(dtype, "is_floating_point", False))
     first = values
     while isinstance(first, (list, tuple)) and first:
         first = first[0]

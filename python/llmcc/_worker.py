@@ -172,9 +172,11 @@ async def call(worker: Worker, work: Callable[[], T]) -> T:
         await asyncio.wait([future])
     except asyncio.CancelledError:
         if not worker.withdraw(job):
-            await _settled(future, job.scope.cancel)
-            # (Nobody asks for it.)
-            future.exception()
+            try:
+                await _settled(future, job.scope.cancel)
+            finally:
+                # (Nobody else asks for it.)
+                future.exception()
         raise
     return future.result()
 

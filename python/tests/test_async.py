@@ -6,6 +6,9 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -327,6 +330,29 @@ def test_texts_are_embedded_ranked_and_classified() -> None:
             assert classes == classifier.classify([[1, 2, 3], [4, 5]], top_k=1)
 
         asyncio.run(work())
+
+
+INTERRUPTED = """
+import asyncio, sys, llmcc
+model = llmcc.load(sys.argv[1], max_tokens=16384)
+async def one():
+    async for text in model.astream("a", max_tokens=1000, ignore_eos=True):
+        print("ready", flush=True)
+async def main():
+    await asyncio.gather(one(), model.agenerate(["a", "b"], max_tokens=1000, ignore_eos=True), model.ascore([[i % 200 + 9] * 900 for i in range(4000)]))
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("sequences", model.stats()["sequences"])
+"""
+
+
+def test_control_c_ends_a_loop(model: llmcc.Model) -> None:
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, PATH], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGINT)
+    out, said = child.communicate(timeout=60)
+    assert (child.returncode, out.splitlines()[-1], said) == (0, "sequences 0", "")
 
 
 def in_a_child() -> str:
