@@ -87,7 +87,7 @@ class Embedding(Judging, total=False):
     #: Whether rows have length 1; by default as the model says.
     normalize: Optional[bool]
     #: Types of the tokens, for texts given as tokens; by default all are 0.
-    types: Optional[Sequence[Any]]
+    types: Union[None, Sequence[int], Sequence[Sequence[int]]]
 
 
 class Compiling(TypedDict, total=False):
