@@ -27,8 +27,8 @@ fn without_defaults() -> tempfile::TempDir {
     folder
 }
 
-/// An embedder with files of sentence-transformers: two prompts, another similarity than the usual one, rows that are not
-/// normalized, and the tokenizer of another model.
+/// An embedder with files of sentence-transformers: two prompts, another similarity than the usual one, rows that
+/// are not normalized, and the tokenizer of another model.
 fn embedder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
     let (model, texts) = (golden("bert"), golden("bert_pairs"));

@@ -22,7 +22,7 @@ mod words;
 mod world;
 
 use crate::checkpoint::Checkpoint;
-use crate::embedding::texts;
+use crate::embedding::{SETTINGS, texts};
 use crate::error::FrontendError;
 use crate::generation;
 use llmcc_text::check;
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
 /// Text side of an artifact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TextAssets {
     /// `tokenizer.json` of the `tokenizers` crate, without truncation and padding; `None`: the
     /// model works on token ids only.
@@ -101,7 +101,7 @@ impl TextAssets {
         let [settings, map, ending] = settings(ckpt)?;
         let (mut texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
         let (prompts, default_prompt) = (std::mem::take(&mut texts.prompts), texts.default.take());
-        let similarity = texts.similarity.take();
+        let about = about_rows(ckpt, texts.similarity.take())?;
         warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
         let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
@@ -154,22 +154,9 @@ impl TextAssets {
             let wrong = |what| wrong_template(ckpt, &settings, what);
             try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
-        let classes = classes(ckpt.config());
-        warnings.extend(contradiction(ckpt.config(), &classes));
+        warnings.extend(contradiction(ckpt.config(), &about.classes));
         let tokenizer_json = source.map(|s| s.json);
-        let problem_type = ckpt.config()["problem_type"].as_str().map(str::to_owned);
-        let pair_activation = pair_activation(ckpt.config());
-        Ok(TextAssets {
-            tokenizer_json,
-            text_config,
-            prompts,
-            default_prompt,
-            similarity,
-            classes,
-            problem_type,
-            pair_activation,
-            warnings,
-        })
+        Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, warnings, ..about })
     }
 }
 
@@ -188,11 +175,28 @@ fn classes(config: &Value) -> Vec<String> {
     (0..labels.len()).map(name).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// The activation of sentence-transformers' `CrossEncoder`: `identity` of `torch.nn.modules.linear.Identity`, say.
-fn pair_activation(config: &Value) -> Option<String> {
-    let (new, old) =
-        (&config["sentence_transformers"]["activation_fn"], &config["sbert_ce_default_activation_function"]);
-    let name = new.as_str().or_else(|| old.as_str())?;
+/// Facts about an embedder's rows or a classifier's scores; all others are missing.
+fn about_rows(ckpt: &Checkpoint, similarity: Option<String>) -> Result<TextAssets, FrontendError> {
+    let config = ckpt.config();
+    let problem_type = config["problem_type"].as_str().map(str::to_owned);
+    Ok(TextAssets {
+        similarity,
+        classes: classes(config),
+        problem_type,
+        pair_activation: pair_activation(config, &ckpt.json(SETTINGS)?.unwrap_or_default()),
+        ..TextAssets::default()
+    })
+}
+
+/// The activation of sentence-transformers' `CrossEncoder`: `identity` of `torch.nn.modules.linear.Identity`, say. Each
+/// version of it has written the name elsewhere, `settings` of [`SETTINGS`] being the newest place.
+fn pair_activation(config: &Value, settings: &Value) -> Option<String> {
+    let places = [
+        &settings["activation_fn"],
+        &config["sentence_transformers"]["activation_fn"],
+        &config["sbert_ce_default_activation_function"],
+    ];
+    let name = places.into_iter().find_map(Value::as_str)?;
     Some(name.rsplit('.').next()?.to_lowercase())
 }
 

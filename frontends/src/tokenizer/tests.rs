@@ -91,6 +91,9 @@ fn names_of_classes_and_defaults_of_generations() {
         assert_eq!((of.problem_type, of.pair_activation.as_deref()), (None, Some("identity")));
     }
     assert_eq!(assets(json!({})).pair_activation, None);
+    let newest = json!({ "activation_fn": "torch.nn.modules.activation.Sigmoid" }).to_string();
+    let (_folder, ckpt) = folder(json!({}), &[("config_sentence_transformers.json", &newest)]);
+    assert_eq!(TextAssets::load(&ckpt).unwrap().pair_activation.as_deref(), Some("sigmoid"));
     let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
     let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
     let assets = TextAssets::load(&ckpt).unwrap();

@@ -456,7 +456,8 @@ fn texts_of_embedders() {
     let error = of(json!({ "similarity_fn_name": "angle" }), json!({}), "a", true).unwrap_err();
     assert!(error.contains("`similarity_fn_name` is \"angle\"; known are `cosine`, `dot`"), "{error}");
     // Named prompts are for the caller to put before a text, in place of the default one.
-    let named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p", "similarity_fn_name": "manhattan" });
+    let mut named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p" });
+    named["similarity_fn_name"] = "manhattan".into();
     let named = named.to_string();
     let whole = [vocab, cased, ("modules.json", "[]"), ("config_sentence_transformers.json", &named)];
     let assets = written(json!({ "vocab_size": 100 }), &whole).unwrap();
