@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Functions of scores: none, or the one that the model asks for.
 Activation = Literal[None, "sigmoid", "softmax", "model"]
 ACTIVATIONS: tuple[Activation, ...] = (None, "sigmoid", "softmax", "model")
-_OF_PYTORCH: Mapping[str, Activation] = {"identity": None, "sigmoid": "sigmoid", "softmax": "softmax"}
+_OF_PYTORCH: Mapping[str, Optional[str]] = {"identity": None, "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
 
 
 class Ranked(NamedTuple):
@@ -70,7 +70,7 @@ def checked(activation: Activation) -> Activation:
     return activation
 
 
-def activation_of(model: Text, activation: Activation) -> Activation:
+def activation_of(model: Text, activation: Activation) -> Optional[str]:
     """The function of the scores of pairs, as sentence-transformers' ``CrossEncoder`` chooses it.
 
     :raises LlmccError: the model is to say, and says something unknown.
@@ -131,6 +131,8 @@ def activated(row: list[float], activation: Optional[str]) -> list[float]:
     if activation == "softmax":
         powers = [math.exp(x - max(row)) for x in row]
         return [p / sum(powers) for p in powers]
+    if activation == "tanh":
+        return [math.tanh(x) for x in row]
     return row
 
 

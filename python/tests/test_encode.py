@@ -143,11 +143,11 @@ def test_scores_of_pairs_as_cross_encoders_have_them(ranker: llmcc.Model) -> Non
     raw = ranker.score_pairs(pairs, numpy=False)
     sigmoid = [[1 / (1 + math.exp(-x))] for [x] in raw]
     # Without a setting the sigmoid of a single class; `torch.nn.modules.linear.Identity` says that there is none.
-    for own, expected in ((None, sigmoid), ("sigmoid", sigmoid), ("identity", raw)):
+    for own, expected in ((None, sigmoid), ("sigmoid", sigmoid), ("identity", raw), ("tanh", [[math.tanh(x)] for [x] in raw])):
         ranker._facts()["pair_activation"] = own
         np.testing.assert_allclose(ranker.score_pairs(pairs, activation="model"), expected, rtol=1e-6)
         assert [r.index for r in ranker.rank(TEXTS[3], TEXTS, activation="model")] == [r.index for r in ranker.rank(TEXTS[3], TEXTS)]
-    ranker._facts()["pair_activation"] = "tanh"
-    with pytest.raises(llmcc.LlmccError, match="the model's activation is 'tanh'; give activation="):
+    ranker._facts()["pair_activation"] = "gelu"
+    with pytest.raises(llmcc.LlmccError, match="the model's activation is 'gelu'; give activation="):
         ranker.score_pairs(pairs, activation="model")
     ranker._facts()["pair_activation"] = None
