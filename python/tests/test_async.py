@@ -333,7 +333,7 @@ def test_texts_are_embedded_ranked_and_classified() -> None:
 
 
 INTERRUPTED = """
-import asyncio, sys, llmcc
+import asyncio, sys, time, llmcc
 model = llmcc.load(sys.argv[1], max_tokens=16384)
 async def one():
     async for text in model.astream("a", max_tokens=1000, ignore_eos=True):
@@ -343,7 +343,11 @@ async def main():
 try:
     asyncio.run(main())
 except KeyboardInterrupt:
-    print("sequences", model.stats()["sequences"])
+    for _ in range(500):
+        if model.stats()["sequences"] == 0:
+            print("nothing is left")
+            break
+        time.sleep(0.01)
 """
 
 
@@ -352,7 +356,9 @@ def test_control_c_ends_a_loop(model: llmcc.Model) -> None:
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=60)
-    assert (child.returncode, out.splitlines()[-1], said) == (0, "sequences 0", "")
+    assert (child.returncode, out.splitlines()[-1]) == (0, "nothing is left"), said
+    # (Before Python 3.11 the interrupt comes in the middle of a task, which asyncio itself may complain about.)
+    assert said == "" or sys.version_info < (3, 11)
 
 
 def in_a_child() -> str:

@@ -6,7 +6,6 @@ use llmcc_frontends::slots::AdapterSlots;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::Command;
 
 /// The example model, which says of itself how its texts are to be made.
@@ -32,10 +31,12 @@ fn without_defaults() -> tempfile::TempDir {
 fn embedder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("folder");
     let (model, texts) = (golden("bert"), golden("bert_pairs"));
-    let copy = |from: &Path, name: &str| std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
     std::fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
-    ["config.json", "model.safetensors", "1_Pooling/config.json"].map(|name| copy(&model, name));
-    ["tokenizer.json", "tokenizer_config.json"].map(|name| copy(&texts, name));
+    let of_model = ["config.json", "model.safetensors", "1_Pooling/config.json"].map(|name| (&model, name));
+    let of_texts = ["tokenizer.json", "tokenizer_config.json"].map(|name| (&texts, name));
+    for (from, name) in of_model.into_iter().chain(of_texts) {
+        std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
+    }
     let module = |idx: usize, path: &str, kind: &str| {
         let kind = format!("sentence_transformers.models.{kind}");
         json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": kind })
