@@ -93,7 +93,7 @@ ptxas: $(BUILD)/cuda/ok
 # The package alone: tests set LLMCC where they compile, so no release build of the compiler is needed.
 $(VENV)/ok: python/pyproject.toml $(wildcard python/build-backend/*.py python/llmcc/*.py) | deps
 	python3 -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none numpy==2.2.6 pytest==8.4.2 ./python
+	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none numpy==2.2.6 pytest==8.4.2 mypy==1.18.2 tqdm==4.70.1 rich==14.1.0 ./python
 	touch $@
 
 python: $(VENV)/ok

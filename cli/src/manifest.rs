@@ -64,9 +64,18 @@ pub struct Manifest {
     /// The prompt that texts get if none is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_prompt: Option<String>,
+    /// How two rows of an embedder are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<String>,
     /// Names of a classifier's classes, in the order of its scores.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
+    /// How a classifier's scores become probabilities, by its `config.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem_type: Option<String>,
+    /// The activation of the scores of pairs, by its `config.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair_activation: Option<String>,
     /// Memory that the preferred version needs.
     pub memory: Memory,
     /// How exact the preferred version is.

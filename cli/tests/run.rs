@@ -212,6 +212,31 @@ fn classes_have_names() {
     assert!(text(&done.stderr).contains("this model has no named prompts"), "{}", text(&done.stderr));
 }
 
+/// The Python package lists every option of `compile` that makes another artifact, with its type.
+#[test]
+fn python_has_the_options_of_compile() {
+    let f = Folder::new();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/llmcc/_keywords.py");
+    let package = std::fs::read_to_string(package).expect("the package");
+    let listed = package.split("class Compiling").nth(1).expect("the options").split("\n\n\n").next();
+    let listed: Vec<&str> =
+        listed.into_iter().flat_map(str::lines).filter_map(|l| l.trim().split_once(':')).map(|o| o.0).collect();
+    let help = f.says(&[], &["compile", "--help"]);
+    let option = |line: &str| {
+        Some(line.trim().trim_start_matches("-q, ").trim_start_matches("-o, ").strip_prefix("--")?.to_owned())
+    };
+    let options = help.lines().filter(|l| !l.starts_with("         ")).filter_map(option);
+    let names: Vec<String> =
+        options.map(|o| o.split([' ', '[', '=']).next().unwrap_or_default().replace('-', "_")).collect();
+    assert!(names.len() > 20 && names.contains(&"output".into()), "{names:?}");
+    for name in &names {
+        let of_the_program = ["output", "quiet", "emit", "help", "json"].contains(&name.as_str());
+        assert!(of_the_program || listed.contains(&name.as_str()), "python/llmcc/_keywords.py lacks `{name}`");
+    }
+    let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"', '(']);
+    assert!(listed.iter().all(|name| known(&name)), "{listed:?} are not all options: {names:?}");
+}
+
 /// A path of the wrong kind is named for its kind, with the remedy.
 #[test]
 fn paths_that_are_something_else_say_what_to_do() {

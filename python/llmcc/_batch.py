@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Se
 
 from . import _ffi as ffi
 from ._errors import Unique
-from ._params import GenParams, natural
+from ._interrupt import checkpoint
+from ._params import GenParams, batch_of, natural
 from ._pieces import Completion, Piece, finish_of, piece_of
+from ._progress import Progress
 
 if TYPE_CHECKING:
-    from ._model import Model, Prompt
+    from ._text import Prompt, Text
 
 #: Sequences that generate at once, unless told otherwise: on processors and on GPUs, which read their weights once for all.
 MAX_BATCH = 64
@@ -111,6 +113,12 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
             if piece.finish:
                 free(self._lib, self._gens.pop(index))
 
+    def handed_over(self) -> tuple[ffi.Library, list[c.c_void_p], Sequence[bool], int]:
+        """The generations, for the caller to go on with and to free: the library, their handles, whether they have log-probabilities, and how many go on at once."""
+        with self._lock:
+            gens, self._gens = self._gens, {}
+        return self._lib, list(gens.values()), self._logprobs, self._most
+
     def close(self) -> None:
         with self._lock:
             gens, self._gens = self._gens, {}
@@ -119,6 +127,28 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
 
     def __del__(self) -> None:
         self.close()
+
+
+class Counted(Iterator["tuple[int, Piece]"]):
+    """Pieces of many generations, with the count of those that have ended."""
+
+    def __init__(self, pieces: BatchGeneration, progress: Progress) -> None:
+        self._pieces, self._progress = pieces, progress
+
+    def __next__(self) -> tuple[int, Piece]:
+        try:
+            index, piece = next(self._pieces)
+        except BaseException:
+            self._progress.close()
+            raise
+        if piece.finish is not None:
+            self._progress.update()
+        return index, piece
+
+    def close(self) -> None:
+        """Ends the generations."""
+        self._pieces.close()
+        self._progress.close()
 
 
 class Texts(Iterator[str]):
@@ -163,8 +193,9 @@ def listed(prompt: Any) -> Any:
     return list(prompt) if isinstance(prompt, Iterator) else prompt
 
 
-def encoded(model: Model, prompt: Any) -> list[int]:
+def encoded(model: Text, prompt: Any) -> list[int]:
     """Tokens of one prompt."""
+    checkpoint()
     if isinstance(prompt, str):
         return model.tokenize(prompt)
     if not hasattr(prompt, "__iter__"):
@@ -172,7 +203,7 @@ def encoded(model: Model, prompt: Any) -> list[int]:
     return ffi.integers(prompt, "a prompt")
 
 
-def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
+def start(model: Text, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
     """A generation of the C API, a user of the library until it is freed: see :func:`free`."""
     array = ffi.int32_array(tokens, "the prompt")
     native = params.native(bool(model._info["has_tokenizer"]), model._defaults())
@@ -203,7 +234,7 @@ def default_batch(isa: str) -> int:
 
 
 def begin(
-    model: Model,
+    model: Text,
     prompts: Sequence[Sequence[int]],
     each: Optional[Iterable[Mapping[str, Any]]],
     max_batch: Optional[int],
@@ -232,11 +263,36 @@ def begin(
     return BatchGeneration(model._lib, gens, logprobs, most, model._handle)
 
 
-def complete(pieces: Iterator[tuple[int, Piece]], prompts: Sequence[Sequence[int]]) -> list[Completion]:
+def taken(params: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Whether progress is shown, and the other parameters of many generations."""
+    given = dict(params)
+    shown = given.pop("progress", False)
+    size = batch_of(given.pop("batch_size", None))
+    if size is not None:
+        if given.get("max_batch") is not None:
+            raise ValueError("batch_size and max_batch are the same; give one of them")
+        given["max_batch"] = size
+    if given.get("each") is not None:
+        given["each"] = list(given["each"])
+    return shown, given
+
+
+def of_one(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a single generation, without parameters of lists, which must not be given."""
+    given = dict(params)
+    for name, unset in (("each", None), ("max_batch", None), ("batch_size", None), ("progress", False)):
+        if given.pop(name, unset) not in (None, False):
+            raise TypeError(f"{name} is for a list of prompts; there is one prompt")
+    return given
+
+
+def complete(pieces: Iterator[tuple[int, Piece]], prompts: Sequence[Sequence[int]], progress: Progress) -> list[Completion]:
     """Collects the pieces of all prompts."""
     collected: list[list[Piece]] = [[] for _ in prompts]
     for index, piece in pieces:
         collected[index].append(piece)
+        if piece.finish is not None:
+            progress.update()
     return [completion(prompt, pieces) for prompt, pieces in zip(prompts, collected)]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import warnings
-from typing import Union
+from typing import TYPE_CHECKING, Any, Mapping, Union
 
 from ._errors import LlmccError, Status
 from ._program import compiler
+from ._keywords import Compiling, spelled_out
 
-Option = Union[str, int, float, bool, None]
+if TYPE_CHECKING:
+    from ._keywords import Unpack
 
 
 class Compiled(str):
@@ -19,14 +21,16 @@ class Compiled(str):
     report: str = ""
 
 
-def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> Compiled:
+@spelled_out(Compiling)
+def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **params: Unpack[Compiling]) -> Compiled:
     """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path, a text with the compiler's ``report``. Its warnings are Python's, too.
 
-    ``options`` are the options of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
-    are left out. Uses the program named by the environment variable ``LLMCC``, else the one installed with this package, else the ``llmcc`` in ``PATH``.
+    The keywords are the options of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
+    are left out, and a list repeats an option. Uses the program named by the environment variable ``LLMCC``, else the one installed with this package,
+    else the ``llmcc`` in ``PATH``.
     """
     program = compiler()
-    command = [program, "compile", os.fspath(path), *arguments(options), "-o", os.fspath(out)]
+    command = [program, "compile", os.fspath(path), *arguments(dict(params)), "-o", os.fspath(out)]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     except OSError as error:
@@ -44,13 +48,15 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     return made
 
 
-def arguments(options: dict[str, Option]) -> list[str]:
+def arguments(options: Mapping[str, Any]) -> list[str]:
     """Command-line form of keyword options."""
     result: list[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
             result.append(flag)
+        elif isinstance(value, (list, tuple)):
+            result += [f"{flag}={one}" for one in value]
         elif value is not None and value is not False:
             result.append(f"{flag}={value}")
     return result

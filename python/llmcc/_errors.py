@@ -36,8 +36,11 @@ class Unique:
     """An object of this process (an open model, a sequence, a generation) that cannot be copied:
     closing either copy would end it for both."""
 
-    #: What to do instead of copying.
+    #: The remedy, instead of copying.
     _remedy = ""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: {self._remedy}")
+        raise self._uncopied("copied or pickled")
+
+    def _uncopied(self, how: str) -> TypeError:
+        return TypeError(f"a {type(self).__name__} cannot be {how}: {self._remedy}")

@@ -14,6 +14,7 @@ from array import array
 from typing import Any, Iterable, Optional
 
 from ._errors import LlmccError, Status, Unique
+from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
@@ -273,7 +274,7 @@ class Library(Unique):
         self._name = self._unused_name(path)
         try:
             # A damaged header would take the process down in the system's loader.
-            check(path, LOADED)
+            self._root = check(path, LOADED)
         except (OSError, ValueError) as error:
             self._need_same(path)
             raise LlmccError(f"{path}: {error}; copy or compile it again", Status.ARTIFACT) from None
@@ -380,15 +381,18 @@ class Library(Unique):
 
         :param worth: whether the call may take so long that this is worth a thread.
         """
+        scope = Scope.current()
+        if scope is not None:
+            return scope.run(self, handle, call)
         if not worth or self._minor < 4 or threading.current_thread() is not threading.main_thread():
-            return call()
+            return _again(call)
         results: list[Any] = []
         errors: list[BaseException] = []
-        done = threading.Event()
+        done, ended = threading.Event(), threading.Event()
 
         def work() -> None:
             try:
-                results.append(call())
+                results.append(_again(call, ended.is_set))
             except BaseException as error:
                 errors.append(error)
             finally:
@@ -398,10 +402,11 @@ class Library(Unique):
             threading.Thread(target=work, name="llmcc-call", daemon=True).start()
         except RuntimeError:
             # There is no thread to be had.
-            return call()
+            return _again(call)
         try:
             done.wait()
         except BaseException:
+            ended.set()
             self._interrupt(handle, done)
             raise
         if errors:

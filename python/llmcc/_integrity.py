@@ -6,7 +6,7 @@ import os
 import struct
 import sys
 from hashlib import sha256
-from typing import Iterator, NamedTuple
+from typing import Any, BinaryIO, Iterator, NamedTuple
 
 _BLOCK, _VERSION, _IMAGE = 1 << 20, 11, struct.Struct("<16sIIQQQQQQQQQQ32s")
 _NAMES = "? headers runtime image code weights tables manifest tokenizer template padding label".split()
@@ -26,7 +26,7 @@ def _tagged(tag: str, *parts: bytes) -> bytes:
     return sha256(tag.encode().ljust(16, b"\0") + b"".join(parts)).digest()
 
 
-def _image(file) -> tuple[int, tuple]:
+def _image(file: BinaryIO) -> tuple[int, tuple[Any, ...]]:
     head, at = file.read(16 << 20), -1
     while (at := head.find(b"llmcc-image-ref\0", at + 1)) >= 0:
         if len(head) >= at + _IMAGE.size and 0 < (found := _IMAGE.unpack_from(head, at))[1] < 1 << 16 and found[6] and found[9]:
@@ -34,7 +34,7 @@ def _image(file) -> tuple[int, tuple]:
     raise ValueError("not an artifact of llmcc; make it with `llmcc compile`")
 
 
-def _hash(file, part: _Part, root_at: int) -> bytes:
+def _hash(file: BinaryIO, part: _Part, root_at: int) -> bytes:
     def leaves() -> Iterator[bytes]:
         for start in range(0, part.length, _BLOCK):
             file.seek(part.offset + start)
@@ -44,6 +44,16 @@ def _hash(file, part: _Part, root_at: int) -> bytes:
             yield _tagged("llmcc leaf 1", block)
 
     return _tagged("llmcc part 1", struct.pack("<QQ", part.kind, part.length), *leaves())
+
+
+def root_of(path: str) -> bytes:
+    """The root that the artifact names, without a look at its bytes.
+
+    :raises ValueError: the file is no artifact.
+    """
+    with open(path, "rb") as file:
+        root: bytes = _image(file)[1][-1]
+    return root
 
 
 def check(path: str, kinds: tuple[str, ...] = ()) -> bytes:
@@ -84,7 +94,8 @@ def check(path: str, kinds: tuple[str, ...] = ()) -> bytes:
             with open(path + ".weights" if p.file else path, "rb") as source:
                 if _hash(source, p, _IMAGE.size - 32) != p.hash:
                     raise ValueError(f"its {_NAMES[p.kind]}, bytes {p.offset} to {p.offset + p.length}, have changed since they were compiled")
-        return root
+        found: bytes = root
+        return found
 
 
 if __name__ == "__main__":

@@ -12,10 +12,13 @@ from . import _ffi as ffi
 from ._errors import LlmccError
 
 
-#: What a model's own settings say of, too.
+#: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
 
-#: What generations of other libraries take, and what to give here.
+#: Parameters of lists of prompts.
+_OF_LISTS = ("each", "max_batch", "batch_size", "progress")
+
+#: Parameters of generations in other libraries, and those to give here.
 _ELSEWHERE = {
     **dict.fromkeys(("max_new_tokens", "max_length", "max_gen_toks", "max_completion_tokens", "n_predict", "num_predict"), "max_tokens"),
     "do_sample": "temperature (0: the most probable token), or greedy=True",
@@ -36,7 +39,12 @@ _ELSEWHERE = {
 
 def unknown_parameter(name: str, known: Sequence[str]) -> TypeError:
     """The error for a keyword that nothing has, with the one that is meant."""
-    meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    return unknown_keyword(name, known, _ELSEWHERE)
+
+
+def unknown_keyword(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> TypeError:
+    """The same for a function of its own. ``elsewhere`` has the keywords of other libraries."""
+    meant = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     return TypeError(f"{name} is not a parameter here; use {meant}" if meant else f"{name} is not a parameter here; known are {', '.join(known)}")
 
 
@@ -126,8 +134,11 @@ class GenParams:
         **unknown: Any,
     ) -> None:
         if unknown:
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "each", "max_batch")
-            raise unknown_parameter(next(iter(unknown)), known)
+            name = next(iter(unknown))
+            if name in _OF_LISTS:
+                raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", *_OF_LISTS)
+            raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
         # Missing parameters are the model's to choose.
@@ -168,6 +179,14 @@ class GenParams:
             top_logprobs=self.logprobs or 0,
             adapter=self.adapter,
         )
+
+
+def batch_of(batch_size: Optional[int]) -> Optional[int]:
+    """A number of texts, or ``None``.
+
+    :raises LlmccError: it is no positive integer.
+    """
+    return None if batch_size is None else positive(batch_size, "batch_size", 31)
 
 
 def real(value: float, name: str) -> float:

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from . import _ffi as ffi
 from ._errors import LlmccError, Status
+from ._interrupt import checkpoint
+from ._embed import batches
+from ._params import unknown_keyword
 from ._pieces import TokenLogprob
+from ._progress import Progress
 
 if TYPE_CHECKING:
-    from ._model import Model, Prompt
+    from ._text import Prompt, Text
 
 #: Tokens of the cache that are handed out at once.
 PAGE = 16
@@ -42,18 +46,26 @@ class Stem:
     tails: dict[tuple[int, ...], Tail] = field(default_factory=dict)
 
 
-def score(model: Model, items: Sequence[tuple[Sequence[int], int]], top: int) -> list[list[TokenLogprob]]:
+def score(
+    model: Text, items: Sequence[tuple[Sequence[int], int]], top: int, batch_size: Optional[int] = None, progress: bool = False, **unknown: object
+) -> list[list[TokenLogprob]]:
     """For each ``(tokens, start)`` the log-probabilities of ``tokens[start:]``, with the ``top`` most probable tokens there."""
+    if unknown:
+        raise unknown_keyword(next(iter(unknown)), ("top", "batch_size", "progress"), {"logprobs": "top", "show_progress_bar": "progress"})
     results: list[list[TokenLogprob]] = [[] for _ in items]
-    for index, judged in score_each(model, items, top):
-        results[index] = judged
+    with Progress(len(items), "score", progress) as shown:
+        for part in batches(len(items), batch_size, False):
+            for index, judged in score_each(model, items[part], top):
+                results[part.start + index] = judged
+                shown.update()
     return results
 
 
-def score_each(model: Model, items: Sequence[tuple[Sequence[int], int]], top: int) -> Iterator[tuple[int, list[TokenLogprob]]]:
+def score_each(model: Text, items: Sequence[tuple[Sequence[int], int]], top: int) -> Iterator[tuple[int, list[TokenLogprob]]]:
     """As :func:`score`, with the index of each item, as they are done."""
     stems: dict[tuple[int, ...], Stem] = {}
     for i, (tokens, start) in enumerate(items):
+        checkpoint()
         if start >= len(tokens):
             yield i, []
             continue
@@ -70,7 +82,7 @@ def score_each(model: Model, items: Sequence[tuple[Sequence[int], int]], top: in
         scorer.close()
 
 
-def encode_pair(model: Model, context: Prompt, continuation: Prompt) -> tuple[list[int], int]:
+def encode_pair(model: Text, context: Prompt, continuation: Prompt) -> tuple[list[int], int]:
     """Tokens of a text and its continuation, and where the continuation begins.
 
     As lm-evaluation-harness does it: spaces at the end of the context belong to the continuation, and the whole text is tokenized at once, for a token may
@@ -85,13 +97,14 @@ def encode_pair(model: Model, context: Prompt, continuation: Prompt) -> tuple[li
     return whole, len(model.tokenize(bare))
 
 
-def _groups(model: Model, stems: list[Stem]) -> list[list[Stem]]:
+def _groups(model: Text, stems: list[Stem]) -> list[list[Stem]]:
     """Cuts sorted stems into groups for a step each, by the tokens they add."""
     limit = max(4 * model._info["max_batch_tokens"], 2048)
     limit = min(limit, max(model._info["max_tokens"] // 2, PAGE))
     groups: list[list[Stem]] = []
     used = shared = 0
     for stem in stems:
+        checkpoint()
         size = sum(-(-len(tail.tokens) // PAGE) * PAGE for tail in stem.tails.values()) + len(stem.tokens)
         common = _common(groups[-1][-1].tokens, stem.tokens) if groups else 0
         less_shared = shared >= WORTH_SHARING and min(shared, common) < shared // 2
@@ -115,7 +128,7 @@ class _Scorer:
     """Takes groups through the model, and keeps a sequence with the tokens that the last group
     shared."""
 
-    def __init__(self, model: Model, top: int) -> None:
+    def __init__(self, model: Text, top: int) -> None:
         self._model, self._top = model, top
         self.results: dict[int, list[TokenLogprob]] = {}
         self._base: Optional[int] = None

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ctypes as c
 import numbers
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, overload
 
 from . import _ffi as ffi
 from ._errors import LlmccError, Unique
-from ._model import Message, Model, Prompt
-from ._batch import Texts as _texts
+from ._generate import Generate
+from ._keywords import Generating, spelled_out
+from ._batch import Texts as _texts, of_one
 from ._params import GenParams as _GenParams
 from ._pieces import Piece
 from ._rows import Rows, chosen_rows
+from ._text import Message, Prompt
 
 if TYPE_CHECKING:
-    import numpy as np
+    from ._arrays import Floats
+    from ._keywords import Unpack
 
 
 class Session(Unique):
@@ -26,7 +29,7 @@ class Session(Unique):
 
     _remedy = "use Session.fork(), whose copy goes its own way and shares what is cached"
 
-    def __init__(self, model: Model, _seq: Optional[int] = None, _tokens: Sequence[int] = ()) -> None:
+    def __init__(self, model: Generate, _seq: Optional[int] = None, _tokens: Sequence[int] = ()) -> None:
         self._model = model
         self._seq: Optional[int] = model._seq_new() if _seq is None else _seq
         # All tokens; the model may not have seen the last generated one yet.
@@ -60,7 +63,16 @@ class Session(Unique):
         """Appends tokens without asking for logits."""
         self._run(tokens, [], numpy=False)
 
-    def step(self, tokens: Sequence[int], *, all_rows: bool = False, rows: Rows = None, numpy: bool = True) -> np.ndarray[Any, Any]:
+    @overload
+    def step(self, tokens: Sequence[int], *, all_rows: bool = ..., rows: Rows = ..., numpy: Literal[True] = ...) -> Floats: ...
+
+    @overload
+    def step(self, tokens: Sequence[int], *, all_rows: Literal[False] = ..., rows: None = ..., numpy: Literal[False]) -> list[float]: ...
+
+    @overload
+    def step(self, tokens: Sequence[int], *, all_rows: bool = ..., rows: Rows = ..., numpy: Literal[False]) -> list[list[float]]: ...
+
+    def step(self, tokens: Sequence[int], *, all_rows: bool = False, rows: Rows = None, numpy: bool = True) -> Any:
         """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``.
 
         :param rows: after which tokens: ``"all"``, ``"last"``, or their indices, which may be negative; then the result is ``[rows, vocab]``.
@@ -70,9 +82,8 @@ class Session(Unique):
             raise LlmccError("a step needs at least one token")
         if all_rows and rows is not None:
             raise ValueError("all_rows and rows exclude each other")
-        logits: np.ndarray[Any, Any] = self._run(tokens, chosen_rows("all" if all_rows else rows, len(tokens)), numpy)
-        last: np.ndarray[Any, Any] = logits if all_rows or rows is not None else logits[0]
-        return last
+        logits = self._run(tokens, chosen_rows("all" if all_rows else rows, len(tokens)), numpy)
+        return logits if all_rows or rows is not None else logits[0]
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens but the first ``length``."""
@@ -97,27 +108,44 @@ class Session(Unique):
             self._model._lib.seq_fork(handle, self._need_seq(), c.byref(copy))
         return Session(self._model, copy.value, self._tokens)
 
-    def generate(self, prompt: Prompt = "", *, max_tokens: Optional[int] = None, **params: Any) -> str:
+    @spelled_out(Generating)
+    def generate(self, prompt: Prompt = "", **params: Unpack[Generating]) -> str:
         """Appends ``prompt`` and continues; parameters as in :meth:`Model.generate`. Prompt and result become part of the session."""
-        return "".join(self.stream(prompt, max_tokens=max_tokens, **params))
+        return "".join(self.stream(prompt, **params))
 
-    def stream(self, prompt: Prompt = "", *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[str]:
+    @spelled_out(Generating)
+    def stream(self, prompt: Prompt = "", **params: Unpack[Generating]) -> Iterator[str]:
         """As :meth:`generate`, but yields the text as it comes."""
         if isinstance(prompt, str):
             prompt = self._model.tokenize(prompt, add_special=not self._tokens) if prompt or not self._tokens else []
-        return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], max_tokens, params))
+        return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], params))
 
-    def chat(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> str:
-        """The answer to a conversation, given whole each turn; tokens that the session holds are not computed again."""
-        return "".join(self.chat_stream(messages, tools=tools, **params))
+    @spelled_out(Generating)
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        template_vars: Optional[Mapping[str, object]] = None,
+        **params: Unpack[Generating],
+    ) -> str:
+        """The answer to a conversation, given whole each turn; tokens that the session holds are not computed again. Parameters as in :meth:`Model.chat`."""
+        return "".join(self.chat_stream(messages, tools=tools, template_vars=template_vars, **params))
 
-    def chat_stream(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> Iterator[str]:
+    @spelled_out(Generating)
+    def chat_stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        template_vars: Optional[Mapping[str, object]] = None,
+        **params: Unpack[Generating],
+    ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
-        prompt = self._model.tokenize(self._model.apply_chat_template(messages, tools), add_special=False)
-        return _texts(self._pieces(prompt, params.pop("max_tokens", None), params))
+        return _texts(self._pieces(self._model._conversation(messages, tools, template_vars), params))
 
-    def _pieces(self, tokens: list[int], max_tokens: Optional[int], params: dict[str, Any]) -> Iterator[Piece]:
-        pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(max_tokens, **params))
+    def _pieces(self, tokens: list[int], params: Mapping[str, Any]) -> Iterator[Piece]:
+        pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(**of_one(params)))
         self._tokens = tokens
 
         def record() -> Iterator[Piece]:

@@ -16,7 +16,7 @@ from ._params import GenParams
 from ._pieces import Completion, piece_of
 
 if TYPE_CHECKING:
-    from ._model import Model
+    from ._logits import Logits
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Speculation(Completion):
 class _Sequence:
     """A sequence of a model, and the hidden states of its last tokens."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Logits) -> None:
         self.model = model
         self.seq = model._seq_new()
         # Tokens in the cache, and of the last of them the hidden states, as bytes of float32.
@@ -80,7 +80,7 @@ class _Sequence:
 class _Target(_Sequence):
     """The sequence of the model: one that can go back, whatever its states are."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Logits) -> None:
         super().__init__(model)
         # A copy of the sequence before the tokens of the last step that were new.
         self._before: Optional[int] = None
@@ -139,7 +139,7 @@ class _Heads:
     The sequences have known tokens only: guesses are made on copies.
     """
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Logits]) -> None:
         self.sequences: list[_Sequence] = []
         try:
             for model in models:
@@ -189,7 +189,7 @@ class _Heads:
         return guesses
 
 
-def speculate(model: Model, heads: Sequence[Model], prompt: Sequence[int], *, max_tokens: Optional[int], guesses: int, params: GenParams) -> Speculation:
+def speculate(model: Logits, heads: Sequence[Logits], prompt: Sequence[int], *, max_tokens: Optional[int], guesses: int, params: GenParams) -> Speculation:
     """See :meth:`Model.speculate`."""
     _check(model, heads)
     # The last token of a full context is drawn, and no step sees it; heads may be compiled for shorter contexts.
@@ -243,7 +243,7 @@ def speculate(model: Model, heads: Sequence[Model], prompt: Sequence[int], *, ma
     return Speculation("".join(texts), tokens[len(prompt) :], finish, list(prompt), drafted=drafted, accepted=accepted, rounds=rounds)
 
 
-def _check(model: Model, heads: Sequence[Model]) -> None:
+def _check(model: Logits, heads: Sequence[Logits]) -> None:
     if not model.info["keeps_hidden"] or model.info["needs_hidden"]:
         raise LlmccError("speculate needs a model compiled with --hidden-states, and draft heads compiled with --draft-head")
     if not heads:

@@ -257,7 +257,8 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
 
     def _render(self, chat_history: list[dict[str, str]], add_generation_prompt: bool) -> str:
         named: dict[str, Any] = {} if self._template is None else {"template": self._template}
-        return self.model.apply_chat_template(chat_history, add_generation_prompt=add_generation_prompt, **named)
+        text: str = self.model.apply_chat_template(chat_history, add_generation_prompt=add_generation_prompt, **named)
+        return text
 
 
 def _batch_size(batch_size: Union[int, str, None]) -> Optional[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 
@@ -230,9 +231,10 @@ def test_interrupts_end_long_calls(model: llmcc.Model) -> None:
 
     def interrupted(work) -> float:
         timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
-        timer.start()
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
+            # (On a busy machine the signal may come before this returns.)
+            timer.start()
             work()
         timer.join()
         return time.monotonic() - start
@@ -286,7 +288,35 @@ def test_classes_have_names() -> None:
     with llmcc.load(os.environ["LLMCC_TEST_CLASSES"]) as classifier:
         assert classifier.classes == ["a", "b", "c"]
         scores = classifier.embed([1, 2, 3], numpy=False)
-        found = classifier.classify([1, 2, 3])
+        found = classifier.classify([1, 2, 3], activation=None)
         assert sorted(found) == sorted(zip(classifier.classes, scores)) and found[0].score == max(scores)
         both = classifier.classify([[1, 2, 3], [4, 5]], activation="softmax")
         assert [c.name for c in both[0]] == [c.name for c in found] and abs(sum(c.score for c in both[1]) - 1) < 1e-6
+        assert classifier.classify([[1, 2, 3], [4, 5]], top_k=2) == [classes[:2] for classes in both]
+        for top_k in (0, -1, 1.5):
+            with pytest.raises(llmcc.LlmccError, match="top_k is"):
+                classifier.classify([1, 2, 3], top_k=top_k)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not os.environ.get("LLMCC_TEST_CLASSES"), reason="skipped: set LLMCC_TEST_CLASSES to a classifier")
+def test_scores_become_probabilities_as_the_model_says() -> None:
+    with llmcc.load(os.environ["LLMCC_TEST_CLASSES"]) as classifier:
+        raw = dict(classifier.classify([1, 2, 3], activation=None))
+        total = sum(math.exp(x) for x in raw.values())
+        softmax, sigmoid = {n: math.exp(x) / total for n, x in raw.items()}, {n: 1 / (1 + math.exp(-x)) for n, x in raw.items()}
+        # As the text classification of Transformers chooses.
+        for problem, expected in [
+            (None, softmax),
+            ("single_label_classification", softmax),
+            ("multi_label_classification", sigmoid),
+            ("regression", raw),
+        ]:
+            classifier._facts()["problem_type"] = problem
+            assert classifier.problem_type == problem
+            assert dict(classifier.classify([1, 2, 3])) == pytest.approx(expected)
+        classifier._facts()["problem_type"] = "ordinal"
+        with pytest.raises(llmcc.LlmccError, match="problem_type is 'ordinal'; give activation="):
+            classifier.classify([1, 2, 3])
+        assert dict(classifier.classify([1, 2, 3], activation="sigmoid")) == pytest.approx(sigmoid)
+        with pytest.raises(ValueError, match="activation must be one of"):
+            classifier.classify([1, 2, 3], activation="tanh")  # type: ignore[call-overload]

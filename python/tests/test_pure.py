@@ -88,6 +88,7 @@ def test_gpus_generate_more_at_once() -> None:
 def test_options_become_arguments() -> None:
     options = {"target": "native", "w4": True, "w8": False, "max_context": 2048, "kv": None}
     assert arguments(options) == ["--target=native", "--w4", "--max-context=2048"]
+    assert arguments({"lora": ["a", Path("b")], "draft_head": 0}) == ["--lora=a", "--lora=b", "--draft-head=0"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
@@ -329,7 +330,7 @@ def test_what_is_of_this_process_is_not_copied() -> None:
 
     from llmcc._batch import BatchGeneration, Generation
 
-    for kind in (llmcc.Model, llmcc.Session, Generation, BatchGeneration, ffi.Library):
+    for kind in (llmcc.Session, Generation, BatchGeneration, ffi.Library):
         thing = kind.__new__(kind)
         thing._gen, thing._gens, thing._lock = None, {}, __import__("threading").Lock()
         for made in (copy.copy, copy.deepcopy, pickle.dumps):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import llmcc
-from llmcc import _ffi as ffi, _model, _speculate
+from llmcc import _ffi as ffi, _speculate, _steps
 
 FOLDER, GOLDENS = os.environ.get("LLMCC_TEST_DRAFTED"), Path(os.environ.get("LLMCC_TEST_GOLDENS", "."))
 pytestmark = pytest.mark.skipif(not FOLDER, reason="LLMCC_TEST_DRAFTED names no folder of artifacts")
@@ -204,7 +204,7 @@ def test_hidden_states_beside_log_probabilities():
     def judged(m, n, hidden):
         left, logprob = (c.c_float * (n * width))(), (c.c_double * 1)()
         with m.session() as s, m._use() as handle:
-            batch = _model._native_batch(ffi.int32_array(tokens[:n], "tokens"), [s._need_seq()] * n, [n - 1] if n else [])
+            batch = _steps._native_batch(ffi.int32_array(tokens[:n], "tokens"), [s._need_seq()] * n, [n - 1] if n else [])
             batch.hidden_out = left
             if hidden is not None:
                 batch.hidden = hidden

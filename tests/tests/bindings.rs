@@ -5,6 +5,7 @@ use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::slots::AdapterSlots;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
+use serde_json::{Value, json};
 use std::process::Command;
 
 /// The example model, which says of itself how its texts are to be made.
@@ -22,6 +23,29 @@ fn without_defaults() -> tempfile::TempDir {
             std::os::unix::fs::symlink(model.join(&name), folder.path().join(&name)).expect("a link");
         }
     }
+    folder
+}
+
+/// An embedder with files of sentence-transformers: two prompts, another similarity than the usual one, rows that
+/// are not normalized, and the tokenizer of another model.
+fn embedder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    let (model, texts) = (golden("bert"), golden("bert_pairs"));
+    std::fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
+    let of_model = ["config.json", "model.safetensors", "1_Pooling/config.json"].map(|name| (&model, name));
+    let of_texts = ["tokenizer.json", "tokenizer_config.json"].map(|name| (&texts, name));
+    for (from, name) in of_model.into_iter().chain(of_texts) {
+        std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
+    }
+    let module = |idx: usize, path: &str, kind: &str| {
+        let kind = format!("sentence_transformers.models.{kind}");
+        json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": kind })
+    };
+    let write =
+        |name: &str, value: Value| std::fs::write(folder.path().join(name), value.to_string()).expect("written");
+    write("modules.json", json!([module(0, "", "Transformer"), module(1, "1_Pooling", "Pooling")]));
+    let prompts = json!({ "query": "the bank: ", "document": "money " });
+    write("config_sentence_transformers.json", json!({ "prompts": prompts, "similarity_fn_name": "dot" }));
     folder
 }
 
@@ -112,6 +136,8 @@ fn python_package() {
     let other = Artifact::compile(&options(&golden("llama")));
     let classes = Artifact::compile(&options(&golden("bert_classes")));
     let ranker = Artifact::compile(&options(&golden("bert_pairs")));
+    let texts = embedder();
+    let embedder = Artifact::compile(&options(texts.path()));
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(plain.path()));
     let slots = CompileOptions {
@@ -142,6 +168,7 @@ fn python_package() {
         .env("LLMCC_TEST_CLASSES", &classes.path)
         .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
         .env("LLMCC_TEST_RANKER", &ranker.path)
+        .env("LLMCC_TEST_EMBEDDER", &embedder.path)
         .env("LLMCC_TEST_SLOTS", &slots.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())

@@ -210,6 +210,10 @@ fn texts(m: &Manifest) -> String {
     if !m.classes.is_empty() {
         let _ = writeln!(s, "classes     {}", m.classes.join(", "));
     }
+    let chosen = [("similarity", &m.similarity), ("problem", &m.problem_type), ("activation", &m.pair_activation)];
+    for (name, value) in chosen.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let _ = writeln!(s, "{name:<11} {value}");
+    }
     plain(&s)
 }
 

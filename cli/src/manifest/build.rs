@@ -82,7 +82,10 @@ impl Manifest {
             generation: f.lowered.texts.text_config["generation"].as_object().cloned().unwrap_or_default(),
             prompts: f.lowered.texts.prompts.clone(),
             default_prompt: f.lowered.texts.default_prompt.clone(),
+            similarity: f.lowered.texts.similarity.clone(),
             classes: classes(f.lowered, plan),
+            problem_type: f.lowered.texts.problem_type.clone(),
+            pair_activation: f.lowered.texts.pair_activation.clone(),
             memory: memory(plan),
             certificate: Certificate {
                 largest_relative_rms_error: largest_error(f.packed),

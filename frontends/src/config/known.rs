@@ -308,7 +308,7 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      generation_config num_logits_to_keep output_past seq_classif_dropout qa_dropout tie_weights_ deterministic_flash_attn \
      sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length \
      attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv \
-     slow_but_exact embedding_fraction init_device";
+     slow_but_exact embedding_fraction init_device sentence_transformers sbert_ce_default_activation_function";
 
 /// The unread members of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,12 @@ pub(crate) struct Texts {
     pub most: Option<usize>,
     /// They are in lower case.
     pub lower: bool,
+    /// How two rows are compared.
+    pub similarity: Option<String>,
 }
+
+/// The ways in which sentence-transformers compares two rows.
+const SIMILARITIES: [&str; 4] = ["cosine", "dot", "euclidean", "manhattan"];
 
 impl Texts {
     /// Tells the runtime.
@@ -67,7 +72,8 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
         return Err(wrong(ckpt, "tokenizer_config.json", what.into()));
     }
     let most = Some(most.min(limit as u64) as usize);
-    Ok((Texts { prompt, prompts, default, most, lower: of_transformer["do_lower_case"] == true }, warnings))
+    let (lower, similarity) = (of_transformer["do_lower_case"] == true, similarity(ckpt)?);
+    Ok((Texts { prompt, prompts, default, most, lower, similarity }, warnings))
 }
 
 /// Prompts by their names, and the name of the one that texts get if none is asked for.
@@ -101,6 +107,22 @@ fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>)
         }
     }
     Ok((prompts, settings["default_prompt_name"].as_str().map(str::to_owned)))
+}
+
+/// The way in which two rows are compared, if the settings name one.
+///
+/// # Errors
+/// sentence-transformers does not know it.
+fn similarity(ckpt: &Checkpoint) -> Result<Option<String>, FrontendError> {
+    let settings = ckpt.json(SETTINGS)?.unwrap_or(Value::Null);
+    match &settings["similarity_fn_name"] {
+        Value::Null => Ok(None),
+        Value::String(name) if SIMILARITIES.contains(&name.as_str()) => Ok(Some(name.clone())),
+        other => {
+            let known = SIMILARITIES.join("`, `");
+            Err(wrong(ckpt, SETTINGS, format!("`similarity_fn_name` is {other}; known are `{known}`")))
+        }
+    }
 }
 
 /// A `tokenizer.json` that puts all text in lower case first, unless it does so.

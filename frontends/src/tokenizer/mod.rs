@@ -22,7 +22,7 @@ mod words;
 mod world;
 
 use crate::checkpoint::Checkpoint;
-use crate::embedding::texts;
+use crate::embedding::{SETTINGS, texts};
 use crate::error::FrontendError;
 use crate::generation;
 use llmcc_text::check;
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
 /// Text side of an artifact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TextAssets {
     /// `tokenizer.json` of the `tokenizers` crate, without truncation and padding; `None`: the
     /// model works on token ids only.
@@ -62,8 +62,14 @@ pub struct TextAssets {
     pub prompts: BTreeMap<String, String>,
     /// Name of the one that texts get if none is asked for.
     pub default_prompt: Option<String>,
+    /// How two rows of an embedder are compared: `cosine`, `dot`, `euclidean` or `manhattan`.
+    pub similarity: Option<String>,
     /// Names of the classes of a classifier, in order; empty: it names none.
     pub classes: Vec<String>,
+    /// How its scores become probabilities, by `problem_type` in `config.json`.
+    pub problem_type: Option<String>,
+    /// The class of PyTorch through which scores of pairs go, in lower case, if `config.json` names one.
+    pub pair_activation: Option<String>,
     /// Notes for the user: settings without an effect, conversations that the chat template cannot
     /// render.
     pub warnings: Vec<String>,
@@ -95,6 +101,7 @@ impl TextAssets {
         let [settings, map, ending] = settings(ckpt)?;
         let (mut texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
         let (prompts, default_prompt) = (std::mem::take(&mut texts.prompts), texts.default.take());
+        let about = about_rows(ckpt, texts.similarity.take())?;
         warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
         let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
@@ -147,10 +154,9 @@ impl TextAssets {
             let wrong = |what| wrong_template(ckpt, &settings, what);
             try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
-        let classes = classes(ckpt.config());
-        warnings.extend(contradiction(ckpt.config(), &classes));
+        warnings.extend(contradiction(ckpt.config(), &about.classes));
         let tokenizer_json = source.map(|s| s.json);
-        Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, classes, warnings })
+        Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, warnings, ..about })
     }
 }
 
@@ -167,6 +173,31 @@ fn classes(config: &Value) -> Vec<String> {
     let Some(labels) = config["id2label"].as_object() else { return vec![] };
     let name = |i: usize| Some(labels.get(&i.to_string())?.as_str()?.to_owned());
     (0..labels.len()).map(name).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Facts about an embedder's rows or a classifier's scores; all others are missing.
+fn about_rows(ckpt: &Checkpoint, similarity: Option<String>) -> Result<TextAssets, FrontendError> {
+    let config = ckpt.config();
+    let problem_type = config["problem_type"].as_str().map(str::to_owned);
+    Ok(TextAssets {
+        similarity,
+        classes: classes(config),
+        problem_type,
+        pair_activation: pair_activation(config, &ckpt.json(SETTINGS)?.unwrap_or_default()),
+        ..TextAssets::default()
+    })
+}
+
+/// The activation of sentence-transformers' `CrossEncoder`: `identity` of `torch.nn.modules.linear.Identity`, say. Each
+/// version of it has written the name elsewhere, `settings` of [`SETTINGS`] being the newest place.
+fn pair_activation(config: &Value, settings: &Value) -> Option<String> {
+    let places = [
+        &settings["activation_fn"],
+        &config["sentence_transformers"]["activation_fn"],
+        &config["sbert_ce_default_activation_function"],
+    ];
+    let name = places.into_iter().find_map(Value::as_str)?;
+    Some(name.rsplit('.').next()?.to_lowercase())
 }
 
 /// Says that `label2id` numbers the classes in another way than `id2label`, which has the names.

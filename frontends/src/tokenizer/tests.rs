@@ -80,6 +80,20 @@ fn names_of_classes_and_defaults_of_generations() {
     let both = json!({ "id2label": { "0": "bad", "1": "good" }, "label2id": { "bad": 1, "good": 0 } });
     let warnings = TextAssets::load(&folder(both, &[]).1).unwrap().warnings;
     assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", but `label2id` numbers it 1")), "{warnings:?}");
+    let assets = |config: Value| TextAssets::load(&folder(config, &[]).1).unwrap();
+    assert_eq!(assets(json!({ "problem_type": "regression" })).problem_type.as_deref(), Some("regression"));
+    let identity = "torch.nn.modules.linear.Identity";
+    for config in [
+        json!({ "sentence_transformers": { "activation_fn": identity, "version": "4.1.0" } }),
+        json!({ "sbert_ce_default_activation_function": identity }),
+    ] {
+        let of = assets(config);
+        assert_eq!((of.problem_type, of.pair_activation.as_deref()), (None, Some("identity")));
+    }
+    assert_eq!(assets(json!({})).pair_activation, None);
+    let newest = json!({ "activation_fn": "torch.nn.modules.activation.Sigmoid" }).to_string();
+    let (_folder, ckpt) = folder(json!({}), &[("config_sentence_transformers.json", &newest)]);
+    assert_eq!(TextAssets::load(&ckpt).unwrap().pair_activation.as_deref(), Some("sigmoid"));
     let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
     let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
     let assets = TextAssets::load(&ckpt).unwrap();

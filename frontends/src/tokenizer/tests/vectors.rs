@@ -453,15 +453,19 @@ fn texts_of_embedders() {
     let error = of(json!({ "default_prompt_name": "p" }), json!({}), "a", true).unwrap_err();
     assert!(error.contains("`default_prompt_name` is \"p\", which is not in `prompts`"), "{error}");
     assert!(of(json!({}), json!({ "max_seq_length": "9" }), "a", true).is_err());
+    let error = of(json!({ "similarity_fn_name": "angle" }), json!({}), "a", true).unwrap_err();
+    assert!(error.contains("`similarity_fn_name` is \"angle\"; known are `cosine`, `dot`"), "{error}");
     // Named prompts are for the caller to put before a text, in place of the default one.
-    let named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p" }).to_string();
+    let mut named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p" });
+    named["similarity_fn_name"] = "manhattan".into();
+    let named = named.to_string();
     let whole = [vocab, cased, ("modules.json", "[]"), ("config_sentence_transformers.json", &named)];
     let assets = written(json!({ "vocab_size": 100 }), &whole).unwrap();
     assert_eq!(
         assets.prompts.iter().collect::<Vec<_>>(),
         [(&"other".into(), &"b ".into()), (&"p".into(), &"q ".into())]
     );
-    assert_eq!(assets.default_prompt.as_deref(), Some("p"));
+    assert_eq!((assets.default_prompt.as_deref(), assets.similarity.as_deref()), (Some("p"), Some("manhattan")));
     let config = llmcc_text::Config::parse(&assets.text_config.to_string()).unwrap();
     let tokenizer = String::from_utf8(assets.tokenizer_json.unwrap()).unwrap();
     let tokenizer = llmcc_text::Tokenizer::new(&tokenizer, &config).unwrap();
