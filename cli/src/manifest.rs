@@ -34,6 +34,8 @@ pub struct Manifest {
     pub manifest_version: u32,
     /// Version of the compiler.
     pub llmcc: String,
+    /// Version of the C API that the artifact speaks, `major.minor` (`LLMCC_ABI_VERSION` of the header).
+    pub abi: String,
     /// Name of the model.
     pub model: String,
     /// Files of the checkpoint.
@@ -89,6 +91,9 @@ pub struct Options {
     pub also: Vec<String>,
     /// Where the weights are: `embed`, `external`, `absent`.
     pub place: String,
+    /// Name for the system's loader (`DT_SONAME`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soname: Option<String>,
 }
 
 /// Sizes of a model.

@@ -8,7 +8,7 @@ use crate::args::InspectArgs;
 use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Info, Manifest, Version};
 use crate::report::{bytes, count, plain};
-use llmcc_abi::{PAGE_TOKENS, layout};
+use llmcc_abi::{ABI_VERSION, PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn sizes(i: &Info) -> String {
             "positions   {factors} factors of LongRoPE for all, as the context is {than} the original {original}"
         );
     }
-    // (Manifests of older versions do not say it.)
+    // (Nor this.)
     if !i.output.is_empty() {
         let _ = writeln!(s, "output      {}", i.output);
     }
@@ -129,6 +129,11 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         o.weights,
         o.place
     );
+    // (Manifests of older versions do not say it.)
+    if !m.abi.is_empty() {
+        let name = o.soname.as_ref().map_or(String::new(), |name| format!(", soname {name}"));
+        let _ = writeln!(s, "abi         C API {}, format {ABI_VERSION}{name}", m.abi);
+    }
     s += &sizes(i);
     for f in &m.source {
         let _ = writeln!(s, "source      {} {} sha256 {}", f.file, bytes(f.bytes as f64), f.sha256);

@@ -49,6 +49,7 @@ impl Manifest {
         Manifest {
             manifest_version: FORMAT_VERSION,
             llmcc: env!("CARGO_PKG_VERSION").into(),
+            abi: llmcc_model::Version::OWN.to_string(),
             model: plan.name.clone(),
             source: f.files.clone(),
             options: options(f),
@@ -131,6 +132,7 @@ fn options(f: &Facts<'_>) -> Options {
             WeightsPlace::Absent => "absent",
         }
         .into(),
+        soname: f.options.soname.clone(),
     }
 }
 

@@ -25,6 +25,7 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 use crate::reserve::{Call, need};
+use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 pub use adapters::*;
 pub use embed::*;
@@ -66,11 +67,10 @@ fn set_last_error(message: &str) {
     });
 }
 
-/// Version of this API: the major version in the upper 16 bits changes when programs must be
-/// compiled again.
+/// [`LLMCC_ABI_VERSION`].
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 4
+    LLMCC_ABI_VERSION
 }
 
 /// Version of llmcc that built the runtime.
