@@ -28,7 +28,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo chat install test quick build deps programs llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
+.PHONY: demo how-long chat install test quick build deps programs llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -38,15 +38,11 @@ build: deps
 	cargo build --release --locked
 endif
 
-# Before everything that takes time.
-.PHONY: demo-says
-demo-says:
-	@echo "make demo: the first time it builds the compiler, which takes 5 minutes on 16 cores and up to 17 on 2;"
-	@echo "then, and every time after it, half a minute for a model of 15 MB, on the command line, in C and in Python."
+# Said before anything that takes time.
+how-long:
+	@echo "This takes 5 to 17 minutes, nearly all of it to build the compiler; once that is built, some seconds."
 
-build deps: | $(filter demo-says,$(if $(filter demo,$(MAKECMDGOALS)),demo-says))
-
-demo: demo-says build python
+demo: how-long build python
 	mkdir -p $(DEMO)
 	$(LLMCC) compile $(MODEL) --target native --w4 -o $(DEMO)/tiny.so
 	@echo; echo "== CLI: llmcc run"

@@ -7,6 +7,9 @@ use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
 
+#[path = "bindings/rust.rs"]
+mod rust;
+
 /// The example model, which says of itself how its texts are to be made.
 fn artifact() -> Artifact {
     Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8))

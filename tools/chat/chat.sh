@@ -32,5 +32,5 @@ Type a line and press Enter; Ctrl-C stops an answer, Ctrl-D ends. A model of thi
 often wrong. The same from a script: echo "What is the capital of France?" | make chat
 
 TEXT
-# The temperature and share that its authors recommend; the penalty and the limit keep it from repeating itself.
-exec "$llmcc" run "$model" --chat --temperature 0.2 --top-p 0.9 --repetition-penalty 1.1 --max-tokens 300
+# The most probable words, and a penalty and a limit that keep the model from repeating itself.
+exec "$llmcc" run "$model" --chat --temperature 0 --repetition-penalty 1.1 --max-tokens 200
