@@ -144,7 +144,8 @@ fn the_installed_crate_builds() {
 fn what_cannot_be_installed_says_why() {
     let folder = Folder::new();
     let install = |llmcc: &str, prefix: &str| {
-        let done = Command::new(root().join("tools/install.sh")).args([llmcc, prefix]).current_dir(folder.root()).output();
+        let done =
+            Command::new(root().join("tools/install.sh")).args([llmcc, prefix]).current_dir(folder.root()).output();
         let done = done.expect("runs");
         assert!(!done.status.success() && folder.names("").is_empty(), "{}", text(&done.stdout));
         text(&done.stderr)

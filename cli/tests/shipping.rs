@@ -127,7 +127,8 @@ fn another_version_of_the_api_is_refused() {
         println!("skipped in Python: LLMCC_PYTHON does not name a Python with the llmcc package");
         return;
     };
-    let load = Command::new(python).args(["-c", "import llmcc; llmcc.load('./m.so')"]).current_dir(folder.root()).output();
+    let load =
+        Command::new(python).args(["-c", "import llmcc; llmcc.load('./m.so')"]).current_dir(folder.root()).output();
     let said = text(&load.expect("python runs").stderr);
     assert!(said.contains("version 2.4") && said.contains("version 1.4") && said.contains("compile"), "{said}");
 }

@@ -84,7 +84,9 @@ impl Model {
         let full = match path.starts_with("/proc/self/fd") {
             // It has no other name.
             true => path.to_owned(),
-            false => std::fs::canonicalize(path).map_err(|e| Error::new(Status::System, format!("cannot read: {e}")))?,
+            false => {
+                std::fs::canonicalize(path).map_err(|e| Error::new(Status::System, format!("cannot read: {e}")))?
+            }
         };
         // SAFETY: as promised to this function; its initialisers do no more than Rust's runtime.
         let library = unsafe { Library::new(full) }.map_err(|e| Error::new(Status::Artifact, not_loaded(&e)))?;

@@ -9,7 +9,17 @@ use crate::model::Model;
 use crate::params::Params;
 use std::ptr;
 
-/// A sequence of a model. It is freed when it is dropped.
+/// A sequence of a model. It is freed when it is dropped, and cannot outlive the model:
+///
+/// ```compile_fail,E0597
+/// # use llmcc_model::{Model, Options};
+/// let sequence;
+/// {
+///     let model = unsafe { Model::open("tiny.so", &Options::default()) }.unwrap();
+///     sequence = model.sequence().unwrap();
+/// }
+/// drop(sequence);
+/// ```
 #[derive(Debug)]
 pub struct Sequence<'m> {
     model: &'m Model,
@@ -120,7 +130,18 @@ impl<'m> Sequence<'m> {
 
     /// Generates after `prompt`, the whole sequence from its first token: tokens that it has are not
     /// computed again, others are forgotten. So a conversation passes its growing prompt each turn. An
-    /// adapter is the sequence's ([`Sequence::set_adapter`]), not that of `params`.
+    /// adapter is the sequence's ([`Sequence::set_adapter`]), not that of `params`. The sequence stays as it is
+    /// while it generates:
+    ///
+    /// ```compile_fail,E0499
+    /// # use llmcc_model::{Error, Params, Sequence};
+    /// # fn f(mut sequence: Sequence<'_>) -> Result<(), Error> {
+    /// let generation = sequence.generate(&[1, 2], &Params::default())?;
+    /// sequence.truncate(0)?;
+    /// drop(generation);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Model::generate`].

@@ -93,9 +93,8 @@ api! {
 unsafe fn version(library: &Library) -> Result<Version, Error> {
     // SAFETY: in all versions of the API the function has this type.
     let ask = unsafe { library.get::<unsafe extern "C" fn() -> u32>("llmcc_abi_version") };
-    let ask = ask.map_err(|_| {
-        Error::new(Status::Artifact, "it is not an artifact of llmcc (make one with `llmcc compile`)")
-    })?;
+    let ask = ask
+        .map_err(|_| Error::new(Status::Artifact, "it is not an artifact of llmcc (make one with `llmcc compile`)"))?;
     // SAFETY: it takes nothing.
     let found = Version::of(unsafe { ask() });
     if found.major == Version::OWN.major {
