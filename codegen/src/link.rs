@@ -10,10 +10,11 @@
 //!
 //! with a new program header table that maps the three segments after the runtime's own, and
 //! [`ImageRef`] patched to say where they are, and the name for the system's loader put in or taken
-//! out. Weights never pass through memory: they are streamed to their place, and hashed on the way. The data comes last because its manifest reports on the
-//! packing; behind it stands the table of hashes ([`llmcc_abi::tree`]), of every byte. Everything
-//! is written to a file in the destination's folder that gets its name when complete. Before that
-//! it can be loaded and run ([`Linker::temporary`]), and its data replaced by results of that run.
+//! out. Weights never pass through memory: they are streamed to their place, and hashed on the way.
+//! The data comes last because its manifest reports on the packing; behind it stands the table of
+//! hashes ([`llmcc_abi::tree`]), of every byte. Everything is written to a file in the destination's
+//! folder that gets its name when complete. Before that it can be loaded and run
+//! ([`Linker::temporary`]), and its data replaced by results of that run.
 
 mod error;
 mod hashes;
