@@ -1,4 +1,6 @@
 # make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
+# make chat    builds the compiler, fetches and compiles SmolLM2-135M-Instruct (93 MB) and talks with it
+# make install PREFIX=/usr/local DESTDIR=   the compiler, its header, CMake and pkg-config files, the Rust crate
 # make test    everything the tests need, then all tests; prints the slowest of them
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
@@ -29,7 +31,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: wheel wheel-cuda dist notices demo test quick build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
+.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -39,7 +41,11 @@ build: deps
 	cargo build --release --locked
 endif
 
-demo: build python
+# Said before anything that takes time.
+how-long:
+	@echo "This takes 5 to 17 minutes, nearly all of it to build the compiler; once that is built, some seconds."
+
+demo: how-long build python
 	mkdir -p $(DEMO)
 	$(LLMCC) compile $(MODEL) --target native --w4 -o $(DEMO)/tiny.so
 	@echo; echo "== CLI: llmcc run"
@@ -55,6 +61,16 @@ demo: build python
 	@echo; echo "Made: $(LLMCC) (the compiler), $(DEMO)/tiny.so (the model, one file), $(DEMO)/dlopen and $(DEMO)/direct (C programs using it),"
 	@echo "$(VENV) (a Python environment with the llmcc package)."
 
+# Works without a terminal, too: echo "What is the capital of France?" | make chat
+chat: build
+	@tools/chat/chat.sh $(LLMCC) $(BUILD)/chat
+
+PREFIX := /usr/local
+DESTDIR :=
+
+install:
+	@tools/install.sh $(LLMCC) "$(PREFIX)" "$(DESTDIR)"
+
 # System packages: a C compiler (cargo links with it; the C examples need it) and Python with venv.
 deps:
 	@missing=""; \
@@ -67,6 +83,17 @@ deps:
 	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
 	fi
 	@command -v cargo >/dev/null || { echo "Rust 1.95 or later is needed: https://rustup.rs"; exit 1; }
+
+# Programs that build programs with models: for the tests of installed files.
+programs: | deps
+	@missing=""; \
+	command -v cmake >/dev/null || missing="$$missing cmake"; \
+	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
+	if [ -n "$$missing" ]; then \
+	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  echo "installing:$$missing"; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
+	fi
 
 # LLVM and MLIR 22: Debian's, from bookworm-security.
 llvm: | deps
@@ -116,7 +143,8 @@ unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
 unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
 unit: export LLMCC_TEST_EVAL = 1
-unit: python eval llvm ptxas
+unit: export LLMCC_TEST_PROGRAMS = 1
+unit: python eval llvm ptxas programs
 	mkdir -p $(BUILD)
 	cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
 	python3 tools/tests/slowest.py $(BUILD)/tests.log

@@ -83,7 +83,7 @@ def main():
         folder = Path(temporary)
         for i in range(SEQUENCES):
             write_adapter(folder / f"adapter{i}", config, args.rank, i)
-        common = [args.llmcc, "compile", str(args.checkpoint), *args.format, "--max-context", "2048", "--quiet", "--no-golden"]
+        common = [args.llmcc, "compile", str(args.checkpoint), "--target", "native", *args.format, "--max-context", "2048", "--quiet", "--no-golden"]
         subprocess.run([*common, "-o", str(folder / "plain.so")], check=True)
         slots = ["--lora-slots", str(SEQUENCES), "--lora-rank", str(args.rank)]
         subprocess.run([*common, *slots, "-o", str(folder / "slots.so")], check=True)

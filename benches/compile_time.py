@@ -78,7 +78,7 @@ def main():
     args = p.parse_args()
     with tempfile.TemporaryDirectory(dir=args.file.parent) as folder:
         folder = Path(folder)
-        command = [str(args.llmcc), "compile", *args.options.split()]
+        command = [str(args.llmcc), "compile", *(args.options.split() or ["--target", "native"])]
         compiled(args.file, folder, command)
         rounds = [(copied(args.file, folder), *compiled(args.file, folder, command)) for _ in range(args.rounds)]
     copies, ours, memory = (statistics.median(r[i] for r in rounds) for i in range(3))

@@ -85,7 +85,7 @@ def main():
             if share is not None:
                 source = folder / f"checkpoint{len(models)}"
                 write(source, args.checkpoint, share)
-            subprocess.run([args.llmcc, "compile", source, "--w4", "--group", "128", "--kv", "f16", "--quiet", "-o", out], check=True)
+            subprocess.run([args.llmcc, "compile", source, "--target", "native", "--w4", "--group", "128", "--kv", "f16", "--quiet", "-o", out], check=True)
             models[name] = llmcc.Model(str(out), threads=args.threads)
         seconds = {name: [] for name in models}
         for _ in range(ROUNDS):

@@ -158,7 +158,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         python = environment.ensure(work / "convert", environment.CONVERT, environment.CONVERT_TORCH)
         subprocess.run([python, __file__, "--write", folder], check=True, env=environment.clean())
-    subprocess.run([args.llmcc.resolve(), "compile", folder, "--w8", "--group", "128", "--quiet", "--no-golden", "-o", folder / "model.so"], check=True)
+    subprocess.run([args.llmcc.resolve(), "compile", folder, "--target", "native", "--w8", "--group", "128", "--quiet", "--no-golden", "-o", folder / "model.so"], check=True)
     python = environment.ensure(work / "run", environment.RUN)
     found: dict[str, list[list[float]]] = {engine: [] for engine in ENGINES}
     for _ in range(args.rounds):

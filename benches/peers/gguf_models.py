@@ -281,7 +281,7 @@ def prepare(work: Path, compiler: Path, name: str, kind: str) -> tuple[Path, Pat
         subprocess.run(command, check=True, env=environment.clean())
         os.rename(partial, file)
     if not ours.exists() or ours.stat().st_mtime < compiler.stat().st_mtime:
-        subprocess.run([compiler, "compile", file, "--quiet", "--no-golden", "--kv", "f16", "-o", ours], check=True)
+        subprocess.run([compiler, "compile", file, "--target", "native", "--quiet", "--no-golden", "--kv", "f16", "-o", ours], check=True)
     return file, ours
 
 

@@ -14,8 +14,8 @@ use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs};
 use std::path::PathBuf;
-pub use values::parse_wish;
 use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots};
+pub use values::{parse_soname, parse_wish};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
@@ -116,9 +116,10 @@ pub struct CompileArgs {
     #[arg(long, value_name = "CHECKPOINT")]
     pub base: Option<PathBuf>,
     /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted
-    /// first, for a file that runs on the first that there is
-    #[arg(long, default_value = "native")]
-    pub target: String,
+    /// first, for a file that runs on the first that there is [default, also without a value:
+    /// x86-64-v4,x86-64-v3,x86-64, a file for every x86-64 processor; with --emit: native]
+    #[arg(long, num_args = 0..=1)]
+    pub target: Option<Option<String>>,
     /// 4-bit weights, symmetric (an embedding table that is not the head as well keeps 8 bits)
     #[arg(long)]
     pub w4: bool,
@@ -172,6 +173,11 @@ pub struct CompileArgs {
     /// Keep the weights in the artifact, or beside it in OUTPUT.weights
     #[arg(long, value_enum, default_value = "embed")]
     pub weights: Place,
+    /// Name of the artifact for the system's loader (DT_SONAME), for programs that are linked with it: they
+    /// look for a file of this name. `auto`: lib, OUTPUT's name, .so and the version of the C API, such as
+    /// libtiny.so.1 for tiny.so [default: none, programs look for the path they were linked with]
+    #[arg(long, value_name = "NAME", value_parser = parse_soname, conflicts_with = "emit")]
+    pub soname: Option<String>,
     /// Print a stage instead of writing an artifact (to -o FILE, to the terminal, or, of stages
     /// with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]

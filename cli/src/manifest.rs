@@ -100,6 +100,9 @@ pub struct Options {
     pub also: Vec<String>,
     /// Where the weights are: `embed`, `external`, `absent`.
     pub place: String,
+    /// Name for the system's loader (`DT_SONAME`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soname: Option<String>,
 }
 
 /// Sizes of a model.

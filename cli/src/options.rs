@@ -46,6 +46,8 @@ pub struct CompileOptions {
     pub hidden_states: bool,
     /// Embedded or external weights.
     pub place: WeightsPlace,
+    /// Name of the artifact for the system's loader (`DT_SONAME`).
+    pub soname: Option<String>,
     /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.
     pub ignore_unused: bool,
     /// Fail on generic kernels.
@@ -63,6 +65,10 @@ pub struct Choose {
     /// Choose the KV cache type.
     pub kv: bool,
 }
+
+/// The targets of one artifact for all x86-64 processors. (One that has AMX uses it in the version for
+/// x86-64-v4, too.)
+pub const EVERY_PROCESSOR: &str = "x86-64-v4,x86-64-v3,x86-64";
 
 /// The target called `name`.
 ///

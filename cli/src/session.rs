@@ -75,7 +75,7 @@ fn link(
     let code = artifact::layout_code(&l.versions.iter().map(|v| &v.objects[..]).collect::<Vec<_>>());
     let shared = SharedWeights::new(l.versions.iter().map(|v| (&v.compiled.plan, v.target)));
     let expected = shared.bytes().iter().sum();
-    let mut linker = Linker::start(out, runtime, &code.bytes, options.place, expected)?;
+    let mut linker = Linker::start(out, options.soname.as_deref(), runtime, &code.bytes, options.place, expected)?;
     let packed = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(l, &shared, &mut linker, progress))?,

@@ -12,7 +12,7 @@ mod sequence;
 use crate::Error;
 use crate::loaded::{GenOptions, Generation, Model, Piece};
 use heads::Guesser;
-use llmcc_abi::capi::llmcc_gen_stats_t;
+use llmcc_model::sys::llmcc_gen_stats_t;
 use sequence::Judge;
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,10 +1,8 @@
 //! Which llmcc this is: `llmcc --version`.
 //!
-//! Nothing here but [`VERSION`] and [`c_api`] goes into artifacts, whose bytes do not depend on the
-//! commit.
+//! Nothing here but [`VERSION`] goes into artifacts, whose bytes do not depend on the commit.
 
 use crate::backends::HAS_LLVM;
-use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 /// The version, which artifacts name.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -14,17 +12,12 @@ pub const COMMIT: &str = env!("LLMCC_BUILT_FROM");
 /// The licences of the software in this program. `llmcc-dist notices` writes them from Cargo's graph.
 pub const LICENSES: &str = include_str!("../third-party.txt");
 
-/// The version of the C API that artifacts of this compiler speak, `MAJOR.MINOR`.
-pub fn c_api() -> String {
-    format!("{}.{}", LLMCC_ABI_VERSION >> 16, LLMCC_ABI_VERSION & 0xFFFF)
-}
-
 /// Version, commit, features and ABI, a line each.
 pub fn long() -> String {
     let features = if HAS_LLVM { "cpu, gpu" } else { "cpu" };
     format!(
         "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
-        c_api(),
+        llmcc_model::Version::OWN,
         llmcc_abi::ABI_VERSION
     )
 }

@@ -147,6 +147,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         draft_head: None,
         hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,
+        soname: None,
         adapters: vec![],
         ignore_unused: false,
         deny_fallback: false,

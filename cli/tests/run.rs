@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::{Folder, WITH_TOKENIZER, text};
+use common::{Folder, WITH_TOKENIZER, native, text};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 fn llmcc(dir: &Path, args: &[&str]) -> Output {
+    let args = native(args);
     Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(dir).args(args).output().expect("llmcc runs")
 }
 

@@ -9,16 +9,18 @@
 //! ```
 //!
 //! with a new program header table that maps the three segments after the runtime's own, and
-//! [`ImageRef`] patched to say where they are. Weights never pass through memory: they are streamed
-//! to their place, and hashed on the way. The data comes last because its manifest reports on the
-//! packing; behind it stands the table of hashes ([`llmcc_abi::tree`]), of every byte. Everything
-//! is written to a file in the destination's folder that gets its name when complete. Before that
-//! it can be loaded and run ([`Linker::temporary`]), and its data replaced by results of that run.
+//! [`ImageRef`] patched to say where they are, and the name for the system's loader put in or taken
+//! out. Weights never pass through memory: they are streamed to their place, and hashed on the way.
+//! The data comes last because its manifest reports on the packing; behind it stands the table of
+//! hashes ([`llmcc_abi::tree`]), of every byte. Everything is written to a file in the destination's
+//! folder that gets its name when complete. Before that it can be loaded and run
+//! ([`Linker::temporary`]), and its data replaced by results of that run.
 
 mod error;
 mod hashes;
 mod pending;
 mod place;
+mod soname;
 
 use crate::artifact::{Data, bytes_of};
 pub use error::LinkError;
@@ -33,10 +35,14 @@ use object::read::elf::{FileHeader, ProgramHeader};
 pub use pending::Pending;
 pub(crate) use place::kind;
 pub use place::remove_unfinished;
+pub use soname::LONGEST as LONGEST_SONAME;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const PAGE: u64 = 4096;
+
+/// Bytes to write at a place of a file.
+type Patch = (u64, Vec<u8>);
 /// Bytes of weights below which their segment is aligned to a page only.
 const FEW_WEIGHTS: u64 = 16 * SEGMENT_ALIGN;
 
@@ -126,15 +132,19 @@ struct Runtime {
     headers: Vec<ProgramHeader64<LE>>,
     image_at: u64,
     end_addr: u64,
+    /// What gives it its name.
+    name: Vec<Patch>,
 }
 
 impl Linker {
     /// Starts an artifact at `out`: runtime and code. `expected` bytes of weights or so will follow.
+    /// `soname`: its name for the system's loader (`DT_SONAME`), at most [`LONGEST_SONAME`] bytes.
     ///
     /// # Errors
     /// [`LinkError`] when the file cannot be created or written.
     pub fn start(
         out: &Path,
+        soname: Option<&str>,
         runtime: &[u8],
         code: &[u8],
         place: WeightsPlace,
@@ -142,7 +152,7 @@ impl Linker {
     ) -> Result<Linker, LinkError> {
         // With few weights, alignment would take more space than they do.
         let weights_align = if expected < FEW_WEIGHTS { PAGE } else { SEGMENT_ALIGN };
-        let parsed = parse_runtime(runtime).map_err(LinkError::Runtime)?;
+        let parsed = parse_runtime(runtime, soname).map_err(LinkError::Runtime)?;
         let code_off = (runtime.len() as u64).next_multiple_of(PAGE);
         let code_addr = parsed.end_addr.next_multiple_of(PAGE);
         let image = ImageRef {
@@ -401,14 +411,15 @@ impl Runtime {
         cuts.windows(2).map(|w| (kind(w[0]), w[0], w[1] - w[0])).collect()
     }
 
-    /// Differences of an artifact's copy of the runtime: the place of the program headers, and the
-    /// descriptor.
-    fn patches(&self, headers_at: u64, headers: usize, image: &ImageRef) -> [(u64, Vec<u8>); 3] {
-        [
+    /// Differences of an artifact's copy of the runtime: the place of the program headers, the
+    /// descriptor, and the name.
+    fn patches(&self, headers_at: u64, headers: usize, image: &ImageRef) -> Vec<Patch> {
+        let own = [
             (std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, headers_at.to_le_bytes().to_vec()),
             (std::mem::offset_of!(FileHeader64<LE>, e_phnum) as u64, (headers as u16).to_le_bytes().to_vec()),
             (self.image_at, bytes_of(std::slice::from_ref(image)).to_vec()),
-        ]
+        ];
+        own.into_iter().chain(self.name.iter().cloned()).collect()
     }
 }
 
@@ -425,7 +436,7 @@ fn load(flags: ProgramFlags, off: u64, addr: u64, len: u64, align: u64) -> Progr
     }
 }
 
-fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
+fn parse_runtime(bytes: &[u8], soname: Option<&str>) -> Result<Runtime, String> {
     let header = FileHeader64::<LE>::parse(bytes).map_err(|e| e.to_string())?;
     let headers = header.program_headers(LE, bytes).map_err(|e| e.to_string())?.to_vec();
     if header.e_phentsize != U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16) {
@@ -448,5 +459,6 @@ fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
             bytes.get(at..at + zeros).is_some_and(|z| z.iter().all(|b| *b == 0))
         })
         .ok_or("no image descriptor")?;
-    Ok(Runtime { bytes: bytes.to_vec(), headers, image_at, end_addr })
+    let name = soname::patches(bytes, &headers, soname)?;
+    Ok(Runtime { bytes: bytes.to_vec(), headers, image_at, end_addr, name })
 }

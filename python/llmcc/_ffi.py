@@ -18,6 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
+ABI_MINOR = 4
 NEW_SEQ = -1
 OPEN_PROFILE = 1
 OPEN_PIN = 2
@@ -303,7 +304,11 @@ class Library(Unique):
         version = dll.llmcc_abi_version()
         if version >> 16 != ABI_MAJOR:
             name = f"{version >> 16}.{version & 0xFFFF}"
-            raise LlmccError(f"{path} has API version {name}, this package speaks {ABI_MAJOR}; compile it again", Status.ARTIFACT)
+            raise LlmccError(
+                f"{path} speaks version {name} of llmcc's C API, and this package version {ABI_MAJOR}.{ABI_MINOR}: compile the model again with the llmcc that this "
+                "package is of, or install the package of the llmcc that made it",
+                Status.ARTIFACT,
+            )
         self._path, self._minor = path, version & 0xFFFF
         for minor, functions in _SINCE.items():
             for name, (result, arguments) in functions.items() if minor <= self._minor else ():

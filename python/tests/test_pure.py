@@ -55,7 +55,7 @@ CONSTANTS = {
     "LLMCC_PAIR_TRUNCATE": ffi.PAIR_TRUNCATE,
     "LLMCC_EMBED_NORMALIZE": ffi.EMBED_NORMALIZE,
     "LLMCC_EMBED_RAW": ffi.EMBED_RAW,
-    "LLMCC_ABI_VERSION >> 16": ffi.ABI_MAJOR,
+    "LLMCC_ABI_VERSION": ffi.ABI_MAJOR << 16 | ffi.ABI_MINOR,
     **{f"LLMCC_E_{s.name}": int(s) for s in llmcc.Status if s != llmcc.Status.OK},
 }
 

@@ -44,6 +44,7 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
         .args(["--features", features])
         .arg("--target-dir")
         .arg(&target)
+        .args(["--", "-C", &format!("link-arg=-Wl,-soname,{}", room_for_a_name())])
         // The same bytes whatever folder the compiler is built in.
         .env("RUSTFLAGS", remap(workspace));
     // Settings of the outer cargo for this build (except wrappers of clippy, flags, jobserver) must
@@ -68,6 +69,12 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
     let built = target.join("rt/libllmcc_rt.so");
     let to = out.join(format!("rt-{name}.so"));
     std::fs::copy(&built, &to).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+}
+
+/// The name (`DT_SONAME`) that artifacts have room for: as long as the name of a file may be. The linker
+/// of artifacts writes another one in its place, or takes it out (`codegen/src/link/soname.rs`).
+fn room_for_a_name() -> String {
+    format!("{:-<255}", "llmcc-runtime-without-a-name")
 }
 
 fn remap(workspace: &Path) -> String {

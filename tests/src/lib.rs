@@ -71,6 +71,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         draft_head: None,
         hidden_states: false,
         place: WeightsPlace::Embed,
+        soname: None,
         adapters: vec![],
         ignore_unused: false,
         deny_fallback: false,

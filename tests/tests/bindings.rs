@@ -8,6 +8,9 @@ use llmcc_tests::{Artifact, golden, options, quantized, root};
 use serde_json::{Value, json};
 use std::process::Command;
 
+#[path = "bindings/rust.rs"]
+mod rust;
+
 /// The example model, which says of itself how its texts are to be made.
 fn artifact() -> Artifact {
     Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8))

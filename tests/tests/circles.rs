@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Sources of all crates.
 const CRATES: &[&str] = &[
+    "bindings/rust/src",
     "cli/src",
     "codegen/gpu/src",
     "codegen/src",

@@ -123,7 +123,7 @@ fn artifact_seed() -> Vec<u8> {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seed");
-    let mut linker = Linker::start(&path, &looks_like_a_runtime(), &code.bytes, WeightsPlace::Absent, 0).unwrap();
+    let mut linker = Linker::start(&path, None, &looks_like_a_runtime(), &code.bytes, WeightsPlace::Absent, 0).unwrap();
     linker.leave_out(2 * len);
     linker.seal(&data_segment(&[alternative(0), alternative(1)], &code, &texts)).unwrap();
     linker.finish().unwrap();

@@ -122,7 +122,7 @@ fn link(text: &str, path: &std::path::Path) {
     let weights = Span { off: 0, len: table.len() as u64 };
     let alternative = Alternative { plan: &plan, target, objects: &objects, weight_offsets: &offsets, weights };
     let place = WeightsPlace::Embed;
-    let mut linker = Linker::start(path, llmcc_rt_image::CORE, &code.bytes, place, weights.len).expect("started");
+    let mut linker = Linker::start(path, None, llmcc_rt_image::CORE, &code.bytes, place, weights.len).expect("started");
     std::io::Write::write_all(&mut linker.weights(offsets.clone()), &table).expect("written");
     linker.end_weights().expect("weights");
     let texts = Texts { manifest: b"{}".to_vec(), ..Texts::default() };

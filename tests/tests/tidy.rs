@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-text", &[]),
     ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels", "llmcc-text"]),
     ("llmcc-rt-image", &[]),
+    ("llmcc-model", &[]),
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
@@ -39,7 +40,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-gpu", &["llmcc-codegen", "llmcc-ir", "llmcc-abi"]),
     (
         "llmcc",
-        &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-gpu", "llmcc-rt-image"],
+        &[
+            "llmcc-abi",
+            "llmcc-ir",
+            "llmcc-frontends",
+            "llmcc-passes",
+            "llmcc-codegen",
+            "llmcc-gpu",
+            "llmcc-rt-image",
+            "llmcc-model",
+        ],
     ),
 ];
 

@@ -27,7 +27,7 @@ def stored(folder: Path, format: str, kv: str) -> Path:
 def convert(checkpoint: Path, out: Path, format: str, group: int, kv: str) -> None:
     kind, _, own = format.partition(" g")
     weights = [] if kind == "bf16" else [f"--{kind}", "--group", own or str(group)]
-    command = [os.environ["LLMCC"], "compile", str(checkpoint), *weights, "--kv", kv, "--quiet", "--no-golden", "-o", str(out)]
+    command = [os.environ["LLMCC"], "compile", str(checkpoint), "--target", "native", *weights, "--kv", kv, "--quiet", "--no-golden", "-o", str(out)]
     subprocess.run(command, check=True)
 
 

@@ -1,5 +1,6 @@
 //! Values of options, from their text.
 
+use llmcc_codegen::link::LONGEST_SONAME;
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
 use llmcc_ir::gpu::wish::{InputPlace, Wish};
@@ -120,6 +121,23 @@ pub(super) fn parse_group(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(g) if llmcc_ir::quant::GROUPS.contains(&usize::from(g)) => Ok(g),
         _ => Err("must be 32, 64 or 128".into()),
+    }
+}
+
+/// Reads the name of a shared object: that of a file, without a folder.
+///
+/// # Errors
+/// No name of a file, or one that is too long.
+pub fn parse_soname(text: &str) -> Result<String, String> {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+    match text {
+        "" => Err("it is empty; leave the option out for an artifact without a name".into()),
+        "." | ".." => Err("it is the name of a folder; give the name of a file, such as libtiny.so.1".into()),
+        _ if text.len() > LONGEST_SONAME => Err(format!("it is longer than {LONGEST_SONAME} bytes")),
+        _ if !text.chars().all(plain) => {
+            Err("give the name of a file, such as libtiny.so.1: no folder, no space, no control characters".into())
+        }
+        _ => Ok(text.into()),
     }
 }
 

@@ -1,10 +1,10 @@
 //! `llmcc compile`
 
-use crate::args::{ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
+use crate::args::{self, ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
 use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
-use crate::options::{Choose, CompileOptions, check_llvm, find_targets};
+use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets};
 use crate::session::{self, Lowered, Version};
 use crate::{Error, advice, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,6 +16,7 @@ use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
+use llmcc_model::Version;
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
@@ -122,7 +123,7 @@ fn warn(args: &CompileArgs, warnings: &[String]) {
 }
 
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
-    let targets = find_targets(&args.target)?;
+    let targets = find_targets(target_names(args))?;
     check_activations(args, &targets)?;
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
@@ -153,6 +154,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             Place::External => WeightsPlace::External,
             Place::Absent => WeightsPlace::Absent,
         },
+        soname: soname(args)?,
         ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
         golden: match args.no_golden || args.weights == Place::Absent {
@@ -160,6 +162,28 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
     })
+}
+
+/// The targets asked for. A stage is printed of one version: by default of this machine's.
+fn target_names(args: &CompileArgs) -> &str {
+    match args.target.as_ref() {
+        Some(Some(names)) => names,
+        None if args.emit.is_some() => "native",
+        None | Some(None) => EVERY_PROCESSOR,
+    }
+}
+
+/// The name asked for. `auto`: of the output's, and the version of the C API that programs depend on.
+fn soname(args: &CompileArgs) -> Result<Option<String>, Error> {
+    let Some(name) = args.soname.as_deref() else { return Ok(None) };
+    if name != "auto" {
+        return Ok(Some(name.to_owned()));
+    }
+    let file = args.output.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let stem = file.split(".so").next().unwrap_or_default();
+    let name = format!("lib{}.so.{}", stem.strip_prefix("lib").unwrap_or(stem), Version::OWN.major);
+    let named = args::parse_soname(&name).map_err(|e| Error::Usage(format!("--soname auto gives `{name}`: {e}")))?;
+    Ok(Some(named))
 }
 
 /// Room for adapters that are loaded while the model runs.

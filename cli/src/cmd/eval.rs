@@ -53,7 +53,7 @@ pub struct Perplexity {
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let text = llmcc_frontends::input::read_text(&args.file)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
-    if model.info().output != llmcc_abi::capi::LLMCC_OUTPUT_LOGITS {
+    if model.info().output != llmcc_model::sys::LLMCC_OUTPUT_LOGITS {
         return Err(Error::Usage(format!(
             "{}: this model has no logits, so it has no perplexity; give a model that writes text",
             args.artifact.display()

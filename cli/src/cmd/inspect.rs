@@ -150,7 +150,8 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     );
     // (Manifests of older versions do not say it.)
     if !m.abi.is_empty() {
-        let _ = writeln!(s, "abi         C API {}, format {ABI_VERSION}", m.abi);
+        let name = o.soname.as_ref().map_or(String::new(), |name| format!(", soname {name}"));
+        let _ = writeln!(s, "abi         C API {}, format {ABI_VERSION}{name}", m.abi);
     }
     s += &sizes(i);
     for f in &m.source {

@@ -1,8 +1,8 @@
 //! Generations of an open model.
 
-use super::{Model, ffi};
+use super::Model;
 use crate::Error;
-use llmcc_abi::capi::*;
+use llmcc_model::sys::*;
 use std::ffi::{CString, c_char};
 use std::ptr;
 
@@ -130,7 +130,7 @@ impl Model {
 /// A generation under way: an iterator of pieces.
 pub struct Generation<'a> {
     model: &'a Model,
-    handle: *mut ffi::Gen,
+    handle: *mut RawGeneration,
     ended: bool,
 }
 
@@ -171,7 +171,7 @@ impl Generation<'_> {
         self.ended
     }
 
-    fn piece(&mut self, next: impl Fn(*mut ffi::Gen, *mut llmcc_piece) -> ffi::Status) -> Result<Piece, Error> {
+    fn piece(&mut self, next: impl Fn(*mut RawGeneration, *mut llmcc_piece) -> RawStatus) -> Result<Piece, Error> {
         let mut piece = llmcc_piece::default();
         if let Err(e) = self.model.check(next(self.handle, &mut piece)) {
             self.ended = true;

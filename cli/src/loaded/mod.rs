@@ -2,7 +2,6 @@
 //! programs use.
 
 mod adapters;
-mod ffi;
 mod generation;
 mod pairs;
 mod sequences;
@@ -12,18 +11,16 @@ pub use step::stand_ins;
 
 use crate::Error;
 use crate::stamp::Stamp;
-use ffi::Api;
 pub use generation::{GenOptions, Generation, Piece};
-use llmcc_abi::capi::*;
 use llmcc_codegen::locate::locate;
+use llmcc_model::Version;
+use llmcc_model::sys::*;
 use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
-/// Major version of the C API that this file follows.
-const ABI_MAJOR: u32 = LLMCC_ABI_VERSION >> 16;
 
 /// How to open an artifact. Zero means: the runtime's default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,7 +92,7 @@ impl Info {
 pub struct Model {
     path: PathBuf,
     api: Api,
-    model: *mut ffi::Model,
+    model: *mut RawModel,
     info: Info,
     /// Minor version of its API.
     minor: u32,
@@ -126,14 +123,9 @@ impl Model {
         // Rust's runtime.
         let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(why_not_loaded(&full, &e)))?;
         // SAFETY: as above; the version is checked before anything else is called.
-        let api = unsafe { Api::load(&library) }
-            .map_err(|name| fail(format!("it has no entry point {name}; compile it again")))?;
+        let api = unsafe { Api::load(&library) }.map_err(|e| fail(e.message().to_owned()))?;
         // SAFETY: takes nothing.
-        let version = unsafe { (api.llmcc_abi_version)() };
-        if version >> 16 != ABI_MAJOR {
-            let what = format!("its C API has version {version:#x}, this llmcc knows {ABI_MAJOR}; compile it again");
-            return Err(fail(what));
-        }
+        let minor = Version::of(unsafe { (api.llmcc_abi_version)() }).minor;
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),
             threads: options.threads,
@@ -156,7 +148,6 @@ impl Model {
             NOT_THIS_MACHINE => return Err(Error::Machine { path: path.to_owned(), message: last_error(&api) }),
             _ => return Err(fail(last_error(&api))),
         }
-        let minor = version & 0xFFFF;
         let mut m = Model { path: path.to_owned(), api, model, info: Info::default(), minor, _library: library };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.

@@ -2,7 +2,7 @@
 
 use super::Model;
 use crate::Error;
-use llmcc_abi::capi::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
+use llmcc_model::sys::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
 use std::ptr;
 
 impl Model {

@@ -3,7 +3,7 @@
 use super::Model;
 use crate::Error;
 use crate::numbers::split_mix;
-use llmcc_abi::capi::llmcc_batch;
+use llmcc_model::sys::llmcc_batch;
 use std::ptr;
 
 impl Model {

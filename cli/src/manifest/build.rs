@@ -50,7 +50,7 @@ impl Manifest {
         Manifest {
             manifest_version: FORMAT_VERSION,
             llmcc: version::VERSION.into(),
-            abi: version::c_api(),
+            abi: llmcc_model::Version::OWN.to_string(),
             model: plan.name.clone(),
             source: f.files.clone(),
             options: options(f),
@@ -136,6 +136,7 @@ fn options(f: &Facts<'_>) -> Options {
             WeightsPlace::Absent => "absent",
         }
         .into(),
+        soname: f.options.soname.clone(),
     }
 }
 

@@ -5,8 +5,8 @@
 
 use core::ffi::{c_char, c_void};
 
-/// Version of the C API: the major version, which changes when programs must be compiled again, in the
-/// upper 16 bits.
+/// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
+/// again, the minor one in the lower when something is added.
 pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 4;
 
 /// Options of `llmcc_open`.

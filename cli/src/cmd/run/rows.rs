@@ -5,7 +5,7 @@ use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::Model;
 use crate::manifest::Manifest;
-use llmcc_abi::capi::LLMCC_OUTPUT_SCORES;
+use llmcc_model::sys::LLMCC_OUTPUT_SCORES;
 use serde_json::{Value, json};
 
 /// Tokens of the text or ids that were given.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Generation, Model, Piece};
 use crate::speculate::{Drafted, Drafting};
-use llmcc_abi::capi::llmcc_gen_stats_t;
+use llmcc_model::sys::llmcc_gen_stats_t;
 
 /// The model, sequence and draft heads of generations.
 pub(super) struct Speaker<'a> {

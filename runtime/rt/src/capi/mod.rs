@@ -67,8 +67,7 @@ fn set_last_error(message: &str) {
     });
 }
 
-/// Version of this API: the major version in the upper 16 bits changes when programs must be
-/// compiled again.
+/// [`LLMCC_ABI_VERSION`].
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
     LLMCC_ABI_VERSION

@@ -1,0 +1,1 @@
+../../../runtime/abi/src/capi.rs

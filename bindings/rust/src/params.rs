@@ -1,0 +1,125 @@
+//! How to generate.
+
+use crate::Token;
+use crate::adapter::Adapter;
+use crate::capi::*;
+use crate::error::{Error, Result, Status};
+use std::ffi::{CString, c_char};
+use std::ptr;
+
+/// How to choose a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0: always the most probable token.
+    pub temperature: f32,
+    /// Keep the k most probable tokens; 0: all.
+    pub top_k: u32,
+    /// Keep the fewest most probable tokens with this sum of probabilities; 1: all.
+    pub top_p: f32,
+    /// Drop tokens less probable than this fraction of the most probable one; 0: none.
+    pub min_p: f32,
+    /// Above 1 it makes tokens that were seen before less probable.
+    pub repetition_penalty: f32,
+    /// Tokens that count as seen; 0: all.
+    pub repetition_window: u32,
+    /// Equal seeds give equal choices, on every machine.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// Always the most probable token, whatever the model's own settings.
+    pub const GREEDY: Sampling = Sampling { top_k: 1, ..Sampling::OWN };
+    /// As the model's `generation_config.json` says; the most probable token if it says nothing.
+    pub const OWN: Sampling = Sampling {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        repetition_penalty: 1.0,
+        repetition_window: 0,
+        seed: 0,
+    };
+
+    fn raw(&self) -> llmcc_sampling {
+        llmcc_sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            repetition_window: self.repetition_window,
+            seed: self.seed,
+            ..llmcc_sampling::default()
+        }
+    }
+}
+
+impl Default for Sampling {
+    /// [`Sampling::OWN`].
+    fn default() -> Sampling {
+        Sampling::OWN
+    }
+}
+
+/// Parameters of a generation. The default is the model's own settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Params {
+    /// Tokens at most; 0: the model's limit, else until another reason ends it.
+    pub max_tokens: u64,
+    /// How to choose tokens.
+    pub sampling: Sampling,
+    /// Texts that end the generation, and are not shown.
+    pub stop: Vec<String>,
+    /// Tokens that end it, besides the model's own.
+    pub stop_tokens: Vec<Token>,
+    /// Go on after the model's end-of-sequence tokens.
+    pub ignore_eos: bool,
+    /// Ignore the model's `generation_config.json`.
+    pub no_defaults: bool,
+    /// Show special tokens in the text.
+    pub show_special: bool,
+    /// No text: for artifacts without a tokenizer.
+    pub no_text: bool,
+    /// Pieces have log-probabilities, and so many of the most probable tokens.
+    pub logprobs: Option<u32>,
+    /// The adapter of the generation's own sequence.
+    pub adapter: Option<Adapter>,
+}
+
+/// Parameters with the arrays that the C structure points to.
+pub(crate) struct Held {
+    pub(crate) raw: llmcc_gen_params,
+    _stop: Vec<CString>,
+    _pointers: Vec<*const c_char>,
+}
+
+impl Params {
+    /// The C structure; `self` must live as long.
+    pub(crate) fn held(&self, own_sequence: bool) -> Result<Held> {
+        let stop = self.stop.iter().map(|s| CString::new(s.as_str())).collect::<std::result::Result<Vec<_>, _>>();
+        let stop = stop.map_err(|_| Error::new(Status::Invalid, "a text of `stop` contains a NUL"))?;
+        let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
+        let flags = [
+            (self.ignore_eos, LLMCC_GEN_IGNORE_EOS),
+            (self.no_text, LLMCC_GEN_NO_TEXT),
+            (self.show_special, LLMCC_GEN_SHOW_SPECIAL),
+            (self.logprobs.is_some(), LLMCC_GEN_LOGPROBS),
+            (self.no_defaults, LLMCC_GEN_NO_DEFAULTS),
+        ];
+        let raw = llmcc_gen_params {
+            size: size_of::<llmcc_gen_params>(),
+            max_tokens: self.max_tokens,
+            sampling: self.sampling.raw(),
+            stop: if pointers.is_empty() { ptr::null() } else { pointers.as_ptr() },
+            n_stop: pointers.len(),
+            stop_tokens: if self.stop_tokens.is_empty() { ptr::null() } else { self.stop_tokens.as_ptr() },
+            n_stop_tokens: self.stop_tokens.len(),
+            flags: flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum(),
+            top_logprobs: self.logprobs.unwrap_or(0),
+            adapter: self.adapter.filter(|_| own_sequence).map_or(0, |a| a.0),
+            reserved: 0,
+            reserved_1_4: 0,
+        };
+        Ok(Held { raw, _stop: stop, _pointers: pointers })
+    }
+}

@@ -1,0 +1,162 @@
+//! Sequences: tokens with their cached keys and values.
+
+use crate::Token;
+use crate::adapter::Adapter;
+use crate::capi::llmcc_batch;
+use crate::error::{Error, Result, Status};
+use crate::generation::Generation;
+use crate::model::Model;
+use crate::params::Params;
+use std::ptr;
+
+/// A sequence of a model. It is freed when it is dropped, and cannot outlive the model:
+///
+/// ```compile_fail,E0597
+/// # use llmcc_model::{Model, Options};
+/// let sequence;
+/// {
+///     let model = unsafe { Model::open("tiny.so", &Options::default()) }.unwrap();
+///     sequence = model.sequence().unwrap();
+/// }
+/// drop(sequence);
+/// ```
+#[derive(Debug)]
+pub struct Sequence<'m> {
+    model: &'m Model,
+    number: i32,
+}
+
+impl Model {
+    /// A new sequence without tokens.
+    ///
+    /// # Errors
+    /// The system refuses memory.
+    pub fn sequence(&self) -> Result<Sequence<'_>> {
+        let mut number = -1;
+        // SAFETY: `number` is valid.
+        self.check(unsafe { (self.api().llmcc_seq_new)(self.handle(), &mut number) })?;
+        Ok(Sequence { model: self, number })
+    }
+
+    /// Appends each token to its sequence, in one step. Returns the rows `[rows.len(), columns]` of the
+    /// output after the tokens of these indices: logits, mostly.
+    ///
+    /// # Errors
+    /// A sequence of another model, a token outside the vocabulary, a full cache or context.
+    pub fn step(&self, tokens: &[(&Sequence<'_>, Token)], rows: &[u32]) -> Result<Vec<f32>> {
+        if tokens.iter().any(|(s, _)| !ptr::eq(s.model, self)) {
+            return Err(Error::new(Status::Invalid, "a sequence belongs to another model"));
+        }
+        let (numbers, ids): (Vec<i32>, Vec<Token>) = tokens.iter().map(|(s, token)| (s.number, *token)).unzip();
+        let mut out = vec![0f32; rows.len() * self.info().columns];
+        let batch = llmcc_batch {
+            size: size_of::<llmcc_batch>(),
+            n_tokens: ids.len(),
+            tokens: ids.as_ptr(),
+            seqs: numbers.as_ptr(),
+            n_out: rows.len(),
+            out_rows: rows.as_ptr(),
+            hidden: ptr::null(),
+            hidden_out: ptr::null_mut(),
+        };
+        // SAFETY: the arrays have these lengths.
+        self.check(unsafe { (self.api().llmcc_step)(self.handle(), &batch, out.as_mut_ptr(), out.len()) })?;
+        Ok(out)
+    }
+}
+
+impl<'m> Sequence<'m> {
+    /// How many tokens it has.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn len(&self) -> Result<usize> {
+        let mut len = 0;
+        // SAFETY: `len` is valid.
+        self.check(unsafe { (self.model.api().llmcc_seq_len)(self.model.handle(), self.number, &mut len) })?;
+        Ok(len)
+    }
+
+    /// Whether it has no tokens.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Its tokens.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn tokens(&self) -> Result<Vec<Token>> {
+        let model = self.model;
+        // SAFETY: `out` has room for `capacity` tokens.
+        model.fetch(256, |out, capacity, needed| unsafe {
+            (model.api().llmcc_seq_tokens)(model.handle(), self.number, out, capacity, needed)
+        })
+    }
+
+    /// Forgets all tokens but the first `len`.
+    ///
+    /// # Errors
+    /// It has fewer; or a window has moved on, or a recurrent state is not kept, so that the next token
+    /// would lack something.
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        // SAFETY: any numbers may be passed.
+        self.check(unsafe { (self.model.api().llmcc_seq_truncate)(self.model.handle(), self.number, len) })
+    }
+
+    /// A second sequence with the same tokens, which share their cache.
+    ///
+    /// # Errors
+    /// The system refuses memory.
+    pub fn fork(&self) -> Result<Sequence<'m>> {
+        let mut number = -1;
+        // SAFETY: `number` is valid.
+        self.check(unsafe { (self.model.api().llmcc_seq_fork)(self.model.handle(), self.number, &mut number) })?;
+        Ok(Sequence { model: self.model, number })
+    }
+
+    /// Gives a sequence without tokens an adapter, or none.
+    ///
+    /// # Errors
+    /// It has tokens, or the adapter is not of this model.
+    pub fn set_adapter(&mut self, adapter: Option<Adapter>) -> Result<()> {
+        let adapter = adapter.map_or(0, |a| a.0);
+        // SAFETY: any numbers may be passed.
+        self.check(unsafe { (self.model.api().llmcc_seq_set_adapter)(self.model.handle(), self.number, adapter) })
+    }
+
+    /// Generates after `prompt`, the whole sequence from its first token: tokens that it has are not
+    /// computed again, others are forgotten. So a conversation passes its growing prompt each turn. An
+    /// adapter is the sequence's ([`Sequence::set_adapter`]), not that of `params`. The sequence stays as it is
+    /// while it generates:
+    ///
+    /// ```compile_fail,E0499
+    /// # use llmcc_model::{Error, Params, Sequence};
+    /// # fn f(mut sequence: Sequence<'_>) -> Result<(), Error> {
+    /// let generation = sequence.generate(&[1, 2], &Params::default())?;
+    /// sequence.truncate(0)?;
+    /// drop(generation);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::generate`].
+    pub fn generate(&mut self, prompt: &[Token], params: &Params) -> Result<Generation<'_>> {
+        Generation::start(self.model, self.number, prompt, params)
+    }
+
+    fn check(&self, status: i32) -> Result<()> {
+        self.model.check(status)
+    }
+}
+
+impl Drop for Sequence<'_> {
+    fn drop(&mut self) {
+        // SAFETY: any number may be passed.
+        unsafe { (self.model.api().llmcc_seq_free)(self.model.handle(), self.number) };
+    }
+}
