@@ -2,16 +2,18 @@
 
 mod chat;
 mod lines;
+mod result;
 mod rows;
 mod sampling;
 mod speaker;
 
-use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
 use crate::manifest::Manifest;
 use crate::speculate::Drafting;
-use speaker::{Made, Speaker, stats};
+use crate::{Error, texts};
+use result::Made;
+use speaker::{Speaker, stats};
 
 /// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
 /// several.
@@ -24,6 +26,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
             "--system needs --chat: with -p or --ids the text is continued as it is, without roles".into(),
         ));
     }
+    let given = input(args)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
     let manifest = Manifest::of_model(&model)?;
     let mut options = sampling::options(&args.sampling, &manifest, args.chat);
@@ -31,10 +34,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         options.adapter = model.adapter_load(folder)?;
     }
     if args.embed {
-        return rows::embed(&model, &manifest, args);
+        return rows::embed(&model, &manifest, &given, args);
     }
     if args.classify {
-        return rows::classify(&model, &manifest, args);
+        return rows::classify(&model, &manifest, &given, args);
     }
     if let Some(query) = &args.rank {
         return rows::rank(&model, &manifest, query, args);
@@ -43,7 +46,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
     let mut source = match &heads[..] {
         [] => {
-            let seq = args.chat.then(|| model.seq_new()).transpose()?;
+            let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
             Speaker { model: &model, seq, seen: vec![], drafting: None }
         }
         heads => {
@@ -51,38 +54,68 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
             Speaker { model: &model, seq: None, seen: vec![], drafting: Some(Drafting::new(&model, heads, guesses)?) }
         }
     };
-    if args.chat {
-        return chat::chat(&mut source, args, &options);
+    match given {
+        Input::Lines => chat::chat(&mut source, args, &options),
+        Input::Text(text) if args.chat => chat::once(&mut source, &text, args, &options),
+        Input::Text(text) => from_text(&mut source, &text, args, &options),
+        Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
     }
-    if let Some(ids) = &args.ids {
-        options.no_text = true;
-        return from_ids(&mut source, ids, args, &options);
+}
+
+/// The input of a run.
+enum Input {
+    /// A text: a prompt, or a message.
+    Text(String),
+    /// Token ids.
+    Ids(Vec<i32>),
+    /// Lines of a conversation.
+    Lines,
+}
+
+/// Reads the input, before the model is opened.
+fn input(args: &RunArgs) -> Result<Input, Error> {
+    let (text, file) = (args.text.prompt.as_deref(), args.text.prompt_file.as_deref());
+    match &args.ids {
+        Some(ids) => Ok(Input::Ids(ids.clone())),
+        None if args.rank.is_some() => Ok(Input::Text(String::new())),
+        None if args.chat && text.is_none() && file.is_none() => Ok(Input::Lines),
+        None => texts::given(text, file, "-p TEXT, --prompt-file FILE, --ids or --chat").map(Input::Text),
     }
-    let prompt = args.prompt.as_deref().unwrap_or_default();
-    let ids = model.tokenize(prompt, true)?;
+}
+
+/// Continues a text.
+fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let ids = source.model.tokenize(prompt, true)?;
     // Nothing is printed before all that can be refused has been accepted.
-    let mut generation = source.generate(&ids, &options)?;
-    super::print(prompt)?;
-    stream(&mut generation)?;
-    super::print("\n")?;
+    let mut generation = source.generate(&ids, options)?;
+    let mut made = Made::new(Some(prompt), true);
+    if !args.json {
+        super::print(prompt)?;
+    }
+    for piece in &mut generation {
+        let piece = piece?;
+        if !args.json {
+            super::print(&piece.text)?;
+        }
+        made.add(&piece);
+    }
+    super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
     stats(&generation, args)
 }
 
-/// Prints pieces as they come.
-fn stream(generation: &mut Made<'_, '_>) -> Result<(), Error> {
-    generation.try_for_each(|piece| super::print(&piece?.text))
-}
-
+/// Continues token ids by token ids.
 fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let mut generation = source.generate(ids, options)?;
-    let mut comma = "";
+    let options = GenOptions { no_text: true, ..options.clone() };
+    let mut generation = source.generate(ids, &options)?;
+    let (mut made, mut comma) = (Made::new(None, false), "");
     for piece in &mut generation {
         let piece = piece?;
-        if piece.token >= 0 {
+        if piece.token >= 0 && !args.json {
             super::print(&format!("{comma}{}", piece.token))?;
             comma = ",";
         }
+        made.add(&piece);
     }
-    super::print("\n")?;
+    super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
     stats(&generation, args)
 }

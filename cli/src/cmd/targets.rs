@@ -1,16 +1,22 @@
 //! `llmcc targets`
 
 use crate::Error;
+use crate::args::TargetsArgs;
 use crate::backends::HAS_LLVM;
-use llmcc_ir::target::{Family, all, find};
+use llmcc_ir::target::{Family, TargetSpec, all, find};
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Lists the targets.
 ///
 /// # Errors
 /// Output closed.
-pub fn run() -> Result<(), Error> {
+pub fn run(args: &TargetsArgs) -> Result<(), Error> {
     let native = find("native").map_or("", |t| t.name);
+    if args.json {
+        let targets: Vec<Value> = all().map(|t| document(t, native)).collect();
+        return super::print(&format!("{}\n", json!({ "targets": targets })));
+    }
     let mut out = String::new();
     for t in all() {
         let mark = match t.family() {
@@ -21,4 +27,12 @@ pub fn run() -> Result<(), Error> {
         let _ = writeln!(out, "{:<14} {}{mark}", t.name, t.about);
     }
     super::print(&out)
+}
+
+fn document(t: &TargetSpec, native: &str) -> Value {
+    let is_gpu = t.family() == Family::Nvidia;
+    json!({
+        "name": t.name, "about": t.about, "family": if is_gpu { "gpu" } else { "cpu" },
+        "native": t.name == native, "in_this_build": HAS_LLVM || !is_gpu,
+    })
 }

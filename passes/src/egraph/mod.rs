@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod convert;
 pub mod lang;
+pub mod origin;
 
 pub use analysis::{Data, Facts, Graph, attr, operation, store_of};
 pub use lang::{Form, Term};
