@@ -76,14 +76,19 @@ pub fn default_name(checkpoint: &Path, draft_head: Option<usize>) -> Result<Path
 
 /// The name of the model at a path: as the user calls it, unless that is `.` or the like.
 fn model_name(checkpoint: &Path, full: &Path) -> Option<String> {
-    let given = checkpoint.file_name().map(|_| checkpoint).filter(|p| p.is_dir() || !is_common(p));
-    let path = given.or_else(|| if full.is_dir() { Some(full) } else { full.parent() })?;
-    let name = of_snapshot(full).or_else(|| Some(path.file_name()?.to_string_lossy().into_owned()))?;
-    let stem = match path.is_dir() {
-        true => name.as_str(),
-        false => without_part(name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem)),
+    let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
+    if !full.is_dir() && !is_common(checkpoint) {
+        let stem = text(checkpoint.file_stem()?);
+        return Some(without_part(&stem).to_owned());
+    }
+    // (A file may be a link to one that is elsewhere; the folder that it is in has the model's name.)
+    let folder = match full.is_dir() {
+        true => full.to_owned(),
+        false => fs::canonicalize(checkpoint.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+            .ok()?,
     };
-    (!stem.is_empty()).then(|| stem.to_owned())
+    let given = || checkpoint.file_name().filter(|_| full.is_dir()).or_else(|| folder.file_name());
+    of_snapshot(&folder).or_else(|| given().map(text))
 }
 
 /// The name of a model in the cache of the Hugging Face hub: `models--OWNER--NAME/snapshots/REVISION`.

@@ -217,7 +217,8 @@ pub fn explain(l: &Lowered) -> String {
 
 /// A line for each regime of a version: the steps it covers, and the step at which its kernels were compared.
 fn legend(v: &Version) -> String {
-    let mut s = format!("Kernels are chosen for each regime, a range of steps by their tokens, on {}:\n", v.target.name);
+    let mut s =
+        format!("Kernels are chosen for each regime, a range of steps by their tokens, on {}:\n", v.target.name);
     let mut from = 1;
     for (i, regime) in regimes(v.target).iter().enumerate() {
         let steps = match regime.max_tokens {
@@ -226,7 +227,7 @@ fn legend(v: &Version) -> String {
             None => format!("{from} tokens and more"),
         };
         let (tokens, rows) = (count(regime.env.tokens, "token"), count(regime.env.rows, "row"));
-        let _ = writeln!(s, "  regime {i}: steps of {steps}; costs are those of {tokens} with {rows} of output");
+        let _ = writeln!(s, "  regime {i}: steps of {steps}; costs are for {tokens} with {rows} of output");
         from = regime.max_tokens.map_or(from, |most| most + 1);
     }
     s

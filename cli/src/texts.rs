@@ -17,7 +17,9 @@ pub fn given(text: Option<&str>, file: Option<&Path>, instead: &str) -> Result<S
     match (text, file) {
         (Some(text), _) => Ok(text.to_owned()),
         (None, Some(file)) => Ok(without_end(read(file)?)),
-        (None, None) if std::io::stdin().is_terminal() => Err(Error::Usage(format!("there is no text: give {instead}"))),
+        (None, None) if std::io::stdin().is_terminal() => {
+            Err(Error::Usage(format!("there is no text: give {instead}")))
+        }
         (None, None) => match read(Path::new("-"))? {
             text if text.is_empty() => {
                 Err(Error::Usage(format!("there is no text: standard input is empty; give {instead}")))

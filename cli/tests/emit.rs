@@ -139,9 +139,9 @@ fn every_version_is_explained() {
     );
     // Regimes are explained before they are used, each with its range of steps.
     for line in [
-        "  regime 0: steps of 1 to 4 tokens; costs are those of 1 token with 1 row of output\n",
-        "  regime 1: steps of 5 to 32 tokens; costs are those of 16 tokens with 16 rows of output\n",
-        "  regime 2: steps of 33 tokens and more; costs are those of 256 tokens with 1 row of output\n",
+        "  regime 0: steps of 1 to 4 tokens; costs are for 1 token with 1 row of output\n",
+        "  regime 1: steps of 5 to 32 tokens; costs are for 16 tokens with 16 rows of output\n",
+        "  regime 2: steps of 33 tokens and more; costs are for 256 tokens with 1 row of output\n",
     ] {
         assert!(said[v3..baseline].contains(line) && said.find(line) < said.find("(regime 0): "), "{said}");
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-/// Names of all members of a document with their types, a line each. Of lists the first element counts; members of the
-/// objects that `open` names are data.
+/// Names of all members of a document with their types, a line each. The first element stands for a list; members
+/// of the objects that `open` names are data.
 fn shape(v: &Value, open: &[&str]) -> Vec<String> {
     fn walk(v: &Value, at: String, open: &[&str], out: &mut Vec<String>) {
         let kind = match v {
@@ -58,15 +58,39 @@ fn compile_run_and_verify() {
     assert!(done.status.success() && done.stderr.is_empty(), "{}{}", text(&done.stdout), text(&done.stderr));
     let report = only(&done, &compile);
     let members = [
-        ".artifact: string", ".budget: null", ".bytes: whole", ".code_bytes: whole", ".golden: object",
-        ".golden.difference_to_evaluator: real", ".golden.steps: whole", ".golden.target: string",
-        ".golden.tokens: whole", ".memory: object", ".memory.kv_per_token: whole", ".memory.max_context: whole",
-        ".memory.per_row: whole", ".memory.per_token: whole", ".model: string", ".root: string", ".runtime: object",
-        ".runtime.bytes: whole", ".runtime.kind: string", ".seconds: object", ".versions: list",
-        ".versions[]: object", ".versions[].activations: string", ".versions[].generic: object",
-        ".versions[].kernels: whole", ".versions[].predicted_tokens_per_second: real", ".versions[].target: string",
-        ".warnings: list", ".weights: object", ".weights.by_format: object", ".weights.bytes: whole",
-        ".weights.largest_relative_rms_error: real", ".weights_file: null",
+        ".artifact: string",
+        ".budget: null",
+        ".bytes: whole",
+        ".code_bytes: whole",
+        ".golden: object",
+        ".golden.difference_to_evaluator: real",
+        ".golden.steps: whole",
+        ".golden.target: string",
+        ".golden.tokens: whole",
+        ".memory: object",
+        ".memory.kv_per_token: whole",
+        ".memory.max_context: whole",
+        ".memory.per_row: whole",
+        ".memory.per_token: whole",
+        ".model: string",
+        ".root: string",
+        ".runtime: object",
+        ".runtime.bytes: whole",
+        ".runtime.kind: string",
+        ".seconds: object",
+        ".versions: list",
+        ".versions[]: object",
+        ".versions[].activations: string",
+        ".versions[].generic: object",
+        ".versions[].kernels: whole",
+        ".versions[].predicted_tokens_per_second: real",
+        ".versions[].target: string",
+        ".warnings: list",
+        ".weights: object",
+        ".weights.by_format: object",
+        ".weights.bytes: whole",
+        ".weights.largest_relative_rms_error: real",
+        ".weights_file: null",
     ];
     assert_eq!(shape(&report, &[".seconds", ".weights.by_format", ".versions[].generic"]), members);
     assert_eq!((report["artifact"].as_str(), report["root"].as_str()), (Some("m.so"), Some(&*f.root_of("m.so"))));
@@ -74,8 +98,15 @@ fn compile_run_and_verify() {
 
     let made = document(&f, &["run", "m.so", "-p", "Once upon", "-n", "4", "--greedy", "--json"]);
     let members = [
-        ".decode_seconds: real", ".finish: string", ".generated_tokens: whole", ".prefill_seconds: real",
-        ".prompt: string", ".prompt_tokens: whole", ".reused_tokens: whole", ".text: string", ".tokens: list",
+        ".decode_seconds: real",
+        ".finish: string",
+        ".generated_tokens: whole",
+        ".prefill_seconds: real",
+        ".prompt: string",
+        ".prompt_tokens: whole",
+        ".reused_tokens: whole",
+        ".text: string",
+        ".tokens: list",
         ".tokens[]: whole",
     ];
     assert_eq!(shape(&made, &[]), members);
@@ -87,14 +118,28 @@ fn compile_run_and_verify() {
 
     let verified = document(&f, &["verify", "m.so", "--json"]);
     let members = [
-        ".artifact: string", ".checked: list", ".checked[]: object", ".checked[].computation: object",
-        ".checked[].computation.batched: object", ".checked[].computation.batched.distance: real",
-        ".checked[].computation.batched.same_bits: bool", ".checked[].computation.own_order_of_sums: null",
-        ".checked[].computation.tokens: whole", ".checked[].device: string", ".checked[].golden: object",
-        ".checked[].golden.computed_by: string", ".checked[].golden.distance: real",
-        ".checked[].golden.same_bits: bool", ".checked[].golden.steps: whole", ".checked[].golden.tokens: whole",
-        ".checked[].target: string", ".not_checked: list", ".root: string", ".root_compared: bool",
-        ".unchanged_bytes: object", ".weights_hashed: bool",
+        ".artifact: string",
+        ".checked: list",
+        ".checked[]: object",
+        ".checked[].computation: object",
+        ".checked[].computation.batched: object",
+        ".checked[].computation.batched.distance: real",
+        ".checked[].computation.batched.same_bits: bool",
+        ".checked[].computation.own_order_of_sums: null",
+        ".checked[].computation.tokens: whole",
+        ".checked[].device: string",
+        ".checked[].golden: object",
+        ".checked[].golden.computed_by: string",
+        ".checked[].golden.distance: real",
+        ".checked[].golden.same_bits: bool",
+        ".checked[].golden.steps: whole",
+        ".checked[].golden.tokens: whole",
+        ".checked[].target: string",
+        ".not_checked: list",
+        ".root: string",
+        ".root_compared: bool",
+        ".unchanged_bytes: object",
+        ".weights_hashed: bool",
     ];
     assert_eq!(shape(&verified, &[".unchanged_bytes"]), members);
     assert_eq!(verified["root"], report["root"]);

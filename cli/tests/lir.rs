@@ -156,7 +156,10 @@ fn e_graphs_mark_the_kernels_of_the_plan() {
             rest[..rest.find("func ").unwrap_or(rest.len())].to_owned()
         };
         let chosen = |text: &str| {
-            let costs = text.lines().filter(|l| !l.contains("proj")).filter_map(|l| Some(l.split_once("  ; ")?.1.split_once(": ")?.1));
+            let costs = text
+                .lines()
+                .filter(|l| !l.contains("proj"))
+                .filter_map(|l| Some(l.split_once("  ; ")?.1.split_once(": ")?.1));
             costs.filter(|c| c.split(' ').nth(i).is_some_and(|c| c.ends_with('*'))).count()
         };
         assert_eq!(chosen(&of("embed")) + chosen(&of("layer")), launched, "regime {i}: {egraph}");
@@ -178,7 +181,8 @@ fn graphs_are_drawn() {
         assert!(graph.starts_with("digraph \"") && graph.ends_with("}\n"), "{args:?}: {graph}");
         assert_eq!(graph.matches('{').count(), graph.matches('}').count(), "{args:?}");
         parts.iter().for_each(|part| assert!(graph.contains(part), "{args:?}: {part}: {graph}"));
-        let nodes: Vec<&str> = graph.lines().filter(|l| !l.contains(" -> ")).filter_map(|l| l.trim().split('"').nth(1)).collect();
+        let nodes: Vec<&str> =
+            graph.lines().filter(|l| !l.contains(" -> ")).filter_map(|l| l.trim().split('"').nth(1)).collect();
         for edge in graph.lines().filter(|l| l.contains("\" -> \"")) {
             let ends: Vec<&str> = edge.trim().split('"').collect();
             assert!(nodes.contains(&ends[1]) && nodes.contains(&ends[3]), "{args:?}: {edge}");

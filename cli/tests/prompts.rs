@@ -102,7 +102,8 @@ fn one_message_is_answered() {
     assert_eq!(shown["prompt_tokens"].to_string(), plain.trim(), "{shown}");
     assert_ne!(shown["text"], answer.trim_end(), "another prompt");
     // A variable that is a string breaks the arithmetic: it did arrive.
-    let wrong = f.llmcc(&[&chat[..], &["--chat-template", "t.jinja", "--template-var", "count=a", "-p", "hi"]].concat());
+    let wrong =
+        f.llmcc(&[&chat[..], &["--chat-template", "t.jinja", "--template-var", "count=a", "-p", "hi"]].concat());
     assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{}", text(&wrong.stderr));
 }
 

@@ -14,7 +14,8 @@ fn artifacts_and_checkpoints_give_the_same_tokens() {
     let prompt = "Once upon a time,\nthere was";
     let mut all = vec![];
     for model in ["m.so", checkpoint] {
-        let json: Value = serde_json::from_str(&f.says(&[], &["tokenize", model, "-p", prompt, "--json"])).expect("JSON");
+        let json: Value =
+            serde_json::from_str(&f.says(&[], &["tokenize", model, "-p", prompt, "--json"])).expect("JSON");
         let ids: Vec<String> = json["ids"].as_array().expect("a list").iter().map(Value::to_string).collect();
         let n = ids.len();
         assert_eq!((json["count"].as_u64(), json["pieces"].as_array().map(Vec::len)), (Some(n as u64), Some(n)));
@@ -27,13 +28,15 @@ fn artifacts_and_checkpoints_give_the_same_tokens() {
         let back = f.says(&[], &["tokenize", model, "--decode", &ids.join(","), "--no-special"]);
         assert_eq!(back, format!("{prompt}\n"));
         let back: Value =
-            serde_json::from_str(&f.says(&[], &["tokenize", model, "--decode", &ids.join(","), "--json"])).expect("JSON");
+            serde_json::from_str(&f.says(&[], &["tokenize", model, "--decode", &ids.join(","), "--json"]))
+                .expect("JSON");
         assert!(back["text"].as_str().is_some_and(|t| t.ends_with(prompt)), "{back}");
         all.push(json);
     }
     assert_eq!(all[0], all[1]);
     // As the model's own code has it.
-    let run: Value = serde_json::from_str(&f.says(&[], &["run", "m.so", "-p", prompt, "-n", "1", "--json"])).expect("JSON");
+    let run: Value =
+        serde_json::from_str(&f.says(&[], &["run", "m.so", "-p", prompt, "-n", "1", "--json"])).expect("JSON");
     assert_eq!(run["prompt_tokens"], all[0]["count"]);
 }
 

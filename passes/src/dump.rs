@@ -1,7 +1,7 @@
 //! E-graphs as text and as graphs: every member of every class, the rule or phase that added it, its predicted time in
 //! each regime, and which of them were chosen.
 
-use crate::egraph::{Graph, Term, origin};
+use crate::egraph::{Graph, Term, provenance};
 use crate::extract::{Problem, Solved};
 use egg::{EClass, Id, Language};
 use llmcc_ir::text::dot::Dot;
@@ -46,7 +46,7 @@ pub struct Dump<'a> {
 impl Dump<'_> {
     /// The classes in order of their ids, with their types and members.
     pub fn text(&self) -> String {
-        let origins = origin::origins(self.graph);
+        let origins = provenance::origins(self.graph);
         let mut out = format!("func {} ({} nodes)\n", self.func, self.graph.total_number_of_nodes());
         for c in self.classes() {
             let _ = writeln!(out, "  {}{}", c.id, class_type(c));
@@ -62,7 +62,7 @@ impl Dump<'_> {
     /// The classes as clusters of their members, with an edge from each operand's class to the member that reads it.
     /// Attributes stand in the labels. Chosen members are marked.
     pub fn dot(&self, dot: &mut Dot) {
-        let origins = origin::origins(self.graph);
+        let origins = provenance::origins(self.graph);
         let id = |class: Id, member: usize| format!("{}.{class}.{member}", self.func);
         let is_value = |c: &EClass<Term, crate::egraph::Data>| c.data.ty.is_some() || !members(c).iter().all(is_leaf);
         for c in self.classes().into_iter().filter(|c| is_value(c)) {
@@ -93,7 +93,8 @@ impl Dump<'_> {
     /// The origin of a member, and its costs.
     fn about(&self, origins: &BTreeMap<(Id, Term), &'static str>, class: Id, n: &Term, member: usize) -> String {
         let canonical = n.clone().map_children(|c| self.graph.find(c));
-        let mut parts: Vec<String> = origins.get(&(class, canonical)).map(|name| (*name).to_owned()).into_iter().collect();
+        let mut parts: Vec<String> =
+            origins.get(&(class, canonical)).map(|name| (*name).to_owned()).into_iter().collect();
         let costs: Vec<String> = self.costs.iter().map(|c| cost(c, class, member)).collect();
         if costs.iter().any(|c| c != "-") {
             parts.push(costs.join(" "));

@@ -24,9 +24,9 @@ pub struct Pass {
     rules: Vec<&'static Rule>,
 }
 
-/// The name of all rewrites, and that of none of them.
+/// The pass of all rewrites.
 pub const ALL: &str = "rewrite";
-/// See [`ALL`]: equal operations become one, and unused ones none.
+/// The pass without a rewrite: equal operations become one, and unused ones none.
 pub const DEDUP: &str = "dedup";
 
 /// The pass of a name: a rule's, a theme's, [`ALL`] or [`DEDUP`].
@@ -122,8 +122,7 @@ struct Rebuilding<'a> {
 
 impl<'a> Rebuilding<'a> {
     fn new(graph: &'a Graph, original: BTreeSet<Term>) -> Rebuilding<'a> {
-        let mut this =
-            Rebuilding { graph, original, best: BTreeMap::new(), nodes: vec![], values: BTreeMap::new() };
+        let mut this = Rebuilding { graph, original, best: BTreeMap::new(), nodes: vec![], values: BTreeMap::new() };
         let mut classes: Vec<_> = graph.classes().collect();
         classes.sort_by_key(|c| c.id);
         let mut changed = true;
@@ -144,7 +143,7 @@ impl<'a> Rebuilding<'a> {
         this
     }
 
-    /// The cost of a term, once those of its operands are known.
+    /// The cost of a term, once its operands have theirs.
     fn cost(&self, class: Id, term: &Term) -> Option<Cost> {
         let own = match term {
             Term::Op(..) => self.work(class, term),
@@ -202,8 +201,7 @@ impl<'a> Rebuilding<'a> {
                 (op, operands)
             }
         };
-        let args: Vec<Value> =
-            operands.iter().map(|c| self.value(func, self.graph.find(*c))).collect::<Option<_>>()?;
+        let args: Vec<Value> = operands.iter().map(|c| self.value(func, self.graph.find(*c))).collect::<Option<_>>()?;
         let types: Vec<ValueType> = args.iter().map(|v| self.ty(func, *v)).collect::<Option<_>>()?;
         let ty = op.infer(&types).ok()?;
         let value = Value((func.params.len() + self.nodes.len()) as u32);

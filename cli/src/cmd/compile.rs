@@ -28,6 +28,9 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     for checkpoint in std::iter::once(&args.checkpoint).chain(&args.base) {
         check_checkpoint(checkpoint)?;
     }
+    if args.dot && !matches!(args.emit, Some(Stage::Graph | Stage::Egraph | Stage::Plan)) {
+        return Err(Error::Usage("--dot is for --emit graph, egraph and plan; the other stages are no graphs".into()));
+    }
     let options = options(args)?;
     let output = match (&args.output, args.emit) {
         (Some(path), _) => Some(path.clone()),
@@ -66,7 +69,9 @@ fn emit_stage(args: &CompileArgs, lowered: &Lowered, backends: &Backends) -> Res
     let Some(stage) = args.emit else { return Ok(()) };
     warn(args, &lowered.warnings);
     if args.dot {
-        return show(args.output.as_deref(), &dot(stage, lowered.preferred())?);
+        let compiled = &lowered.preferred().compiled;
+        let text = if stage == Stage::Plan { &llmcc_ir::text::dot::plan(&compiled.plan) } else { &compiled.egraph_dot };
+        return show(args.output.as_deref(), text);
     }
     if let Some((folder, ending)) = args.output.as_deref().filter(|p| is_folder(p)).zip(stage.ending()) {
         return show_each(folder, ending, &parts(stage, lowered.preferred(), backends)?);
@@ -76,15 +81,6 @@ fn emit_stage(args: &CompileArgs, lowered: &Lowered, backends: &Backends) -> Res
         _ => emit(stage, lowered),
     };
     show(args.output.as_deref(), &text)
-}
-
-/// A stage as a graph.
-fn dot(stage: Stage, v: &Version) -> Result<String, Error> {
-    match stage {
-        Stage::Plan => Ok(llmcc_ir::text::dot::plan(&v.compiled.plan)),
-        Stage::Egraph => Ok(v.compiled.egraph_dot.clone()),
-        _ => Err(Error::Usage("--dot is for --emit graph, egraph and plan; the other stages are no graphs".into())),
-    }
 }
 
 /// Packs the weights and writes the artifact, then reports.

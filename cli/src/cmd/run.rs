@@ -1,17 +1,19 @@
 //! `llmcc run`
 
 mod chat;
+mod input;
 mod lines;
 mod result;
 mod rows;
 mod sampling;
 mod speaker;
 
+use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
 use crate::manifest::Manifest;
 use crate::speculate::Drafting;
-use crate::{Error, texts};
+use input::{Input, input};
 use result::Made;
 use speaker::{Speaker, stats};
 
@@ -59,27 +61,6 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         Input::Text(text) if args.chat => chat::once(&mut source, &text, args, &options),
         Input::Text(text) => from_text(&mut source, &text, args, &options),
         Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
-    }
-}
-
-/// The input of a run.
-enum Input {
-    /// A text: a prompt, or a message.
-    Text(String),
-    /// Token ids.
-    Ids(Vec<i32>),
-    /// Lines of a conversation.
-    Lines,
-}
-
-/// Reads the input, before the model is opened.
-fn input(args: &RunArgs) -> Result<Input, Error> {
-    let (text, file) = (args.text.prompt.as_deref(), args.text.prompt_file.as_deref());
-    match &args.ids {
-        Some(ids) => Ok(Input::Ids(ids.clone())),
-        None if args.rank.is_some() => Ok(Input::Text(String::new())),
-        None if args.chat && text.is_none() && file.is_none() => Ok(Input::Lines),
-        None => texts::given(text, file, "-p TEXT, --prompt-file FILE, --ids or --chat").map(Input::Text),
     }
 }
 

@@ -50,7 +50,7 @@ fn open(path: &Path) -> Result<(Reader, usize), Error> {
         }
         let checkpoint = Checkpoint::open_with(path, &[])?;
         let reader = Reader::of(&TextAssets::load(&checkpoint)?).map_err(|e| broken(path, e))?;
-        let vocab = llmcc_frontends::arch::config(&checkpoint)?.vocab;
+        let vocab = llmcc_frontends::arch::config(&checkpoint)?.facts().vocab;
         let none = || broken(path, "the checkpoint has no tokenizer: add its tokenizer.json");
         return Ok((reader.ok_or_else(none)?, vocab));
     }
@@ -112,6 +112,9 @@ mod tests {
             let found = check(ids, 10).unwrap_err().to_string();
             assert!(found.contains(says) && found.contains("0 to 9"), "{found}");
         }
-        assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 112th");
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).join(" "),
+            "1st 2nd 3rd 4th 11th 12th 13th 21st 112th"
+        );
     }
 }

@@ -278,9 +278,9 @@ impl Checked<'_> {
             return Ok(Said { text: String::new(), facts: Value::Null });
         };
         let distance = |d: Distance| json!({ "same_bits": d.same_bits, "distance": d.relative });
-        let own = batching.own.map(|own| {
-            json!({ "batched": distance(own.apart), "from_portable_order": distance(own.from_portable) })
-        });
+        let own = batching
+            .own
+            .map(|own| json!({ "batched": distance(own.apart), "from_portable_order": distance(own.from_portable) }));
         let facts = json!({ "tokens": batching.tokens, "batched": distance(batching.apart), "own_order_of_sums": own });
         Ok(Said { text: self.computed(batching)?, facts })
     }

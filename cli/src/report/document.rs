@@ -64,9 +64,14 @@ fn version(v: &Version) -> Value {
         "predicted_tokens_per_second": 1.0 / v.compiled.predicted_decode_seconds(),
     });
     if !v.compiled.explain.is_empty() {
-        all["regimes"] = regimes(v.target).iter().map(|r| json!({
-            "max_tokens": r.max_tokens, "costed_at": { "tokens": r.env.tokens, "rows": r.env.rows },
-        })).collect();
+        all["regimes"] = regimes(v.target)
+            .iter()
+            .map(|r| {
+                json!({
+                    "max_tokens": r.max_tokens, "costed_at": { "tokens": r.env.tokens, "rows": r.env.rows },
+                })
+            })
+            .collect();
         all["choices"] = v.compiled.explain.iter().map(choice).collect();
         all["stored"] = v.compiled.stored.iter().map(stored).collect();
     }

@@ -257,7 +257,11 @@ fn add_regime(dot: &mut Dot, id: &str, p: &Plan, r: &Regime) {
                 Some(Operand::State(s)) => (true, *s),
                 Some(Operand::Weight(_)) | None => continue,
             };
-            if a.write { writes.insert(place) } else { reads.insert(place) };
+            if a.write {
+                writes.insert(place)
+            } else {
+                reads.insert(place)
+            };
         }
         for place in &reads {
             if let Some(from) = written.get(place) {

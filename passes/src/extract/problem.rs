@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Candidate {
     /// The kernel with its tiles chosen, or which result of another class's kernel.
     pub how: How,
-    /// Which member of its class it is, in their order; `None`: none of them.
+    /// Which member of its class it is, in their order; `None`: it is no member.
     pub node: Option<usize>,
     /// Children of the node.
     pub children: Vec<Id>,

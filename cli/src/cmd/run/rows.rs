@@ -1,7 +1,7 @@
 //! Output of `llmcc run` for models that write no text: embeddings, scores of classes, ranks of
 //! documents.
 
-use super::Input;
+use super::input::Input;
 use crate::args::RunArgs;
 use crate::loaded::Model;
 use crate::manifest::Manifest;
@@ -75,7 +75,7 @@ pub(super) fn classify(model: &Model, manifest: &Manifest, given: &Input, args: 
     show(args, "classes", Value::Array(best_first(manifest, &scores)), Some(n))
 }
 
-/// The texts to rank: those of the command line, then those of files.
+/// The texts to rank: from the command line, then from files.
 fn documents(args: &RunArgs) -> Result<Vec<String>, Error> {
     let files = args.document_file.iter().map(|file| texts::given(None, Some(file), "--document TEXT"));
     args.document.iter().cloned().map(Ok).chain(files).collect()
