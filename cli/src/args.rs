@@ -2,24 +2,28 @@
 
 mod bench;
 mod engine;
+mod lir;
 mod run;
+mod tokenize;
 mod values;
 
 use crate::version;
 pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
+pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::Adapter;
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
-pub use run::{RunArgs, SamplingArgs};
+pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
+pub use tokenize::TokenizeArgs;
 use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots};
 pub use values::{parse_soname, parse_wish};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
-#[command(name = "llmcc", version, long_version = version::long(), max_term_width = 100)]
+#[command(name = "llmcc", version, long_version = version::long(), max_term_width = 80)]
 pub struct Args {
     /// The command.
     #[command(subcommand)]
@@ -37,6 +41,10 @@ impl Args {
 
 /// Shows help, a version or the fault of the command line, and ends.
 fn shown(e: &clap::Error) -> ! {
+    if e.use_stderr() && crate::json::wanted() {
+        let _ = crate::stdout::print(&format!("{}\n", crate::json::usage(&e.render().to_string())));
+        std::process::exit(e.exit_code());
+    }
     let code = match e.print() {
         Err(cause) if !e.use_stderr() && cause.kind() != std::io::ErrorKind::BrokenPipe => {
             eprintln!("error: cannot write to standard output: {cause}");
@@ -62,17 +70,23 @@ pub enum Command {
     Run(RunArgs),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
+    /// Show the tokens of a text, or the text of tokens
+    Tokenize(TokenizeArgs),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
     /// Measure quality
     #[command(subcommand)]
     Eval(EvalCommand),
     /// List the targets
-    Targets,
+    Targets(TargetsArgs),
     /// Print the licences of the software in this program
     Licenses,
     /// List the architectures of models, and the reference each was checked against
     Models(ModelsArgs),
+    /// Read .lir text of any level of the IR, verify it, and show every finding in its place
+    Check(CheckArgs),
+    /// Run rewrites and passes on .lir text of the graph level, and print the result
+    Opt(OptArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
     /// Check an artifact: the hashes of all its bytes, and that it computes the same as when it was
@@ -182,6 +196,9 @@ pub struct CompileArgs {
     /// with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]
     pub emit: Option<Stage>,
+    /// Print the stage as a graph in DOT, the language of Graphviz: --emit graph, egraph or plan
+    #[arg(long, requires = "emit")]
+    pub dot: bool,
     /// Say for each kernel which implementation was chosen, the runner-up and the difference in cost
     #[arg(long)]
     pub explain: bool,
@@ -198,8 +215,11 @@ pub struct CompileArgs {
     /// No progress bar and no report
     #[arg(long, short)]
     pub quiet: bool,
-    /// Output
-    #[arg(short, long, required_unless_present = "emit")]
+    /// Print the report as a JSON document on standard output
+    #[arg(long, conflicts_with = "emit")]
+    pub json: bool,
+    /// Output [default: the checkpoint's name with .so, in the current folder]
+    #[arg(short, long)]
     pub output: Option<PathBuf>,
 }
 
@@ -333,7 +353,7 @@ pub enum EvalCommand {
 pub struct PplArgs {
     /// Artifact
     pub artifact: PathBuf,
-    /// Text file (UTF-8)
+    /// Text file (UTF-8); `-` is standard input
     pub file: PathBuf,
     /// Split the text into documents at this string; each is evaluated on its own
     #[arg(long)]
@@ -393,6 +413,9 @@ pub struct VerifyArgs {
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,
+    /// Print the findings as a JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `llmcc golden`
@@ -409,6 +432,14 @@ pub struct GoldenArgs {
     pub batching: bool,
 }
 
+/// `llmcc targets`
+#[derive(Debug, ClapArgs)]
+pub struct TargetsArgs {
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `models`.
 #[derive(Debug, ClapArgs)]
 pub struct ModelsArgs {
@@ -417,4 +448,7 @@ pub struct ModelsArgs {
     /// As a table in Markdown, that of docs/models.md
     #[arg(long, conflicts_with = "filter")]
     pub markdown: bool,
+    /// Print a JSON document
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
 }

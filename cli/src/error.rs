@@ -54,6 +54,9 @@ pub enum Error {
     /// A check found a difference.
     #[error("{0}")]
     Failed(String),
+    /// `.lir` text with errors, which have been shown in their places.
+    #[error("{0}")]
+    Findings(String),
     /// Reader of our output went away.
     #[error("output closed")]
     ClosedPipe,

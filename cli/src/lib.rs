@@ -16,6 +16,7 @@ pub mod cmd;
 pub mod digest;
 pub mod error;
 pub mod golden;
+pub mod json;
 pub mod loaded;
 pub mod lowered;
 pub mod lowering;
@@ -30,6 +31,8 @@ pub mod session;
 pub mod shared;
 pub mod speculate;
 mod stamp;
+pub mod stdout;
+pub mod texts;
 pub mod version;
 
 pub use error::Error;
@@ -41,28 +44,32 @@ pub fn main() -> ExitCode {
     report_panics();
     let args = args::Args::read();
     match cmd::run(args.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Usage(message)) => {
-            eprintln!("error: {}", report::message(&message));
-            eprintln!("see `llmcc --help`");
-            ExitCode::from(2)
-        }
-        Err(Error::ClosedPipe) => ExitCode::SUCCESS,
+        Ok(()) | Err(Error::ClosedPipe) => ExitCode::SUCCESS,
         Err(e) => {
-            let mut said = e.to_string();
-            eprintln!("error: {}", report::message(&said));
-            let mut source = std::error::Error::source(&e);
-            while let Some(s) = source {
-                // Most messages name their cause already.
-                let cause = s.to_string();
-                if !said.contains(&cause) {
-                    eprintln!("  caused by: {}", report::message(&cause));
-                }
-                said = cause;
-                source = s.source();
-            }
-            ExitCode::FAILURE
+            failed(&e);
+            ExitCode::from(json::status(&e))
         }
+    }
+}
+
+/// Says why a command failed: in words on standard error, or as a document on standard output.
+fn failed(e: &Error) {
+    // Findings have been shown in their places.
+    if matches!(e, Error::Findings(_)) {
+        return;
+    }
+    if json::wanted() {
+        // Where it cannot be written, the status remains.
+        let _ = cmd::print(&format!("{}\n", json::error(e)));
+        return;
+    }
+    let (said, causes) = json::chain(e);
+    eprintln!("error: {}", report::message(&said));
+    for cause in causes {
+        eprintln!("  caused by: {}", report::message(&cause));
+    }
+    if matches!(e, Error::Usage(_)) {
+        eprintln!("see `llmcc --help`");
     }
 }
 

@@ -1,5 +1,7 @@
 //! The closing report of `compile`.
 
+mod document;
+
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
@@ -11,9 +13,12 @@ use llmcc_ir::plan::{PackedWeight, Storage};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::Family;
 use llmcc_passes::pack::TensorReport;
+use llmcc_passes::regimes;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
+
+pub use document::document;
 
 /// The closing report.
 pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) -> String {
@@ -203,8 +208,27 @@ pub fn explain(l: &Lowered) -> String {
         if l.versions.len() > 1 {
             let _ = writeln!(s, "for {}:", v.target.name);
         }
+        s += &legend(v);
         v.compiled.stored.iter().for_each(|c| s += &format!("{c}\n"));
         v.compiled.explain.iter().for_each(|c| s += &format!("{c}\n"));
+    }
+    s
+}
+
+/// A line for each regime of a version: the steps it covers, and the step at which its kernels were compared.
+fn legend(v: &Version) -> String {
+    let mut s =
+        format!("Kernels are chosen for each regime, a range of steps by their tokens, on {}:\n", v.target.name);
+    let mut from = 1;
+    for (i, regime) in regimes(v.target).iter().enumerate() {
+        let steps = match regime.max_tokens {
+            Some(1) => "1 token".into(),
+            Some(most) => format!("{from} to {most} tokens"),
+            None => format!("{from} tokens and more"),
+        };
+        let (tokens, rows) = (count(regime.env.tokens, "token"), count(regime.env.rows, "row"));
+        let _ = writeln!(s, "  regime {i}: steps of {steps}; costs are for {tokens} with {rows} of output");
+        from = regime.max_tokens.map_or(from, |most| most + 1);
     }
     s
 }

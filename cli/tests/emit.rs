@@ -113,6 +113,12 @@ fn folders_and_stages_of_cpus() {
         assert!(!out.status.success() && said.contains("plan/ is a folder") && said.contains("name a file"), "{said}");
         assert!(!dir.path().join("plan").exists(), "{stage}");
     }
+    for (stage, part) in [("graph", "func @layer"), ("egraph", "gain-into-matrix"), ("plan", "@layer.matmul0")] {
+        let graph = written(&[&args[..], &[stage, "--dot"]].concat(), "g.dot", dir.path());
+        assert!(graph.starts_with("digraph \"") && graph.contains(part), "{stage}: {graph}");
+    }
+    let out = compile(&[&args[..], &["asm", "--dot"]].concat(), "g.dot", dir.path());
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--dot is for --emit graph, egraph and plan"));
     let out = compile(&[&args[..], &["ptx"]].concat(), "ptx/", dir.path());
     assert!(!out.status.success() && !dir.path().join("ptx").exists());
 }
@@ -131,6 +137,14 @@ fn every_version_is_explained() {
         v3 < baseline && [&said[v3..baseline], &said[baseline..]].iter().all(|part| part.contains("(regime 2): ")),
         "{said}"
     );
+    // Regimes are explained before they are used, each with its range of steps.
+    for line in [
+        "  regime 0: steps of 1 to 4 tokens; costs are for 1 token with 1 row of output\n",
+        "  regime 1: steps of 5 to 32 tokens; costs are for 16 tokens with 16 rows of output\n",
+        "  regime 2: steps of 33 tokens and more; costs are for 256 tokens with 1 row of output\n",
+    ] {
+        assert!(said[v3..baseline].contains(line) && said.find(line) < said.find("(regime 0): "), "{said}");
+    }
     let egraph = fs::read_to_string(dir.path().join("e.txt")).expect("a file");
     assert!(egraph.contains("func layer ("), "{egraph}");
     let quiet = compile(&[&args[..], &["--emit", "plan"]].concat(), "p.txt", dir.path());

@@ -53,6 +53,36 @@ fn files_of_the_checkpoint_are_not_replaced() {
     assert_eq!(b.names("ck"), ["config.json", "model.safetensors", "model.weights"]);
 }
 
+/// Without -o the artifact is called as the checkpoint is, in the current folder.
+#[test]
+fn artifacts_have_a_name_of_their_own() {
+    let b = Folder::with_checkpoint();
+    let compile = |more: &[&str]| b.llmcc(&[&["compile", "ck", "--no-golden"], more].concat());
+    let first = compile(&[]);
+    succeeded(&first);
+    let report = String::from_utf8_lossy(&first.stderr).into_owned();
+    assert!(report.starts_with("ck.so: ") && b.names("") == ["ck", "ck.so"], "{report}");
+    // An artifact is replaced, anything else is not.
+    let before = fs::metadata(b.at("ck.so")).expect("artifact").ino();
+    succeeded(&compile(&["--quiet"]));
+    assert_ne!(fs::metadata(b.at("ck.so")).expect("artifact").ino(), before);
+    for other in ["my notes", ""] {
+        fs::write(b.at("ck.so"), other).expect("written");
+        refused(&compile(&[]), &["ck.so exists and is not an artifact of llmcc", "-o"]);
+        assert_eq!(fs::read_to_string(b.at("ck.so")).expect("kept"), other);
+    }
+    fs::remove_file(b.at("ck.so")).expect("removed");
+    symlink("nowhere", b.at("ck.so")).expect("link");
+    refused(&compile(&[]), &["ck.so exists"]);
+    fs::remove_file(b.at("ck.so")).expect("removed");
+    fs::create_dir(b.at("ck.so")).expect("made");
+    refused(&compile(&[]), &["ck.so exists"]);
+    // A name that is asked for is the user's matter.
+    fs::write(b.at("given.so"), "my notes").expect("written");
+    succeeded(&compile(&["-o", "given.so", "--quiet"]));
+    refused(&b.llmcc(&["compile", "/"]), &["/"]);
+}
+
 #[test]
 fn artifacts_in_the_checkpoint_folder_are_replaced() {
     let b = Folder::with_checkpoint();

@@ -64,6 +64,8 @@ pub struct Compiled {
     pub explain: Vec<Choice>,
     /// Dump of the e-graphs, if [`Explain::egraph`](crate::Explain::egraph) asks for it.
     pub egraph: String,
+    /// The same as a graph, in DOT.
+    pub egraph_dot: String,
     /// Extraction problems solved: one per function and regime, one more to choose stored forms, and
     /// those for explanations.
     pub solutions: usize,

@@ -1,6 +1,7 @@
 //! The passes in order.
 
 use crate::choose::{Choosing, choose};
+use crate::dump::{Costs, Dump, LEGEND};
 use crate::egraph::convert::{Converted, convert};
 use crate::egraph::{Form, Graph, store_of};
 use crate::explain::explain;
@@ -22,6 +23,7 @@ use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::Family;
+use llmcc_ir::text::dot::Dot;
 use llmcc_ir::verify::{verify_kernel, verify_module, verify_packed, verify_plan, verify_target};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,6 +98,7 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
             }
         }
     }
+    let (egraph, egraph_dot) = (state.egraphs(), state.egraphs_dot());
     let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
     let cost = |(regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
         let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
@@ -106,7 +109,8 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         plan,
         costs,
         explain: state.explain,
-        egraph: state.funcs.iter().filter(|_| opts.explain.egraph).map(FuncState::dump).collect(),
+        egraph,
+        egraph_dot,
         solutions: state.solutions,
         stats: state.funcs.into_iter().map(|f| f.stats).collect(),
         stored: state.stored,
@@ -159,6 +163,24 @@ impl<'a> State<'a> {
             results: memory::ResultBuffers::default(),
         }
     }
+
+    /// The e-graphs as text, if that is asked for.
+    fn egraphs(&self) -> String {
+        if !self.opts.explain.egraph {
+            return String::new();
+        }
+        self.funcs.iter().fold(LEGEND.to_owned(), |all, f| all + &f.dump().text())
+    }
+
+    /// The e-graphs in DOT.
+    fn egraphs_dot(&self) -> String {
+        if !self.opts.explain.egraph {
+            return String::new();
+        }
+        let mut dot = Dot::new(&self.module.name);
+        self.funcs.iter().for_each(|f| f.dump().dot(&mut dot));
+        dot.finish()
+    }
 }
 
 /// A function on its way through the passes.
@@ -175,6 +197,8 @@ struct FuncState<'a> {
     /// How values are computed.
     operations: Option<Operations>,
     stats: FuncStats,
+    /// Costs of its kernels by regime, if they are asked for.
+    costs: Vec<Costs>,
 }
 
 /// The kernels of a function in a regime.
@@ -206,6 +230,7 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
             stores: None,
             operations: None,
             stats,
+            costs: vec![],
         });
     }
     Ok(())
@@ -472,6 +497,9 @@ impl FuncState<'_> {
                 self.operations = Some(Operations::new(&self.graph, &problem, &solved.chosen));
             }
         }
+        if opts.explain.egraph {
+            self.costs.push(Costs::of(&problem, &solved));
+        }
         let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
         let choices = match opts.explain.alternatives {
             true => explain(&self.func.name, index, &problem, &solved, &schedule)?,
@@ -480,22 +508,8 @@ impl FuncState<'_> {
         Ok(Extracted { schedule, choices, solutions: problem.solutions() })
     }
 
-    /// The e-graph as text: classes with their types and nodes, in order of class number.
-    fn dump(&self) -> String {
-        let mut out = format!("func {} ({} nodes)\n", self.func.name, self.stats.nodes);
-        let mut classes: Vec<_> = self.graph.classes().collect();
-        classes.sort_by_key(|c| c.id);
-        for c in classes {
-            let ty = c.data.ty.as_ref().map_or(String::new(), |t| format!(": {t}"));
-            out.push_str(&format!("  {}{ty}\n", c.id));
-            let mut nodes: Vec<_> = c.nodes.iter().collect();
-            nodes.sort();
-            for n in nodes {
-                let children: Vec<String> = egg::Language::children(n).iter().map(|i| i.to_string()).collect();
-                out.push_str(&format!("    {n}({})\n", children.join(" ")));
-            }
-        }
-        out
+    fn dump(&self) -> Dump<'_> {
+        Dump { func: &self.func.name, graph: &self.graph, costs: &self.costs }
     }
 }
 

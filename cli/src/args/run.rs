@@ -1,22 +1,24 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
-use super::values::{parse_penalty, parse_scale, parse_share};
+use super::values::{parse_penalty, parse_scale, parse_share, parse_variable};
 use clap::{ArgGroup, Args as ClapArgs};
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// `llmcc run`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("input").required(true).args(["prompt", "chat", "ids", "rank"])))]
+#[command(group(ArgGroup::new("input").args(["prompt", "prompt_file", "ids", "rank"])))]
+#[command(group(ArgGroup::new("documents").args(["document", "document_file"]).multiple(true)))]
 pub struct RunArgs {
     /// Artifact
     pub artifact: PathBuf,
-    /// Text to continue
-    #[arg(short, long)]
-    pub prompt: Option<String>,
-    /// Talk: reads lines from the terminal, and answers each; needs a chat template in the checkpoint. Ctrl-C stops an
-    /// answer, Ctrl-D ends
-    #[arg(long)]
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+    /// Answer by the chat template of the checkpoint: with -p or --prompt-file one message, else line after line
+    /// from the terminal, where Ctrl-C stops an answer and Ctrl-D ends
+    #[arg(long, conflicts_with_all = ["ids", "rank"])]
     pub chat: bool,
     /// Token ids to continue, comma separated; prints ids
     #[arg(long, value_delimiter = ',')]
@@ -25,7 +27,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,
     /// The prompt of an embedder to put before the text, by its name (`inspect` lists them) [default: the model's]
-    #[arg(long, value_name = "NAME", requires = "embed", requires = "prompt")]
+    #[arg(long, value_name = "NAME", requires = "embed", conflicts_with = "ids")]
     pub prompt_name: Option<String>,
     /// Print the classes of the text or ids by their names, the best first, with their scores before any softmax, as a
     /// JSON list
@@ -34,11 +36,14 @@ pub struct RunArgs {
     /// Compare a query with each --document by a model that scores pairs of texts (a reranker):
     /// prints a JSON list of the documents with their scores, before any sigmoid or softmax; if
     /// there is one score each, the best document first
-    #[arg(long, value_name = "QUERY", requires = "document", conflicts_with_all = ["embed", "stats"])]
+    #[arg(long, value_name = "QUERY", requires = "documents", conflicts_with_all = ["embed", "stats"])]
     pub rank: Option<String>,
     /// A text for --rank (may be repeated)
-    #[arg(long, value_name = "TEXT", requires = "rank", conflicts_with_all = ["prompt", "chat", "ids"])]
+    #[arg(long, value_name = "TEXT", requires = "rank", conflicts_with_all = ["prompt", "prompt_file", "chat", "ids"])]
     pub document: Vec<String>,
+    /// A file with a text for --rank (may be repeated); `-` is standard input. Texts of --document come first
+    #[arg(long, value_name = "FILE", requires = "rank")]
+    pub document_file: Vec<PathBuf>,
     /// Cut pairs of --rank that are too long for the model, the longer text first
     #[arg(long, requires = "rank")]
     pub truncate: bool,
@@ -54,8 +59,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", requires = "draft", value_parser = clap::value_parser!(u32).range(1..))]
     pub guesses: Option<u32>,
     /// System message for --chat
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
+    /// A variable for the chat template, e.g. enable_thinking=false; the value is JSON, or else a string (may be
+    /// repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable, requires = "chat")]
+    pub template_var: Vec<(String, Value)>,
+    /// Chat template (Jinja) in place of the model's
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    pub chat_template: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub sampling: SamplingArgs,
@@ -65,6 +77,20 @@ pub struct RunArgs {
     /// Print speed when done, and how many guesses of --draft were right
     #[arg(long)]
     pub stats: bool,
+    /// Print a JSON document, when done, in place of text; of a conversation one for each answer, on a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A text that the user gives.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct TextArgs {
+    /// Text; without one, that of --prompt-file, or of standard input where that is a pipe or file
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// File with the text (UTF-8); `-` is standard input. The end of its last line is no part of it
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompt_file: Option<PathBuf>,
 }
 
 /// How the next token is chosen. Options that are not given come from the checkpoint's

@@ -6,7 +6,29 @@ use llmcc_frontends::slots::MOST_RANK;
 use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::state::AdapterSpec;
+use serde_json::Value;
 use std::path::Path;
+
+/// Names of template variables that have another meaning, with the remedy.
+const RESERVED: &[(&str, &str)] = &[
+    ("messages", "messages come from -p and --system"),
+    ("chat_template", "give --chat-template FILE"),
+    ("add_generation_prompt", "--chat always asks for an answer"),
+    ("continue_final_message", "--chat always asks for an answer of its own"),
+];
+
+/// Reads `NAME=VALUE`, a variable of a chat template: JSON, or else a string.
+pub(super) fn parse_variable(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("it has no value; give NAME=VALUE")?;
+    let word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!("`{name}` is no name of a variable: letters, digits and `_`"));
+    }
+    match RESERVED.iter().find(|(reserved, _)| *reserved == name) {
+        Some((_, remedy)) => Err(format!("`{name}` cannot be set: {remedy}")),
+        None => Ok((name.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into()))),
+    }
+}
 
 /// Reads `FOLDER` or `FOLDER=SCALE`.
 pub(super) fn parse_adapter(text: &str) -> Result<Adapter, String> {
@@ -117,6 +139,14 @@ pub(super) fn parse_format(text: &str) -> Result<Format, String> {
     Err(format!("the quantized formats are {}", names.join(", ")))
 }
 
+/// The same, of any format of weights.
+pub(super) fn parse_any_format(text: &str) -> Result<Format, String> {
+    match Format::parse(&text.to_lowercase()).filter(|f| !f.is_quantized()) {
+        Some(float) => Ok(float),
+        None => parse_format(text).map_err(|e| format!("{e}, and f32, f16, bf16")),
+    }
+}
+
 pub(super) fn parse_group(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(g) if llmcc_ir::quant::GROUPS.contains(&usize::from(g)) => Ok(g),
@@ -183,6 +213,33 @@ pub(super) fn parse_penalty(text: &str) -> Result<f32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn variables_are_json_or_strings() {
+        for (text, name, value) in [
+            ("enable_thinking=false", "enable_thinking", json!(false)),
+            ("n=3", "n", json!(3)),
+            ("date=26 July", "date", json!("26 July")),
+            ("date=\"7\"", "date", json!("7")),
+            ("a=b=c", "a", json!("b=c")),
+            ("empty=", "empty", json!("")),
+            ("tools=[{\"name\": \"f\"}]", "tools", json!([{ "name": "f" }])),
+        ] {
+            assert_eq!(parse_variable(text), Ok((name.into(), value)), "{text}");
+        }
+        for (text, says) in [
+            ("enable_thinking", "give NAME=VALUE"),
+            ("=1", "no name of a variable"),
+            ("a b=1", "no name of a variable"),
+            ("1a=1", "no name of a variable"),
+            ("messages=[]", "-p and --system"),
+            ("chat_template=x", "--chat-template FILE"),
+        ] {
+            let found = parse_variable(text).unwrap_err();
+            assert!(found.contains(says), "{text}: {found}");
+        }
+    }
 
     #[test]
     fn formats_as_people_spell_them() {

@@ -29,14 +29,23 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     for checkpoint in std::iter::once(&args.checkpoint).chain(&args.base) {
         check_checkpoint(checkpoint)?;
     }
+    if args.dot && !matches!(args.emit, Some(Stage::Graph | Stage::Egraph | Stage::Plan)) {
+        return Err(Error::Usage("--dot is for --emit graph, egraph and plan; the other stages are no graphs".into()));
+    }
     let options = options(args)?;
-    if let Some(out) = args.output.as_deref() {
+    let output = match (&args.output, args.emit) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(_)) => None,
+        (None, None) => Some(output::default_name(&args.checkpoint, args.draft_head)?),
+    };
+    if let Some(out) = &output {
         prepare_output(args, &options, out)?;
     }
     if args.emit == Some(Stage::Graph) {
         let session::Lifted { module, warnings, .. } = session::lift(&options)?;
         warn(args, &warnings);
-        return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
+        let text = if args.dot { llmcc_ir::text::dot::module(&module) } else { llmcc_ir::text::print_module(&module) };
+        return show(output.as_deref(), &text);
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
         check_llvm(&options)?;
@@ -46,37 +55,61 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let mut lowered = session::lower(&options, &backends)?;
     warn(args, &lowered.texts.warnings);
     warn(args, &backends.gpu.warnings());
-    if args.explain {
+    // A document has the explanations.
+    if args.explain && !args.json {
         eprint!("{}", report::explain(&lowered));
     }
-    if let Some(stage) = args.emit {
-        warn(args, &lowered.warnings);
-        if let Some((folder, ending)) = args.output.as_deref().filter(|p| is_folder(p)).zip(stage.ending()) {
-            return show_each(folder, ending, &parts(stage, lowered.preferred(), &backends)?);
-        }
-        let text = match stage {
-            Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, lowered.preferred(), &backends)?,
-            _ => emit(stage, &lowered),
-        };
-        return show(args.output.as_deref(), &text);
-    }
-    let Some(out) = args.output.as_deref() else {
-        return Err(Error::Usage("give the output file with -o".into()));
+    let Some(out) = output.as_deref().filter(|_| args.emit.is_none()) else {
+        return emit_stage(args, &lowered, &backends);
     };
+    write(args, &options, &mut lowered, &backends, out)
+}
+
+/// Prints a stage, or writes it to the output.
+fn emit_stage(args: &CompileArgs, lowered: &Lowered, backends: &Backends) -> Result<(), Error> {
+    let Some(stage) = args.emit else { return Ok(()) };
+    warn(args, &lowered.warnings);
+    if args.dot {
+        let compiled = &lowered.preferred().compiled;
+        let text = if stage == Stage::Plan { &llmcc_ir::text::dot::plan(&compiled.plan) } else { &compiled.egraph_dot };
+        return show(args.output.as_deref(), text);
+    }
+    if let Some((folder, ending)) = args.output.as_deref().filter(|p| is_folder(p)).zip(stage.ending()) {
+        return show_each(folder, ending, &parts(stage, lowered.preferred(), backends)?);
+    }
+    let text = match stage {
+        Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, lowered.preferred(), backends)?,
+        _ => emit(stage, lowered),
+    };
+    show(args.output.as_deref(), &text)
+}
+
+/// Packs the weights and writes the artifact, then reports.
+fn write(
+    args: &CompileArgs,
+    options: &CompileOptions,
+    lowered: &mut Lowered,
+    backends: &Backends,
+    out: &Path,
+) -> Result<(), Error> {
     let bar = progress_bar(args.quiet);
     let stored = |l: &Lowered| l.versions.iter().map(|v| v.compiled.stored.clone()).collect::<Vec<_>>();
-    let chosen = stored(&lowered);
-    let finished = session::finish(&mut lowered, &options, &backends, out, &mut |done, total| {
+    let chosen = stored(lowered);
+    let finished = session::finish(lowered, options, backends, out, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     let finished = finished?;
-    if args.explain && stored(&lowered) != chosen {
-        eprint!("chosen again by the errors of whole tensors:\n{}", report::explain(&lowered));
+    if args.json {
+        let said = [&lowered.texts.warnings[..], &backends.gpu.warnings(), &lowered.warnings].concat();
+        return super::print(&format!("{}\n", report::document(lowered, &finished, options, out, &said)));
+    }
+    if args.explain && stored(lowered) != chosen {
+        eprint!("chosen again by the errors of whole tensors:\n{}", report::explain(lowered));
     }
     if !args.quiet {
-        eprint!("{}", report::closing(&lowered, &finished, &options, out));
+        eprint!("{}", report::closing(lowered, &finished, options, out));
     }
     Ok(())
 }
@@ -117,7 +150,7 @@ fn check_checkpoint(path: &Path) -> Result<(), Error> {
 /// Warns of parts of the checkpoint that were ignored or read differently, unless a closing report
 /// has them.
 fn warn(args: &CompileArgs, warnings: &[String]) {
-    for warning in warnings.iter().filter(|_| !args.quiet) {
+    for warning in warnings.iter().filter(|_| !args.quiet && !args.json) {
         eprintln!("warning: {}", report::message(warning));
     }
 }

@@ -51,7 +51,7 @@ pub struct Perplexity {
 /// # Errors
 /// An artifact without a tokenizer; files that cannot be read.
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
-    let text = llmcc_frontends::input::read_text(&args.file)?;
+    let text = crate::texts::read(&args.file)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
     if model.info().output != llmcc_model::sys::LLMCC_OUTPUT_LOGITS {
         return Err(Error::Usage(format!(

@@ -1,17 +1,19 @@
 //! One file per subcommand.
 
 pub mod bench;
+pub mod check;
 pub mod compile;
 pub mod eval;
 pub mod inspect;
 pub mod lower;
 pub mod models;
+pub mod opt;
 pub mod run;
-mod stdout;
 pub mod targets;
+pub mod tokenize;
 pub mod verify;
 
-pub use stdout::print;
+pub use crate::stdout::print;
 
 use crate::Error;
 use crate::args::{Command, EvalCommand};
@@ -28,9 +30,12 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
-        Command::Targets => targets::run(),
+        Command::Targets(args) => targets::run(&args),
         Command::Licenses => print(version::LICENSES),
         Command::Models(args) => models::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Opt(args) => opt::run(&args),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),

@@ -5,6 +5,7 @@ use crate::args::ModelsArgs;
 use crate::report::count;
 use llmcc_frontends::arch::{ARCHS, Arch, reference};
 use llmcc_frontends::checkpoint::gguf;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Lists the architectures: `model_type` and class in config.json, names in GGUF files, and the
@@ -15,6 +16,11 @@ use std::fmt::Write;
 pub fn run(args: &ModelsArgs) -> Result<(), Error> {
     if args.markdown {
         return super::print(&markdown());
+    }
+    let found = found(args.filter.as_deref().unwrap_or_default());
+    if args.json && !found.is_empty() {
+        let models: Vec<Value> = found.iter().map(|a| document(a)).collect();
+        return super::print(&format!("{}\n", json!({ "models": models })));
     }
     let table = table(args.filter.as_deref().unwrap_or_default());
     let nothing = || {
@@ -46,17 +52,34 @@ fn files(a: &Arch) -> String {
     gguf::architectures(a.model_type).collect::<Vec<_>>().join(", ")
 }
 
-/// The architectures with `filter` in a name, those that write text apart from the others; `None`: there is none.
-fn table(filter: &str) -> Option<String> {
+/// Whether the models of an architecture write text.
+fn writes(a: &Arch) -> bool {
+    WRITE.iter().any(|end| a.class.ends_with(end))
+}
+
+fn document(a: &Arch) -> Value {
+    json!({
+        "model_type": a.model_type, "class": a.class, "gguf": gguf::architectures(a.model_type).collect::<Vec<_>>(),
+        "checked_against": reference(a), "writes_text": writes(a),
+    })
+}
+
+/// The architectures with `filter` in a name, by their types.
+fn found(filter: &str) -> Vec<&'static Arch> {
     let filter = filter.to_lowercase();
     let named = |a: &Arch| [a.model_type, a.class, &files(a)].iter().any(|n| n.to_lowercase().contains(&filter));
     let mut found: Vec<&Arch> = ARCHS.iter().copied().filter(|a| named(a)).collect();
     found.sort_by_key(|a| a.model_type);
+    found
+}
+
+/// The architectures with `filter` in a name, those that write text apart from the others; `None`: there is none.
+fn table(filter: &str) -> Option<String> {
+    let found = found(filter);
     let width =
         |of: &dyn Fn(&Arch) -> usize, title: &str| found.iter().map(|a| of(a)).max().unwrap_or(0).max(title.len());
     let (kinds, classes) = (width(&|a| a.model_type.len(), "MODEL_TYPE"), width(&|a| a.class.len(), "CLASS"));
     let against = width(&|a| reference(a).len(), "CHECKED AGAINST");
-    let writes = |a: &&Arch| WRITE.iter().any(|end| a.class.ends_with(end));
     let (text, rows): (Vec<&Arch>, Vec<&Arch>) = found.iter().copied().partition(|a| writes(a));
     let mut out = String::new();
     for (title, group) in

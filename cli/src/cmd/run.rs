@@ -1,7 +1,9 @@
 //! `llmcc run`
 
 mod chat;
+mod input;
 mod lines;
+mod result;
 mod rows;
 mod sampling;
 mod speaker;
@@ -11,7 +13,9 @@ use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
 use crate::manifest::Manifest;
 use crate::speculate::Drafting;
-use speaker::{Made, Speaker, stats};
+use input::{Input, input};
+use result::Made;
+use speaker::{Speaker, stats};
 
 /// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
 /// several.
@@ -24,6 +28,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
             "--system needs --chat: with -p or --ids the text is continued as it is, without roles".into(),
         ));
     }
+    let given = input(args)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
     let manifest = Manifest::of_model(&model)?;
     let mut options = sampling::options(&args.sampling, &manifest, args.chat);
@@ -31,10 +36,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         options.adapter = model.adapter_load(folder)?;
     }
     if args.embed {
-        return rows::embed(&model, &manifest, args);
+        return rows::embed(&model, &manifest, &given, args);
     }
     if args.classify {
-        return rows::classify(&model, &manifest, args);
+        return rows::classify(&model, &manifest, &given, args);
     }
     if let Some(query) = &args.rank {
         return rows::rank(&model, &manifest, query, args);
@@ -43,7 +48,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
     let mut source = match &heads[..] {
         [] => {
-            let seq = args.chat.then(|| model.seq_new()).transpose()?;
+            let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
             Speaker { model: &model, seq, seen: vec![], drafting: None }
         }
         heads => {
@@ -51,38 +56,47 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
             Speaker { model: &model, seq: None, seen: vec![], drafting: Some(Drafting::new(&model, heads, guesses)?) }
         }
     };
-    if args.chat {
-        return chat::chat(&mut source, args, &options);
+    match given {
+        Input::Lines => chat::chat(&mut source, args, &options),
+        Input::Text(text) if args.chat => chat::once(&mut source, &text, args, &options),
+        Input::Text(text) => from_text(&mut source, &text, args, &options),
+        Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
     }
-    if let Some(ids) = &args.ids {
-        options.no_text = true;
-        return from_ids(&mut source, ids, args, &options);
-    }
-    let prompt = args.prompt.as_deref().unwrap_or_default();
-    let ids = model.tokenize(prompt, true)?;
+}
+
+/// Continues a text.
+fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let ids = source.model.tokenize(prompt, true)?;
     // Nothing is printed before all that can be refused has been accepted.
-    let mut generation = source.generate(&ids, &options)?;
-    super::print(prompt)?;
-    stream(&mut generation)?;
-    super::print("\n")?;
+    let mut generation = source.generate(&ids, options)?;
+    let mut made = Made::new(Some(prompt), true);
+    if !args.json {
+        super::print(prompt)?;
+    }
+    for piece in &mut generation {
+        let piece = piece?;
+        if !args.json {
+            super::print(&piece.text)?;
+        }
+        made.add(&piece);
+    }
+    super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
     stats(&generation, args)
 }
 
-/// Prints pieces as they come.
-fn stream(generation: &mut Made<'_, '_>) -> Result<(), Error> {
-    generation.try_for_each(|piece| super::print(&piece?.text))
-}
-
+/// Continues token ids by token ids.
 fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let mut generation = source.generate(ids, options)?;
-    let mut comma = "";
+    let options = GenOptions { no_text: true, ..options.clone() };
+    let mut generation = source.generate(ids, &options)?;
+    let (mut made, mut comma) = (Made::new(None, false), "");
     for piece in &mut generation {
         let piece = piece?;
-        if piece.token >= 0 {
+        if piece.token >= 0 && !args.json {
             super::print(&format!("{comma}{}", piece.token))?;
             comma = ",";
         }
+        made.add(&piece);
     }
-    super::print("\n")?;
+    super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
     stats(&generation, args)
 }

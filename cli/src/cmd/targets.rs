@@ -1,17 +1,23 @@
 //! `llmcc targets`
 
 use crate::Error;
+use crate::args::TargetsArgs;
 use crate::lowering;
-use llmcc_ir::target::{Family, all, find};
+use llmcc_ir::target::{Family, TargetSpec, all, find};
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Lists the targets.
 ///
 /// # Errors
 /// Output closed.
-pub fn run() -> Result<(), Error> {
+pub fn run(args: &TargetsArgs) -> Result<(), Error> {
     let native = find("native").map_or("", |t| t.name);
     let gpus = lowering::check("a GPU").is_ok();
+    if args.json {
+        let targets: Vec<Value> = all().map(|t| document(t, native, gpus)).collect();
+        return super::print(&format!("{}\n", json!({ "targets": targets })));
+    }
     let mut out = String::new();
     for t in all() {
         let mark = match t.family() {
@@ -22,4 +28,12 @@ pub fn run() -> Result<(), Error> {
         let _ = writeln!(out, "{:<14} {}{mark}", t.name, t.about);
     }
     super::print(&out)
+}
+
+fn document(t: &TargetSpec, native: &str, gpus: bool) -> Value {
+    let is_gpu = t.family() == Family::Nvidia;
+    json!({
+        "name": t.name, "about": t.about, "family": if is_gpu { "gpu" } else { "cpu" },
+        "native": t.name == native, "available": gpus || !is_gpu,
+    })
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
-use crate::golden::{self, Answer, Distance, Golden, Ran};
+use crate::golden::{self, Answer, Batching, Distance, Golden, Ran};
 use crate::manifest::{GoldenRecord, Manifest, Version};
 use crate::report::count;
 use crate::stamp::Stamp;
@@ -11,6 +11,7 @@ use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
 use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Checks the hashes of all bytes, then computes with each version that this machine runs; lists
@@ -23,8 +24,22 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     check(args).map_err(|e| stamp.explain(e))
 }
 
+/// A finding: lines of text, and the same as JSON.
+struct Said {
+    text: String,
+    facts: Value,
+}
+
+/// Prints the text of a finding, unless a document is to be printed at the end; its facts.
+fn say(args: &VerifyArgs, said: Said) -> Result<Value, Error> {
+    if !args.json {
+        super::print(&said.text)?;
+    }
+    Ok(said.facts)
+}
+
 fn check(args: &VerifyArgs) -> Result<(), Error> {
-    let seed = hashes(args)?;
+    let (seed, mut document) = hashes(args)?;
     let manifest = Manifest::of(&args.artifact)?;
     let kept = golden_vectors(&manifest.golden);
     if let Err(why) = &kept {
@@ -34,7 +49,7 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
             args.artifact.display()
         );
     }
-    let mut unchecked = vec![];
+    let (mut checked_versions, mut unchecked) = (vec![], vec![]);
     // A processor runs the versions for all levels up to its own, each as a processor of that level
     // would; a GPU the best one.
     let known = manifest.versions.iter().filter(|v| v.spec().is_some());
@@ -52,15 +67,25 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
                     return Err(broken(args, "its manifest has no entry for the version that runs here".into()));
                 };
                 let checked = Checked { args, manifest: &manifest, version, ran: &ran };
-                super::print(&checked.golden(&kept, seed)?)?;
-                super::print(&checked.computation()?)?;
+                let golden = say(args, checked.golden(&kept, seed)?)?;
+                let computation = say(args, checked.computation()?)?;
+                checked_versions.push(json!({
+                    "target": version.target, "device": ran.device, "golden": golden, "computation": computation,
+                }));
                 unchecked.push((others, format!("this machine runs the version for {}", version.target)));
             }
         }
     }
-    let line = |(v, why): (&&Version, &String)| format!("not checked  {}: {why}\n", v.target);
-    let lines: String = unchecked.iter().flat_map(|(all, why)| all.iter().map(move |v| line((v, why)))).collect();
-    super::print(&lines)
+    let each: Vec<(&Version, &String)> =
+        unchecked.iter().flat_map(|(all, why)| all.iter().map(move |v| (*v, why))).collect();
+    let text = each.iter().map(|(v, why)| format!("not checked  {}: {why}\n", v.target)).collect();
+    let facts = each.iter().map(|(v, why)| json!({ "target": v.target, "why": why })).collect();
+    document["not_checked"] = say(args, Said { text, facts })?;
+    document["checked"] = checked_versions.into();
+    if args.json {
+        super::print(&format!("{document}\n"))?;
+    }
+    Ok(())
 }
 
 fn broken(args: &VerifyArgs, message: String) -> Error {
@@ -68,8 +93,8 @@ fn broken(args: &VerifyArgs, message: String) -> Error {
 }
 
 /// Compares all bytes with their hashes, and the root with the one asked for; the seed of the
-/// golden steps.
-fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
+/// golden steps, and the beginning of the document.
+fn hashes(args: &VerifyArgs) -> Result<(u64, Value), Error> {
     let sealed = Sealed::open(&args.artifact)?;
     let root = hex(&sealed.root());
     if args.root.as_ref().is_some_and(|want| *want != root) {
@@ -88,16 +113,23 @@ fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
     if !bad.is_empty() {
         return Err(Error::Failed(altered(args, &sealed, &bad)));
     }
-    super::print(&sizes(&sealed))?;
+    let parts = say(args, sizes(&sealed))?;
     let compared = if args.root.is_some() { ", the given one" } else { "" };
-    super::print(&format!("root         {root}{compared}\n"))?;
+    let facts = json!({
+        "artifact": args.artifact.display().to_string(),
+        "root": root,
+        "root_compared": args.root.is_some(),
+        "weights_hashed": !sealed.weights_unhashed(),
+        "unchanged_bytes": parts,
+    });
+    let document = say(args, Said { text: format!("root         {root}{compared}\n"), facts })?;
     let code = sealed.parts.iter().find(|p| p.kind == part::CODE).map_or(Hash::default(), |p| p.hash);
     let weights = if sealed.weights_unhashed() { Hash::default() } else { tree::weights(&sealed.parts) };
-    Ok(golden::seed((code, weights)))
+    Ok((golden::seed((code, weights)), document))
 }
 
 /// A line for each kind of part: how many bytes are as they were.
-fn sizes(sealed: &Sealed) -> String {
+fn sizes(sealed: &Sealed) -> Said {
     let mut kinds: Vec<(u32, u64)> = vec![];
     for p in &sealed.parts {
         match kinds.iter_mut().find(|(kind, _)| *kind == p.kind) {
@@ -106,8 +138,9 @@ fn sizes(sealed: &Sealed) -> String {
         }
     }
     kinds.retain(|(kind, _)| !matches!(*kind, part::PADDING | part::IMAGE | part::LABEL));
-    let mut lines = String::new();
+    let (mut lines, mut facts) = (String::new(), json!({}));
     for (kind, bytes) in kinds {
+        facts[part::name(kind)] = bytes.into();
         let _ = writeln!(lines, "{:<12} {bytes} bytes, unchanged", part::name(kind));
     }
     if sealed.weights_unhashed() {
@@ -117,7 +150,7 @@ fn sizes(sealed: &Sealed) -> String {
             sealed.weights_path().display()
         );
     }
-    lines
+    Said { text: lines, facts }
 }
 
 /// Says which bytes have changed.
@@ -184,29 +217,36 @@ impl Checked<'_> {
 
     /// Compares with the results at compile time: bit for bit if this version computed them or one
     /// that rounds the same way.
-    fn golden(&self, kept: &Result<&Golden, String>, seed: u64) -> Result<String, Error> {
+    fn golden(&self, kept: &Result<&Golden, String>, seed: u64) -> Result<Said, Error> {
         let kept = match kept {
             Ok(kept) => kept,
-            Err(why) => return Ok(format!("golden       {why}\n")),
+            Err(why) => {
+                return Ok(Said { text: format!("golden       {why}\n"), facts: json!({ "not_compared": why }) });
+            }
         };
         let ran = self.ran;
         let tokens: usize = ran.steps.iter().map(|s| s.tokens).sum();
-        let said = |what: String| {
-            Ok(format!(
-                "golden       {}: {} in {} give {what}\n",
-                self.place(),
-                count(tokens, "token"),
-                count(ran.steps.len(), "step")
-            ))
+        let said = |what: String, d: Distance| {
+            let (of, steps) = (count(tokens, "token"), count(ran.steps.len(), "step"));
+            Ok(Said {
+                text: format!("golden       {}: {of} in {steps} give {what}\n", self.place()),
+                facts: json!({
+                    "tokens": tokens, "steps": ran.steps.len(), "computed_by": kept.target,
+                    "same_bits": d.same_bits, "distance": d.relative,
+                }),
+            })
         };
         match Distance::between(&kept.steps, &ran.steps) {
-            Some(d) if d.same_bits => said("the same logits as when it was compiled, bit for bit".into()),
-            Some(d) if d.finite && d.relative <= ANOTHER_ROUNDING && !self.rounds_as(&kept.target) => said(format!(
-                "the same logits as when it was compiled, except for rounding: the version for {}, which rounds \
-                    elsewhere, computed them, and the distance is {}",
-                kept.target,
-                percent(d.relative)
-            )),
+            Some(d) if d.same_bits => said("the same logits as when it was compiled, bit for bit".into(), d),
+            Some(d) if d.finite && d.relative <= ANOTHER_ROUNDING && !self.rounds_as(&kept.target) => {
+                let what = format!(
+                    "the same logits as when it was compiled, except for rounding: the version for {}, which rounds \
+                        elsewhere, computed them, and the distance is {}",
+                    kept.target,
+                    percent(d.relative)
+                );
+                said(what, d)
+            }
             _ => {
                 let steps = golden::steps(seed, ran.vocab, ran.max_context, ran.whole);
                 Err(Error::Failed(format!(
@@ -233,8 +273,20 @@ impl Checked<'_> {
     /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose
     /// kernels for few and many tokens sum in another order, nearly. On a processor with an order
     /// of sums of its own they must in that, too, and be near those in portable order.
-    fn computation(&self) -> Result<String, Error> {
-        let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
+    fn computation(&self) -> Result<Said, Error> {
+        let Some(batching) = &self.ran.batching else {
+            return Ok(Said { text: String::new(), facts: Value::Null });
+        };
+        let distance = |d: Distance| json!({ "same_bits": d.same_bits, "distance": d.relative });
+        let own = batching
+            .own
+            .map(|own| json!({ "batched": distance(own.apart), "from_portable_order": distance(own.from_portable) }));
+        let facts = json!({ "tokens": batching.tokens, "batched": distance(batching.apart), "own_order_of_sums": own });
+        Ok(Said { text: self.computed(batching)?, facts })
+    }
+
+    /// The same as text.
+    fn computed(&self, batching: &Batching) -> Result<String, Error> {
         let n = batching.tokens;
         if self.version.spec().is_some_and(|t| t.family() == Family::Nvidia) {
             return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
@@ -314,7 +366,7 @@ pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{Batching, Computed, OwnOrder};
+    use crate::golden::{Computed, OwnOrder};
 
     fn computed(logit: f32) -> Vec<Computed> {
         let bits = |v: f32| format!("{:08x}", v.to_bits());
@@ -357,11 +409,11 @@ mod tests {
             steps: computed(logit),
             batching,
         };
-        let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1 };
+        let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1, json: false };
         let checked = Checked { args: &args, manifest: &manifest, version: &manifest.versions[1], ran: &ran };
         let kept = Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) };
         let golden = checked.golden(&Ok(&kept), 1).map_err(|e| e.to_string())?;
-        Ok((golden, checked.computation().map_err(|e| e.to_string())?))
+        Ok((golden.text, checked.computation().map_err(|e| e.to_string())?.text))
     }
 
     #[test]

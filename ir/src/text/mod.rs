@@ -29,6 +29,7 @@ macro_rules! put {
     }};
 }
 
+pub mod dot;
 mod expr;
 mod lex;
 mod names;
@@ -50,12 +51,13 @@ mod tests;
 pub use print_graph::{print_func, print_module};
 pub use print_kernel::print_kernel;
 pub use print_plan::print_plan;
-pub use render::render;
+pub use render::{line_and_column, render};
 
 use crate::diag::{Diagnostic, Place};
 use crate::graph::{Func, Module};
 use crate::kernel::Kernel;
 use crate::plan::Plan;
+use crate::verify::{verify_func, verify_kernel, verify_module, verify_plan};
 use parse::Places;
 pub(crate) use parse::{Parsed, Parser};
 pub(crate) use parse_kernel::KernelReader;
@@ -113,6 +115,18 @@ pub enum Item {
     Plan(Plan),
 }
 
+impl Item {
+    /// The verifier's findings.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        match self {
+            Item::Module(m) => verify_module(m),
+            Item::Func(f) => verify_func(f),
+            Item::Kernel(k) => verify_kernel(k),
+            Item::Plan(p) => verify_plan(p),
+        }
+    }
+}
+
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
@@ -151,6 +165,11 @@ impl Source {
         Ok(Source { items, places })
     }
 
+    /// The verifier's findings in all items, with their places in the text.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        self.items.iter().flat_map(Item::findings).map(|d| self.locate(d)).collect()
+    }
+
     /// The diagnostic with its place found in the text, if it is there.
     ///
     /// Places go by names: where a file has several items of the same name, it is the last.
@@ -176,9 +195,7 @@ fn item(p: &mut Parser) -> Parsed<Item> {
 
 /// Entry for fuzzing.
 pub mod fuzz {
-    use super::{Item, Source};
-    use crate::diag::Diagnostic;
-    use crate::verify::{verify_func, verify_kernel, verify_module, verify_plan};
+    use super::Source;
 
     /// Reads arbitrary bytes as text; accepted text must print and read back as itself, and the
     /// verifier must handle it.
@@ -191,10 +208,8 @@ pub mod fuzz {
                 }
             }
             Ok(source) => {
-                for item in &source.items {
-                    for finding in findings(item) {
-                        super::render(&source.locate(finding), &text, "fuzz.lir");
-                    }
+                for finding in source.findings() {
+                    super::render(&finding, &text, "fuzz.lir");
                 }
                 let printed: String = source.items.iter().map(ToString::to_string).collect();
                 let again = Source::parse(&printed);
@@ -202,15 +217,6 @@ pub mod fuzz {
                 let again = again.map(|s| s.items.iter().map(ToString::to_string).collect::<String>());
                 assert_eq!(again.as_deref(), Ok(printed.as_str()), "printed text does not read back");
             }
-        }
-    }
-    /// The verifier's findings.
-    pub(super) fn findings(item: &Item) -> Vec<Diagnostic> {
-        match item {
-            Item::Module(m) => verify_module(m),
-            Item::Func(f) => verify_func(f),
-            Item::Kernel(k) => verify_kernel(k),
-            Item::Plan(p) => verify_plan(p),
         }
     }
 }

@@ -122,7 +122,7 @@ fn values(out: &mut String, f: &Func, values: &[Value]) {
     }
 }
 
-fn role(r: Role) -> &'static str {
+pub(super) fn role(r: Role) -> &'static str {
     match r {
         Role::Data => "",
         Role::Weight => " weight",

@@ -34,14 +34,21 @@ pub fn render(d: &Diagnostic, text: &str, file: &str) -> String {
     out
 }
 
+/// Line and column of a byte of a text, both from 1; columns count characters.
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let at = boundary(text, at);
+    let from = text[..at].rfind('\n').map_or(0, |i| i + 1);
+    (text[..from].bytes().filter(|b| *b == b'\n').count() + 1, text[from..at].chars().count() + 1)
+}
+
 /// Appends the place and the marked line; returns the width of the line number.
 fn excerpt(out: &mut String, text: &str, file: &str, start: usize, end: usize) -> usize {
     let start = boundary(text, start);
     let from = text[..start].rfind('\n').map_or(0, |i| i + 1);
     let to = text[start..].find('\n').map_or(text.len(), |i| start + i);
     let end = boundary(text, end).clamp(start, to.max(start));
-    let number = text[..from].bytes().filter(|b| *b == b'\n').count() + 1;
-    let before = text[from..start].chars().count();
+    let (number, column) = line_and_column(text, start);
+    let before = column - 1;
     let marked = text[start..end].chars().count();
     // Blanks and control characters count as one column each, as in the mark's line.
     let line = text[from..to].trim_end_matches('\r').chars().map(|c| if c.is_control() { ' ' } else { c });

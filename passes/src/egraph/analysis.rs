@@ -2,6 +2,7 @@
 //! constant.
 
 use super::lang::{Form, Term};
+use super::origin::Origins;
 use egg::{Analysis, DidMerge, EGraph, Id};
 use llmcc_ir::graph::{Attr, F32, Func, Op, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
@@ -14,6 +15,8 @@ pub type Graph = EGraph<Term, Facts>;
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     params: Vec<(ValueType, Role)>,
+    /// Which rule or phase added each node.
+    pub(super) origins: Origins,
     /// Whether rules may change the values of weights: not when weights are stored in f16 or bf16,
     /// where the changed value would round a second time.
     pub may_change_weights: bool,
@@ -22,12 +25,13 @@ pub struct Facts {
 impl Facts {
     /// Facts for the parameters of `func`.
     pub fn new(func: &Func, may_change_weights: bool) -> Facts {
-        Facts { params: func.params.iter().map(|p| (p.ty.clone(), p.role)).collect(), may_change_weights }
+        let params = func.params.iter().map(|p| (p.ty.clone(), p.role)).collect();
+        Facts { params, origins: Origins::default(), may_change_weights }
     }
 
     /// Facts for the given parameters; weights may change.
     pub fn of_params(params: Vec<(ValueType, Role)>) -> Facts {
-        Facts { params, may_change_weights: true }
+        Facts { params, origins: Origins::default(), may_change_weights: true }
     }
 }
 

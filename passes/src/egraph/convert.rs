@@ -1,6 +1,6 @@
 //! From a function to its e-graph, and from classes of weights to weight expressions.
 
-use super::{Facts, Graph, Term};
+use super::{Facts, Graph, Term, provenance};
 use crate::PassError;
 use egg::Id;
 use llmcc_ir::graph::{Func, Op};
@@ -47,6 +47,7 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
     }
     let results = roots.len();
     roots.extend(states);
+    provenance::note(&mut graph, "model");
     graph.rebuild();
     Ok(Converted { graph, roots, results, values: ids })
 }

@@ -3,6 +3,8 @@
 pub mod analysis;
 pub mod convert;
 pub mod lang;
+mod origin;
+pub mod provenance;
 
 pub use analysis::{Data, Facts, Graph, attr, operation, store_of};
 pub use lang::{Form, Term};

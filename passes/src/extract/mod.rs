@@ -50,6 +50,7 @@ impl Problem {
                     requires: map(c.requires),
                     seconds: c.seconds * factor,
                     how: c.how,
+                    node: c.node,
                 });
                 joint.classes.insert(Problem::joint_id(at, class), moved.collect());
             }
@@ -244,6 +245,7 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
     if let Some(forms) = caches.get(&class) {
         let stored = |form: &Id| Candidate {
             how: How::Stored,
+            node: None,
             children: vec![*form],
             needs: vec![*form],
             requires: vec![],
@@ -254,7 +256,7 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
     let mut nodes: Vec<&Term> = g[class].nodes.iter().collect();
     nodes.sort();
     let mut out = vec![];
-    for term in nodes {
+    for (at, term) in nodes.into_iter().enumerate() {
         let children: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
         let stores = stores(g, class, &children);
         let (how, seconds) = match term {
@@ -272,7 +274,8 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
             continue;
         }
         let requires = stores.into_iter().filter(|s| scope.open.contains(s)).collect();
-        out.push(Candidate { how, children, needs: needs.into_iter().collect(), requires, seconds });
+        let needs = needs.into_iter().collect();
+        out.push(Candidate { how, node: Some(at), children, needs, requires, seconds });
     }
     out
 }

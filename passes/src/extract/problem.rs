@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct Candidate {
     /// The kernel with its tiles chosen, or which result of another class's kernel.
     pub how: How,
+    /// Which member of its class it is, in their order; `None`: it is no member.
+    pub node: Option<usize>,
     /// Children of the node.
     pub children: Vec<Id>,
     /// Classes that must be computed first.

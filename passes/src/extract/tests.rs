@@ -44,6 +44,7 @@ fn with(seed: u64, classes: usize, options: usize, wild: bool) -> Problem {
                 .collect();
             let requires: BTreeSet<Id> = (0..next(2)).map(|_| store(next(2), next(options))).collect();
             candidates.push(Candidate {
+                node: None,
                 how: How::Stored,
                 children: vec![],
                 needs: later.into_iter().collect(),

@@ -26,7 +26,7 @@ mod way;
 pub use readers::read_often;
 
 use crate::ActPolicy;
-use crate::egraph::Graph;
+use crate::egraph::{Graph, provenance};
 use crate::storage::Storages;
 use context::{Context, KernelNode, MAX_EXPR, OpNode};
 use egg::Id;
@@ -70,6 +70,7 @@ const MAX_ROUNDS: usize = 8;
 /// `read_often` are classes of values whose kernels are not absorbed ([`read_often`]).
 pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storages: &Storages, read_often: &[Id]) {
     let mut cx = Context::new(graph, act, target, storages, read_often);
+    provenance::note(cx.graph, "stored form");
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
@@ -78,6 +79,7 @@ pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storage
                 Run::Quant(run) => cx.quants().into_iter().for_each(|(class, of)| run(&mut cx, class, of)),
                 Run::Classes(run) => cx.computed().into_iter().for_each(|class| run(&mut cx, class)),
             }
+            provenance::note(cx.graph, phase.name);
             cx.graph.rebuild();
             if cx.graph.total_number_of_nodes() == before {
                 break;

@@ -18,8 +18,9 @@ mod transpose;
 mod tests;
 
 use crate::egraph::{Graph, Term};
-use egg::{Rewrite, Runner, SimpleScheduler};
+use egg::{Rewrite, Runner, SimpleScheduler, StopReason};
 use rule::always;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use rule::{Builder, Match, Right, Rule, Sample};
@@ -52,15 +53,44 @@ pub fn saturate(graph: Graph) -> (Graph, usize) {
     run(graph, all(), MAX_ITERATIONS)
 }
 
+/// An e-graph after some rules.
+pub struct Applied {
+    /// The e-graph.
+    pub graph: Graph,
+    /// How often each rule was applied, those that never were left out.
+    pub applied: BTreeMap<String, usize>,
+    /// Whether nothing more could be applied.
+    pub saturated: bool,
+}
+
+/// Applies some rules within the same limits as [`saturate`].
+pub fn apply(graph: Graph, rules: &[&'static Rule]) -> Applied {
+    let runner = runner(graph, rules.iter().copied(), MAX_ITERATIONS);
+    let mut applied = BTreeMap::new();
+    for (name, count) in runner.iterations.iter().flat_map(|i| &i.applied) {
+        *applied.entry(name.to_string()).or_insert(0) += count;
+    }
+    let saturated = matches!(runner.stop_reason, Some(StopReason::Saturated));
+    Applied { graph: runner.egraph, applied, saturated }
+}
+
 fn run(graph: Graph, rules: impl Iterator<Item = &'static Rule>, iterations: usize) -> (Graph, usize) {
+    let runner = runner(graph, rules, iterations);
+    (runner.egraph, runner.iterations.len())
+}
+
+fn runner(
+    graph: Graph,
+    rules: impl Iterator<Item = &'static Rule>,
+    iterations: usize,
+) -> Runner<Term, crate::egraph::Facts, ()> {
     let rewrites: Vec<Rewrite<Term, crate::egraph::Facts>> = rules.filter_map(Rule::rewrite).collect();
     let facts = graph.analysis.clone();
-    let runner = Runner::<Term, crate::egraph::Facts, ()>::new(facts)
+    Runner::<Term, crate::egraph::Facts, ()>::new(facts)
         .with_egraph(graph)
         .with_scheduler(SimpleScheduler)
         .with_iter_limit(iterations)
         .with_node_limit(MAX_NODES)
         .with_time_limit(Duration::from_secs(1 << 30))
-        .run(&rewrites);
-    (runner.egraph, runner.iterations.len())
+        .run(&rewrites)
 }

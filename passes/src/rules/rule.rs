@@ -1,6 +1,6 @@
 //! One rule: its two sides, its guard, and what both may ask of a match.
 
-use crate::egraph::{Graph, Head, Term};
+use crate::egraph::{Graph, Head, Term, provenance};
 use egg::{Applier, Id, Pattern, PatternAst, Rewrite, Subst, Symbol, Var};
 use llmcc_ir::graph::{F32, Input};
 
@@ -89,6 +89,7 @@ impl Applier<Term, crate::egraph::Facts> for RuleApplier {
             (Right::Text(_), Some(ast)) => Some(g.add_instantiation(ast, subst)),
             (Right::Text(_), None) => None,
         };
+        provenance::note(g, self.rule.name);
         let Some(id) = built else { return vec![] };
         debug_assert_eq!(g[id].data.ty, g[class].data.ty, "rule {rule} changes the type");
         if g[id].data.ty == g[class].data.ty && g.union_trusted(class, id, rule) { vec![id] } else { vec![] }

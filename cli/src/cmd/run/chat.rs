@@ -1,12 +1,14 @@
-//! `llmcc run --chat`: a conversation, line by line, that goes on whatever happens to a single answer.
+//! `llmcc run --chat`: a single message, or a conversation, line by line, that goes on whatever happens to a single
+//! answer.
 
 use super::lines::{Line, Lines};
-use super::speaker::{Made, Speaker, stats};
-use crate::Error;
+use super::result::Made;
+use super::speaker::{Generated, Speaker, stats};
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
 use crate::report::{count, message};
-use serde_json::{Value, json};
+use crate::{Error, json, texts};
+use serde_json::{Map, Value, json};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::sync::Arc;
@@ -25,18 +27,12 @@ const LONG_TOKEN: usize = 256;
 /// and the conversation goes on.
 pub(super) fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let model = source.model;
-    if !model.info().chat_template {
-        return Err(Error::Artifact {
-            path: args.artifact.clone(),
-            message: "it has no chat template; use -p for plain text".into(),
-        });
-    }
+    let mut talk = Talk::new(model, args, options)?;
     if let Some(seq) = source.seq {
         model.seq_set_adapter(seq, options.adapter)?;
     }
     let mut lines = Lines::new()?;
     let interrupt = Interrupt::new(lines.edited())?;
-    let mut talk = Talk::new(model, args.system.as_deref(), options);
     loop {
         interrupt.wait();
         match lines.next(talk.room.saturating_mul(LONG_TOKEN))? {
@@ -51,11 +47,49 @@ pub(super) fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -
                 match answer(source, &mut talk, &line, args, (options, &interrupt)) {
                     Ok(()) => {}
                     Err(e @ (Error::ClosedPipe | Error::Io { .. })) => return Err(e),
+                    Err(e) if args.json => super::super::print(&format!("{}\n", json::error(&e)))?,
                     Err(e) => eprintln!("error: {}", message(&e.to_string())),
                 }
             }
+            Line::Refused(why) if args.json => {
+                super::super::print(&format!("{}\n", json::error(&Error::Failed(why))))?;
+            }
             Line::Refused(why) => eprintln!("error: {why}"),
         }
+    }
+}
+
+/// Answers a single message.
+///
+/// # Errors
+/// No chat template, or it refuses the message; the message is too long.
+pub(super) fn once(source: &mut Speaker, text: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let mut talk = Talk::new(source.model, args, options)?;
+    let ids = talk.fit(source.model, text)?;
+    let mut generation = source.generate(&ids, options)?;
+    let mut made = Made::new(Some(text), true);
+    for piece in &mut generation {
+        let piece = piece?;
+        if !args.json {
+            super::super::print(&piece.text)?;
+        }
+        made.add(&piece);
+    }
+    if args.json {
+        super::super::print(&made.line(&generation)?)?;
+    } else {
+        super::super::print("\n")?;
+        said_end(generation.finish()?, made.tokens(), talk.limit);
+    }
+    stats(&generation, args)
+}
+
+/// Says where an answer was cut.
+fn said_end(finish: i32, tokens: &[i32], limit: usize) {
+    match finish {
+        LENGTH => eprintln!("[cut after {}, the limit: -n N sets another]", count(tokens.len(), "token")),
+        CONTEXT => eprintln!("[the context of {} is full: the answer ends here]", count(limit, "token")),
+        _ => {}
     }
 }
 
@@ -73,20 +107,23 @@ fn answer(
         return Ok(());
     }
     let mut generation = source.generate(&ids, options)?;
-    let (mut text, mut tokens) = (String::new(), vec![]);
-    let done = speak(&mut generation, interrupt, &mut text, &mut tokens);
-    super::super::print("\n")?;
+    let mut made = Made::new(Some(line), true);
+    let done = speak(&mut generation, interrupt, args.json, &mut made);
+    if !args.json {
+        super::super::print("\n")?;
+    }
     let finish = generation.finish()?;
     done?;
-    if interrupt.is_set() {
+    if args.json {
+        super::super::print(&made.line(&generation)?)?;
+    } else if interrupt.is_set() {
         eprintln!("[stopped]");
-    } else if finish == LENGTH {
-        eprintln!("[cut after {}, the limit: -n N sets another]", count(tokens.len(), "token"));
-    } else if finish == CONTEXT {
-        eprintln!("[the context of {} is full: the answer ends here]", count(talk.limit, "token"));
+    } else {
+        said_end(finish, made.tokens(), talk.limit);
     }
     stats(&generation, args)?;
     drop(generation);
+    let (text, tokens) = made.into_parts();
     source.seen = [ids, tokens].concat();
     // (Templates may insist on turns that alternate.)
     if !text.is_empty() {
@@ -95,18 +132,19 @@ fn answer(
     Ok(())
 }
 
-/// Prints pieces as they come, until the answer ends or is stopped.
+/// Prints pieces as they come, unless `quietly`, until the answer ends or is stopped.
 fn speak(
-    generation: &mut Made<'_, '_>,
+    generation: &mut Generated<'_, '_>,
     interrupt: &Interrupt,
-    text: &mut String,
-    tokens: &mut Vec<i32>,
+    quietly: bool,
+    made: &mut Made,
 ) -> Result<(), Error> {
     for piece in generation {
         let piece = piece?;
-        super::super::print(&piece.text)?;
-        *text += &piece.text;
-        tokens.extend((piece.token >= 0).then_some(piece.token));
+        if !quietly {
+            super::super::print(&piece.text)?;
+        }
+        made.add(&piece);
         if interrupt.is_set() {
             break;
         }
@@ -117,6 +155,8 @@ fn speak(
 /// A conversation so far.
 struct Talk {
     system: Option<Value>,
+    /// Variables of the template, and the template in place of the model's.
+    variables: Map<String, Value>,
     /// Lines of the user with the model's answers.
     turns: Vec<(String, String)>,
     /// Tokens that model and cache have room for.
@@ -126,12 +166,25 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(model: &Model, system: Option<&str>, options: &GenOptions) -> Talk {
+    /// Nothing said yet.
+    ///
+    /// # Errors
+    /// The model has no chat template, and none is given; that cannot be read.
+    fn new(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<Talk, Error> {
         let info = model.info();
+        if !info.chat_template && args.chat_template.is_none() {
+            let message = "it has no chat template; give one with --chat-template, or leave --chat out for plain text";
+            return Err(Error::Artifact { path: args.artifact.clone(), message: message.into() });
+        }
+        let mut variables: Map<String, Value> = args.template_var.iter().cloned().collect();
+        if let Some(file) = &args.chat_template {
+            variables.insert("chat_template".into(), texts::read(file)?.into());
+        }
         let limit = if info.cache_tokens > 0 { info.max_context.min(info.cache_tokens) } else { info.max_context };
         let wanted = if options.max_tokens == 0 { 256 } else { options.max_tokens as usize };
         let room = limit.saturating_sub(wanted.min(limit / 4).max(1));
-        Talk { system: system.map(|s| json!({ "role": "system", "content": s })), turns: vec![], limit, room }
+        let system = args.system.as_ref().map(|s| json!({ "role": "system", "content": s }));
+        Ok(Talk { system, variables, turns: vec![], limit, room })
     }
 
     /// Tokens of the conversation without the first `without` turns, and with a new message.
@@ -141,7 +194,9 @@ impl Talk {
         });
         let new = json!({ "role": "user", "content": line });
         let messages: Vec<Value> = self.system.iter().cloned().chain(turns).chain([new]).collect();
-        let prompt = model.apply_chat_template(&Value::Array(messages).to_string())?;
+        let mut conversation = self.variables.clone();
+        conversation.insert("messages".into(), messages.into());
+        let prompt = model.apply_chat_template(&Value::Object(conversation).to_string())?;
         model.tokenize(&prompt, false)
     }
 

@@ -17,10 +17,10 @@ pub(super) struct Speaker<'a> {
 }
 
 impl<'a> Speaker<'a> {
-    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Made<'_, 'a>, Error> {
+    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Generated<'_, 'a>, Error> {
         Ok(match &mut self.drafting {
-            Some(drafting) => Made::Drafted(drafting.generate(prompt, options)?),
-            None => Made::Plain(self.model.generate(self.seq, prompt, options)?),
+            Some(drafting) => Generated::Drafted(drafting.generate(prompt, options)?),
+            None => Generated::Plain(self.model.generate(self.seq, prompt, options)?),
         })
     }
 
@@ -49,40 +49,40 @@ impl<'a> Speaker<'a> {
 }
 
 /// A generation, with draft heads or without.
-pub(super) enum Made<'d, 'a> {
+pub(super) enum Generated<'d, 'a> {
     Plain(Generation<'a>),
     Drafted(Drafted<'d, 'a>),
 }
 
-impl Iterator for Made<'_, '_> {
+impl Iterator for Generated<'_, '_> {
     type Item = Result<Piece, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Made::Plain(generation) => generation.next(),
-            Made::Drafted(drafted) => drafted.next(),
+            Generated::Plain(generation) => generation.next(),
+            Generated::Drafted(drafted) => drafted.next(),
         }
     }
 }
 
-impl Made<'_, '_> {
+impl Generated<'_, '_> {
     pub(super) fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
         match self {
-            Made::Plain(generation) => generation.stats(),
-            Made::Drafted(drafted) => Ok(drafted.stats()),
+            Generated::Plain(generation) => generation.stats(),
+            Generated::Drafted(drafted) => Ok(drafted.stats()),
         }
     }
 
     /// Why it has ended, if it has (`LLMCC_FINISH_*`).
     pub(super) fn finish(&self) -> Result<i32, Error> {
         match self {
-            Made::Plain(generation) => Ok(generation.stats()?.finish),
-            Made::Drafted(drafted) => drafted.finish(),
+            Generated::Plain(generation) => Ok(generation.stats()?.finish),
+            Generated::Drafted(drafted) => drafted.finish(),
         }
     }
 }
 
-pub(super) fn stats(generation: &Made<'_, '_>, args: &RunArgs) -> Result<(), Error> {
+pub(super) fn stats(generation: &Generated<'_, '_>, args: &RunArgs) -> Result<(), Error> {
     if !args.stats {
         return Ok(());
     }
@@ -96,7 +96,7 @@ pub(super) fn stats(generation: &Made<'_, '_>, args: &RunArgs) -> Result<(), Err
         s.generated_tokens,
         rate(s.generated_tokens.saturating_sub(1), s.decode_ns)
     );
-    if let Made::Drafted(drafted) = generation {
+    if let Generated::Drafted(drafted) = generation {
         let n = drafted.counts();
         let share = if n.drafted == 0 { 0.0 } else { 100.0 * n.accepted as f64 / n.drafted as f64 };
         eprintln!(

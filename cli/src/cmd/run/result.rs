@@ -1,0 +1,69 @@
+//! The result of a generation as a JSON document (`llmcc run --json`).
+
+use super::speaker::Generated;
+use crate::Error;
+use crate::loaded::Piece;
+use serde_json::{Value, json};
+
+/// Why generations end, by `LLMCC_FINISH_*` of the header.
+const REASONS: [&str; 5] = ["stopped", "token", "text", "length", "context"];
+
+/// The tokens of a generation so far, and their text.
+pub(super) struct Made {
+    prompt: Option<String>,
+    text: Option<String>,
+    tokens: Vec<i32>,
+}
+
+impl Made {
+    /// Nothing yet, after a prompt; `texts`: tokens come with text.
+    pub(super) fn new(prompt: Option<&str>, texts: bool) -> Made {
+        Made { prompt: prompt.map(str::to_owned), text: texts.then(String::new), tokens: vec![] }
+    }
+
+    pub(super) fn add(&mut self, piece: &Piece) {
+        if let Some(text) = &mut self.text {
+            *text += &piece.text;
+        }
+        self.tokens.extend((piece.token >= 0).then_some(piece.token));
+    }
+
+    pub(super) fn tokens(&self) -> &[i32] {
+        &self.tokens
+    }
+
+    /// Text and tokens.
+    pub(super) fn into_parts(self) -> (String, Vec<i32>) {
+        (self.text.unwrap_or_default(), self.tokens)
+    }
+
+    /// The document on a line.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub(super) fn line(&self, generation: &Generated<'_, '_>) -> Result<String, Error> {
+        Ok(format!("{}\n", self.document(generation)?))
+    }
+
+    /// Prompt, text, tokens, the reason of the end, counts and times.
+    fn document(&self, generation: &Generated<'_, '_>) -> Result<Value, Error> {
+        let s = generation.stats()?;
+        let finish = usize::try_from(generation.finish()?).ok().and_then(|i| REASONS.get(i));
+        let mut document = json!({
+            "prompt": self.prompt,
+            "text": self.text,
+            "tokens": self.tokens,
+            "finish": finish,
+            "prompt_tokens": s.prompt_tokens,
+            "reused_tokens": s.reused_tokens,
+            "generated_tokens": s.generated_tokens,
+            "prefill_seconds": s.prefill_ns as f64 * 1e-9,
+            "decode_seconds": s.decode_ns as f64 * 1e-9,
+        });
+        if let Generated::Drafted(drafted) = generation {
+            let n = drafted.counts();
+            document["guesses"] = json!({ "made": n.drafted, "right": n.accepted, "steps": n.rounds });
+        }
+        Ok(document)
+    }
+}
