@@ -38,7 +38,7 @@ mod tests {
         g.union(one, two);
         g.rebuild();
         let class = g.find(one);
-        let all = super::origins(&g);
+        let all = origins(&g);
         assert_eq!(all.get(&(class, Term::Int(1))), Some(&"model"));
         assert_eq!(all.get(&(class, Term::Int(2))), Some(&"a-rule"));
         assert_eq!(all.len(), 2);
