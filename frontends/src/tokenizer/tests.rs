@@ -79,7 +79,7 @@ fn names_of_classes_and_defaults_of_generations() {
     assert_eq!(labels(json!({ "0": 3 })), [""; 0]);
     let both = json!({ "id2label": { "0": "bad", "1": "good" }, "label2id": { "bad": 1, "good": 0 } });
     let warnings = TextAssets::load(&folder(both, &[]).1).unwrap().warnings;
-    assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", for which `label2id` says 1")), "{warnings:?}");
+    assert!(warnings.iter().any(|w| w.contains("class 0 \"bad\", but `label2id` numbers it 1")), "{warnings:?}");
     let assets = |config: Value| TextAssets::load(&folder(config, &[]).1).unwrap();
     assert_eq!(assets(json!({ "problem_type": "regression" })).problem_type.as_deref(), Some("regression"));
     let identity = "torch.nn.modules.linear.Identity";
