@@ -196,6 +196,16 @@ mod tests {
         assert_eq!(data[66..96], [0; 30]);
     }
 
+    /// The scales of a block are in their range, however wide it is.
+    #[test]
+    fn scales_are_in_their_range() {
+        let file = gguf("seed 3\nnvfp4 x 8x256 8 33\n").unwrap();
+        let blocks = file[file.len() - 32 * 36..].chunks(36);
+        let mut scales: Vec<u8> = blocks.flat_map(|block| block[..4].to_vec()).collect();
+        scales.sort_unstable();
+        assert_eq!((scales[0], scales[scales.len() - 1]), (8, 32));
+    }
+
     #[test]
     fn what_is_no_recipe_is_refused() {
         for line in ["q4_9 a 2x32 0 1", "q4_0 a 2x32", "q4_1 a 2x32 0 1", "key u64 a 1", "key u32 a b", "f32 a 2 odd 1"]

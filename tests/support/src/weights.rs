@@ -109,7 +109,7 @@ impl Kind {
                 let sum: i64 = (0..4).map(|i| (bits >> (16 * i) & 0xFFFF) as i64).sum();
                 mean + scale * (sum - 131_070)
             }
-            Kind::Uniform { low, width } => low + (((bits >> 40) as i64 * width) >> 24),
+            Kind::Uniform { low, width } => low + ((i128::from(bits >> 40) * i128::from(*width)) >> 24) as i64,
             Kind::Constant(value) => *value,
             Kind::Bits(_) => unreachable!("bytes are copied"),
         }
