@@ -39,7 +39,7 @@ fn sound_text_of_every_level_passes() {
     let f = examples();
     let said = f.says(&[], &["check", "module.lir", "kernels.lir", "plan.lir"]);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((lines[0], lines[2]), ("module.lir: 1 module; no findings", "plan.lir: 1 plan; no findings"));
+    assert_eq!((lines[0], lines[2]), ("module.lir: 1 module; no findings", "plan.lir: 1 plan; 2 warnings"));
     assert!(lines[1].starts_with("kernels.lir: ") && lines[1].ends_with("kernels; no findings"), "{said}");
     let done = piped(&f, &["check", "-"], NORMED);
     assert_eq!(text(&done.stdout), "<stdin>: 1 function; no findings\n");
