@@ -39,7 +39,7 @@ fn sound_text_of_every_level_passes() {
     let f = examples();
     let said = f.says(&[], &["check", "module.lir", "kernels.lir", "plan.lir"]);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((lines[0], lines[2]), ("module.lir: 1 module; no findings", "plan.lir: 1 plan; no findings"));
+    assert_eq!((lines[0], lines[2]), ("module.lir: 1 module; no findings", "plan.lir: 1 plan; 2 warnings"));
     assert!(lines[1].starts_with("kernels.lir: ") && lines[1].ends_with("kernels; no findings"), "{said}");
     let done = piped(&f, &["check", "-"], NORMED);
     assert_eq!(text(&done.stdout), "<stdin>: 1 function; no findings\n");
@@ -52,8 +52,8 @@ fn faults_are_shown_in_their_places() {
     for (file, from, to, code, place) in [
         ("module", "%h = mul(%n, %attn.norm)", "%h = mull(%n, %attn.norm)", "unknown-op", ":53:10"),
         ("module", "%q0 = matmul(%h, %wq) : f32[T, 32]", "%q0 = matmul(%h, %wk) : f32[T, 32]", "", ":54:"),
-        ("kernels", "embed table=%table out=%x", "embed table=%x out=%x", "", ":"),
-        ("plan", "buffer %q: f32[T, 64] in slot 1", "buffer %q: f32[T, 64] in slot 9", "", ":"),
+        ("kernels", "rope_table inv_freq=%inv_freq", "rope_table inv_freq=%freq", "unknown-name", ":12:23"),
+        ("plan", "call 1: @layer.qkv(%x, weight 2, %q)", "call 1: @layer.qkv(%x, weight 2, %x)", "", ":"),
     ] {
         let sound = fs::read_to_string(f.at(&format!("{file}.lir"))).expect("read");
         assert!(sound.contains(from), "{file}: {from}");

@@ -42,7 +42,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT", requires = "rank", conflicts_with_all = ["prompt", "prompt_file", "chat", "ids"])]
     pub document: Vec<String>,
     /// A file with a text for --rank (may be repeated); `-` is standard input. Texts of --document come first
-    #[arg(long, value_name = "FILE", requires = "rank")]
+    #[arg(long, value_name = "FILE", requires = "rank", conflicts_with_all = ["prompt", "prompt_file", "chat", "ids"])]
     pub document_file: Vec<PathBuf>,
     /// Cut pairs of --rank that are too long for the model, the longer text first
     #[arg(long, requires = "rank")]

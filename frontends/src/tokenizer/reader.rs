@@ -54,7 +54,8 @@ mod tests {
     use super::*;
 
     const WORDS: &str = r#"{"version":"1.0","model":{"type":"WordLevel","vocab":{"a":0,"b":1,"?":2},"unk_token":"?"},
-        "pre_tokenizer":{"type":"Whitespace"},"added_tokens":[{"id":3,"content":"<s>","single_word":false,"lstrip":false,
+        "pre_tokenizer":{"type":"Whitespace"},"added_tokens":[{"id":3,"content":"<s>",
+        "single_word":false,"lstrip":false,
         "rstrip":false,"normalized":false,"special":true}]}"#;
 
     #[test]
