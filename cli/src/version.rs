@@ -3,7 +3,6 @@
 //! Nothing here but [`VERSION`] and [`c_api`] goes into artifacts, whose bytes do not depend on the
 //! commit.
 
-use crate::backends::HAS_LLVM;
 use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 /// The version, which artifacts name.
@@ -21,7 +20,7 @@ pub fn c_api() -> String {
 
 /// Version, commit, features and ABI, a line each.
 pub fn long() -> String {
-    let features = if HAS_LLVM { "cpu, gpu" } else { "cpu" };
+    let features = if cfg!(feature = "gpu") { "cpu, gpu" } else { "cpu" };
     format!(
         "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
         c_api(),
