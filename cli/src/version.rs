@@ -4,6 +4,7 @@
 //! commit.
 
 use llmcc_abi::capi::LLMCC_ABI_VERSION;
+use std::sync::LazyLock;
 
 /// The version, which artifacts name.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -19,11 +20,14 @@ pub fn c_api() -> String {
 }
 
 /// Version, commit, features and ABI, a line each.
-pub fn long() -> String {
-    let features = if cfg!(feature = "gpu") { "cpu, gpu" } else { "cpu" };
-    format!(
-        "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
-        c_api(),
-        llmcc_abi::ABI_VERSION
-    )
+pub fn long() -> &'static str {
+    static LONG: LazyLock<String> = LazyLock::new(|| {
+        let features = if cfg!(feature = "gpu") { "cpu, gpu" } else { "cpu" };
+        format!(
+            "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
+            c_api(),
+            llmcc_abi::ABI_VERSION
+        )
+    });
+    &LONG
 }
