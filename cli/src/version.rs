@@ -2,7 +2,7 @@
 //!
 //! Nothing here but [`VERSION`] goes into artifacts, whose bytes do not depend on the commit.
 
-use crate::backends::HAS_LLVM;
+use std::sync::LazyLock;
 
 /// The version, which artifacts name.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -13,11 +13,14 @@ pub const COMMIT: &str = env!("LLMCC_BUILT_FROM");
 pub const LICENSES: &str = include_str!("../third-party.txt");
 
 /// Version, commit, features and ABI, a line each.
-pub fn long() -> String {
-    let features = if HAS_LLVM { "cpu, gpu" } else { "cpu" };
-    format!(
-        "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
-        llmcc_model::Version::OWN,
-        llmcc_abi::ABI_VERSION
-    )
+pub fn long() -> &'static str {
+    static LONG: LazyLock<String> = LazyLock::new(|| {
+        let features = if cfg!(feature = "gpu") { "cpu, gpu" } else { "cpu" };
+        format!(
+            "{VERSION}\ncommit    {COMMIT}\nfeatures  {features}\nABI       C API {}, artifacts {}",
+            llmcc_model::Version::OWN,
+            llmcc_abi::ABI_VERSION
+        )
+    });
+    &LONG
 }

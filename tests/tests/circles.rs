@@ -28,6 +28,7 @@ const CRATES: &[&str] = &[
     "tests/ptx/src",
     "tests/src",
     "tests/support/src",
+    "tools/dist/src",
 ];
 
 /// A circle that is better than the same files without one.

@@ -9,13 +9,16 @@ tarball="$(realpath "$1")"
 model="$(realpath "$(dirname "$0")/../../examples/tiny-llama/model")"
 scratch="$(mktemp -d)"
 system="${2:-$scratch/system}"
-trap 'rm -rf "$scratch" "$system/try"' EXIT
+mounted=""
+trap '[ -z "$mounted" ] || umount "$system/proc"; rm -rf "$scratch" "$system/try"' EXIT
 if [ ! -d "$system" ]; then
   debootstrap --variant=minbase bookworm "$system" >"$scratch/log" || { tail -n 20 "$scratch/log"; exit 1; }
 fi
 mkdir "$system/try"
 tar -xzf "$tarball" -C "$system/try" --strip-components=1
 cp -r "$model" "$system/try/model"
+# As on a running system: the program finds itself there.
+mount -t proc proc "$system/proc" && mounted=yes
 for tool in cc gcc ld as python3; do
   if chroot "$system" /bin/sh -c "command -v $tool"; then echo "the bare system has $tool"; exit 1; fi
 done
