@@ -132,7 +132,7 @@ struct Runtime {
     headers: Vec<ProgramHeader64<LE>>,
     image_at: u64,
     end_addr: u64,
-    /// What gives it its name.
+    /// Bytes that give an artifact its name, or take the entry for one out.
     name: Vec<Patch>,
 }
 

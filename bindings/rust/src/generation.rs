@@ -202,9 +202,9 @@ pub fn next_of_each(generations: &mut [&mut Generation<'_>]) -> Result<Vec<Optio
     let handles: Vec<*mut RawGeneration> = running.iter().map(|i| generations[*i].handle).collect();
     let mut raw = vec![llmcc_piece::default(); handles.len()];
     if !handles.is_empty() {
+        let (start, n) = (handles.as_ptr(), handles.len());
         // SAFETY: the generations are alive and borrowed, so no two are the same; there is a piece for each.
-        model
-            .check(unsafe { (model.api().llmcc_gen_next_batch)(handles.as_ptr(), handles.len(), raw.as_mut_ptr()) })?;
+        model.check(unsafe { (model.api().llmcc_gen_next_batch)(start, n, raw.as_mut_ptr()) })?;
     }
     let mut pieces = vec![None; generations.len()];
     for (i, raw) in running.into_iter().zip(&raw) {
