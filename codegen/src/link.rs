@@ -36,13 +36,11 @@ pub use pending::Pending;
 pub(crate) use place::kind;
 pub use place::remove_unfinished;
 pub use soname::LONGEST as LONGEST_SONAME;
+use soname::Patch;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const PAGE: u64 = 4096;
-
-/// Bytes to write at a place of a file.
-type Patch = (u64, Vec<u8>);
 /// Bytes of weights below which their segment is aligned to a page only.
 const FEW_WEIGHTS: u64 = 16 * SEGMENT_ALIGN;
 
@@ -132,7 +130,7 @@ struct Runtime {
     headers: Vec<ProgramHeader64<LE>>,
     image_at: u64,
     end_addr: u64,
-    /// What gives it its name.
+    /// Bytes that give an artifact its name, or take the entry for one out.
     name: Vec<Patch>,
 }
 

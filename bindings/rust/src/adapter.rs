@@ -19,12 +19,12 @@ impl Model {
         let path = folder
             .to_str()
             .ok_or_else(|| Error::new(Status::Invalid, format!("{}: the path is not UTF-8", folder.display())))?;
-        let mut number = 0;
-        // SAFETY: the path has this length, `number` is valid.
+        let mut id = 0;
+        // SAFETY: the path has this length, `id` is valid.
         self.check(unsafe {
-            (self.api().llmcc_adapter_load)(self.handle(), path.as_ptr().cast(), path.len(), &mut number)
+            (self.api().llmcc_adapter_load)(self.handle(), path.as_ptr().cast(), path.len(), &mut id)
         })?;
-        Ok(Adapter(number))
+        Ok(Adapter(id))
     }
 
     /// Unloads an adapter.
@@ -32,7 +32,7 @@ impl Model {
     /// # Errors
     /// A sequence uses it, or it is no adapter of this model.
     pub fn unload_adapter(&self, adapter: Adapter) -> Result<()> {
-        // SAFETY: any number may be passed.
+        // SAFETY: any value may be passed.
         self.check(unsafe { (self.api().llmcc_adapter_unload)(self.handle(), adapter.0) })
     }
 }

@@ -36,9 +36,9 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status of this number, which is not 0.
-    pub const fn of(number: i32) -> Status {
-        match number {
+    /// The status with this code, which is not 0.
+    pub const fn of(code: i32) -> Status {
+        match code {
             1 => Status::Invalid,
             2 => Status::Artifact,
             3 => Status::Machine,

@@ -24,8 +24,8 @@ pub enum Finish {
 }
 
 impl Finish {
-    fn of(number: i32) -> Option<Finish> {
-        match number {
+    fn of(code: i32) -> Option<Finish> {
+        match code {
             0 => None,
             1 => Some(Finish::Token),
             2 => Some(Finish::Text),
@@ -88,14 +88,14 @@ impl Model {
 }
 
 impl<'m> Generation<'m> {
-    /// Starts one in sequence `number`; -1: in one of its own.
-    pub(crate) fn start(model: &'m Model, number: i32, prompt: &[Token], params: &Params) -> Result<Generation<'m>> {
-        let held = params.held(number < 0)?;
+    /// Starts one in sequence `seq`; -1: in one of its own.
+    pub(crate) fn start(model: &'m Model, seq: i32, prompt: &[Token], params: &Params) -> Result<Generation<'m>> {
+        let held = params.held(seq < 0)?;
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.
         model.check(unsafe {
             let (start, n) = (prompt.as_ptr(), prompt.len());
-            (model.api().llmcc_gen_new)(model.handle(), number, start, n, &held.raw, &mut handle)
+            (model.api().llmcc_gen_new)(model.handle(), seq, start, n, &held.raw, &mut handle)
         })?;
         model.generations().fetch_add(1, Ordering::SeqCst);
         Ok(Generation { model, handle, ended: false })
@@ -202,9 +202,9 @@ pub fn next_of_each(generations: &mut [&mut Generation<'_>]) -> Result<Vec<Optio
     let handles: Vec<*mut RawGeneration> = running.iter().map(|i| generations[*i].handle).collect();
     let mut raw = vec![llmcc_piece::default(); handles.len()];
     if !handles.is_empty() {
+        let (start, n) = (handles.as_ptr(), handles.len());
         // SAFETY: the generations are alive and borrowed, so no two are the same; there is a piece for each.
-        model
-            .check(unsafe { (model.api().llmcc_gen_next_batch)(handles.as_ptr(), handles.len(), raw.as_mut_ptr()) })?;
+        model.check(unsafe { (model.api().llmcc_gen_next_batch)(start, n, raw.as_mut_ptr()) })?;
     }
     let mut pieces = vec![None; generations.len()];
     for (i, raw) in running.into_iter().zip(&raw) {

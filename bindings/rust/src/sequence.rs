@@ -23,7 +23,7 @@ use std::ptr;
 #[derive(Debug)]
 pub struct Sequence<'m> {
     model: &'m Model,
-    number: i32,
+    seq: i32,
 }
 
 impl Model {
@@ -32,10 +32,10 @@ impl Model {
     /// # Errors
     /// The system refuses memory.
     pub fn sequence(&self) -> Result<Sequence<'_>> {
-        let mut number = -1;
-        // SAFETY: `number` is valid.
-        self.check(unsafe { (self.api().llmcc_seq_new)(self.handle(), &mut number) })?;
-        Ok(Sequence { model: self, number })
+        let mut seq = -1;
+        // SAFETY: `seq` is valid.
+        self.check(unsafe { (self.api().llmcc_seq_new)(self.handle(), &mut seq) })?;
+        Ok(Sequence { model: self, seq })
     }
 
     /// Appends each token to its sequence, in one step. Returns the rows `[rows.len(), columns]` of the
@@ -47,13 +47,13 @@ impl Model {
         if tokens.iter().any(|(s, _)| !ptr::eq(s.model, self)) {
             return Err(Error::new(Status::Invalid, "a sequence belongs to another model"));
         }
-        let (numbers, ids): (Vec<i32>, Vec<Token>) = tokens.iter().map(|(s, token)| (s.number, *token)).unzip();
+        let (seqs, ids): (Vec<i32>, Vec<Token>) = tokens.iter().map(|(s, token)| (s.seq, *token)).unzip();
         let mut out = vec![0f32; rows.len() * self.info().columns];
         let batch = llmcc_batch {
             size: size_of::<llmcc_batch>(),
             n_tokens: ids.len(),
             tokens: ids.as_ptr(),
-            seqs: numbers.as_ptr(),
+            seqs: seqs.as_ptr(),
             n_out: rows.len(),
             out_rows: rows.as_ptr(),
             hidden: ptr::null(),
@@ -73,7 +73,7 @@ impl<'m> Sequence<'m> {
     pub fn len(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: `len` is valid.
-        self.check(unsafe { (self.model.api().llmcc_seq_len)(self.model.handle(), self.number, &mut len) })?;
+        self.check(unsafe { (self.model.api().llmcc_seq_len)(self.model.handle(), self.seq, &mut len) })?;
         Ok(len)
     }
 
@@ -93,7 +93,7 @@ impl<'m> Sequence<'m> {
         let model = self.model;
         // SAFETY: `out` has room for `capacity` tokens.
         model.fetch(256, |out, capacity, needed| unsafe {
-            (model.api().llmcc_seq_tokens)(model.handle(), self.number, out, capacity, needed)
+            (model.api().llmcc_seq_tokens)(model.handle(), self.seq, out, capacity, needed)
         })
     }
 
@@ -103,8 +103,8 @@ impl<'m> Sequence<'m> {
     /// It has fewer; or a window has moved on, or a recurrent state is not kept, so that the next token
     /// would lack something.
     pub fn truncate(&mut self, len: usize) -> Result<()> {
-        // SAFETY: any numbers may be passed.
-        self.check(unsafe { (self.model.api().llmcc_seq_truncate)(self.model.handle(), self.number, len) })
+        // SAFETY: any values may be passed.
+        self.check(unsafe { (self.model.api().llmcc_seq_truncate)(self.model.handle(), self.seq, len) })
     }
 
     /// A second sequence with the same tokens, which share their cache.
@@ -112,10 +112,10 @@ impl<'m> Sequence<'m> {
     /// # Errors
     /// The system refuses memory.
     pub fn fork(&self) -> Result<Sequence<'m>> {
-        let mut number = -1;
-        // SAFETY: `number` is valid.
-        self.check(unsafe { (self.model.api().llmcc_seq_fork)(self.model.handle(), self.number, &mut number) })?;
-        Ok(Sequence { model: self.model, number })
+        let mut seq = -1;
+        // SAFETY: `seq` is valid.
+        self.check(unsafe { (self.model.api().llmcc_seq_fork)(self.model.handle(), self.seq, &mut seq) })?;
+        Ok(Sequence { model: self.model, seq })
     }
 
     /// Gives a sequence without tokens an adapter, or none.
@@ -124,8 +124,8 @@ impl<'m> Sequence<'m> {
     /// It has tokens, or the adapter is not of this model.
     pub fn set_adapter(&mut self, adapter: Option<Adapter>) -> Result<()> {
         let adapter = adapter.map_or(0, |a| a.0);
-        // SAFETY: any numbers may be passed.
-        self.check(unsafe { (self.model.api().llmcc_seq_set_adapter)(self.model.handle(), self.number, adapter) })
+        // SAFETY: any values may be passed.
+        self.check(unsafe { (self.model.api().llmcc_seq_set_adapter)(self.model.handle(), self.seq, adapter) })
     }
 
     /// Generates after `prompt`, the whole sequence from its first token: tokens that it has are not
@@ -146,7 +146,7 @@ impl<'m> Sequence<'m> {
     /// # Errors
     /// As [`Model::generate`].
     pub fn generate(&mut self, prompt: &[Token], params: &Params) -> Result<Generation<'_>> {
-        Generation::start(self.model, self.number, prompt, params)
+        Generation::start(self.model, self.seq, prompt, params)
     }
 
     fn check(&self, status: i32) -> Result<()> {
@@ -156,7 +156,7 @@ impl<'m> Sequence<'m> {
 
 impl Drop for Sequence<'_> {
     fn drop(&mut self) {
-        // SAFETY: any number may be passed.
-        unsafe { (self.model.api().llmcc_seq_free)(self.model.handle(), self.number) };
+        // SAFETY: any value may be passed.
+        unsafe { (self.model.api().llmcc_seq_free)(self.model.handle(), self.seq) };
     }
 }

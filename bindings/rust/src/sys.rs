@@ -62,10 +62,12 @@ api! {
     llmcc_adapter_unload: fn(*const RawModel, i32) -> RawStatus;
     llmcc_step: fn(*const RawModel, *const llmcc_batch, *mut f32, usize) -> RawStatus;
     llmcc_embed: fn(*const RawModel, *const llmcc_embed_rows, *mut f32, usize) -> RawStatus;
-    llmcc_tokenize_pair: fn(*const RawModel, *const llmcc_pair, usize, *mut i32, *mut i32, usize, *mut usize) -> RawStatus;
+    llmcc_tokenize_pair:
+        fn(*const RawModel, *const llmcc_pair, usize, *mut i32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_score_pairs: fn(*const RawModel, *const llmcc_pair, usize, u32, *mut f32, usize) -> RawStatus;
     llmcc_logprobs: fn(*const f32, usize, *const i32, usize, *mut f64, usize, *mut i32, *mut f64) -> RawStatus;
-    llmcc_step_logprobs: fn(*const RawModel, *const llmcc_batch, *const i32, *mut f64, usize, *mut i32, *mut f64) -> RawStatus;
+    llmcc_step_logprobs:
+        fn(*const RawModel, *const llmcc_batch, *const i32, *mut f64, usize, *mut i32, *mut f64) -> RawStatus;
     llmcc_sample: fn(*const f32, usize, *const llmcc_sampling, *const i32, usize, u64, *mut i32) -> RawStatus;
     llmcc_tokenize: fn(*const RawModel, *const c_char, usize, u32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_detokenize: fn(*const RawModel, *const i32, usize, u32, *mut c_char, usize, *mut usize) -> RawStatus;
@@ -76,14 +78,16 @@ api! {
     llmcc_token_flags: fn(*const RawModel, i32, *mut u32) -> RawStatus;
     llmcc_tokenizer_size: fn(*const RawModel, *mut usize) -> RawStatus;
     llmcc_eos_tokens: fn(*const RawModel, *mut i32, usize, *mut usize) -> RawStatus;
-    llmcc_gen_new: fn(*const RawModel, i32, *const i32, usize, *const llmcc_gen_params, *mut *mut RawGeneration) -> RawStatus;
+    llmcc_gen_new:
+        fn(*const RawModel, i32, *const i32, usize, *const llmcc_gen_params, *mut *mut RawGeneration) -> RawStatus;
     llmcc_gen_next: fn(*mut RawGeneration, *mut llmcc_piece) -> RawStatus;
     llmcc_gen_take: fn(*mut RawGeneration, *const f32, usize, *mut llmcc_piece) -> RawStatus;
     llmcc_gen_next_batch: fn(*const *mut RawGeneration, usize, *mut llmcc_piece) -> RawStatus;
     llmcc_gen_stats: fn(*const RawGeneration, *mut llmcc_gen_stats_t) -> RawStatus;
     llmcc_gen_free: fn(*mut RawGeneration);
     llmcc_generate:
-        fn(*const RawModel, *const c_char, usize, *const llmcc_gen_params, llmcc_callback, *mut c_void, *mut llmcc_gen_stats_t) -> RawStatus;
+        fn(*const RawModel, *const c_char, usize, *const llmcc_gen_params, llmcc_callback, *mut c_void,
+            *mut llmcc_gen_stats_t) -> RawStatus;
 }
 
 /// The version of an artifact's API, which is one that this crate speaks.

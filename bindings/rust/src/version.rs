@@ -19,8 +19,8 @@ impl Version {
     pub const OWN: Version = Version::of(LLMCC_ABI_VERSION);
 
     /// From the result of `llmcc_abi_version`.
-    pub const fn of(number: u32) -> Version {
-        Version { major: number >> 16, minor: number & 0xFFFF }
+    pub const fn of(raw: u32) -> Version {
+        Version { major: raw >> 16, minor: raw & 0xFFFF }
     }
 }
 

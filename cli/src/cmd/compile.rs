@@ -16,7 +16,6 @@ use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
-use llmcc_model::Version;
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
@@ -214,7 +213,7 @@ fn soname(args: &CompileArgs) -> Result<Option<String>, Error> {
     }
     let file = args.output.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let stem = file.split(".so").next().unwrap_or_default();
-    let name = format!("lib{}.so.{}", stem.strip_prefix("lib").unwrap_or(stem), Version::OWN.major);
+    let name = format!("lib{}.so.{}", stem.strip_prefix("lib").unwrap_or(stem), llmcc_model::Version::OWN.major);
     let named = args::parse_soname(&name).map_err(|e| Error::Usage(format!("--soname auto gives `{name}`: {e}")))?;
     Ok(Some(named))
 }

@@ -4,11 +4,13 @@
 //! entry and its table of strings the room. An artifact with a name has that entry with another
 //! string; in one without a name the entry is gone, and those behind it move up.
 
-use super::Patch;
 use object::elf::{DT_NULL, DT_SONAME, DT_STRTAB, Dyn64, DynamicTag, PT_DYNAMIC, PT_LOAD, ProgramHeader64};
 use object::endian::{I64, LittleEndian as LE, U64};
 use object::pod;
 use object::read::elf::{Dyn, ProgramHeader};
+
+/// Bytes to write at a place of a file.
+pub(super) type Patch = (u64, Vec<u8>);
 
 /// Bytes of the longest name: as long as the name of a file may be.
 pub const LONGEST: usize = 255;
