@@ -67,7 +67,7 @@ pub enum Command {
     /// Compile a checkpoint to one shared object
     Compile(Box<CompileArgs>),
     /// Generate text (or token ids) from an artifact
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
     /// Show the tokens of a text, or the text of tokens

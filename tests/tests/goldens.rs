@@ -112,7 +112,7 @@ fn pairs_equal_transformers(name: &str, pairs: &[u8], pooled: &Pooled, model: &M
     assert_eq!(untyped != of_tokens, !pooled.types.is_empty(), "{name}: types count");
     let ones: Vec<Vec<i32>> = zeros.iter().map(|t| vec![2; t.len()]).collect();
     let refused = model.embed_typed(&pooled.texts, &ones, None).expect_err("no such type").to_string();
-    let why = if pooled.types.is_empty() { "have no types" } else { "too large: the model has 2 types" };
+    let why = if pooled.types.is_empty() { "have no types" } else { "is out of range: the model has 2 types" };
     assert!(refused.contains(why), "{name}: {refused}");
     let long = pairs[0].1.repeat(200);
     let told = model.score_pairs(&[(pairs[0].0, &long)], false).expect_err("too long").to_string();
