@@ -235,7 +235,7 @@ fn python_has_the_options_of_compile() {
         assert!(of_the_program || listed.contains(&name.as_str()), "python/llmcc/_keywords.py lacks `{name}`");
     }
     let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"', '(']);
-    assert!(listed.iter().all(|name| known(&name)), "{listed:?} are not all options: {names:?}");
+    assert!(listed.iter().all(known), "{listed:?} are not all options: {names:?}");
 }
 
 /// A path of the wrong kind is named for its kind, with the remedy.
