@@ -72,10 +72,24 @@ fn every_changed_bit_is_found_where_it_is() {
         }
         kinds.sort_unstable();
         kinds.dedup();
-        use part::{CODE, HEADERS, IMAGE, LABEL, MANIFEST, PADDING, RUNTIME, TABLES, TEXT_CONFIG, TOKENIZER, WEIGHTS};
+        use part::{CODE, HEADERS, IMAGE, LABEL, MANIFEST, NOTICES, PADDING, RUNTIME};
+        use part::{TABLES, TEXT_CONFIG, TOKENIZER, WEIGHTS};
         let expected: &[u32] = match name {
-            "m.so" => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TEXT_CONFIG, PADDING],
-            _ => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TOKENIZER, TEXT_CONFIG, PADDING, LABEL],
+            "m.so" => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TEXT_CONFIG, PADDING, NOTICES],
+            _ => &[
+                HEADERS,
+                RUNTIME,
+                IMAGE,
+                CODE,
+                WEIGHTS,
+                TABLES,
+                MANIFEST,
+                TOKENIZER,
+                TEXT_CONFIG,
+                PADDING,
+                LABEL,
+                NOTICES,
+            ],
         };
         assert_eq!(kinds, expected, "{name}");
         // The hashes themselves.

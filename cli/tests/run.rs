@@ -231,7 +231,7 @@ fn python_has_the_options_of_compile() {
         options.map(|o| o.split([' ', '[', '=']).next().unwrap_or_default().replace('-', "_")).collect();
     assert!(names.len() > 20 && names.contains(&"output".into()), "{names:?}");
     for name in &names {
-        let of_the_program = ["output", "quiet", "emit", "help", "json"].contains(&name.as_str());
+        let of_the_program = ["output", "quiet", "emit", "dot", "help", "json"].contains(&name.as_str());
         assert!(of_the_program || listed.contains(&name.as_str()), "python/llmcc/_keywords.py lacks `{name}`");
     }
     let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"', '(']);

@@ -93,7 +93,7 @@ class Embedding(Judging, total=False):
 class Compiling(TypedDict, total=False):
     """Options of ``llmcc compile``; ``None`` and ``False`` leave an option out."""
 
-    #: Machine to compile for: ``"native"``, or names of ``llmcc targets`` with commas between them.
+    #: Machines to compile for: ``"native"``, or names of ``llmcc targets`` with commas between them; by default every x86-64 processor.
     target: Optional[str]
     #: 4-bit weights, symmetric.
     w4: bool
@@ -135,6 +135,8 @@ class Compiling(TypedDict, total=False):
     draft_head: Union[None, bool, int]
     #: Leave the hidden states of tokens to the caller, for draft heads.
     hidden_states: bool
+    #: Name by which programs that are linked with the artifact look for it; ``"auto"`` makes one of the file's name and the ABI.
+    soname: Optional[str]
     #: Whether weights are in the artifact or beside it.
     weights: Optional[Literal["embed", "external", "absent"]]
     #: Name the implementation of each kernel in the report, and the one that came second.
