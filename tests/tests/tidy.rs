@@ -31,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
-    ("llmcc-dist", &["llmcc"]),
+    ("llmcc-dist", &["llmcc", "llmcc-gpu"]),
     ("llmcc-benches", &["llmcc-abi", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir", "llmcc-text"]),
