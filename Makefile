@@ -120,14 +120,14 @@ ptxas: $(BUILD)/cuda/ok
 # The package alone: tests set LLMCC where they compile, so no release build of the compiler is needed.
 $(VENV)/ok: python/pyproject.toml $(wildcard python/build-backend/*.py python/llmcc/*.py) | deps
 	python3 -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none numpy==2.2.6 pytest==8.4.2 mypy==1.18.2 tqdm==4.70.1 rich==14.1.0 ./python
+	$(PY) -m pip install -q --disable-pip-version-check --config-settings compiler=none numpy==2.2.6 pytest==8.4.2 mypy==1.18.2 tqdm==4.70.1 rich==14.1.0 ./python
 	touch $@
 
 python: $(VENV)/ok
 
 # lm-evaluation-harness, for the tests of its adapter: no PyTorch, but Arrow, pandas and SciPy (some 700 MB, a minute).
 $(VENV)/eval-ok: $(VENV)/ok python/eval-constraints.txt
-	$(PY) -m pip install -q --disable-pip-version-check -C compiler=none -c python/eval-constraints.txt './python[eval]'
+	$(PY) -m pip install -q --disable-pip-version-check --config-settings compiler=none -c python/eval-constraints.txt './python[eval]'
 	touch $@
 
 eval: $(VENV)/eval-ok
@@ -167,7 +167,7 @@ wheel: python
 wheel-cuda: wheel llvm
 	mkdir -p $(DIST)
 	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
-	  -C build-args="--compatibility manylinux_2_34" ./python/cuda
+	  --config-settings build-args="--compatibility manylinux_2_34" ./python/cuda
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl $(DIST)/llmcc_aot_cuda-*.whl
 
 dist: deps
