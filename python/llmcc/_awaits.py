@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union, overload
 
-from . import _batch, _score
+from . import _batch
 from ._classes import Class
 from ._keywords import Embedding, Generating, GeneratingMany, Judging, spelled_out
 from ._logits import Logits
@@ -14,11 +13,12 @@ from ._pairs import Activation, Ranked, RankedDocument
 from ._pieces import Completion, Piece, TokenLogprob
 from ._progress import Progress
 from ._text import Message, Prompt, Prompts
-from ._worker import Stream, Worker, call
 
 if TYPE_CHECKING:
     from ._arrays import Floats
     from ._keywords import Unpack
+    # (Imported by the first await: asyncio takes long to import.)
+    from ._worker import Stream, Worker
 
 T = TypeVar("T")
 
@@ -41,9 +41,23 @@ class Awaits(Logits):
 
     @property
     def _worker(self) -> Worker:
+        from ._worker import Worker
+
         # (One operation, so that threads agree on it.)
         made: Worker = self.__dict__.setdefault("_worker_made", Worker(_batch.default_batch(self._info["isa"])))
         return made
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        """The result of ``work()``, made by the model's thread."""
+        from ._worker import call
+
+        return await call(self._worker, work)
+
+    def _stream(self, n: int, shown: bool) -> Stream:
+        """For the generations of ``n`` prompts."""
+        from ._worker import Stream
+
+        return Stream(self._worker, Progress(n, "generate", shown))
 
     @overload
     async def agenerate(self, prompt: Prompt, **params: Unpack[Generating]) -> str: ...  # type: ignore[overload-overlap]
@@ -68,27 +82,19 @@ class Awaits(Logits):
         self, prompt: Union[Prompt, Prompts], *, prompt_logprobs: Optional[int] = None, **params: Unpack[GeneratingMany]
     ) -> Union[Completion, list[Completion]]:
         """As :meth:`complete`, awaited."""
-        prompt = _batch.listed(prompt)
-        batch = _batch.as_batch(prompt)
-        given: list[Any] = [prompt] if batch is None else list(batch)
+        given, single = _batch.several(prompt)
         shown, common = _batch.taken(params)
         self._check_prompt_logprobs(prompt_logprobs, common)
         collected: list[list[Piece]] = [[] for _ in given]
-        stream = Stream(self._worker)
-        try:
+        async with self._stream(len(given), shown) as stream:
             prompts = await stream.begin(self, given, common)
-            with Progress(len(given), "generate", shown) as progress:
-                async for index, piece in stream:
-                    collected[index].append(piece)
-                    progress.update(piece.finish is not None)
-        finally:
-            await stream.close()
+            async for index, piece in stream:
+                collected[index].append(piece)
         results = [_batch.completion(tokens, pieces) for tokens, pieces in zip(prompts, collected)]
         if prompt_logprobs is not None:
             top = prompt_logprobs
-            judged = await call(self._worker, lambda: _score.score(self, [(p, 1) for p in prompts], top))
-            results = [replace(r, prompt_logprobs=[None, *logprobs]) for r, logprobs in zip(results, judged)]
-        return results[0] if batch is None else results
+            results = await self._call(lambda: self._with_prompt_logprobs(results, top))
+        return results[0] if single else results
 
     @overload
     def astream(self, prompt: Prompt, **params: Unpack[Generating]) -> AsyncIterator[str]: ...  # type: ignore[overload-overlap]
@@ -99,34 +105,24 @@ class Awaits(Logits):
     @spelled_out(GeneratingMany)
     def astream(self, prompt: Union[Prompt, Prompts], **params: Unpack[GeneratingMany]) -> Union[AsyncIterator[str], AsyncIterator[tuple[int, str]]]:
         """As :meth:`stream`, for ``async for``. The model goes on while the loop is busy with a piece; leaving the loop ends the generation."""
-        prompt = _batch.listed(prompt)
-        prompts = _batch.as_batch(prompt)
-        given: list[Any] = [prompt] if prompts is None else list(prompts)
-        return self._atexts(given, params) if prompts is None else self._aindexed(given, params)
+        prompts, single = _batch.several(prompt)
+        return self._atexts(prompts, params) if single else self._aindexed(prompts, params)
 
-    async def _atexts(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[str]:
-        async with _closing(self._apieces(prompts, _batch.of_one(params))) as pieces:
-            async for _, piece in pieces:
+    async def _atexts(self, prompts: Sequence[Prompt], params: Mapping[str, Any]) -> AsyncIterator[str]:
+        given = _batch.of_one(params)
+        async with self._stream(len(prompts), False) as stream:
+            await stream.begin(self, prompts, given)
+            async for _, piece in stream:
                 if piece.text:
                     yield piece.text
 
-    async def _aindexed(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[tuple[int, str]]:
-        async with _closing(self._apieces(prompts, params)) as pieces:
-            async for index, piece in pieces:
+    async def _aindexed(self, prompts: Sequence[Prompt], params: Mapping[str, Any]) -> AsyncIterator[tuple[int, str]]:
+        shown, given = _batch.taken(params)
+        async with self._stream(len(prompts), shown) as stream:
+            await stream.begin(self, prompts, given)
+            async for index, piece in stream:
                 if piece.text:
                     yield index, piece.text
-
-    async def _apieces(self, prompts: list[Any], params: Mapping[str, Any]) -> AsyncIterator[tuple[int, Piece]]:
-        shown, common = _batch.taken(params)
-        stream = Stream(self._worker)
-        try:
-            await stream.begin(self, prompts, common)
-            with Progress(len(prompts), "generate", shown) as progress:
-                async for index, piece in stream:
-                    progress.update(piece.finish is not None)
-                    yield index, piece
-        finally:
-            await stream.close()
 
     @spelled_out(Generating)
     async def achat(
@@ -138,7 +134,7 @@ class Awaits(Logits):
         **params: Unpack[Generating],
     ) -> str:
         """As :meth:`chat`, awaited."""
-        prompt = await call(self._worker, lambda: self._conversation(messages, tools, template_vars))
+        prompt = await self._call(lambda: self._conversation(messages, tools, template_vars))
         return await self.agenerate(prompt, **params)
 
     @spelled_out(Generating)
@@ -151,7 +147,7 @@ class Awaits(Logits):
         **params: Unpack[Generating],
     ) -> AsyncIterator[str]:
         """As :meth:`chat_stream`, for ``async for``."""
-        prompt = await call(self._worker, lambda: self._conversation(messages, tools, template_vars))
+        prompt = await self._call(lambda: self._conversation(messages, tools, template_vars))
         async with _closing(self.astream(prompt, **params)) as texts:
             async for text in texts:
                 yield text
@@ -168,7 +164,7 @@ class Awaits(Logits):
     @spelled_out(Embedding)
     async def aembed(self, texts: Union[Prompt, Prompts], *, numpy: bool = True, **params: Unpack[Embedding]) -> Any:
         """As :meth:`embed`, awaited."""
-        return await call(self._worker, lambda: self.embed(texts, numpy=numpy, **params))  # type: ignore[call-overload]
+        return await self._call(lambda: self.embed(texts, numpy=numpy, **params))  # type: ignore[call-overload]
 
     @overload
     async def aclassify(  # type: ignore[overload-overlap]
@@ -191,7 +187,7 @@ class Awaits(Logits):
     ) -> Any:
         """As :meth:`classify`, awaited."""
         given: Any = texts
-        return await call(self._worker, lambda: self.classify(given, activation=activation, top_k=top_k, batch_size=batch_size, progress=progress))
+        return await self._call(lambda: self.classify(given, activation=activation, top_k=top_k, batch_size=batch_size, progress=progress))
 
     @overload
     async def arank(
@@ -235,11 +231,10 @@ class Awaits(Logits):
     ) -> Any:
         """As :meth:`rank`, awaited."""
         wanted: Any = return_documents
-        return await call(
-            self._worker,
+        return await self._call(
             lambda: self.rank(
                 query, documents, top_k=top_k, return_documents=wanted, activation=activation, truncate=truncate, batch_size=batch_size, progress=progress
-            ),
+            )
         )
 
     @overload
@@ -259,4 +254,4 @@ class Awaits(Logits):
         """As :meth:`score`, awaited."""
         given: Any = prompt
         rest: Any = continuation
-        return await call(self._worker, lambda: self.score(given, rest, top=top, **params))
+        return await self._call(lambda: self.score(given, rest, top=top, **params))

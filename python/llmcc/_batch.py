@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Se
 from . import _ffi as ffi
 from ._errors import Unique
 from ._interrupt import checkpoint
-from ._params import GenParams, batch_of, natural
+from ._params import OF_LISTS, GenParams, batch_of, natural
 from ._pieces import Completion, Piece, finish_of, piece_of
 from ._progress import Progress
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: Sequences that generate at once, unless told otherwise: on processors and on GPUs, which read their weights once for all.
 MAX_BATCH = 64
 MAX_GPU_BATCH = 256
-
 
 #: Steps of fewer tokens take too little time for a thread of their own.
 FEW = 16
@@ -68,6 +67,26 @@ class Generation(Unique, Iterator[Piece]):
         self.close()
 
 
+class Step:
+    """A token for each of several generations. Its arguments are kept for the next one: the GPU waits while they are made anew."""
+
+    def __init__(self) -> None:
+        self._gens: list[c.c_void_p] = []
+        self._handles: Any = None
+        self._pieces: Any = None
+
+    def run(self, lib: ffi.Library, model: Any, gens: list[c.c_void_p]) -> Any:
+        """The pieces as C reports them, which last until the next step."""
+        if gens != self._gens:
+            self._gens = gens
+            self._handles = (c.c_void_p * len(gens))(*(gen.value for gen in gens))
+            self._pieces = (ffi.Piece * len(gens))()
+            for piece in self._pieces:
+                piece.size = c.sizeof(ffi.Piece)
+        lib.interruptible(model, lambda: lib.gen_next_batch(self._handles, len(gens), self._pieces))
+        return self._pieces
+
+
 class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
     """Tokens of many generations as they come, with the index of their prompt. Up to ``most`` go on at once; where one ends, the next begins."""
 
@@ -77,10 +96,7 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
         self._lib, self._logprobs, self._most, self._model = lib, logprobs, most, model
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
-        # Arguments of the last step: the GPU waits while they are made anew.
-        self._active: list[int] = []
-        self._handles: Any = None
-        self._pieces: Any = None
+        self._of_step = Step()
         # As that of a single generation.
         self._lock = threading.RLock()
 
@@ -99,14 +115,7 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
     def _step(self) -> None:
         # In order of their prompts: the first ones are served first.
         active = list(islice(self._gens, self._most))
-        if active != self._active:
-            self._active = active
-            self._handles = (c.c_void_p * len(active))(*(self._gens[index].value for index in active))
-            self._pieces = (ffi.Piece * len(active))()
-            for piece in self._pieces:
-                piece.size = c.sizeof(ffi.Piece)
-        pieces = self._pieces
-        self._lib.interruptible(self._model, lambda: self._lib.gen_next_batch(self._handles, len(active), pieces))
+        pieces = self._of_step.run(self._lib, self._model, [self._gens[index] for index in active])
         # Pieces point to memory that lasts as long as their generations.
         self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
@@ -191,6 +200,13 @@ def as_batch(prompt: Any) -> Optional[list[Prompt]]:
 def listed(prompt: Any) -> Any:
     """A prompt or prompts unchanged, except that a one-shot iterator becomes a list."""
     return list(prompt) if isinstance(prompt, Iterator) else prompt
+
+
+def several(prompt: Any) -> tuple[list[Prompt], bool]:
+    """The prompts as a list, and whether it was a single one, not a list."""
+    prompt = listed(prompt)
+    batch = as_batch(prompt)
+    return ([prompt], True) if batch is None else (batch, False)
 
 
 def encoded(model: Text, prompt: Any) -> list[int]:
@@ -280,8 +296,8 @@ def taken(params: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
 def of_one(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a single generation, without parameters of lists, which must not be given."""
     given = dict(params)
-    for name, unset in (("each", None), ("max_batch", None), ("batch_size", None), ("progress", False)):
-        if given.pop(name, unset) not in (None, False):
+    for name in OF_LISTS:
+        if given.pop(name, None) not in (None, False):
             raise TypeError(f"{name} is for a list of prompts; there is one prompt")
     return given
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from . import _batch, _ffi as ffi
 from ._batch import FEW
 from ._errors import LlmccError
-from ._params import batch_of, unknown_keyword, utf8
+from ._params import batch_of, unknown_keyword
 from ._progress import Progress
 
 if TYPE_CHECKING:
@@ -117,10 +117,7 @@ def encoded(model: Text, text: Any, prompt: Optional[str]) -> list[int]:
         return _batch.encoded(model, text)
     if not isinstance(text, str):
         raise TypeError("prompt_name and prompt are for texts; tokens are taken as they are")
-    data = utf8(prompt + text)
-    with model._use() as handle:
-        flags = ffi.ADD_SPECIAL | ffi.NO_PROMPT
-        return model._lib.ints(lambda *out: model._lib.tokenize(handle, data, len(data), flags, *out), len(data) + 16)
+    return model._ids(prompt + text, ffi.ADD_SPECIAL | ffi.NO_PROMPT)
 
 
 def typed(texts: Sequence[Sequence[int]], types: Optional[Sequence[Sequence[int]]]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Sequence, Union, overload
 
-from . import _batch, _classes, _embed, _ffi as ffi, _pairs, _similarity
+from . import _batch, _classes, _embed, _pairs, _similarity
 from ._arrays import numpy_of
 from ._classes import Class
 from ._errors import LlmccError, Status
@@ -12,6 +12,7 @@ from ._generate import Generate
 from ._keywords import Embedding, spelled_out
 from ._pairs import Activation, Ranked, RankedDocument
 from ._params import natural as _natural
+from ._rows import rows_of
 from ._text import Prompt, Prompts
 
 if TYPE_CHECKING:
@@ -51,16 +52,9 @@ class Encode(Generate):
         :raises LlmccError: the model has no embeddings, or a text is too long for it.
         :raises ValueError: the model has no prompt of this name; the message lists the names.
         """
-        texts = _batch.listed(texts)
-        batch = _batch.as_batch(texts)
-        given: list[Any] = [texts] if batch is None else list(batch)
-        rows, columns = _embed.embed(self, given, batch is None, **params), self._info["columns"]
-        if not numpy:
-            lists = [list(rows[i * columns : (i + 1) * columns]) for i in range(len(given))]
-            return lists[0] if batch is None else lists
-        array = numpy_of("rows").ctypeslib.as_array(rows).reshape(len(given), columns)
-        found: Floats = array[0] if batch is None else array
-        return found
+        given, single = _batch.several(texts)
+        rows: Union[Floats, list[list[float]]] = rows_of(_embed.embed(self, given, single, **params), (0, len(given)), self._info["columns"], numpy)
+        return rows[0] if single else rows
 
     @overload
     def similarity(
@@ -118,8 +112,7 @@ class Encode(Generate):
             given = _batch.listed(given)
             if _similarity.are_rows(given):
                 return given
-            batch = [given] if (found := _batch.as_batch(given)) is None else found
-            return self.embed(batch, numpy=np is not None, prompt_name=prompt_name, batch_size=batch_size, progress=progress)  # type: ignore[call-overload]
+            return self.embed(_batch.several(given)[0], numpy=np is not None, prompt_name=prompt_name, batch_size=batch_size, progress=progress)  # type: ignore[call-overload]
 
         left = rows(a)
         right = left if b is None else rows(b)
@@ -160,13 +153,11 @@ class Encode(Generate):
             raise LlmccError("this model scores no classes; classify is for classifiers (...ForSequenceClassification)", Status.UNSUPPORTED)
         most = _pairs.most(top_k)
         function = _classes.activation_of(self, activation)
-        texts = _batch.listed(texts)
-        batch = _batch.as_batch(texts)
-        given: list[Any] = [texts] if batch is None else list(batch)
-        rows, columns = _embed.embed(self, given, False, batch_size=batch_size, progress=progress, what="classify"), self._info["columns"]
-        scores = [rows[i * columns : (i + 1) * columns] for i in range(len(given))]
-        found = [_classes.best_first(self.classes, row, function)[:most] for row in scores]
-        return found[0] if batch is None else found
+        given, single = _batch.several(texts)
+        rows = _embed.embed(self, given, False, batch_size=batch_size, progress=progress, what="classify")
+        scores, names = rows_of(rows, (0, len(given)), self._info["columns"], numpy=False), self.classes
+        found = [_classes.best_first(names, row, function)[:most] for row in scores]
+        return found[0] if single else found
 
     @overload
     def score_pairs(

@@ -1,4 +1,4 @@
-"""The structures and functions of ``llmcc.h`` as ctypes sees them. Everything unsafe of the package is in this file and in ``_model.py``."""
+"""The structures and functions of ``llmcc.h`` as ctypes sees them."""
 
 from __future__ import annotations
 

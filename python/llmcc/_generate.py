@@ -64,11 +64,10 @@ class Generate(Text):
         :raises LlmccError: a parameter is out of range, the model has no logits, or the cache is too small for a prompt.
         :raises TypeError: a parameter is unknown (the message names the right one) or of the wrong type.
         """
-        prompt = _batch.listed(prompt)
-        prompts = _batch.as_batch(prompt)
-        if prompts is not None:
-            return [c.text for c in self.complete(prompts, **params)]
-        return "".join(_texts(self._pieces_of(prompt, params)))
+        prompts, single = _batch.several(prompt)
+        if single:
+            return "".join(_texts(self._pieces_of(prompts[0], params)))
+        return [c.text for c in self.complete(prompts, **params)]
 
     @overload
     def complete(self, prompt: Prompt, *, prompt_logprobs: Optional[int] = None, **params: Unpack[Generating]) -> Completion: ...  # type: ignore[overload-overlap]
@@ -85,17 +84,15 @@ class Generate(Text):
         :param logprobs: also give the log-probability of each token; the number says how many of the most probable tokens to give with each, and may be 0.
         :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
         """
-        prompt = _batch.listed(prompt)
-        batch = _batch.as_batch(prompt)
-        prompts = [_batch.encoded(self, p) for p in ([prompt] if batch is None else batch)]
+        texts, single = _batch.several(prompt)
+        prompts = [_batch.encoded(self, p) for p in texts]
         shown, given = _batch.taken(params)
         self._check_prompt_logprobs(prompt_logprobs, given)
         with Progress(len(prompts), "generate", shown) as progress:
             results = _batch.complete(self._begin(prompts, given), prompts, progress)
         if prompt_logprobs is not None:
-            judged = _score.score(self, [(p, 1) for p in prompts], prompt_logprobs)
-            results = [replace(r, prompt_logprobs=[None, *logprobs]) for r, logprobs in zip(results, judged)]
-        return results[0] if batch is None else results
+            results = self._with_prompt_logprobs(results, prompt_logprobs)
+        return results[0] if single else results
 
     @overload
     def stream(self, prompt: Prompt, **params: Unpack[Generating]) -> Iterator[str]: ...  # type: ignore[overload-overlap]
@@ -106,11 +103,8 @@ class Generate(Text):
     @spelled_out(GeneratingMany)
     def stream(self, prompt: Union[Prompt, Prompts], **params: Unpack[GeneratingMany]) -> Union[Iterator[str], Iterator[tuple[int, str]]]:
         """As :meth:`generate`, but yields the text as it comes, in whole characters; for a list of prompts pairs of a prompt's index and a text."""
-        prompt = _batch.listed(prompt)
-        prompts = _batch.as_batch(prompt)
-        if prompts is not None:
-            return _batch.BatchTexts(self.pieces(prompts, **params))
-        return _texts(self._pieces_of(prompt, params))
+        prompts, single = _batch.several(prompt)
+        return _texts(self._pieces_of(prompts[0], params)) if single else _batch.BatchTexts(self.pieces(prompts, **params))
 
     @overload
     def pieces(self, prompt: Prompt, **params: Unpack[Generating]) -> Iterator[Piece]: ...  # type: ignore[overload-overlap]
@@ -124,10 +118,9 @@ class Generate(Text):
 
         :param logprobs: as in :meth:`complete`.
         """
-        prompt = _batch.listed(prompt)
-        prompts = _batch.as_batch(prompt)
-        if prompts is None:
-            return self._pieces_of(prompt, params)
+        prompts, single = _batch.several(prompt)
+        if single:
+            return self._pieces_of(prompts[0], params)
         shown, given = _batch.taken(params)
         pieces = self._begin([_batch.encoded(self, p) for p in prompts], given)
         return _batch.Counted(pieces, Progress(len(prompts), "generate", shown)) if shown else pieces
@@ -208,6 +201,11 @@ class Generate(Text):
         _natural(prompt_logprobs, "prompt_logprobs", 31)
         if any(p.get("adapter", 0) != 0 for p in [params, *(params.get("each") or ())]):
             raise LlmccError("prompt_logprobs are those of the model without an adapter; use a session with the adapter, and its logits")
+
+    def _with_prompt_logprobs(self, results: Sequence[Completion], top: int) -> list[Completion]:
+        """The same generations with log-probabilities of their prompts, which are evaluated once more."""
+        judged = _score.score(self, [(r.prompt_tokens, 1) for r in results], top)
+        return [replace(r, prompt_logprobs=[None, *logprobs]) for r, logprobs in zip(results, judged)]
 
     def _pieces(self, seq: int, tokens: Sequence[int], params: _GenParams) -> Iterator[Piece]:
         # Here, not in the iterator, so that errors come from the call itself.

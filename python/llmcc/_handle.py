@@ -167,7 +167,6 @@ class Opened(Unique):
             result: dict[str, Any] = json.loads(self._lib.text(lambda *out: self._lib.stats(handle, *out)))
         return result
 
-
     def _facts(self) -> dict[str, Any]:
         """Members of the manifest that do not change, read once."""
         if self._known is None:
@@ -229,4 +228,3 @@ class _Use:
         if model is not None:
             with model._lock:
                 model._busy -= 1
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, TypeVar, Union, get_type_hints
@@ -157,14 +158,23 @@ def spelled_out(kind: Any) -> Callable[[F], F]:
     """Shows the keywords of ``kind`` in the signature of a function that takes them as ``**params: Unpack[kind]``: for ``help``, completion and the like. Unknown keywords still
     reach the function, which knows how to correct them."""
 
+    added = _parameters(kind)
+
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        hints = dict(sorted(get_type_hints(kind).items(), key=lambda hint: hint[0] != "max_tokens"))
         known = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        defaults = {name: False if hint is bool else _DEFAULTS.get(name) for name, hint in hints.items()}
-        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint) for name, hint in hints.items()]
-        function.__signature__ = own.replace(parameters=known + added)  # type: ignore[attr-defined]
-        function.__annotations__ = {**{name: kept for name, kept in function.__annotations__.items() if name != "params"}, **hints}
+        kept = {"return", *(p.name for p in known)}
+        function.__signature__ = own.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
+        own_types = {name: hint for name, hint in function.__annotations__.items() if name in kept}
+        function.__annotations__ = {**own_types, **{p.name: p.annotation for p in added}}
         return function
 
     return decorate
+
+
+@functools.lru_cache(maxsize=None)
+def _parameters(kind: Any) -> tuple[inspect.Parameter, ...]:
+    """The keywords of ``kind``, ``max_tokens`` first."""
+    hints = sorted(get_type_hints(kind).items(), key=lambda hint: hint[0] != "max_tokens")
+    defaults = {name: False if hint is bool else _DEFAULTS.get(name) for name, hint in hints}
+    return tuple(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint) for name, hint in hints)

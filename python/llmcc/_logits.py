@@ -7,13 +7,11 @@ import itertools
 from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence, Union, overload
 
 from . import _batch, _ffi as ffi, _score
-from ._arrays import numpy_of
 from ._encode import Encode
 from ._errors import LlmccError
 from ._keywords import Choosing, Judging, spelled_out
 from ._params import SAMPLING, GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, unknown_parameter
 from ._pieces import TokenLogprob
-from ._progress import Progress
 from ._rows import Rows, batch_rows, hidden_rows, rows_of
 from ._text import Prompt, Prompts
 
@@ -49,10 +47,8 @@ class Logits(Encode):
         :raises ValueError: a prompt has no tokens, or the lists are of different lengths.
         """
         _natural(top, "top", 31)
-        prompt = _batch.listed(prompt)
-        batch = _batch.as_batch(prompt)
-        prompts: list[Any] = [prompt] if batch is None else batch
-        continuations: Any = [_batch.listed(continuation)] if batch is None else _batch.listed(continuation)
+        prompts, single = _batch.several(prompt)
+        continuations: Any = [_batch.listed(continuation)] if single else _batch.listed(continuation)
         if continuation is None:
             items = [(_batch.encoded(self, p), 1) for p in prompts]
         else:
@@ -62,7 +58,7 @@ class Logits(Encode):
         if any(len(tokens) == 0 or start == 0 for tokens, start in items):
             raise ValueError("a prompt has no tokens; give at least one (a beginning-of-sequence token, say)")
         results = _score.score(self, items, top, **params)
-        return results[0] if batch is None else results
+        return results[0] if single else results
 
     @spelled_out(Choosing)
     def speculate(
@@ -108,9 +104,10 @@ class Logits(Encode):
         """
         row = ffi.float_row(logits, "logits")
         tokens = ffi.int32_array(history, "history")
-        unknown = next((name for name in sampling if name not in (*SAMPLING, "seed", "logit_bias")), None)
+        known = (*SAMPLING, "seed", "logit_bias")
+        unknown = next((name for name in sampling if name not in known), None)
         if unknown is not None:
-            raise unknown_parameter(unknown, (*SAMPLING, "seed", "logit_bias"))
+            raise unknown_parameter(unknown, known)
         native = native_sampling(**sampling)
         token = c.c_int32()
         number = _natural(draw, "draw", 64)

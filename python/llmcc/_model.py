@@ -7,8 +7,6 @@ from typing import Any, Callable, Iterator, Optional, Union
 
 from . import _describe, _pickled
 from ._awaits import Awaits
-from ._params import GenParams as _GenParams  # noqa: F401
-from ._text import Message as Message, Prompt as Prompt, Prompts as Prompts
 
 
 def load(

@@ -11,6 +11,7 @@ from ._errors import LlmccError, Status
 from ._embed import batches, counted
 from ._params import positive, utf8
 from ._progress import Progress
+from ._rows import rows_of
 
 if TYPE_CHECKING:
     from ._text import Text
@@ -120,7 +121,8 @@ def _score(model: Text, pairs: list[ffi.Pair], truncate: bool, first: int) -> li
             model._lib.interruptible(handle, lambda: model._lib.score_pairs(handle, array, len(pairs), flags, out, len(out)), len(pairs) > 0)
         except LlmccError as error:
             raise counted(error, "pair", first) from None
-    return [list(out[i * columns : (i + 1) * columns]) for i in range(len(pairs))]
+    rows: list[list[float]] = rows_of(out, (0, len(pairs)), columns, numpy=False)
+    return rows
 
 
 def activated(row: list[float], activation: Optional[str]) -> list[float]:

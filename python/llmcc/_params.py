@@ -11,12 +11,11 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 from . import _ffi as ffi
 from ._errors import LlmccError
 
-
 #: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
 
 #: Parameters of lists of prompts.
-_OF_LISTS = ("each", "max_batch", "batch_size", "progress")
+OF_LISTS = ("each", "max_batch", "batch_size", "progress")
 
 #: Parameters of generations in other libraries, and those to give here.
 _ELSEWHERE = {
@@ -135,9 +134,9 @@ class GenParams:
     ) -> None:
         if unknown:
             name = next(iter(unknown))
-            if name in _OF_LISTS:
+            if name in OF_LISTS:
                 raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", *_OF_LISTS)
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", *OF_LISTS)
             raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)

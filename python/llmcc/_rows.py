@@ -6,6 +6,8 @@ import ctypes as c
 import numbers
 from typing import Any, Optional, Sequence, Union
 
+from ._arrays import numpy_of
+
 #: After which of a sequence's new tokens: ``"all"``, ``"last"`` (as ``None``), or indices, which may be negative.
 Rows = Union[None, str, Sequence[int]]
 
@@ -70,6 +72,4 @@ def rows_of(values: Any, range_: tuple[int, int], width: int, numpy: bool) -> An
     start, end = range_
     if not numpy:
         return [list(values[i * width : (i + 1) * width]) for i in range(start, end)]
-    import numpy as np
-
-    return np.ctypeslib.as_array(values).reshape(-1, width)[start:end]
+    return numpy_of("rows").ctypeslib.as_array(values).reshape(-1, width)[start:end]

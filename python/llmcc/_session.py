@@ -93,20 +93,17 @@ class Session(Unique):
             raise LlmccError(f"cannot truncate a session of {len(self._tokens)} tokens to {length}")
         cached = self._cached()
         if length < cached:
-            with self._model._use() as handle:
-                try:
-                    self._model._lib.seq_truncate(handle, self._need_seq(), length)
-                except LlmccError:
-                    # Tokens that windows or recurrent states have left behind are evaluated again.
-                    self._model._lib.seq_truncate(handle, self._need_seq(), 0)
+            seq = self._need_seq()
+            try:
+                self._model._seq_truncate(seq, length)
+            except LlmccError:
+                # Tokens that windows or recurrent states have left behind are evaluated again.
+                self._model._seq_truncate(seq, 0)
         del self._tokens[length:]
 
     def fork(self) -> Session:
         """A copy that shares the cache, until they differ."""
-        copy = c.c_int32()
-        with self._model._use() as handle:
-            self._model._lib.seq_fork(handle, self._need_seq(), c.byref(copy))
-        return Session(self._model, copy.value, self._tokens)
+        return Session(self._model, self._model._seq_fork(self._need_seq()), self._tokens)
 
     @spelled_out(Generating)
     def generate(self, prompt: Prompt = "", **params: Unpack[Generating]) -> str:

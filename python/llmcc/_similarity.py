@@ -6,9 +6,6 @@ import math
 import numbers
 from typing import Any, Callable, Optional, Sequence
 
-#: Names as in ``similarity_fn_name`` of sentence-transformers.
-FUNCTIONS = ("cosine", "dot", "euclidean", "manhattan")
-
 #: Rows shorter than this count as so long, in sentence-transformers' normalization.
 _LEAST = 1e-12
 
@@ -48,8 +45,8 @@ def matrix(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], name: str
 
     :raises ValueError: rows of different lengths.
     """
-    if a and b and len(a[0]) != len(b[0]):
-        raise ValueError(f"rows of {len(a[0])} and of {len(b[0])} numbers cannot be compared; they must be of one model")
+    if a and b:
+        _need_same_width(len(a[0]), len(b[0]))
     if name == "cosine":
         a, b = [_unit(row) for row in a], [_unit(row) for row in b]
     compare = _COMPARE[name]
@@ -62,8 +59,7 @@ def numpy_matrix(np: Any, a: Any, b: Any, name: str) -> Any:
     a, b = (rows[None] if rows.ndim == 1 else rows for rows in (a, b))
     if a.ndim != 2 or b.ndim != 2:
         raise ValueError(f"rows must be [columns] or [rows, columns], not arrays of {a.ndim} and {b.ndim} dimensions")
-    if a.shape[1] != b.shape[1]:
-        raise ValueError(f"rows of {a.shape[1]} and of {b.shape[1]} numbers cannot be compared; they must be of one model")
+    _need_same_width(a.shape[1], b.shape[1])
     if name == "cosine":
         a, b = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(_LEAST)) for rows in (a, b))
     if name in ("cosine", "dot"):
@@ -76,9 +72,14 @@ def numpy_matrix(np: Any, a: Any, b: Any, name: str) -> Any:
 def checked(name: Optional[str], own: str) -> str:
     """The function of this name; ``None``: the model's own."""
     name = own if name is None else name
-    if name not in FUNCTIONS:
-        raise ValueError(f"the similarity {name!r} is not known; use one of {', '.join(FUNCTIONS)}")
+    if name not in _COMPARE:
+        raise ValueError(f"the similarity {name!r} is not known; use one of {', '.join(_COMPARE)}")
     return name
+
+
+def _need_same_width(a: int, b: int) -> None:
+    if a != b:
+        raise ValueError(f"rows of {a} and of {b} numbers cannot be compared; they must be of one model")
 
 
 def _unit(row: Sequence[float]) -> list[float]:
@@ -98,6 +99,7 @@ def _manhattan(a: Sequence[float], b: Sequence[float]) -> float:
     return -sum(abs(x - y) for x, y in zip(a, b))
 
 
+#: By their names in ``similarity_fn_name`` of sentence-transformers.
 _COMPARE: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "cosine": _dot,
     "dot": _dot,

@@ -9,6 +9,7 @@ from . import _batch, _ffi as ffi, _score
 from ._arrays import numpy_of
 from ._handle import Opened
 from ._pieces import TokenLogprob
+from ._rows import rows_of
 
 
 class Steps(Opened):
@@ -56,7 +57,7 @@ class Steps(Opened):
         np = numpy_of("logits") if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
         self._step_into(tokens, seqs, rows, logits.ctypes.data_as(c.c_void_p) if np else logits, hidden, left)
-        return logits if np else [list(logits[i * vocab : (i + 1) * vocab]) for i in range(len(rows))]
+        return logits if np else rows_of(logits, (0, len(rows)), vocab, numpy=False)
 
     def _step_into(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], logits: Any, hidden: Any, left: Any) -> None:
         """A step with C arrays of floats for its results, and for the hidden states that it takes and leaves (or ``None``)."""

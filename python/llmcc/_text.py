@@ -30,8 +30,11 @@ class Text(Steps):
 
     def tokenize(self, text: str, add_special: bool = True) -> list[int]:
         """Tokens of ``text``. ``add_special`` adds the special tokens around a plain prompt (a beginning-of-sequence token, mostly)."""
+        return self._ids(text, ffi.ADD_SPECIAL if add_special else 0)
+
+    def _ids(self, text: str, flags: int) -> list[int]:
+        """Tokens of ``text``, by the flags of the C API."""
         data = _utf8(text)
-        flags = ffi.ADD_SPECIAL if add_special else 0
         with self._use() as handle:
             ids: list[int] = self._lib.interruptible(
                 handle,

@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional, Sequence, TypeVar
 from . import _batch, _ffi as ffi
 from ._interrupt import Scope
 from ._pieces import Piece, finish_of, piece_of
+from ._progress import Progress
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class Worker:
         self._jobs: deque[Job] = deque()
         self._lives: list[Live] = []
         self._library: Optional[ffi.Library] = None
+        self._of_step = _batch.Step()
         self._running = False
         self._process = os.getpid()
 
@@ -76,10 +78,11 @@ class Worker:
             # The child of a fork has no threads (one of them may have held the lock), and no models either: the calls say so.
             self._reset()
         with self._lock:
-            self._jobs.append(job)
+            # (First, for there may be no thread to be had; it waits for the lock.)
             if not self._running:
                 threading.Thread(target=self._run, name="llmcc-awaits", daemon=True).start()
                 self._running = True
+            self._jobs.append(job)
 
     def withdraw(self, job: Job) -> bool:
         """Takes a call back, if it has not begun."""
@@ -138,12 +141,8 @@ class Worker:
         """A token for each, or, where that fails, for each alone, so that the error comes to the one that it belongs to."""
         library = self._library
         assert library is not None
-        handles = (c.c_void_p * len(active))(*(live.gen.value for live in active))
-        pieces = (ffi.Piece * len(active))()
-        for piece in pieces:
-            piece.size = c.sizeof(ffi.Piece)
         try:
-            library.interruptible(None, lambda: library.gen_next_batch(handles, len(active), pieces))
+            pieces = self._of_step.run(library, None, [live.gen for live in active])
         except BaseException as error:
             if len(active) == 1:
                 self._end(active[0], error)
@@ -205,15 +204,28 @@ def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> bool:
 
 
 class Stream:
-    """The pieces of generations that were begun together, with the indices of their prompts. Close it in any case."""
+    """The pieces of generations that are begun together, with the indices of their prompts. At the end of its ``async with`` they have ended.
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    :param progress: counts those that have ended, and is closed with the stream.
+    """
+
+    def __init__(self, worker: Worker, progress: Progress) -> None:
+        self._worker, self._progress = worker, progress
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[tuple[int, Optional[Piece], Optional[BaseException]]] = asyncio.Queue()
         self._lives: list[Live] = []
         self._left = 0
         self._ended: asyncio.Future[None] = self._loop.create_future()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._progress.close()
+        self._cancel()
+        # (Within a step.)
+        if self._left > 0:
+            await _settled(self._ended, lambda: None)
 
     async def begin(self, model: Any, prompts: Sequence[Any], params: Any) -> list[list[int]]:
         """Begins a generation for each prompt. Returns their tokens."""
@@ -255,11 +267,7 @@ class Stream:
             if error is not None:
                 raise error
             if piece is not None:
+                if piece.finish is not None:
+                    self._progress.update()
                 return index, piece
         raise StopAsyncIteration
-
-    async def close(self) -> None:
-        """Ends the generations that are under way, within a step, and waits for it."""
-        self._cancel()
-        if self._left > 0:
-            await _settled(self._ended, lambda: None)

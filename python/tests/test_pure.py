@@ -16,7 +16,7 @@ import llmcc
 from llmcc import _batch
 from llmcc import _ffi as ffi
 from llmcc._compile import arguments
-from llmcc._model import _GenParams
+from llmcc._params import GenParams as _GenParams
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "include" / "llmcc.h"
@@ -244,6 +244,12 @@ def test_numpy_arrays_of_integers() -> None:
             ffi.int32_array(bad, "x")
     with pytest.raises(llmcc.LlmccError, match="not a 32-bit integer"):
         ffi.int32_array(np.array([2**40]), "x")
+
+
+def test_importing_the_package_imports_nothing_that_few_programs_need() -> None:
+    program = "import sys, llmcc; print(sorted({'asyncio', 'numpy', 'tqdm'} & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(llmcc.__file__).resolve().parents[1])}
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment).stdout == "[]\n"
 
 
 def test_typed() -> None:
