@@ -42,7 +42,7 @@ impl Args {
 /// Shows help, a version or the fault of the command line, and ends.
 fn shown(e: &clap::Error) -> ! {
     if e.use_stderr() && crate::json::wanted() {
-        let _ = crate::stdout::print(&format!("{}\n", crate::json::usage(&e.render().to_string())));
+        let _ = crate::json::print(&crate::json::usage(&e.render().to_string()));
         std::process::exit(e.exit_code());
     }
     let code = match e.print() {

@@ -1,13 +1,21 @@
 //! Documents that commands print with `--json`: one on a line, errors included.
 
-use crate::Error;
 use crate::report::message;
+use crate::{Error, stdout};
 use serde_json::{Value, json};
 
 /// Whether the command line asks for a document. It is asked before the command line is understood, so that errors in
 /// it are documents, too.
 pub fn wanted() -> bool {
     std::env::args_os().skip(1).take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}
+
+/// Prints a document on a line.
+///
+/// # Errors
+/// As [`stdout::print`].
+pub fn print(document: &Value) -> Result<(), Error> {
+    stdout::print(&format!("{document}\n"))
 }
 
 /// An error as a document: its kind, its message, what caused it, and the exit status of the process.

@@ -60,7 +60,7 @@ fn failed(e: &Error) {
     }
     if json::wanted() {
         // Where it cannot be written, the status remains.
-        let _ = cmd::print(&format!("{}\n", json::error(e)));
+        let _ = json::print(&json::error(e));
         return;
     }
     let (said, causes) = json::chain(e);

@@ -27,7 +27,8 @@ pub fn find() -> Option<PathBuf> {
 /// The `llmcc-cuda` beside the program `llmcc`, else the first in `path`.
 fn installed(llmcc: Option<&Path>, path: Option<&OsStr>) -> Option<PathBuf> {
     let beside = llmcc.and_then(Path::parent).map(Path::to_owned);
-    beside.into_iter().chain(env::split_paths(path?)).map(|folder| folder.join(PROGRAM)).find(|p| p.is_file())
+    let others = path.into_iter().flat_map(env::split_paths);
+    beside.into_iter().chain(others).map(|folder| folder.join(PROGRAM)).find(|p| p.is_file())
 }
 
 /// Checks that there is an LLVM, in a program of this version, for `purpose`, which needs it.
@@ -83,6 +84,7 @@ mod tests {
             fs::write(place.join(PROGRAM), "").expect("written");
             assert_eq!(found(), Some(place.join(PROGRAM)));
         }
+        assert_eq!(installed(Some(&beside.join("llmcc")), None), Some(beside.join(PROGRAM)), "without a path");
     }
 
     #[test]

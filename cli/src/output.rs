@@ -4,11 +4,10 @@
 //! Where the file system has files without a name, there is nothing to leave. Elsewhere, and for
 //! artifacts with their weights in a second file, handlers of signals remove temporary files.
 
-use crate::Error;
+use crate::{Error, advice};
 use llmcc_codegen::link::{Pending, remove_unfinished};
 use signal_hook::low_level::{emulate_default_handler, register};
 use std::fs::{self, Metadata};
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// [`Error::Usage`] naming both.
 pub fn spare_checkpoint(out: &Path, checkpoint: &Path) -> Result<(), Error> {
     let Ok(written) = fs::metadata(out) else { return Ok(()) };
-    if !written.is_file() || is_elf(out) {
+    if !written.is_file() || advice::is_elf(out) {
         return Ok(());
     }
     let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| identity(&m) == identity(&written));
@@ -35,11 +34,6 @@ pub fn spare_checkpoint(out: &Path, checkpoint: &Path) -> Result<(), Error> {
 
 fn identity(m: &Metadata) -> (u64, u64) {
     (m.dev(), m.ino())
-}
-
-fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    fs::File::open(path).and_then(|mut f| f.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
 }
 
 /// Everything in a checkpoint's folder, or beside a checkpoint that is a single file.

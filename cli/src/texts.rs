@@ -1,22 +1,23 @@
 //! Texts that a user gives: on the command line, in a file, or by standard input.
 
 use crate::Error;
+use crate::args::TextArgs;
 use llmcc_frontends::{FrontendError, input};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-/// Longest text of standard input.
-const MOST_BYTES: u64 = 1 << 30;
+/// The name of standard input in errors.
+const STDIN: &str = "standard input";
 
 /// The text of an option, of a file, or else of standard input where that is no terminal. The end of the last line of
 /// a file or of standard input is no part of it.
 ///
 /// # Errors
 /// A file that cannot be read, bytes that are not UTF-8, no text at all. `instead` names the options that give one.
-pub fn given(text: Option<&str>, file: Option<&Path>, instead: &str) -> Result<String, Error> {
-    match (text, file) {
-        (Some(text), _) => Ok(text.to_owned()),
-        (None, Some(file)) => Ok(without_end(read(file)?)),
+pub fn given(args: &TextArgs, instead: &str) -> Result<String, Error> {
+    match (&args.prompt, &args.prompt_file) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Some(file)) => of_file(file),
         (None, None) if std::io::stdin().is_terminal() => {
             Err(Error::Usage(format!("there is no text: give {instead}")))
         }
@@ -29,6 +30,14 @@ pub fn given(text: Option<&str>, file: Option<&Path>, instead: &str) -> Result<S
     }
 }
 
+/// The text of a file without the end of its last line; `-` is standard input.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_file(path: &Path) -> Result<String, Error> {
+    Ok(without_end(read(path)?))
+}
+
 /// The whole text of a file; `-` is standard input.
 ///
 /// # Errors
@@ -38,16 +47,12 @@ pub fn read(path: &Path) -> Result<String, Error> {
         return Ok(input::read_text(path)?);
     }
     let mut bytes = vec![];
-    let failed = |e| Error::io("read", "standard input", e);
-    std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(FrontendError::TooLong { path: "standard input".into() }.into());
+    let failed = |e| Error::io("read", STDIN, e);
+    std::io::stdin().lock().take(input::MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > input::MOST_BYTES {
+        return Err(FrontendError::TooLong { path: STDIN.into() }.into());
     }
-    let wrong = |e: std::string::FromUtf8Error| FrontendError::NotUtf8 {
-        path: "standard input".into(),
-        at: e.utf8_error().valid_up_to(),
-    };
-    Ok(String::from_utf8(bytes).map_err(wrong)?)
+    Ok(input::utf8(bytes, Path::new(STDIN))?)
 }
 
 /// A text without the end of its last line.

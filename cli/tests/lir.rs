@@ -6,9 +6,7 @@ use common::{Folder, text};
 use llmcc_ir::text::Source;
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Output, Stdio};
 
 /// A folder with the examples of all levels.
 fn examples() -> Folder {
@@ -18,13 +16,6 @@ fn examples() -> Folder {
         fs::copy(from, f.at(&format!("{name}.lir"))).expect("copied");
     }
     f
-}
-
-fn piped(f: &Folder, args: &[&str], input: &str) -> Output {
-    let pipe = || Stdio::piped();
-    let mut child = f.command(args).stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn().expect("llmcc runs");
-    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
-    child.wait_with_output().expect("ends")
 }
 
 const NORMED: &str = "func @f(%x: f32[T, 8], %g: f32[8] weight, %w: f32[4, 8] weight) -> (f32[T, 4]) {
@@ -41,7 +32,7 @@ fn sound_text_of_every_level_passes() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((lines[0], lines[2]), ("module.lir: 1 module; no findings", "plan.lir: 1 plan; 2 warnings"));
     assert!(lines[1].starts_with("kernels.lir: ") && lines[1].ends_with("kernels; no findings"), "{said}");
-    let done = piped(&f, &["check", "-"], NORMED);
+    let done = f.piped(&["check", "-"], NORMED);
     assert_eq!(text(&done.stdout), "<stdin>: 1 function; no findings\n");
 }
 
@@ -91,12 +82,12 @@ fn text_comes_back_as_it_was_read() {
 #[test]
 fn rewrites_run_one_by_one_or_together() {
     let f = examples();
-    let done = piped(&f, &["opt", "-", "--pass", "gain-into-matrix"], NORMED);
+    let done = f.piped(&["opt", "-", "--pass", "gain-into-matrix"], NORMED);
     let (printed, said) = (text(&done.stdout), text(&done.stderr));
     assert!(printed.contains("scale_cols(%w, %g)") && !printed.contains(" mul("), "{printed}");
     assert_eq!(said, "gain-into-matrix: func @f: gain-into-matrix 1; 2 operations, now 2\n");
-    assert!(piped(&f, &["check", "-"], &printed).status.success(), "{printed}");
-    assert_eq!(text(&piped(&f, &["opt", "-", "--pass", "dedup,scale"], NORMED).stdout), printed);
+    assert!(f.piped(&["check", "-"], &printed).status.success(), "{printed}");
+    assert_eq!(text(&f.piped(&["opt", "-", "--pass", "dedup,scale"], NORMED).stdout), printed);
     let whole = f.says(&[], &["opt", "module.lir", "--pass", "rewrite", "-o", "out.lir"]);
     assert!(whole.is_empty(), "{whole}");
     let out = fs::read_to_string(f.at("out.lir")).expect("written");

@@ -3,18 +3,7 @@
 mod common;
 
 use common::{Folder, WITH_TOKENIZER, text};
-use std::io::Write;
-use std::process::{Output, Stdio};
-
-/// The output of a command with a text on its standard input.
-fn piped(f: &Folder, args: &[&str], input: &[u8]) -> Output {
-    let mut command = f.command(args);
-    let pipe = || Stdio::piped();
-    let mut child = command.stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn().expect("llmcc runs");
-    // A command may end before it reads anything.
-    let _ = child.stdin.take().expect("a pipe").write_all(input);
-    child.wait_with_output().expect("ends")
-}
+use std::process::Output;
 
 fn said(done: &Output) -> String {
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -37,11 +26,11 @@ fn prompts_come_from_options_files_and_pipes() {
         assert_eq!(said(&f.llmcc(&[&run[..], more].concat())), want, "{more:?}");
     }
     for more in [&[][..], &["-f", "-"], &["--prompt-file", "/dev/stdin"]] {
-        assert_eq!(said(&piped(&f, &[&run[..], more].concat(), b"Once upon\r\n")), want, "{more:?}");
+        assert_eq!(said(&f.piped(&[&run[..], more].concat(), b"Once upon\r\n")), want, "{more:?}");
     }
     // Only the end of the last line is left out.
-    assert!(said(&piped(&f, &run, b"Once\nupon\n\n")).starts_with("Once\nupon\n"));
-    let ppl = said(&piped(&f, &["eval", "ppl", "m.so", "-"], "Once upon a time ".repeat(9).as_bytes()));
+    assert!(said(&f.piped(&run, b"Once\nupon\n\n")).starts_with("Once\nupon\n"));
+    let ppl = said(&f.piped(&["eval", "ppl", "m.so", "-"], "Once upon a time ".repeat(9).as_bytes()));
     assert!(ppl.starts_with("perplexity "), "{ppl}");
 }
 
@@ -73,7 +62,7 @@ fn bad_texts_are_refused() {
         (&["run", "m.so", "--rank", "q"], none, "--document"),
         (&["run", "m.so", "--document-file", "d", "-p", "q"], none, "--document-file"),
     ] {
-        let done = piped(&f, args, input);
+        let done = f.piped(args, input);
         let message = text(&done.stderr);
         assert!(!done.status.success() && done.stdout.is_empty(), "{args:?}: {message}");
         assert!(message.contains(says) && message.matches("error:").count() == 1, "{args:?}: {message}");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use common::{Folder, WITH_TOKENIZER, text};
 use llmcc_codegen::sealed::renew;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -62,6 +62,7 @@ fn an_artifact_has_a_name_if_it_is_asked_for() {
     for (asked, out, name) in [
         ("auto", "tiny.so", "libtiny.so.1"),
         ("auto", "libtiny.so.1", "libtiny.so.1"),
+        ("auto", "tiny.some.so", "libtiny.some.so.1"),
         ("my-model.so", "m.so", "my-model.so"),
         (&longest, "long.so", &longest),
     ] {
@@ -73,6 +74,9 @@ fn an_artifact_has_a_name_if_it_is_asked_for() {
         folder.says(&[], &["verify", out]);
         folder.says(&[], &["run", out, "--ids", "1,2", "-n", "2"]);
     }
+    // An output that nobody names has the checkpoint's name.
+    done(&compile(&folder, &["--target", "native", "--soname", "auto"]));
+    assert_eq!(folder.manifest("ck.so")["options"]["soname"], "libck.so.1");
     let too_long = "x".repeat(256);
     for wrong in ["", ".", "a/b.so", "a b", "a\nb", &too_long] {
         let output = compile(&folder, &["--soname", wrong, "-o", "wrong.so"]);
@@ -108,8 +112,7 @@ fn programs_record_the_name() {
 #[test]
 fn another_version_of_the_api_is_refused() {
     let folder = Folder::new();
-    let from = fixture(WITH_TOKENIZER);
-    folder.says(&[], &["compile", from.to_str().expect("UTF-8"), "--no-golden", "--quiet", "-o", "m.so"]);
+    folder.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet"]);
     assert!(folder.says(&[], &["inspect", "m.so"]).contains("abi         C API 1.4, format "));
     assert_eq!(folder.manifest("m.so")["abi"], "1.4");
     // mov eax, 0x10004; ret

@@ -2,7 +2,7 @@
 
 use crate::args::CheckArgs;
 use crate::report::count;
-use crate::{Error, texts};
+use crate::{Error, json, texts};
 use llmcc_ir::diag::{Diagnostic, Place, Severity};
 use llmcc_ir::text::{Item, Source, line_and_column, render};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Error> {
     if args.json {
         let files: Vec<Value> = checked.iter().map(Checked::document).collect();
         let errors: usize = checked.iter().map(Checked::errors).sum();
-        super::print(&format!("{}\n", json!({ "files": files, "errors": errors })))?;
+        json::print(&json!({ "files": files, "errors": errors }))?;
     } else {
         for file in &checked {
             eprint!("{}", file.shown());
@@ -97,7 +97,7 @@ impl Checked {
         };
         let place = line.is_none().then(|| d.place.to_string());
         json!({
-            "severity": if d.severity == Severity::Error { "error" } else { "warning" },
+            "severity": d.severity.name(),
             "code": d.code, "message": d.message, "line": line, "column": column, "place": place, "help": d.help,
         })
     }

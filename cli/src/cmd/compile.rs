@@ -6,7 +6,7 @@ use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets};
 use crate::session::{self, Lowered, Version};
-use crate::{Error, advice, output, report};
+use crate::{Error, advice, json, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
@@ -31,12 +31,13 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     if args.dot && !matches!(args.emit, Some(Stage::Graph | Stage::Egraph | Stage::Plan)) {
         return Err(Error::Usage("--dot is for --emit graph, egraph and plan; the other stages are no graphs".into()));
     }
-    let options = options(args)?;
+    let mut options = options(args)?;
     let output = match (&args.output, args.emit) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
         (None, None) => Some(output::default_name(&args.checkpoint, args.draft_head)?),
     };
+    options.soname = soname(args, output.as_deref())?;
     if let Some(out) = &output {
         prepare_output(args, &options, out)?;
     }
@@ -102,7 +103,7 @@ fn write(
     let finished = finished?;
     if args.json {
         let said = [&lowered.texts.warnings[..], &backends.gpu.warnings(), &lowered.warnings].concat();
-        return super::print(&format!("{}\n", report::document(lowered, &finished, options, out, &said)));
+        return json::print(&report::document(lowered, &finished, options, out, &said));
     }
     if args.explain && stored(lowered) != chosen {
         eprint!("chosen again by the errors of whole tensors:\n{}", report::explain(lowered));
@@ -186,7 +187,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             Place::External => WeightsPlace::External,
             Place::Absent => WeightsPlace::Absent,
         },
-        soname: soname(args)?,
+        // (By the output's name, which may follow from the checkpoint's.)
+        soname: None,
         ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
         golden: match args.no_golden || args.weights == Place::Absent {
@@ -206,13 +208,14 @@ fn target_names(args: &CompileArgs) -> &str {
 }
 
 /// The name asked for. `auto`: of the output's, and the version of the C API that programs depend on.
-fn soname(args: &CompileArgs) -> Result<Option<String>, Error> {
+fn soname(args: &CompileArgs, output: Option<&Path>) -> Result<Option<String>, Error> {
     let Some(name) = args.soname.as_deref() else { return Ok(None) };
     if name != "auto" {
         return Ok(Some(name.to_owned()));
     }
-    let file = args.output.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let stem = file.split(".so").next().unwrap_or_default();
+    let file = output.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let versioned = file.split_once(".so.").map(|(stem, _)| stem);
+    let stem = versioned.unwrap_or_else(|| file.strip_suffix(".so").unwrap_or(&file));
     let name = format!("lib{}.so.{}", stem.strip_prefix("lib").unwrap_or(stem), llmcc_model::Version::OWN.major);
     let named = args::parse_soname(&name).map_err(|e| Error::Usage(format!("--soname auto gives `{name}`: {e}")))?;
     Ok(Some(named))

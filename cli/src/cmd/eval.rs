@@ -73,7 +73,7 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
             "windows": p.windows, "window": p.cut.0, "stride": p.cut.1,
             "left_out": { "documents": p.other_documents, "beyond": p.beyond, "tokens": p.unpredicted },
         });
-        return super::print(&format!("{v}\n"));
+        return crate::json::print(&v);
     }
     super::print(&p.text())
 }

@@ -125,7 +125,7 @@ fn sizes(i: &Info) -> String {
             "positions   {factors} factors of LongRoPE for all, as the context is {than} the original {original}"
         );
     }
-    // (Nor this.)
+    // (Manifests of older versions do not say it.)
     if !i.output.is_empty() {
         let _ = writeln!(s, "output      {}", i.output);
     }
@@ -148,7 +148,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         o.weights,
         o.place
     );
-    // (Manifests of older versions do not say it.)
+    // (Nor this.)
     if !m.abi.is_empty() {
         let name = o.soname.as_ref().map_or(String::new(), |name| format!(", soname {name}"));
         let _ = writeln!(s, "abi         C API {}, format {ABI_VERSION}{name}", m.abi);

@@ -1,8 +1,8 @@
 //! `llmcc models`
 
-use crate::Error;
 use crate::args::ModelsArgs;
 use crate::report::count;
+use crate::{Error, advice, json};
 use llmcc_frontends::arch::{ARCHS, Arch, reference};
 use llmcc_frontends::checkpoint::gguf;
 use serde_json::{Value, json};
@@ -17,19 +17,20 @@ pub fn run(args: &ModelsArgs) -> Result<(), Error> {
     if args.markdown {
         return super::print(&markdown());
     }
-    let found = found(args.filter.as_deref().unwrap_or_default());
-    if args.json && !found.is_empty() {
-        let models: Vec<Value> = found.iter().map(|a| document(a)).collect();
-        return super::print(&format!("{}\n", json!({ "models": models })));
-    }
-    let table = table(args.filter.as_deref().unwrap_or_default());
-    let nothing = || {
-        let filter = args.filter.as_deref().unwrap_or_default();
+    let filter = args.filter.as_deref().unwrap_or_default();
+    let found = found(filter);
+    if found.is_empty() {
         let names = ARCHS.iter().flat_map(|a| [a.model_type, a.class]);
-        let meant = crate::advice::nearest(filter, names).map_or(String::new(), |n| format!(": did you mean `{n}`?"));
-        Error::Failed(format!("no architecture has `{filter}` in its name{meant}; `llmcc models` lists all of them"))
-    };
-    super::print(&table.ok_or_else(nothing)?)
+        let meant = advice::nearest(filter, names).map_or(String::new(), |n| format!(": did you mean `{n}`?"));
+        return Err(Error::Failed(format!(
+            "no architecture has `{filter}` in its name{meant}; `llmcc models` lists all of them"
+        )));
+    }
+    if args.json {
+        let models: Vec<Value> = found.iter().map(|a| document(a)).collect();
+        return json::print(&json!({ "models": models }));
+    }
+    super::print(&table(&found))
 }
 
 /// The table of `docs/models.md`.
@@ -73,9 +74,8 @@ fn found(filter: &str) -> Vec<&'static Arch> {
     found
 }
 
-/// The architectures with `filter` in a name, those that write text apart from the others; `None`: there is none.
-fn table(filter: &str) -> Option<String> {
-    let found = found(filter);
+/// Architectures, those that write text apart from the others.
+fn table(found: &[&Arch]) -> String {
     let width =
         |of: &dyn Fn(&Arch) -> usize, title: &str| found.iter().map(|a| of(a)).max().unwrap_or(0).max(title.len());
     let (kinds, classes) = (width(&|a| a.model_type.len(), "MODEL_TYPE"), width(&|a| a.class.len(), "CLASS"));
@@ -106,7 +106,7 @@ fn table(filter: &str) -> Option<String> {
         }
         out.push('\n');
     }
-    (!out.is_empty()).then(|| out + "Another one is a file and a line: docs/adding-architecture.md\n")
+    out + "Another one is a file and a line: docs/adding-architecture.md\n"
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_architecture_is_listed_with_its_checks() {
-        let text = table("").expect("all");
+        let text = table(&found(""));
         for a in ARCHS {
             let has = |line: &str| {
                 let words: Vec<&str> = line.split_whitespace().collect();
@@ -130,9 +130,10 @@ mod tests {
 
     #[test]
     fn a_filter_looks_at_all_names() {
-        let lines = |filter: &str| table(filter).map_or(0, |t| t.lines().filter(|l| l.starts_with("  ")).count() - 1);
+        let lines = |filter: &str| table(&found(filter)).lines().filter(|l| l.starts_with("  ")).count() - 1;
         assert!(lines("qwen3") > 3 && lines("QWEN3") == lines("qwen3") && lines("") > lines("qwen"));
-        assert!(table("bert").is_some_and(|t| t.contains("that embed or score") && !t.contains("LlamaForCausalLM")));
-        assert!(table("no such thing").is_none());
+        let bert = table(&found("bert"));
+        assert!(bert.contains("that embed or score") && !bert.contains("LlamaForCausalLM"));
+        assert!(found("no such thing").is_empty());
     }
 }

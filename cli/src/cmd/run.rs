@@ -69,17 +69,11 @@ fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOp
     let ids = source.model.tokenize(prompt, true)?;
     // Nothing is printed before all that can be refused has been accepted.
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(prompt), true);
+    let mut made = Made::new(Some(prompt));
     if !args.json {
         super::print(prompt)?;
     }
-    for piece in &mut generation {
-        let piece = piece?;
-        if !args.json {
-            super::print(&piece.text)?;
-        }
-        made.add(&piece);
-    }
+    made.follow(&mut generation, args.json, &|| false)?;
     super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
     stats(&generation, args)
 }
@@ -88,7 +82,7 @@ fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOp
 fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let options = GenOptions { no_text: true, ..options.clone() };
     let mut generation = source.generate(ids, &options)?;
-    let (mut made, mut comma) = (Made::new(None, false), "");
+    let (mut made, mut comma) = (Made::new(None), "");
     for piece in &mut generation {
         let piece = piece?;
         if piece.token >= 0 && !args.json {

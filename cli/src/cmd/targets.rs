@@ -1,8 +1,7 @@
 //! `llmcc targets`
 
-use crate::Error;
 use crate::args::TargetsArgs;
-use crate::lowering;
+use crate::{Error, json, lowering};
 use llmcc_ir::target::{Family, TargetSpec, all, find};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -16,7 +15,7 @@ pub fn run(args: &TargetsArgs) -> Result<(), Error> {
     let gpus = lowering::check("a GPU").is_ok();
     if args.json {
         let targets: Vec<Value> = all().map(|t| document(t, native, gpus)).collect();
-        return super::print(&format!("{}\n", json!({ "targets": targets })));
+        return json::print(&json!({ "targets": targets }));
     }
     let mut out = String::new();
     for t in all() {

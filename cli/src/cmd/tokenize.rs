@@ -21,10 +21,7 @@ pub fn run(args: &TokenizeArgs) -> Result<(), Error> {
     // Before the tokenizer is read, which may take long.
     let text = match &args.decode {
         Some(_) => String::new(),
-        None => {
-            let (text, file) = (args.text.prompt.as_deref(), args.text.prompt_file.as_deref());
-            texts::given(text, file, "-p TEXT or --prompt-file FILE")?
-        }
+        None => texts::given(&args.text, "-p TEXT or --prompt-file FILE")?,
     };
     let (reader, vocab) = open(&args.model)?;
     let refused = |e| broken(&args.model, e);

@@ -83,7 +83,7 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
     document["not_checked"] = say(args, Said { text, facts })?;
     document["checked"] = checked_versions.into();
     if args.json {
-        super::print(&format!("{document}\n"))?;
+        crate::json::print(&document)?;
     }
     Ok(())
 }

@@ -90,6 +90,7 @@ const COMMANDS: &[(&str, Says)] = &[
 
 #[test]
 fn each_error_names_place_value_and_remedy() {
+    assert!(FIELDS.len() + FILES.len() + COMMANDS.len() >= 60, "60 errors");
     for (field, value, says) in FIELDS {
         let case = Case::new();
         let value: serde_json::Value = serde_json::from_str(value).expect("JSON");

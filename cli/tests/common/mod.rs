@@ -4,8 +4,9 @@
 use llmcc_codegen::sealed::Sealed;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// The example model, which has a tokenizer: for [`Folder::compile`].
 pub const WITH_TOKENIZER: &str = "examples/tiny-llama/model";
@@ -51,6 +52,14 @@ impl Folder {
     }
     pub fn llmcc_with(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> Output {
         self.command(args).envs(environment.iter().copied()).output().expect("llmcc runs")
+    }
+    /// A command with a text on its standard input.
+    pub fn piped(&self, args: &[&str], input: &(impl AsRef<[u8]> + ?Sized)) -> Output {
+        let pipe = || Stdio::piped();
+        let mut child = self.command(args).stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn().expect("llmcc runs");
+        // A command may end before it reads anything.
+        let _ = child.stdin.take().expect("a pipe").write_all(input.as_ref());
+        child.wait_with_output().expect("ends")
     }
     /// The output of a command that must succeed.
     pub fn says(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> String {

@@ -3,7 +3,7 @@
 
 use super::lines::{Line, Lines};
 use super::result::Made;
-use super::speaker::{Generated, Speaker, stats};
+use super::speaker::{Speaker, stats};
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
 use crate::report::{count, message};
@@ -47,13 +47,11 @@ pub(super) fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -
                 match answer(source, &mut talk, &line, args, (options, &interrupt)) {
                     Ok(()) => {}
                     Err(e @ (Error::ClosedPipe | Error::Io { .. })) => return Err(e),
-                    Err(e) if args.json => super::super::print(&format!("{}\n", json::error(&e)))?,
+                    Err(e) if args.json => json::print(&json::error(&e))?,
                     Err(e) => eprintln!("error: {}", message(&e.to_string())),
                 }
             }
-            Line::Refused(why) if args.json => {
-                super::super::print(&format!("{}\n", json::error(&Error::Failed(why))))?;
-            }
+            Line::Refused(why) if args.json => json::print(&json::error(&Error::Failed(why)))?,
             Line::Refused(why) => eprintln!("error: {why}"),
         }
     }
@@ -67,14 +65,8 @@ pub(super) fn once(source: &mut Speaker, text: &str, args: &RunArgs, options: &G
     let mut talk = Talk::new(source.model, args, options)?;
     let ids = talk.fit(source.model, text)?;
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(text), true);
-    for piece in &mut generation {
-        let piece = piece?;
-        if !args.json {
-            super::super::print(&piece.text)?;
-        }
-        made.add(&piece);
-    }
+    let mut made = Made::new(Some(text));
+    made.follow(&mut generation, args.json, &|| false)?;
     if args.json {
         super::super::print(&made.line(&generation)?)?;
     } else {
@@ -107,8 +99,8 @@ fn answer(
         return Ok(());
     }
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(line), true);
-    let done = speak(&mut generation, interrupt, args.json, &mut made);
+    let mut made = Made::new(Some(line));
+    let done = made.follow(&mut generation, args.json, &|| interrupt.is_set());
     if !args.json {
         super::super::print("\n")?;
     }
@@ -128,26 +120,6 @@ fn answer(
     // (Templates may insist on turns that alternate.)
     if !text.is_empty() {
         talk.turns.push((line.to_owned(), text));
-    }
-    Ok(())
-}
-
-/// Prints pieces as they come, unless `quietly`, until the answer ends or is stopped.
-fn speak(
-    generation: &mut Generated<'_, '_>,
-    interrupt: &Interrupt,
-    quietly: bool,
-    made: &mut Made,
-) -> Result<(), Error> {
-    for piece in generation {
-        let piece = piece?;
-        if !quietly {
-            super::super::print(&piece.text)?;
-        }
-        made.add(&piece);
-        if interrupt.is_set() {
-            break;
-        }
     }
     Ok(())
 }

@@ -18,11 +18,11 @@ pub(super) enum Input {
 /// # Errors
 /// A text that cannot be read, or none.
 pub(super) fn input(args: &RunArgs) -> Result<Input, Error> {
-    let (text, file) = (args.text.prompt.as_deref(), args.text.prompt_file.as_deref());
+    let no_text = args.text.prompt.is_none() && args.text.prompt_file.is_none();
     match &args.ids {
         Some(ids) => Ok(Input::Ids(ids.clone())),
         None if args.rank.is_some() => Ok(Input::Text(String::new())),
-        None if args.chat && text.is_none() && file.is_none() => Ok(Input::Lines),
-        None => texts::given(text, file, "-p TEXT, --prompt-file FILE, --ids or --chat").map(Input::Text),
+        None if args.chat && no_text => Ok(Input::Lines),
+        None => texts::given(&args.text, "-p TEXT, --prompt-file FILE, --ids or --chat").map(Input::Text),
     }
 }

@@ -1,8 +1,8 @@
 //! The result of a generation as a JSON document (`llmcc run --json`).
 
 use super::speaker::Generated;
-use crate::Error;
 use crate::loaded::Piece;
+use crate::{Error, stdout};
 use serde_json::{Value, json};
 
 /// Why generations end, by `LLMCC_FINISH_*` of the header.
@@ -16,9 +16,9 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Nothing yet, after a prompt; `texts`: tokens come with text.
-    pub(super) fn new(prompt: Option<&str>, texts: bool) -> Made {
-        Made { prompt: prompt.map(str::to_owned), text: texts.then(String::new), tokens: vec![] }
+    /// Nothing yet, after a prompt; without one, after token ids, tokens come without text.
+    pub(super) fn new(prompt: Option<&str>) -> Made {
+        Made { prompt: prompt.map(str::to_owned), text: prompt.map(|_| String::new()), tokens: vec![] }
     }
 
     pub(super) fn add(&mut self, piece: &Piece) {
@@ -26,6 +26,29 @@ impl Made {
             *text += &piece.text;
         }
         self.tokens.extend((piece.token >= 0).then_some(piece.token));
+    }
+
+    /// Adds pieces as they come, and prints them unless `quietly`, until the generation ends or is stopped.
+    ///
+    /// # Errors
+    /// Errors of the artifact, or of the output.
+    pub(super) fn follow(
+        &mut self,
+        generation: &mut Generated<'_, '_>,
+        quietly: bool,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        for piece in generation {
+            let piece = piece?;
+            if !quietly {
+                stdout::print(&piece.text)?;
+            }
+            self.add(&piece);
+            if stopped() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn tokens(&self) -> &[i32] {

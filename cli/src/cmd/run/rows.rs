@@ -5,7 +5,7 @@ use super::input::Input;
 use crate::args::RunArgs;
 use crate::loaded::Model;
 use crate::manifest::Manifest;
-use crate::{Error, texts};
+use crate::{Error, json, texts};
 use llmcc_model::sys::LLMCC_OUTPUT_SCORES;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn show(args: &RunArgs, name: &str, list: Value, tokens: Option<usize>) -> Resul
         (true, None) => json!({ name: list }),
         (true, Some(n)) => json!({ name: list, "prompt_tokens": n }),
     };
-    super::super::print(&format!("{document}\n"))
+    json::print(&document)
 }
 
 fn no_prompt(name: &str, manifest: &Manifest) -> Error {
@@ -77,7 +77,7 @@ pub(super) fn classify(model: &Model, manifest: &Manifest, given: &Input, args: 
 
 /// The texts to rank: from the command line, then from files.
 fn documents(args: &RunArgs) -> Result<Vec<String>, Error> {
-    let files = args.document_file.iter().map(|file| texts::given(None, Some(file), "--document TEXT"));
+    let files = args.document_file.iter().map(|file| texts::of_file(file));
     args.document.iter().cloned().map(Ok).chain(files).collect()
 }
 
