@@ -71,17 +71,20 @@ DESTDIR :=
 install:
 	@tools/install.sh $(LLMCC) "$(PREFIX)" "$(DESTDIR)"
 
+# The end of recipes that have collected packages of the system in `missing`.
+INSTALL_MISSING = if [ -n "$$missing" ]; then \
+	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  echo "installing:$$missing"; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
+	fi
+
 # System packages: a C compiler (cargo links with it; the C examples need it) and Python with venv.
 deps:
 	@missing=""; \
 	command -v cc >/dev/null || missing="$$missing build-essential"; \
 	command -v python3 >/dev/null || missing="$$missing python3"; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
-	if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  echo "installing:$$missing"; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
-	fi
+	$(INSTALL_MISSING)
 	@command -v cargo >/dev/null || { echo "Rust 1.95 or later is needed: https://rustup.rs"; exit 1; }
 
 # Programs that build programs with models: for the tests of installed files.
@@ -89,21 +92,13 @@ programs: | deps
 	@missing=""; \
 	command -v cmake >/dev/null || missing="$$missing cmake"; \
 	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
-	if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  echo "installing:$$missing"; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
-	fi
+	$(INSTALL_MISSING)
 
 # LLVM and MLIR 22: Debian's, from bookworm-security.
 llvm: | deps
 	@missing=""; \
 	for p in $(LLVM_PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  echo "installing:$$missing"; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
-	fi
+	$(INSTALL_MISSING)
 
 # The links are found by llmcc through the variables below, or on the search path.
 $(BUILD)/cuda/ok: $(VENV)/ok
@@ -156,7 +151,7 @@ quick: | llvm
 	cargo fmt --check
 	cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
 
-# What is handed out, in build/dist.
+# Packages to hand out, in build/dist.
 DIST := $(BUILD)/dist
 
 wheel: python

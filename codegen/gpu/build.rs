@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-/// What LLVM needs of the system, and C++'s library.
+/// Archives of the system that LLVM needs, and C++'s library.
 const BESIDE_LLVM: [&str; 3] = ["libz.a", "libzstd.a", "libstdc++.a"];
 
 fn main() {

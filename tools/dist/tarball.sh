@@ -13,20 +13,14 @@ export LC_ALL=C
 
 root="build/dist/$name"
 rm -rf "$root"
-mkdir -p "$root/bin" "$root/share/doc/llmcc"
-# Program, header, configurations of pkg-config and CMake, bindings: as `make install` places them, where there is one.
-if [ -x tools/install.sh ]; then
-  tools/install.sh "$llmcc" / "$PWD/$root"
-else
-  install -m 755 "$llmcc" "$root/bin/llmcc"
-  cp -r include "$root/include"
-fi
+# Program, header, configurations of pkg-config and CMake, bindings, licence, changes: as `make install` places them.
+tools/install.sh "$llmcc" / "$PWD/$root"
 strip "$root/bin/llmcc"
 "$dist" check "$root/bin/llmcc"
 "$dist" pages "$root/share"
 "$dist" sbom >"$root/share/doc/llmcc/sbom.cdx.json"
 "$root/bin/llmcc" licenses >"$root/share/doc/llmcc/THIRD-PARTY.txt"
-cp LICENSE README.md CHANGELOG.md docs/install.md "$root/share/doc/llmcc"
+cp README.md docs/install.md "$root/share/doc/llmcc"
 find "$root" -type d -exec chmod 755 {} + -o -type f -exec chmod u=rwX,go=rX {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" --format=gnu -C build/dist -cf - "$name" |
   gzip -9n >"build/dist/$name.tar.gz"

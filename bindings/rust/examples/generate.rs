@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::Write;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
     if let Err(e) = run(&args, &mut std::io::stdout()) {
         eprintln!("error: {e}");
         std::process::exit(1);

@@ -3,7 +3,7 @@
 use crate::capi::*;
 use crate::error::{Error, Result, Status};
 use crate::info::Info;
-use crate::sys::{Api, RawModel, RawStatus};
+use crate::sys::{Api, RawModel, RawStatus, flags};
 use crate::version::Version;
 use libloading::Library;
 use std::ffi::{CStr, c_char};
@@ -32,12 +32,14 @@ pub struct Options {
 
 impl Options {
     fn raw(&self) -> llmcc_options {
-        let flags =
-            [(self.profile, LLMCC_OPEN_PROFILE), (self.pin, LLMCC_OPEN_PIN), (self.portable, LLMCC_OPEN_PORTABLE)];
         llmcc_options {
             size: size_of::<llmcc_options>(),
             threads: self.threads,
-            flags: flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum(),
+            flags: flags([
+                (self.profile, LLMCC_OPEN_PROFILE),
+                (self.pin, LLMCC_OPEN_PIN),
+                (self.portable, LLMCC_OPEN_PORTABLE),
+            ]),
             max_tokens: self.max_tokens,
             max_batch_tokens: self.max_batch_tokens,
         }
@@ -49,7 +51,6 @@ pub struct Model {
     api: Api,
     handle: *mut RawModel,
     info: Info,
-    version: Version,
     /// Generations that are not freed. One that was leaked keeps threads in the library's code.
     generations: AtomicUsize,
     // Dropped last and by hand: the code of everything above.
@@ -92,8 +93,6 @@ impl Model {
         let library = unsafe { Library::new(full) }.map_err(|e| Error::new(Status::Artifact, not_loaded(&e)))?;
         // SAFETY: as above.
         let api = unsafe { Api::load(&library) }?;
-        // SAFETY: it takes nothing.
-        let version = Version::of(unsafe { (api.llmcc_abi_version)() });
         let mut handle = ptr::null_mut();
         // SAFETY: both pointers are valid during the call.
         check(&api, unsafe { (api.llmcc_open)(&options.raw(), &mut handle) })?;
@@ -101,7 +100,7 @@ impl Model {
         // SAFETY: the model is open, `raw` is valid.
         let asked = check(&api, unsafe { (api.llmcc_info)(handle, &mut raw) });
         let (info, generations) = (Info::of(&raw), AtomicUsize::new(0));
-        let model = Model { api, handle, info, version, generations, library: ManuallyDrop::new(library) };
+        let model = Model { api, handle, info, generations, library: ManuallyDrop::new(library) };
         asked.map(|()| model)
     }
 
@@ -112,7 +111,8 @@ impl Model {
 
     /// The version of the C API that the artifact speaks.
     pub fn version(&self) -> Version {
-        self.version
+        // SAFETY: it takes nothing.
+        Version::of(unsafe { (self.api.llmcc_abi_version)() })
     }
 
     /// The manifest, JSON: source, options, formats, hashes.
@@ -214,7 +214,7 @@ impl Drop for Model {
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model").field("info", &self.info).field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("Model").field("info", &self.info).field("version", &self.version()).finish_non_exhaustive()
     }
 }
 

@@ -4,8 +4,8 @@ use crate::Token;
 use crate::adapter::Adapter;
 use crate::capi::*;
 use crate::error::{Error, Result, Status};
+use crate::sys::flags;
 use std::ffi::{CString, c_char};
-use std::ptr;
 
 /// How to choose a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,22 +99,21 @@ impl Params {
         let stop = self.stop.iter().map(|s| CString::new(s.as_str())).collect::<std::result::Result<Vec<_>, _>>();
         let stop = stop.map_err(|_| Error::new(Status::Invalid, "a text of `stop` contains a NUL"))?;
         let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
-        let flags = [
-            (self.ignore_eos, LLMCC_GEN_IGNORE_EOS),
-            (self.no_text, LLMCC_GEN_NO_TEXT),
-            (self.show_special, LLMCC_GEN_SHOW_SPECIAL),
-            (self.logprobs.is_some(), LLMCC_GEN_LOGPROBS),
-            (self.no_defaults, LLMCC_GEN_NO_DEFAULTS),
-        ];
         let raw = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
             max_tokens: self.max_tokens,
             sampling: self.sampling.raw(),
-            stop: if pointers.is_empty() { ptr::null() } else { pointers.as_ptr() },
+            stop: pointers.as_ptr(),
             n_stop: pointers.len(),
-            stop_tokens: if self.stop_tokens.is_empty() { ptr::null() } else { self.stop_tokens.as_ptr() },
+            stop_tokens: self.stop_tokens.as_ptr(),
             n_stop_tokens: self.stop_tokens.len(),
-            flags: flags.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum(),
+            flags: flags([
+                (self.ignore_eos, LLMCC_GEN_IGNORE_EOS),
+                (self.no_text, LLMCC_GEN_NO_TEXT),
+                (self.show_special, LLMCC_GEN_SHOW_SPECIAL),
+                (self.logprobs.is_some(), LLMCC_GEN_LOGPROBS),
+                (self.no_defaults, LLMCC_GEN_NO_DEFAULTS),
+            ]),
             top_logprobs: self.logprobs.unwrap_or(0),
             adapter: self.adapter.filter(|_| own_sequence).map_or(0, |a| a.0),
             reserved: 0,

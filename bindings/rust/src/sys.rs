@@ -90,6 +90,11 @@ api! {
             *mut llmcc_gen_stats_t) -> RawStatus;
 }
 
+/// The flags that are on, together.
+pub(crate) fn flags<const N: usize>(given: [(bool, u32); N]) -> u32 {
+    given.into_iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum()
+}
+
 /// The version of an artifact's API, which is one that this crate speaks.
 ///
 /// # Safety

@@ -88,9 +88,8 @@ fn sequences_keep_their_tokens() {
     drop(first);
     let longer = [&prompt[..], &tokens].concat();
     assert!(longer.starts_with(&sequence.tokens().expect("tokens")));
-    let again = sequence.generate(&longer, &greedy).expect("starts");
+    let mut again = sequence.generate(&longer, &greedy).expect("starts");
     assert_eq!(again.stats().expect("counts").prompt_tokens, longer.len() as u64);
-    let mut again = again;
     again.advance().expect("a piece");
     assert!(again.stats().expect("counts").reused_tokens >= prompt.len() as u64);
     drop(again);

@@ -14,16 +14,17 @@ pub const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 pub struct Root {
     /// Its package.
     pub package: &'static str,
-    /// Its features, as arguments of Cargo.
+    /// Its features, as arguments of Cargo in the workspace.
     pub features: &'static [&'static str],
 }
 
 /// The runtime with all its features, which artifacts hold.
-pub const RUNTIME: Root = Root { package: "llmcc-rt", features: &["--no-default-features", "--features", "text,heap"] };
+pub const RUNTIME: Root =
+    Root { package: "llmcc-rt", features: &["--no-default-features", "--features", "llmcc-rt/text,llmcc-rt/heap"] };
 /// The compiler without LLVM.
 pub const COMPILER: Root = Root { package: "llmcc", features: &[] };
 /// The program that lowers GPU kernels; all but LLVM and MLIR themselves.
-pub const GPU: Root = Root { package: "llmcc-gpu", features: &["--features", "llvm"] };
+pub const GPU: Root = Root { package: "llmcc-gpu", features: &["--features", "llmcc-gpu/llvm"] };
 
 /// A crate.
 #[derive(Clone, Debug)]
@@ -53,8 +54,7 @@ pub struct Package {
 pub fn packages(workspace: &Path, root: Root) -> Result<Vec<Package>, Failure> {
     let linked = linked(workspace, root)?;
     let checksums = checksums(&std::fs::read_to_string(workspace.join("Cargo.lock"))?);
-    let features: &[&str] = if root.package == GPU.package { &["--features", "llmcc-gpu/llvm"] } else { &[] };
-    let arguments = [&["metadata", "--format-version", "1", "--filter-platform", PLATFORM][..], features].concat();
+    let arguments = [&["metadata", "--format-version", "1", "--filter-platform", PLATFORM][..], root.features].concat();
     let metadata: Value = serde_json::from_str(&cargo(workspace, &arguments)?)?;
     let mut found = vec![];
     let mut ids = BTreeMap::new();

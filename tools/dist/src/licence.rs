@@ -7,21 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The licences under which others' code may be linked, the most wanted first. None obliges the
-/// programs that artifacts are linked into.
-pub const ALLOWED: [&str; 9] = [
-    "MIT",
-    "Apache-2.0 WITH LLVM-exception",
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "ISC",
-    "Zlib",
-    "BSL-1.0",
-    "Unicode-3.0",
-];
-
-/// Words that only this licence's text has.
-const SIGNS: [(&str, &str); 9] = [
+/// programs that artifacts are linked into. Behind each are words by which its text is known.
+pub const ALLOWED: [(&str, &str); 9] = [
     ("MIT", "permission is hereby granted free of charge to any person"),
     ("Apache-2.0 WITH LLVM-exception", "llvm exceptions to the apache 2 0 license"),
     ("Apache-2.0", "apache license version 2 0"),
@@ -54,9 +41,10 @@ pub fn taken(package: &Package) -> Result<Vec<Taken>, Failure> {
     let called = format!("{} {}", package.name, package.version);
     let expression = expression(package);
     let parsed = Expression::parse_mode(&expression, ParseMode::LAX).map_err(|e| format!("{called}: {e}"))?;
-    let accepted = ALLOWED.iter().map(|id| Licensee::parse(id)).collect::<Result<Vec<_>, _>>()?;
+    let accepted = ALLOWED.iter().map(|(id, _)| Licensee::parse(id)).collect::<Result<Vec<_>, _>>()?;
     let wanted = parsed.minimized_requirements(&accepted).map_err(|_| {
-        format!("{called} is under {expression}, which is not allowed; allowed are {}", ALLOWED.join(", "))
+        let allowed = ALLOWED.map(|(id, _)| id).join(", ");
+        format!("{called} is under {expression}, which is not allowed; allowed are {allowed}")
     })?;
     let files = files(&package.folder)?;
     Ok(wanted.iter().map(|requirement| of(package, &requirement.to_string(), &files)).collect())
@@ -71,7 +59,7 @@ fn expression(package: &Package) -> String {
 }
 
 fn of(package: &Package, id: &str, files: &[(String, String)]) -> Taken {
-    let sign = SIGNS.iter().find(|(name, _)| *name == id).map_or("", |(_, sign)| sign);
+    let sign = ALLOWED.iter().find(|(name, _)| *name == id).map_or("", |(_, sign)| sign);
     let file = files.iter().find(|(_, text)| words(text).contains(sign)).map(|(_, text)| text);
     let mut copyright: Vec<String> = file.map_or(vec![], |text| copyright(text));
     if copyright.is_empty() {
@@ -114,16 +102,21 @@ pub fn standard(id: &str) -> String {
     if exception.is_empty() { format!("{text}\n") } else { format!("{text}\n\n{}\n", exception.trim()) }
 }
 
-/// Lines of copyright of a text, without marks of comments and lists.
+/// Lines of copyright of a text.
 fn copyright(text: &str) -> Vec<String> {
-    let bare = |line: &str| line.trim().trim_start_matches(['*', '#', '/', ';', ' ']).trim().to_owned();
-    let mut lines: Vec<String> = text.lines().filter(|line| is_copyright(line)).map(bare).collect();
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| is_copyright(line)).map(|line| bare(line).trim().to_owned()).collect();
     lines.dedup();
     lines
 }
 
+/// A line without marks of comments and lists before it.
+fn bare(line: &str) -> &str {
+    line.trim().trim_start_matches(['*', '#', '/', ';', ' '])
+}
+
 fn is_copyright(line: &str) -> bool {
-    let line = line.trim().trim_start_matches(['*', '#', '/', ';', ' ']).to_lowercase();
+    let line = bare(line).to_lowercase();
     let year =
         |start: &str| line.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let begins = ["copyright (c)", "copyright ©", "copyright the ", "copyright <", "all rights reserved."];
@@ -141,6 +134,6 @@ fn words(text: &str) -> String {
 fn terms(text: &str) -> String {
     let kept: Vec<&str> = text.lines().filter(|line| !is_copyright(line)).collect();
     let all = words(&kept.join("\n"));
-    let begin = SIGNS.iter().filter_map(|(_, sign)| all.find(sign)).min().unwrap_or(0);
+    let begin = ALLOWED.iter().filter_map(|(_, sign)| all.find(sign)).min().unwrap_or(0);
     all[begin..].to_owned()
 }

@@ -1,7 +1,6 @@
 //! `llmcc-dist`: makes the files around the program, and checks the program. `make dist` calls it.
 
 use clap::{Parser, Subcommand};
-use llmcc_cli::backends::HAS_LLVM;
 use llmcc_dist::platform::Needs;
 use llmcc_dist::{Failure, closure, notices, pages, sbom};
 use std::path::{Path, PathBuf};
@@ -51,8 +50,7 @@ fn run(command: &Command) -> Result<(), Failure> {
 
 fn write_notices(workspace: &Path) -> Result<(), Failure> {
     for notices in &notices::ALL {
-        // Cargo has the crates around LLVM only where they are built.
-        if notices.root.package == closure::GPU.package && !HAS_LLVM {
+        if !notices.known() {
             eprintln!("{}: left as it is; `--features llmcc/gpu` writes it", notices.path);
             continue;
         }
@@ -64,13 +62,12 @@ fn write_notices(workspace: &Path) -> Result<(), Failure> {
 
 fn check(binary: &Path) -> Result<(), Failure> {
     let needs = Needs::of(binary)?;
-    match needs.beyond() {
-        beyond if beyond.is_empty() => {
-            let newest: Vec<_> = needs.versions.iter().filter(|v| v.starts_with("GLIBC_2.3")).cloned().collect();
-            let libraries: Vec<_> = needs.libraries.into_iter().collect();
-            println!("{}: {}; {}", binary.display(), libraries.join(" "), newest.join(" "));
-            Ok(())
-        }
-        beyond => Err(format!("{} needs more than glibc 2.34 has: {}", binary.display(), beyond.join(", ")).into()),
+    let beyond = needs.beyond();
+    if !beyond.is_empty() {
+        return Err(format!("{} needs more than glibc 2.34 has: {}", binary.display(), beyond.join(", ")).into());
     }
+    let newest = needs.newest().map(|(major, minor)| format!("; glibc {major}.{minor}")).unwrap_or_default();
+    let libraries: Vec<_> = needs.libraries.into_iter().collect();
+    println!("{}: {}{newest}", binary.display(), libraries.join(" "));
+    Ok(())
 }

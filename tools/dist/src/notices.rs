@@ -2,6 +2,7 @@
 
 use crate::closure::{self, Package, Root};
 use crate::{Failure, licence};
+use llmcc_cli::backends::HAS_LLVM;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -70,6 +71,11 @@ struct Under {
 }
 
 impl Notices {
+    /// Whether this build can write them: Cargo has the crates around LLVM only where they are built.
+    pub fn known(&self) -> bool {
+        HAS_LLVM || self.root.package != closure::GPU.package
+    }
+
     /// Writes them from Cargo's graph.
     ///
     /// # Errors

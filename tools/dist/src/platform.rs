@@ -59,11 +59,18 @@ impl Needs {
         Ok(needs)
     }
 
-    /// What the platform may lack: other libraries, symbols of a newer glibc.
+    /// The newest glibc that the symbols name.
+    pub fn newest(&self) -> Option<(u32, u32)> {
+        self.versions.iter().filter_map(|v| glibc(v)).max()
+    }
+
+    /// Needs that the platform may lack: other libraries, symbols of a newer glibc.
     pub fn beyond(&self) -> Vec<String> {
         let libraries = self.libraries.iter().filter(|l| !LIBRARIES.contains(&l.as_str())).cloned();
-        let newer = self.versions.iter().filter(|v| glibc(v).is_some_and(|v| v > GLIBC)).cloned();
-        libraries.chain(newer).collect()
+        // Names without a number are newer, too: `GLIBC_ABI_DT_RELR` came with glibc 2.36.
+        let newer =
+            self.versions.iter().filter(|v| v.starts_with("GLIBC_") && glibc(v).is_none_or(|found| found > GLIBC));
+        libraries.chain(newer.cloned()).collect()
     }
 }
 

@@ -49,5 +49,6 @@ fn binaries_are_held_against_their_platform() {
         with(&["libLLVM.so.22.1"], &["GLIBC_2.35", "GLIBC_3.0"]),
         ["libLLVM.so.22.1", "GLIBC_2.35", "GLIBC_3.0"]
     );
+    assert_eq!(with(&[], &["GLIBC_ABI_DT_RELR"]), ["GLIBC_ABI_DT_RELR"]);
     assert!(Needs::parse(b"no ELF file").is_err());
 }

@@ -13,7 +13,7 @@ const ABOUT: &str = "llmcc-cuda lowers kernels for `llmcc compile --target sm90`
 const LICENSES: &str = include_str!("../../../../../python/cuda/THIRD-PARTY.txt");
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--version"] => say(concat!("llmcc-cuda ", env!("CARGO_PKG_VERSION"), "\n")),
         ["--licenses"] => say(LICENSES),
