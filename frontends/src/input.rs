@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far
 /// below a machine's memory.
-const MOST_BYTES: u64 = 1 << 30;
+pub const MOST_BYTES: u64 = 1 << 30;
 
 /// Opens a regular file for reading.
 ///
@@ -59,7 +59,15 @@ pub fn read_text(path: &Path) -> Result<String, FrontendError> {
         }
         false => open(path)?,
     };
-    String::from_utf8(read_all(file, path)?)
+    utf8(read_all(file, path)?, path)
+}
+
+/// The text of the bytes of a file.
+///
+/// # Errors
+/// [`FrontendError::NotUtf8`] with the index of the first byte that is wrong.
+pub fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String, FrontendError> {
+    String::from_utf8(bytes)
         .map_err(|e| FrontendError::NotUtf8 { path: path.to_path_buf(), at: e.utf8_error().valid_up_to() })
 }
 

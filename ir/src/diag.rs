@@ -16,6 +16,16 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// `error` or `warning`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
 /// Where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Place {
@@ -186,7 +196,7 @@ impl Diagnostic {
         let column = source[start..at].chars().count();
         let end = floor_char_boundary(source, range.end).clamp(at, start + line.len().max(at - start));
         let width = source[at..end].chars().count().max(1);
-        let head = format!("{}[{}]: {}", word(self.severity), self.code, self.message);
+        let head = format!("{}[{}]: {}", self.severity.name(), self.code, self.message);
         let gutter = " ".repeat(number.to_string().len());
         let mut text = format!(
             "{head}\n{gutter}--> {number}:{}\n{gutter} |\n{number} | {line}\n{gutter} | {}{}",
@@ -201,13 +211,6 @@ impl Diagnostic {
     }
 }
 
-fn word(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    }
-}
-
 fn floor_char_boundary(s: &str, at: usize) -> usize {
     let at = at.min(s.len());
     (0..=at).rev().find(|i| s.is_char_boundary(*i)).unwrap_or(0)
@@ -215,7 +218,7 @@ fn floor_char_boundary(s: &str, at: usize) -> usize {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]: ", word(self.severity), self.code)?;
+        write!(f, "{}[{}]: ", self.severity.name(), self.code)?;
         if self.place != Place::Whole {
             write!(f, "{}: ", self.place)?;
         }

@@ -1,7 +1,7 @@
 //! E-graphs as text and as graphs: every member of every class, the rule or phase that added it, its predicted time in
 //! each regime, and which of them were chosen.
 
-use crate::egraph::{Graph, Term, provenance};
+use crate::egraph::{Data, Graph, Term, classes, members, provenance};
 use crate::extract::{Problem, Solved};
 use egg::{EClass, Id, Language};
 use llmcc_ir::text::dot::Dot;
@@ -48,7 +48,7 @@ impl Dump<'_> {
     pub fn text(&self) -> String {
         let origins = provenance::origins(self.graph);
         let mut out = format!("func {} ({} nodes)\n", self.func, self.graph.total_number_of_nodes());
-        for c in self.classes() {
+        for c in classes(self.graph) {
             let _ = writeln!(out, "  {}{}", c.id, class_type(c));
             for (i, n) in members(c).into_iter().enumerate() {
                 let about = self.about(&origins, c.id, n, i);
@@ -64,8 +64,9 @@ impl Dump<'_> {
     pub fn dot(&self, dot: &mut Dot) {
         let origins = provenance::origins(self.graph);
         let id = |class: Id, member: usize| format!("{}.{class}.{member}", self.func);
-        let is_value = |c: &EClass<Term, crate::egraph::Data>| c.data.ty.is_some() || !members(c).iter().all(is_leaf);
-        for c in self.classes().into_iter().filter(|c| is_value(c)) {
+        let is_value = |c: &EClass<Term, Data>| c.data.ty.is_some() || !c.nodes.iter().all(is_leaf);
+        let values: Vec<&EClass<Term, Data>> = classes(self.graph).into_iter().filter(|c| is_value(c)).collect();
+        for c in &values {
             dot.open(&format!("{}.{}", self.func, c.id), &format!("{}{}", c.id, class_type(c)));
             for (i, n) in members(c).into_iter().enumerate() {
                 let about = self.about(&origins, c.id, n, i);
@@ -73,7 +74,7 @@ impl Dump<'_> {
             }
             dot.close();
         }
-        for c in self.classes().into_iter().filter(|c| is_value(c)) {
+        for c in &values {
             for (i, n) in members(c).into_iter().enumerate() {
                 for child in n.children().iter().map(|child| self.graph.find(*child)) {
                     if is_value(&self.graph[child]) {
@@ -82,12 +83,6 @@ impl Dump<'_> {
                 }
             }
         }
-    }
-
-    fn classes(&self) -> Vec<&EClass<Term, crate::egraph::Data>> {
-        let mut classes: Vec<_> = self.graph.classes().collect();
-        classes.sort_by_key(|c| c.id);
-        classes
     }
 
     /// The origin of a member, and its costs.
@@ -111,18 +106,11 @@ fn cost(costs: &Costs, class: Id, member: usize) -> String {
     }
 }
 
-/// Members of a class in the order in which extraction numbers them.
-fn members(c: &EClass<Term, crate::egraph::Data>) -> Vec<&Term> {
-    let mut nodes: Vec<&Term> = c.nodes.iter().collect();
-    nodes.sort();
-    nodes
-}
-
-fn is_leaf(n: &&Term) -> bool {
+fn is_leaf(n: &Term) -> bool {
     matches!(n, Term::Int(_) | Term::Float(_) | Term::Attr(_))
 }
 
-fn class_type(c: &EClass<Term, crate::egraph::Data>) -> String {
+fn class_type(c: &EClass<Term, Data>) -> String {
     c.data.ty.as_ref().map_or(String::new(), |t| format!(": {t}"))
 }
 

@@ -98,7 +98,10 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
             }
         }
     }
-    let (egraph, egraph_dot) = (state.egraphs(), state.egraphs_dot());
+    let (egraph, egraph_dot) = match opts.explain.egraph {
+        true => (state.egraphs(), state.egraphs_dot()),
+        false => Default::default(),
+    };
     let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
     let cost = |(regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
         let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
@@ -164,19 +167,13 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The e-graphs as text, if that is asked for.
+    /// The e-graphs as text.
     fn egraphs(&self) -> String {
-        if !self.opts.explain.egraph {
-            return String::new();
-        }
         self.funcs.iter().fold(LEGEND.to_owned(), |all, f| all + &f.dump().text())
     }
 
     /// The e-graphs in DOT.
     fn egraphs_dot(&self) -> String {
-        if !self.opts.explain.egraph {
-            return String::new();
-        }
         let mut dot = Dot::new(&self.module.name);
         self.funcs.iter().for_each(|f| f.dump().dot(&mut dot));
         dot.finish()

@@ -6,7 +6,7 @@
 
 use crate::PassError;
 use crate::egraph::convert::{Converted, convert};
-use crate::egraph::{Graph, Term, operation};
+use crate::egraph::{Graph, Term, classes, members, operation};
 use crate::rules::{self, Rule, THEMES};
 use egg::{Id, Language};
 use llmcc_ir::diag::Severity;
@@ -123,15 +123,12 @@ struct Rebuilding<'a> {
 impl<'a> Rebuilding<'a> {
     fn new(graph: &'a Graph, original: BTreeSet<Term>) -> Rebuilding<'a> {
         let mut this = Rebuilding { graph, original, best: BTreeMap::new(), nodes: vec![], values: BTreeMap::new() };
-        let mut classes: Vec<_> = graph.classes().collect();
-        classes.sort_by_key(|c| c.id);
+        let classes = classes(graph);
         let mut changed = true;
         while changed {
             changed = false;
             for class in &classes {
-                let mut terms: Vec<&Term> = class.nodes.iter().collect();
-                terms.sort();
-                for term in terms {
+                for term in members(class) {
                     let Some(cost) = this.cost(class.id, term) else { continue };
                     if this.best.get(&class.id).is_none_or(|(old, _)| cost.order(old) == Ordering::Less) {
                         this.best.insert(class.id, (cost, term));
@@ -145,14 +142,12 @@ impl<'a> Rebuilding<'a> {
 
     /// The cost of a term, once its operands have theirs.
     fn cost(&self, class: Id, term: &Term) -> Option<Cost> {
-        let own = match term {
-            Term::Op(..) => self.work(class, term),
-            Term::Param(_) | Term::Int(_) | Term::Float(_) | Term::Attr(_) => 0.0,
+        let (work, original) = match term {
+            Term::Op(..) => (self.work(class, term), f64::from(u8::from(self.original.contains(term)))),
+            Term::Param(_) | Term::Int(_) | Term::Float(_) | Term::Attr(_) => (0.0, 0.0),
             Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => return None,
         };
-        let is_operation = matches!(term, Term::Op(..));
-        let original = f64::from(u8::from(is_operation && self.original.contains(term)));
-        let own = Cost { work: own, original, terms: 1.0 };
+        let own = Cost { work, original, terms: 1.0 };
         term.children().iter().try_fold(own, |sum, child| Some(sum.plus(self.best.get(&self.graph.find(*child))?.0)))
     }
 

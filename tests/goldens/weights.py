@@ -36,10 +36,9 @@ FRACTION = 36
 DEVIATION = 37837
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
-# Bytes, bits of the significand, the least exponent; integers have only the first.
 # Rows of results that goldens keep: the first, those at the ends of pages, and the last.
 AT = [0, 1, 2, 7, 15, 16, 17, 23, 31, 32, 33, 39]
-
+# Bytes, bits of the significand, the least exponent; integers have only the first.
 DTYPES = {"f32": ("F32", 4, 24, -126), "bf16": ("BF16", 2, 8, -126), "f16": ("F16", 2, 11, -14), "i64": ("I64", 8, 0, 0)}
 
 

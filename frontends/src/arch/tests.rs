@@ -63,7 +63,7 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
     let data = |t: &str| expected.tensor(t).unwrap().data;
     let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-    // Of a classifier there is what becomes of whole texts only, or of pairs of texts.
+    // Goldens of a classifier have the results of whole texts only, or of pairs of texts.
     let kind = ["logits", "hidden"].into_iter().find(|kind| expected.info(kind).is_some());
     let kind = kind.unwrap_or("pooled_f64");
     let doubles = |t: &str| -> Vec<f64> { data(t).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };

@@ -100,7 +100,7 @@ pub const ACTIVATIONS: &[&str] = &[
     "relu2",
 ];
 
-/// Activations of MLPs whose files' first name is a squared ReLU.
+/// Activations of MLPs in models that are published with a squared ReLU.
 pub(crate) const SIMPLE_ACTS: Accepts = Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]);
 
 /// Facts common to all models, whatever their shape.

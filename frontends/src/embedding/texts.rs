@@ -55,7 +55,8 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
     let most = length(given).or_else(|| length(&settings["model_max_length"])).unwrap_or(u64::MAX);
     let prompt = prompt(ckpt)?;
     let mut warnings = vec![];
-    let (mut prompts, default) = named(ckpt)?;
+    let of_model = ckpt.json(SETTINGS)?.unwrap_or_default();
+    let (mut prompts, default) = named(ckpt, &of_model)?;
     if prompts.values().any(|p| !p.is_empty()) && leaves_prompts_out(ckpt, &list)? {
         let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
         warnings.push(format!(
@@ -72,13 +73,12 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
         return Err(wrong(ckpt, "tokenizer_config.json", what.into()));
     }
     let most = Some(most.min(limit as u64) as usize);
-    let (lower, similarity) = (of_transformer["do_lower_case"] == true, similarity(ckpt)?);
+    let (lower, similarity) = (of_transformer["do_lower_case"] == true, similarity(ckpt, &of_model)?);
     Ok((Texts { prompt, prompts, default, most, lower, similarity }, warnings))
 }
 
 /// Prompts by their names, and the name of the one that texts get if none is asked for.
-fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>), FrontendError> {
-    let settings = ckpt.json(SETTINGS)?.unwrap_or(Value::Null);
+fn named(ckpt: &Checkpoint, settings: &Value) -> Result<(BTreeMap<String, String>, Option<String>), FrontendError> {
     let mut prompts = BTreeMap::new();
     match &settings["prompts"] {
         Value::Null => {}
@@ -113,8 +113,7 @@ fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>)
 ///
 /// # Errors
 /// sentence-transformers does not know it.
-fn similarity(ckpt: &Checkpoint) -> Result<Option<String>, FrontendError> {
-    let settings = ckpt.json(SETTINGS)?.unwrap_or(Value::Null);
+fn similarity(ckpt: &Checkpoint, settings: &Value) -> Result<Option<String>, FrontendError> {
     match &settings["similarity_fn_name"] {
         Value::Null => Ok(None),
         Value::String(name) if SIMILARITIES.contains(&name.as_str()) => Ok(Some(name.clone())),

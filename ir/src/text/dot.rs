@@ -6,14 +6,13 @@
 
 use super::Item;
 use super::print_graph::{operation, role};
-use crate::graph::{Arg, Call, Func, Input, Module, Value};
+use crate::graph::{Arg, Call, Func, Module, Value};
 use crate::kernel::Kernel;
 use crate::plan::{Operand, Plan, Regime};
 use crate::verify::accesses;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A graph under construction: statements, and the depth at which they stand.
-#[derive(Default)]
 pub struct Dot {
     out: String,
     depth: usize,
@@ -190,15 +189,11 @@ fn called(m: &Module, call: &Call) -> String {
     for arg in &call.args {
         match arg {
             Arg::Weight(w) => put!(label, "\n{}", m.weights.get(*w).map_or("?", |w| &w.name)),
-            Arg::Input(input) => put!(label, "\n{}", input_name(*input)),
+            Arg::Input(input) => put!(label, "\n{}", input.name()),
             Arg::Value(_) | Arg::State(_) => {}
         }
     }
     label
-}
-
-fn input_name(input: Input) -> &'static str {
-    Input::ALL.iter().find(|(i, _)| *i == input).map_or("?", |(_, name)| name)
 }
 
 fn state(m: &Module, i: usize) -> String {
@@ -244,11 +239,11 @@ fn add_regime(dot: &mut Dot, id: &str, p: &Plan, r: &Regime) {
         let this = format!("{id}.{i}");
         let Some(kernel) = p.kernels.get(l.kernel) else { continue };
         let mut label = format!("{}: @{}", l.call, kernel.name);
-        l.operands.iter().for_each(|o| {
+        for o in &l.operands {
             if let Operand::Weight(w) = o {
                 put!(label, "\nweight {w}");
             }
-        });
+        }
         dot.step(&this, &label);
         let (mut reads, mut writes) = (BTreeSet::new(), BTreeSet::new());
         for a in accesses(kernel) {
@@ -257,11 +252,8 @@ fn add_regime(dot: &mut Dot, id: &str, p: &Plan, r: &Regime) {
                 Some(Operand::State(s)) => (true, *s),
                 Some(Operand::Weight(_)) | None => continue,
             };
-            if a.write {
-                writes.insert(place)
-            } else {
-                reads.insert(place)
-            };
+            let places = if a.write { &mut writes } else { &mut reads };
+            places.insert(place);
         }
         for place in &reads {
             if let Some(from) = written.get(place) {

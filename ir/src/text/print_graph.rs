@@ -2,8 +2,7 @@
 
 use super::names::{Float, List, Name, Quoted};
 use super::output;
-use crate::graph::Attr;
-use crate::graph::{Arg, Call, Func, Input, ModelInfo, Module, Op, Role, Value, Weight};
+use crate::graph::{Arg, Attr, Call, Func, ModelInfo, Module, Op, Role, Value, Weight};
 use crate::state::StateSpec;
 
 /// The text of a module.
@@ -172,12 +171,8 @@ fn call(out: &mut String, m: &Module, c: &Call, next: &mut usize) {
             Arg::Value(v) => put!(out, "%{v}"),
             Arg::Weight(w) => put!(out, "weight {w}"),
             Arg::State(s) => put!(out, "{} {s}", state_word(&m.states, *s)),
-            Arg::Input(input) => out.push_str(input_name(*input)),
+            Arg::Input(input) => out.push_str(input.name()),
         }
     }
     out.push_str(")\n");
-}
-
-fn input_name(input: Input) -> &'static str {
-    Input::ALL.iter().find(|(i, _)| *i == input).map_or("?", |(_, n)| n)
 }

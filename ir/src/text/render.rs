@@ -1,6 +1,6 @@
 //! Showing a finding in its text.
 
-use crate::diag::{Diagnostic, Place, Severity};
+use crate::diag::{Diagnostic, Place};
 use std::fmt::Write;
 
 /// Longest part of a line that is shown, in characters.
@@ -12,11 +12,7 @@ const WIDTH: usize = 120;
 /// A finding without a place in the text (see [`super::Source::locate`]) is shown with the file
 /// only. If the line is long, the part around the place is shown. Columns count characters from 1.
 pub fn render(d: &Diagnostic, text: &str, file: &str) -> String {
-    let word = match d.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    };
-    let mut out = format!("{word}[{}]: {}\n", d.code, d.message);
+    let mut out = format!("{}[{}]: {}\n", d.severity.name(), d.code, d.message);
     let gutter = match &d.place {
         Place::Text(range) => excerpt(&mut out, text, file, range.start, range.end),
         Place::Whole => {

@@ -3,7 +3,7 @@
 
 use super::lang::{Form, Term};
 use super::origin::Origins;
-use egg::{Analysis, DidMerge, EGraph, Id};
+use egg::{Analysis, DidMerge, EClass, EGraph, Id};
 use llmcc_ir::graph::{Attr, F32, Func, Op, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::state::StateSpec;
@@ -62,6 +62,20 @@ impl Data {
     pub fn rank(&self) -> Option<usize> {
         Some(self.ty.as_ref()?.tensor()?.shape.len())
     }
+}
+
+/// Classes in the order of their ids.
+pub fn classes(g: &Graph) -> Vec<&EClass<Term, Data>> {
+    let mut all: Vec<_> = g.classes().collect();
+    all.sort_by_key(|c| c.id);
+    all
+}
+
+/// Members of a class in the order by which extraction and dumps number them.
+pub fn members(class: &EClass<Term, Data>) -> Vec<&Term> {
+    let mut all: Vec<&Term> = class.nodes.iter().collect();
+    all.sort();
+    all
 }
 
 /// Attribute value of a class.

@@ -6,6 +6,6 @@ pub mod lang;
 mod origin;
 pub mod provenance;
 
-pub use analysis::{Data, Facts, Graph, attr, operation, store_of};
+pub use analysis::{Data, Facts, Graph, attr, classes, members, operation, store_of};
 pub use lang::{Form, Term};
 pub use llmcc_ir::graph::{Attr, Head};

@@ -18,7 +18,7 @@ mod tests;
 
 use crate::PassError;
 use crate::cost::choose_tiles;
-use crate::egraph::{Form, Graph, Term, store_of};
+use crate::egraph::{Form, Graph, Term, members, store_of};
 use egg::Id;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -253,10 +253,8 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
         };
         return forms.iter().filter(|f| allowed(&[**f])).map(stored).collect();
     }
-    let mut nodes: Vec<&Term> = g[class].nodes.iter().collect();
-    nodes.sort();
     let mut out = vec![];
-    for (at, term) in nodes.into_iter().enumerate() {
+    for (at, term) in members(&g[class]).into_iter().enumerate() {
         let children: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
         let stores = stores(g, class, &children);
         let (how, seconds) = match term {

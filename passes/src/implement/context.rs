@@ -1,7 +1,7 @@
 //! Context of the phases: the e-graph with the stored forms of weights and states, and queries of it.
 
 use crate::ActPolicy;
-use crate::egraph::{Form, Graph, Head, Term, operation};
+use crate::egraph::{Form, Graph, Head, Term, members, operation};
 use crate::spec::{Draft, Output, Spec};
 use crate::storage::Storages;
 use egg::Id;
@@ -146,11 +146,7 @@ impl Context<'_> {
         let mut classes: Vec<Id> =
             self.graph.classes().map(|c| c.id).filter(|id| !self.graph[*id].data.weight).collect();
         classes.sort();
-        let sorted = |id: Id| {
-            let mut nodes: Vec<&Term> = self.graph[id].nodes.iter().collect();
-            nodes.sort();
-            nodes.into_iter().map(move |t| (id, t))
-        };
+        let sorted = |id: Id| members(&self.graph[id]).into_iter().map(move |t| (id, t));
         classes.into_iter().flat_map(sorted).collect()
     }
 

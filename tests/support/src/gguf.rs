@@ -34,7 +34,7 @@ const fn blocks(name: &'static str, number: u32, size: [usize; 2], scales: &'sta
     Blocks { name, number, size, scales }
 }
 
-/// Of `ggml-common.h` in llama.cpp.
+/// Types of codes as `ggml-common.h` of llama.cpp declares them.
 const TYPES: &[Blocks] = &[
     blocks("q4_0", 2, [32, 18], &[Scale::Half(0)]),
     blocks("q4_1", 3, [32, 20], &[Scale::Half(0), Scale::Half(2)]),

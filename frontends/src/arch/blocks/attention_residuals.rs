@@ -3,18 +3,14 @@
 //! Each block reads a mean of the embeddings, of the earlier groups' sums and of its own group's
 //! sum so far, weighted by the softmax of products of a learned vector with their norms.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::attention::norm;
+use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::decoder::{self, Decoder, feed};
-use crate::arch::blocks::entry::Shape;
+use crate::arch::blocks::entry::{Shape, answered_by};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, NORM, Part, Table, names};
-use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::common::Facts;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{BinaryOp, F32, Input, Op, UnaryOp, Value};
-use llmcc_ir::output::Pool;
 
 /// Parts that make the weights of a mean.
 #[derive(Clone, Copy)]
@@ -50,13 +46,7 @@ pub(crate) struct OverDepth {
 }
 
 impl Shape for OverDepth {
-    fn facts(&self) -> &Facts {
-        &self.decoder.facts
-    }
-
-    fn yields(&self) -> Yields {
-        Yields::LogitsOrRows(Pool::Last)
-    }
+    answered_by! { decoder: facts yields }
 
     /// The first layer has a vector and a norm too, for a mean of the embeddings alone.
     fn chooses(&self, tensor: &str) -> bool {

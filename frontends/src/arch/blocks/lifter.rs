@@ -232,10 +232,9 @@ impl<'a> Draft<'_, 'a> {
 
     /// A per-step input, one parameter however often it is asked for.
     pub(crate) fn input(&mut self, input: Input) -> Value {
-        let (_, name) = Input::ALL.iter().find(|(i, _)| *i == input).copied().unwrap_or((input, "input"));
         let ty = input.ty(self.facts().hidden);
         let known = self.args.iter().find(|(of, _)| *of == Arg::Input(input)).map(|(_, v)| *v);
-        known.unwrap_or_else(|| self.bind(name, ty, Role::Data, Arg::Input(input)))
+        known.unwrap_or_else(|| self.bind(input.name(), ty, Role::Data, Arg::Input(input)))
     }
 
     /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.

@@ -33,7 +33,7 @@ pub(crate) use crate::arch::blocks::{decoder, latent_attention, latent_decoder};
 pub(crate) use crate::config::common::{
     ATTENTION, ATTENTION_BIAS, CAUSAL, DIVIDED, DefaultHeads, Facts, GPT_MLP, GPT_MODEL, HEADS, Heads, LAYER_NORM_MLP,
     MLP, MLP_BIAS, MODEL, OPTIONAL_WINDOWS, PARTIAL_ROTARY, PARTIAL_ROTARY_OF_KINDS, ROTARY, ROTARY_OF_KINDS,
-    SIMPLE_ACTS, UNROTATED, WINDOW, WindowRule,
+    SIMPLE_ACTS, UNROTATED, WINDOW,
 };
 pub(crate) use crate::config::dictionary::fields;
 pub(crate) use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};

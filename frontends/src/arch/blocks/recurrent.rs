@@ -122,9 +122,9 @@ pub(crate) struct Mamba2 {
 /// Factors in a mixer of Mamba-2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factors {
-    /// Of the input.
+    /// Factor of the input.
     pub input: Option<f32>,
-    /// Of the gate, the recurrence's input, keys, queries and time steps.
+    /// Factors of the gate, the recurrence's input, keys, queries and time steps.
     pub parts: [f32; 5],
 }
 

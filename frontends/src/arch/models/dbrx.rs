@@ -19,8 +19,9 @@ pub(crate) const ARCH: Arch = Arch {
         // As in the authors' code; Transformers 5 has 10,000 where the file says nothing outside.
         let theta = a.factor_or("rope_theta", 10_000.0)?;
         let defaults = defaults! {
+            vocab: 32_000, heads: 16, max_position: 2048, theta, eps(layer_norm_epsilon): 1e-5,
             // The experts are the only MLPs.
-            vocab: 32_000, heads: 16, max_position: 2048, ffn: 1, theta, eps(layer_norm_epsilon): 1e-5, ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };

@@ -24,9 +24,8 @@ pub(crate) const ARCH: Arch = Arch {
             correction: Some(CORRECTION_ROWS),
             ..experts
         };
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
         d.ignored.image_experts = Some(experts.count);
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_sparse(f, 1, experts)?))
     },
 };
 

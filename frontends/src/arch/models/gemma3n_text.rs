@@ -24,9 +24,10 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let defaults = defaults! {
-            // Read below: it may be a list.
             vocab: 262_400, heads: 8, kv_heads: 2, head_dim: 256, max_position: 32_768, window: Most(512, 5),
-            tied: true, ffn: 1, act(hidden_activation): GeluTanh, ..LLAMA
+            tied: true, act(hidden_activation): GeluTanh,
+            // Read below: it may be a list.
+            ffn: 1, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);

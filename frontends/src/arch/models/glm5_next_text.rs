@@ -61,9 +61,9 @@ pub(crate) const ARCH: Arch = Arch {
         let experts = experts(f, &d, sigmoids(f, 8, 2.5)?, [288, 1, 2048])?;
         let shared = experts.shared.map(|shared| Shared { limits, ..shared });
         let experts = Experts { correction: Some(CORRECTION), limits, shared, ..experts };
-        let sparse = sparse_by_types(f, d.facts.layers, 3)?;
-        let streams = Streams::read(f, d.norm.eps)?;
-        Ok(Box::new(Glm5Next { decoder: d.with_experts(|i| sparse[i].then_some(experts)), streams }))
+        let decoder = d.with_sparse(f, 3, experts)?;
+        let streams = Streams::read(f, decoder.norm.eps)?;
+        Ok(Box::new(Glm5Next { decoder, streams }))
     },
 };
 

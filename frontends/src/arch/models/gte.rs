@@ -5,6 +5,7 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gte",
     class: "GteModel",
+    // There may be no types of tokens.
     fields: &[IDENTITY, MODEL, ROTARY, FIELDS_WITHOUT_TYPES, fields! { type_vocab_size: Accepts::Count }],
     // The first and the last ones are in files of the authors' own class.
     fixed: fixed! {
@@ -32,7 +33,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-// There may be none.
 const NAMES: Table = names! {
     "gte." {
         TABLE => "embeddings.word_embeddings", TYPES => "embeddings.token_type_embeddings",

@@ -38,9 +38,9 @@ pub(crate) const ARCH: Arch = Arch {
             limits: Some(Limits::Entering(limit)),
             ..experts(f, &d, sigmoids(f, 8, 2.827)?, [256, 1, 768])?
         };
-        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        let streams = IndependentStreams::read(f, d.norm.eps)?;
-        Ok(Box::new(HyV4 { decoder: d.with_experts(|i| sparse[i].then_some(experts)), streams }))
+        let decoder = d.with_sparse(f, 1, experts)?;
+        let streams = IndependentStreams::read(f, decoder.norm.eps)?;
+        Ok(Box::new(HyV4 { decoder, streams }))
     },
 };
 

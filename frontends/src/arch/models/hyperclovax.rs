@@ -10,7 +10,6 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["hyperclovax"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let mut d = Decoder::read(f, &defaults! { vocab: 32_000, heads: 32, ..LLAMA })?;
         // Unlike Granite's, this one multiplies.
         d.scales.logits = common::factor(f, "logits_scaling")?;
@@ -23,10 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
             Some(_) => Some(common::factor(f, "attention_multiplier")?.unwrap_or(1.0)),
             None => None,
         };
-        let d = d.with_heads(|_, a, h| {
-            (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, scale.unwrap_or(a.scale));
-        });
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f).with_attention(|_, a| a.scale = scale.unwrap_or(a.scale))))
     },
 };
 

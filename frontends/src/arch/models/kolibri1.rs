@@ -12,8 +12,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
+            vocab: 128_000, heads: 48, kv_heads: 4, head_dim: 128, max_position: 262_144,
             // The experts are the only MLPs.
-            vocab: 128_000, heads: 48, kv_heads: 4, head_dim: 128, max_position: 262_144, ffn: 1, ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::Both;

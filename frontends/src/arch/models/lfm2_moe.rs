@@ -17,8 +17,11 @@ pub(crate) const ARCH: Arch = Arch {
             None => vec![true; d.facts.layers],
         };
         let d = lfm2_layers::with_convolutions(d, conv, &layers);
-        let (normalize, eps) = (f.flag_or("norm_topk_prob", true), F32::new(1e-6));
-        let router = Router { normalize, eps, ..sigmoid_router(f, 4, ("routed_scaling_factor", 1.0))? };
+        let router = Router {
+            normalize: f.flag_or("norm_topk_prob", true),
+            eps: F32::new(1e-6),
+            ..sigmoid_router(f, 4, ("routed_scaling_factor", 1.0))?
+        };
         let experts = Experts {
             ffn: f.size("moe_intermediate_size").or(1792),
             correction: f.flag_or("use_expert_bias", true).then_some(CORRECTION),

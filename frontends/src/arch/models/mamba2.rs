@@ -25,12 +25,13 @@ const NAMES: Table = names! { "backbone.layers.{}." { SSM_DT => "mixer.dt_bias",
 fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     let facts = Facts::read(f, Some(32_768), LONGEST, false)?;
     let size = |name: &str, default: usize| f.size(name).or(default);
+    let conv = common::conv_width(f, "conv_kernel", 4)?;
     let mixer = Mamba2 {
         heads: size("num_heads", 128),
         head_dim: size("head_dim", 64),
         state: size("state_size", 128),
         groups: size("n_groups", 8),
-        conv: size("conv_kernel", 4),
+        conv,
         bias: f.flag("use_bias"),
         out_bias: f.flag("use_bias"),
         conv_bias: f.flag_or("use_conv_bias", true),
@@ -50,9 +51,6 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     if !mixer.heads.is_multiple_of(mixer.groups) {
         let help = format!("this architecture expects groups that divide its {} heads", mixer.heads);
         return Err(f.unsupported("n_groups", mixer.groups.to_string(), help));
-    }
-    if mixer.conv < 2 {
-        return Err(f.invalid("conv_kernel", &mixer.conv, "at least 2".into()));
     }
     let norm = Norm::rms(common::eps(f, "layer_norm_epsilon", 1e-5)?);
     Ok(Mixers { facts, mixer: Mixer::Mamba2(mixer), norm })

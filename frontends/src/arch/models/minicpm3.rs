@@ -13,9 +13,15 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let (hidden, queries) = (f.required_size("hidden_size")?, f.size_or("num_attention_heads", Some(40))?);
         let defaults = defaults! { vocab: 73_448, heads: 40, max_position: 32_768, tied: true, eps: 1e-5, ..LLAMA };
-        let (value, interleaved) = (hidden / queries, false);
-        let latent =
-            Latent { q_rank: Some(768), kv_rank: 256, nope: 64, rope: 32, value, interleaved, ..Latent::of(f) };
+        let latent = Latent {
+            q_rank: Some(768),
+            kv_rank: 256,
+            nope: 64,
+            rope: 32,
+            value: hidden / queries,
+            interleaved: false,
+            ..Latent::of(f)
+        };
         let mut d = latent_decoder::decoder(f, defaults, latent)?;
         // `null` stands for no scale, absence for a number.
         let or_null = |name: &str, absent: f64| match f.get(name) {

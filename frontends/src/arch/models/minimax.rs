@@ -14,8 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["minimax"],
     names: Names(&[lightning_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
-        let defaults = defaults! { vocab: 32_000, kv_heads: 8, max_position, eps, theta, ..LLAMA };
+        let defaults = defaults! { vocab: 32_000, kv_heads: 8, max_position: 131_072, eps: 1e-5, theta: 1e6, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;
         let linear = linear_layers(f, layers)?;

@@ -10,9 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mistral", "mistral_both_ways"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let window = WindowRule::AllLayers(4096);
-        let d =
-            Decoder::read(&f.by_default(SIZES), &defaults! { kv_heads: 8, max_position: 131_072, window, ..LLAMA })?;
+        let defaults = defaults! { kv_heads: 8, max_position: 131_072, window: AllLayers(4096), ..LLAMA };
+        let d = Decoder::read(&f.by_default(SIZES), &defaults)?;
         Ok(Box::new(d.both_ways_if_said(f)))
     },
 };

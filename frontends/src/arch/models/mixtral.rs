@@ -10,8 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["mixtral"],
     names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
-        let defaults = defaults! { kv_heads: 8, max_position, window: Given, eps, theta, ..LLAMA };
+        let defaults = defaults! { kv_heads: 8, max_position: 131_072, window: Given, eps: 1e-5, theta: 1e6, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let router = Router::softmax(f.size("num_experts_per_tok").or(2), true);
         let experts = Experts::like(&d, router, f.size("num_local_experts").or(8));

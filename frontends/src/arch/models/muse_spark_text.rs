@@ -39,9 +39,8 @@ pub(crate) const ARCH: Arch = Arch {
             ..Experts::like(&d, router, f.size("num_local_experts").or(256))
         };
         let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_by_types(f, d.facts.layers, 0)?;
+        let decoder = d.with_sparse(f, 0, experts)?;
         let temperature = f.factor_or("residual_gate_temperature", 0.3)? as f32;
-        let decoder = d.with_experts(|i| sparse[i].then_some(experts));
         Ok(Box::new(Spark { decoder, norms: [before, after], temperature }))
     },
 };

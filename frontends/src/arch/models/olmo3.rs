@@ -33,8 +33,7 @@ fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>,
     match f.number(BASE) {
         Some(theta) if theta != 5e5 && !nested => {
             let help = "this architecture has a base of 500000 in layers with a window: give the base of each kind of \
-             layers in \
-                        `rope_parameters`";
+                layers in `rope_parameters`";
             Err(f.unsupported(BASE, theta.to_string(), help.into()))
         }
         _ => Ok(ropes),

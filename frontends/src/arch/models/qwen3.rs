@@ -10,8 +10,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["qwen3", "qwen3_embedding", "qwen3_classes"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (bias, window) = (f.flag("attention_bias"), WindowRule::Optional);
-        let defaults = defaults! { kv_heads: 32, head_dim: 128, max_position: 32_768, window, ..LLAMA };
+        let bias = f.flag("attention_bias");
+        let defaults = defaults! { kv_heads: 32, head_dim: 128, max_position: 32_768, window: Optional, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         Ok(Box::new(d.both_ways_if_said(f)))

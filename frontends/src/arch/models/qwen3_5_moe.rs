@@ -20,8 +20,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
+            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, partial: 0.25,
             // The experts are the only MLPs.
-            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, partial: 0.25, ffn: 1, ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let d = decoder(f, &defaults, delta(f)?)?;
         let experts = experts(f, &d, [256, 8], true)?;

@@ -30,8 +30,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NGRAMS, STREAMS, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
+            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768,
             // The experts are the only MLPs.
-            vocab: 248_320, heads: 16, kv_heads: 2, head_dim: 256, max_position: 32_768, ffn: 1, ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let d = qwen_gated_delta::decoder(f, &defaults, GatedDelta { gate_act: gate(f)?, ..delta(f)? })?;
         let experts = experts(f, &d, [512, 10], f.flag_or("norm_topk_prob", true))?;

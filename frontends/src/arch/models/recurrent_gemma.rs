@@ -13,9 +13,8 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["recurrent_gemma"],
     names: Names(&[NAMES, rg_lru::NAMES, HUGGING_FACE]),
     read: |f| {
-        let window = WindowRule::AllLayers(2048);
         let defaults = defaults! {
-            vocab: 256_000, heads: 10, max_position: 1 << 20, window, tied: true, partial: 0.5,
+            vocab: 256_000, heads: 10, max_position: 1 << 20, window: AllLayers(2048), tied: true, partial: 0.5,
             act(hidden_activation): GeluTanh, ..LLAMA
         };
         let (unit, bias) = (unit(f)?, f.flag("attention_bias"));
@@ -55,13 +54,11 @@ const NAMES: Table = names! {
 
 fn unit(f: &Fields) -> Result<LinearUnit, ConfigError> {
     let (hidden, heads) = (f.required_size("hidden_size")?, f.size("num_attention_heads").or(10));
-    let (width, conv) = (f.size("lru_width").or(hidden), f.size("conv1d_width").or(4));
+    let width = f.size("lru_width").or(hidden);
     if !width.is_multiple_of(heads) {
         return Err(f.invalid("lru_width", &width, format!("a multiple of `num_attention_heads` ({heads})")));
     }
-    if conv < 2 {
-        return Err(f.invalid("conv1d_width", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "conv1d_width", 4)?;
     Ok(LinearUnit { width, heads, conv, act: common::activation(f, "hidden_activation", UnaryOp::GeluTanh) })
 }
 

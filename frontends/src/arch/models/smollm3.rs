@@ -10,13 +10,9 @@ pub(crate) const ARCH: Arch = Arch {
     goldens: &["smollm3"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
-        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let defaults = defaults! { kv_heads: 4, max_position: 32_768, tied: true, theta: 2e6, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let rotates = common::rotating_layers(f, d.facts.layers)?;
-        let d = d.with_heads(|i, a, h| {
-            (h.qkv_bias, h.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
-        });
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_biases(f).with_attention(|i, a| a.rotary = a.rotary.filter(|_| rotates[i]))))
     },
 };

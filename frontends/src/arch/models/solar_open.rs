@@ -18,9 +18,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
+            vocab: 196_608, heads: 64, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e6,
             // The experts are the only MLPs.
-            vocab: 196_608, heads: 64, kv_heads: 8, head_dim: 128, max_position: 131_072, eps: 1e-5, theta: 1e6, ffn: 1,
-            ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);

@@ -26,9 +26,9 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! {
+            vocab: 262_272, heads: 8, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1e-5, tied: true,
             // The experts are the only MLPs.
-            vocab: 262_272, heads: 8, kv_heads: 2, head_dim: 128, max_position: 131_072, eps: 1e-5, tied: true, ffn: 1,
-            ..LLAMA
+            ffn: 1, ..LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let (bias, windows) = (f.flag("attention_bias"), windows(f, d.facts.layers)?);

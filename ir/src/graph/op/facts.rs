@@ -27,6 +27,11 @@ impl Input {
         (Input::Hidden, "hidden"),
     ];
 
+    /// Its name in `.lir` text.
+    pub fn name(self) -> &'static str {
+        Input::ALL.iter().find(|(input, _)| *input == self).map_or("?", |(_, name)| *name)
+    }
+
     /// The type of the array, for a model of this width.
     pub fn ty(self, hidden: usize) -> TensorType {
         match self {

@@ -25,10 +25,7 @@ pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
 
 /// The decoder of models with experts, without these; neighbours are rotated.
 pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
-    if f.flag("use_bias") {
-        let help = "biases in some modules only are not supported".to_string();
-        return Err(f.unsupported("use_bias", "true".into(), help));
-    }
+    f.refuse_flag("use_bias", "biases in some modules only are not supported")?;
     let d = Decoder::read(f, &defaults! { heads: 20, kv_heads: 4, ..DEFAULTS })?;
     Ok(d.with_heads(|_, a, h| h.neighbours = a.heads.dim))
 }

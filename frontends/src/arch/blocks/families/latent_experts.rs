@@ -62,9 +62,13 @@ pub(crate) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, Con
 
 /// The same, of as many experts as `chosen`, normalized as there.
 pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
+    grouped(f, Router { score: Score::Sigmoid, ..chosen }, scale)
+}
+
+/// `chosen` in groups that are ranked by their two best.
+pub(crate) fn grouped(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
     let groups = f.size("n_group").or(1);
     Ok(Router {
-        score: Score::Sigmoid,
         eps: F32::new(1e-20),
         scale: F32::new(f.factor_or("routed_scaling_factor", scale)? as f32),
         groups,
@@ -74,7 +78,7 @@ pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Rout
     })
 }
 
-/// The same, from 4 of 8 groups where the file does not say.
+/// [`sigmoids`] from 4 of 8 groups where the file does not say.
 pub(crate) fn sigmoids_in_groups(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
     let (groups, kept) = (f.size("n_group").or(8), f.size("topk_group").or(4));
     Ok(Router { groups, kept, pairs: groups > 1, ..sigmoids(f, top, scale)? })

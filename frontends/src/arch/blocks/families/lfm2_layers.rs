@@ -37,11 +37,7 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
 
 /// The convolution; of so many tokens where nothing is said.
 pub(crate) fn conv(f: &Fields, width: usize) -> Result<ShortConv, ConfigError> {
-    let conv = ShortConv { width: f.size("conv_L_cache").or(width), bias: f.flag("conv_bias") };
-    if conv.width < 2 {
-        return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
-    }
-    Ok(conv)
+    Ok(ShortConv { width: common::conv_width(f, "conv_L_cache", width)?, bias: f.flag("conv_bias") })
 }
 
 /// `d` with it in place of attention in these layers.

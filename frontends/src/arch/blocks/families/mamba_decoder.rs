@@ -57,10 +57,7 @@ impl Mixers {
     /// Reads [`MIXERS`](crate::arch::blocks::selective_scan::MIXERS), [`ACT`] and [`common::MODEL`]; `norms` are those inside a mixer.
     pub(crate) fn selective(f: &Fields, norms: Option<Norm>) -> Result<Mixers, ConfigError> {
         let facts = Facts::read(f, Some(50_280), LONGEST, true)?;
-        let conv = f.size("conv_kernel").or(4);
-        if conv < 2 {
-            return Err(f.invalid("conv_kernel", &conv, "at least 2".into()));
-        }
+        let conv = common::conv_width(f, "conv_kernel", 4)?;
         let mixer = Mamba1 {
             inner: f.size("intermediate_size").or(f.size("expand").or(2).saturating_mul(facts.hidden)),
             state: f.size("state_size").or(16),

@@ -44,10 +44,7 @@ pub(crate) fn mixer(f: &Fields, inner: usize) -> Result<Mamba2, ConfigError> {
         }
     }
     common::follows(f, "mamba_d_head", inner / heads, "the mixer's columns over `mamba_n_heads`")?;
-    let conv = size("mamba_d_conv", 4);
-    if conv < 2 {
-        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "mamba_d_conv", 4)?;
     Ok(Mamba2 {
         heads,
         head_dim: inner / heads,

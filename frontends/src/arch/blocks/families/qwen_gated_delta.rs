@@ -62,12 +62,13 @@ pub(crate) const NAMES: Table = names! {
 /// The settings of the gated delta rule.
 pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
+    let conv = common::conv_width(f, "linear_conv_kernel_dim", 4)?;
     let delta = GatedDelta {
         key_heads: size("linear_num_key_heads", 16),
         key_dim: size("linear_key_head_dim", 128),
         value_heads: size("linear_num_value_heads", 32),
         value_dim: size("linear_value_head_dim", 128),
-        conv: size("linear_conv_kernel_dim", 4),
+        conv,
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         stored: Projections::Joined,
         twice: false,
@@ -78,9 +79,6 @@ pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
         let name = "linear_num_key_heads";
         let help = format!("this architecture expects key heads that divide its {} value heads", delta.value_heads);
         return Err(f.unsupported(name, delta.key_heads.to_string(), help));
-    }
-    if delta.conv < 2 {
-        return Err(f.invalid("linear_conv_kernel_dim", &delta.conv, "at least 2".into()));
     }
     Ok(delta)
 }

@@ -94,10 +94,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
         let help = format!("this architecture has rows of a {heads}th of it, by `ngram_size` and `heads_per_ngram`");
         return Err(f.unsupported("ple_embed_dim", width.to_string(), help));
     }
-    let conv = f.size("ple_conv_kernel_size").or(4);
-    if conv < 2 {
-        return Err(f.invalid("ple_conv_kernel_size", &conv, "at least 2".into()));
-    }
+    let conv = common::conv_width(f, "ple_conv_kernel_size", 4)?;
     let base = f.size("ngram_vocab_size_base").or(20_000_000);
     let multiple = f.size("make_ngram_vocab_size_divisible_by").or(128);
     let seed = f.count("seed").unwrap_or(1234) as u64;

@@ -4,7 +4,7 @@ use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names};
 use super::mixtures::set_sparse;
-use super::{EXPERTS, Family, PLAIN, Reading, SIGMOID, Stored, WINDOW};
+use super::{EXPERTS, Family, PLAIN, Reading, Stored, WINDOW};
 use serde_json::json;
 
 const HEADS: &str = "attention.head_count";
@@ -28,7 +28,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("expert_weights_norm", "norm_expert_weight"),
             ],
         ],
-        reading: Reading { lists: &[HEADS], own_factors: true, gating: SIGMOID, ..Reading::PLAIN },
+        reading: Reading { lists: &[HEADS], own_factors: true, ..Reading::SIGMOIDS },
         quiet: &[
             "rope.freq_base_swa",
             "leading_dense_block_count",
@@ -49,7 +49,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             EXPERTS,
             &[("attention.value_length", "v_head_dim"), ("attention.value_scale", "attention_value_scale")],
         ],
-        reading: Reading { lists: &[KV_HEADS], gating: SIGMOID, ..Reading::PLAIN },
+        reading: Reading { lists: &[KV_HEADS], ..Reading::SIGMOIDS },
         quiet: &["rope.freq_base_swa"],
         names: &[MIMO, DEEPSEEK_EXPERTS],
         adapt: mimo,

@@ -48,7 +48,7 @@ pub(in crate::checkpoint::gguf) struct Reading {
 impl Reading {
     pub(super) const PLAIN: Reading = Reading { lists: &[], own_factors: false, unscaled: None, gating: 1 };
 
-    /// Of experts that are chosen by sigmoids.
+    /// The reading of families whose experts are chosen by sigmoids.
     pub(super) const SIGMOIDS: Reading = Reading { gating: SIGMOID, ..Reading::PLAIN };
 }
 

@@ -4,7 +4,7 @@ use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::header::Value;
 use super::super::names::{DEEPSEEK_EXPERTS, Names, QWEN_EXPERTS, SANDWICH_NORMS, UNREAD};
 use super::mixtures::{GRANITE_EXPERTS, LOCAL, MULTIPLIERS, set_sparse};
-use super::{ATTENTION_BIAS, Family, Gains, Heads, PLAIN, Q_BIAS, Reading, SIGMOID, Stored, WINDOW, has_experts};
+use super::{ATTENTION_BIAS, Family, Gains, Heads, PLAIN, Q_BIAS, Reading, Stored, WINDOW, has_experts};
 use serde_json::json;
 
 const HEADS: &str = "attention.head_count";
@@ -33,7 +33,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 ("expert_weights_scale", "moe_routed_scaling_factor"),
             ],
         ],
-        reading: Reading { lists: &[HEADS], gating: SIGMOID, ..Reading::PLAIN },
+        reading: Reading { lists: &[HEADS], ..Reading::SIGMOIDS },
         quiet: &["leading_dense_block_count", "expert_weights_norm", "rope.dimension_count_swa", "rope.freq_base_swa"],
         names: &[LAGUNA, QWEN_EXPERTS, DEEPSEEK_EXPERTS],
         found: ATTENTION_BIAS,
