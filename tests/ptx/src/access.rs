@@ -16,6 +16,15 @@ pub(crate) enum Space {
     Generic,
 }
 
+/// How a thread reads.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Volatile, relaxed or acquiring.
+    pub atomic: bool,
+    /// Through the read-only cache.
+    pub constant: bool,
+}
+
 /// Number of banks of shared memory, each four bytes wide.
 const BANKS: usize = 32;
 
@@ -60,27 +69,19 @@ fn within(space: Space, access: Access, address: u64, len: usize, size: usize) -
 }
 
 impl Cx<'_> {
-    /// Reads `out.len()` bytes. The space is resolved.
+    /// Reads `len` bytes. The space is resolved.
     #[inline]
-    pub fn load(
-        &mut self,
-        space: Space,
-        lane: u32,
-        address: u64,
-        atomic: bool,
-        out: &mut [u8],
-    ) -> Result<(), FaultKind> {
-        let len = out.len();
+    pub fn load(&mut self, space: Space, lane: u32, address: u64, len: usize, how: How) -> Result<&[u8], FaultKind> {
         aligned(space, address, len as u64)?;
-        let data = match space {
+        Ok(match space {
             Space::Global | Space::Const | Space::Generic => {
                 self.count.read += len as u64;
-                self.touch(Access::Read, address, len as u64, atomic)?;
-                self.mem.load(address, len as u64, self.env.options.check_uninitialised)?
+                let touch = Touch { access: Access::Read, address, pc: self.pc, atomic: how.atomic };
+                self.mem.read_as(len as u64, touch, how.constant, self.env.options.check_uninitialised)?
             }
             Space::Shared => {
                 let who = self.who(lane);
-                self.cta.shared.read(who, address, len as u64, atomic)?
+                self.cta.shared.read(who, address, len as u64, how.atomic)?
             }
             Space::Local => {
                 let size = self.env.kernel.local_bytes;
@@ -91,9 +92,7 @@ impl Cx<'_> {
                 let at = within(space, Access::Read, address, len, self.env.params.len())?;
                 &self.env.params[at..at + len]
             }
-        };
-        out.copy_from_slice(data);
-        Ok(())
+        })
     }
 
     /// Writes `data`. The space is resolved.
@@ -103,8 +102,7 @@ impl Cx<'_> {
         match space {
             Space::Global | Space::Generic => {
                 self.count.written += data.len() as u64;
-                self.touch(Access::Write, address, data.len() as u64, atomic)?;
-                self.mem.store(address, data)
+                self.mem.write_as(data, Touch { access: Access::Write, address, pc: self.pc, atomic })
             }
             Space::Shared => {
                 let who = self.who(lane);

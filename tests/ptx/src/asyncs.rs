@@ -11,7 +11,9 @@ use crate::shared::Who;
 struct Copy {
     group: u32,
     address: u64,
-    data: Vec<u8>,
+    /// At most 16 bytes.
+    data: [u8; 16],
+    bytes: usize,
     pc: u32,
 }
 
@@ -82,7 +84,7 @@ impl Cx<'_> {
                 return Err(FaultKind::Misaligned { space, address, bytes });
             }
         }
-        let mut data = vec![0; bytes as usize];
+        let mut data = [0; 16];
         if valid > 0 {
             let check = self.env.options.check_uninitialised;
             self.touch(Access::Read, from, valid, false)?;
@@ -94,7 +96,7 @@ impl Cx<'_> {
         self.cta.shared.begin_write(who, to, bytes)?;
         let queue = self.warp.copies.lane(lane);
         let group = queue.open;
-        queue.copies.push_back(Copy { group, address: to, data, pc });
+        queue.copies.push_back(Copy { group, address: to, data, bytes: bytes as usize, pc });
         Ok(())
     }
 
@@ -120,7 +122,7 @@ impl Cx<'_> {
         while queue.copies.front().is_some_and(|c| c.group < done)
             && let Some(c) = queue.copies.pop_front()
         {
-            self.cta.shared.land(Who { warp, lane, pc: c.pc }, c.address, &c.data, true);
+            self.cta.shared.land(Who { warp, lane, pc: c.pc }, c.address, &c.data[..c.bytes], true);
         }
     }
 

@@ -58,12 +58,12 @@ impl Shadow {
         &mut self.written[page].get_or_insert_with(|| Box::new([0; PAGE]))[word % PAGE]
     }
 
-    fn cell(&mut self, i: usize) -> &mut Cell {
-        let page = i / PAGE;
+    #[inline]
+    fn page(&mut self, page: usize) -> &mut [Cell; PAGE] {
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
-        &mut self.pages[page].get_or_insert_with(|| Box::new([Cell::default(); PAGE]))[i % PAGE]
+        self.pages[page].get_or_insert_with(|| Box::new([Cell::default(); PAGE]))
     }
 }
 
@@ -181,9 +181,23 @@ impl Blocks {
     /// Checks and notes an access of `len` bytes from offset `at` of a buffer.
     pub fn touch(&mut self, shadow: &mut Shadow, at: usize, len: usize, t: Touch) -> Result<(), FaultKind> {
         self.overlap(shadow, at, len, &t)?;
-        for i in at >> self.shift..(at + len).div_ceil(1 << self.shift) {
-            let launch = self.launch;
-            let c = shadow.cell(i);
+        let (mut i, end) = (at >> self.shift, (at + len).div_ceil(1 << self.shift));
+        while i < end {
+            let next = end.min((i / PAGE + 1) * PAGE);
+            let cells = &mut shadow.page(i / PAGE)[i % PAGE..][..next - i];
+            self.touch_cells(cells, i, at, t)?;
+            i = next;
+        }
+        Ok(())
+    }
+
+    /// The same of granules from number `first` on.
+    #[inline]
+    fn touch_cells(&self, cells: &mut [Cell], first: usize, at: usize, t: Touch) -> Result<(), FaultKind> {
+        // An atomic's own write is seen by everyone who receives its knowledge.
+        let clock = if t.access == Access::Atomic { self.fenced } else { self.clock };
+        let (launch, mine) = (self.launch, Event { block: self.block, clock, pc: t.pc });
+        for (i, c) in (first..).zip(cells) {
             if c.launch != launch {
                 *c = Cell { launch, ..Cell::default() };
             }
@@ -191,9 +205,6 @@ impl Blocks {
             if !harmless && !self.ordered(c.write) {
                 return Err(self.race(t, i, at, Access::Write, c.write));
             }
-            // An atomic's own write is seen by everyone who receives its knowledge.
-            let clock = if t.access == Access::Atomic { self.fenced } else { self.clock };
-            let mine = Event { block: self.block, clock, pc: t.pc };
             if t.access == Access::Read {
                 if !t.atomic {
                     let several = c.read.block != 0 && c.read.block != self.block && !self.ordered(c.read);

@@ -192,51 +192,74 @@ impl Memory {
     /// Checks an access against other blocks' accesses.
     #[inline]
     pub(crate) fn touch(&mut self, len: u64, t: Touch) -> Result<(), FaultKind> {
-        if !self.blocks.on() {
-            return Ok(());
-        }
         let (i, at) = self.locate(t.access, t.address, len)?;
-        let b = &mut self.buffers[i];
-        if b.read_only || b.bytes.len() > MOST_WATCHED {
+        self.touch_at(i, at, len, t)
+    }
+
+    #[inline]
+    fn touch_at(&mut self, buffer: usize, at: usize, len: u64, t: Touch) -> Result<(), FaultKind> {
+        let b = &mut self.buffers[buffer];
+        if !self.blocks.on() || b.read_only || b.bytes.len() > MOST_WATCHED {
             return Ok(());
         }
         self.blocks.touch(&mut b.shadow, at, len as usize, t)
     }
 
-    /// Checks that a read through the read-only cache sees nothing that the launch wrote.
-    pub(crate) fn check_constant(&mut self, address: u64, len: u64) -> Result<(), FaultKind> {
-        if !self.blocks.on() {
-            return Ok(());
+    /// A thread's read of `len` bytes, which is checked against other blocks' accesses. With `check`, bytes never
+    /// written are a fault; a read through the read-only cache (`constant`) must see nothing that the launch wrote.
+    #[inline]
+    pub(crate) fn read_as(&mut self, len: u64, t: Touch, constant: bool, check: bool) -> Result<&[u8], FaultKind> {
+        let (i, at) = self.locate(t.access, t.address, len)?;
+        if constant
+            && self.blocks.on()
+            && let Some(line) = self.blocks.writer(&self.buffers[i].shadow, at, len as usize)
+        {
+            return Err(FaultKind::Stale { address: t.address, line });
         }
-        let (i, at) = self.locate(Access::Read, address, len)?;
-        match self.blocks.writer(&self.buffers[i].shadow, at, len as usize) {
-            Some(line) => Err(FaultKind::Stale { address, line }),
-            None => Ok(()),
-        }
+        self.touch_at(i, at, len, t)?;
+        self.bytes_at(i, at, len, check)
     }
 
-    /// A kernel's read of `len` bytes. With `check`, bytes never written are a fault.
+    /// A thread's write, which is checked against other blocks' accesses.
     #[inline]
-    pub(crate) fn load(&mut self, address: u64, len: u64, check: bool) -> Result<&[u8], FaultKind> {
-        let (i, at) = self.locate(Access::Read, address, len)?;
-        let b = &self.buffers[i];
+    pub(crate) fn write_as(&mut self, data: &[u8], t: Touch) -> Result<(), FaultKind> {
+        let (i, at) = self.locate(t.access, t.address, data.len() as u64)?;
+        self.touch_at(i, at, data.len() as u64, t)?;
+        self.put_at(i, at, data, t.address)
+    }
+
+    #[inline]
+    fn bytes_at(&self, buffer: usize, at: usize, len: u64, check: bool) -> Result<&[u8], FaultKind> {
+        let b = &self.buffers[buffer];
         if check && let Some(m) = b.first_missing(at, len as usize) {
             return Err(FaultKind::Uninitialised { space: "global", address: b.base + m as u64 });
         }
         Ok(&b.bytes[at..at + len as usize])
     }
 
-    /// A kernel's write.
     #[inline]
-    pub(crate) fn store(&mut self, address: u64, data: &[u8]) -> Result<(), FaultKind> {
-        let (i, at) = self.locate(Access::Write, address, data.len() as u64)?;
-        let b = &mut self.buffers[i];
+    fn put_at(&mut self, buffer: usize, at: usize, data: &[u8], address: u64) -> Result<(), FaultKind> {
+        let b = &mut self.buffers[buffer];
         if b.read_only {
             return Err(FaultKind::Constant { address });
         }
         b.bytes[at..at + data.len()].copy_from_slice(data);
         b.mark(at, data.len());
         Ok(())
+    }
+
+    /// A kernel's read of `len` bytes. With `check`, bytes never written are a fault.
+    #[inline]
+    pub(crate) fn load(&mut self, address: u64, len: u64, check: bool) -> Result<&[u8], FaultKind> {
+        let (i, at) = self.locate(Access::Read, address, len)?;
+        self.bytes_at(i, at, len, check)
+    }
+
+    /// A kernel's write.
+    #[inline]
+    pub(crate) fn store(&mut self, address: u64, data: &[u8]) -> Result<(), FaultKind> {
+        let (i, at) = self.locate(Access::Write, address, data.len() as u64)?;
+        self.put_at(i, at, data, address)
     }
 
     /// Writes `data` at `address`.

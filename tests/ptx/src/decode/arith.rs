@@ -34,6 +34,8 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
 pub(crate) trait Int: Bits + Ord {
     fn wide(self) -> i128;
     fn cut(v: i128) -> Self;
+    /// Quotient and remainder; by zero, all ones and the dividend.
+    fn divided(self, by: Self) -> (Self, Self);
     const BITS: u32;
     const SIGNED: bool;
     const MIN: i128;
@@ -47,6 +49,10 @@ macro_rules! ints {
             fn wide(self) -> i128 { self as i128 }
             #[inline(always)]
             fn cut(v: i128) -> Self { v as $t }
+            #[inline(always)]
+            fn divided(self, by: Self) -> (Self, Self) {
+                if by == 0 { (!0, self) } else { (self.wrapping_div(by), self.wrapping_rem(by)) }
+            }
             const BITS: u32 = $t::BITS;
             const SIGNED: bool = $t::MIN != 0;
             const MIN: i128 = $t::MIN as i128;
@@ -55,12 +61,6 @@ macro_rules! ints {
     )*};
 }
 ints!(u8, i8, u16, i16, u32, i32, u64, i64);
-
-/// Low `T` bits of a function of 128-bit values; the compiler narrows the arithmetic.
-#[inline(always)]
-fn low<T: Int>(f: impl Fn(i128, i128) -> i128 + Copy) -> impl Fn(T, T) -> T + Copy {
-    move |a, b| T::cut(f(a.wide(), b.wide()))
-}
 
 fn int<T: Int, W: Int>(d: &mut Dec<'_, '_>, ty: &str, wide: &str) -> Res<Exec> {
     let bits = T::BITS;
@@ -117,8 +117,8 @@ fn int<T: Int, W: Int>(d: &mut Dec<'_, '_>, ty: &str, wide: &str) -> Res<Exec> {
                 "sub" => map2(dst, ab, move |a: T, b: T| clamp(a.wide() - b.wide())),
                 "min" => map2(dst, ab, |a: T, b: T| a.min(b)),
                 "max" => map2(dst, ab, |a: T, b: T| a.max(b)),
-                "div" => map2(dst, ab, low::<T>(|a, b| if b == 0 { -1 } else { a / b })),
-                "rem" => map2(dst, ab, low::<T>(|a, b| if b == 0 { a } else { a % b })),
+                "div" => map2(dst, ab, |a: T, b: T| a.divided(b).0),
+                "rem" => map2(dst, ab, |a: T, b: T| a.divided(b).1),
                 _ => return d.unknown(),
             })
         }

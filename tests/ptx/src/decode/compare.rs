@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::{Dec, Res, lanewise, map3};
 use crate::ast::Operand;
-use crate::machine::{Exec, Next, Slot};
+use crate::machine::{Cx, Exec, Next, Reg, Slot};
 use crate::value::{Bits, flush};
 
 pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
@@ -16,25 +16,30 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
     }
 }
 
-/// Comparison of two operands of one type: floats with their unordered forms.
-type Compare = fn(u64, u64) -> bool;
+/// Comparison of two registers of one type: the lanes for which it holds. Floats have unordered forms, too.
+type Compare = fn(&Reg, &Reg) -> u32;
+
+#[inline(always)]
+fn each<T: Bits>(a: &Reg, b: &Reg, holds: impl Fn(T, T) -> bool) -> u32 {
+    (0..32).fold(0, |yes, l| yes | u32::from(holds(T::get(a[l]), T::get(b[l]))) << l)
+}
 
 fn ordered<T: Bits + PartialOrd>(name: &str) -> Option<Compare> {
     Some(match name {
-        "eq" => |a, b| T::get(a) == T::get(b),
-        "ne" => |a, b| T::get(a) < T::get(b) || T::get(a) > T::get(b),
-        "lt" => |a, b| T::get(a) < T::get(b),
-        "le" => |a, b| T::get(a) <= T::get(b),
-        "gt" => |a, b| T::get(a) > T::get(b),
-        "ge" => |a, b| T::get(a) >= T::get(b),
-        "equ" => |a, b| !(T::get(a) < T::get(b) || T::get(a) > T::get(b)),
-        "neu" => |a, b| T::get(a) != T::get(b),
-        "ltu" => |a, b| !matches!(T::get(a).partial_cmp(&T::get(b)), Some(o) if o.is_ge()),
-        "leu" => |a, b| !matches!(T::get(a).partial_cmp(&T::get(b)), Some(o) if o.is_gt()),
-        "gtu" => |a, b| !matches!(T::get(a).partial_cmp(&T::get(b)), Some(o) if o.is_le()),
-        "geu" => |a, b| !matches!(T::get(a).partial_cmp(&T::get(b)), Some(o) if o.is_lt()),
-        "num" => |a, b| T::get(a).partial_cmp(&T::get(b)).is_some(),
-        "nan" => |a, b| T::get(a).partial_cmp(&T::get(b)).is_none(),
+        "eq" => |a, b| each::<T>(a, b, |a, b| a == b),
+        "ne" => |a, b| each::<T>(a, b, |a, b| a < b || a > b),
+        "lt" => |a, b| each::<T>(a, b, |a, b| a < b),
+        "le" => |a, b| each::<T>(a, b, |a, b| a <= b),
+        "gt" => |a, b| each::<T>(a, b, |a, b| a > b),
+        "ge" => |a, b| each::<T>(a, b, |a, b| a >= b),
+        "equ" => |a, b| each::<T>(a, b, |a, b| !(a < b || a > b)),
+        "neu" => |a, b| each::<T>(a, b, |a, b| a != b),
+        "ltu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_ge())),
+        "leu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_gt())),
+        "gtu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_le())),
+        "geu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_lt())),
+        "num" => |a, b| each::<T>(a, b, |a, b| a.partial_cmp(&b).is_some()),
+        "nan" => |a, b| each::<T>(a, b, |a, b| a.partial_cmp(&b).is_none()),
         _ => return None,
     })
 }
@@ -52,12 +57,12 @@ fn comparison(name: &str, ty: &str, ftz: bool) -> Option<Compare> {
     let plain = matches!(name, "eq" | "ne" | "lt" | "le" | "gt" | "ge");
     match ty {
         "f32" if ftz => match name {
-            "eq" => Some(|a, b| flush(f32::get(a)) == flush(f32::get(b))),
-            "neu" => Some(|a, b| flush(f32::get(a)) != flush(f32::get(b))),
-            "lt" => Some(|a, b| flush(f32::get(a)) < flush(f32::get(b))),
-            "gt" => Some(|a, b| flush(f32::get(a)) > flush(f32::get(b))),
-            "le" => Some(|a, b| flush(f32::get(a)) <= flush(f32::get(b))),
-            "ge" => Some(|a, b| flush(f32::get(a)) >= flush(f32::get(b))),
+            "eq" => Some(|a, b| each(a, b, |a, b| flush(a) == flush(b))),
+            "neu" => Some(|a, b| each(a, b, |a, b| flush(a) != flush(b))),
+            "lt" => Some(|a, b| each(a, b, |a, b| flush(a) < flush(b))),
+            "gt" => Some(|a, b| each(a, b, |a, b| flush(a) > flush(b))),
+            "le" => Some(|a, b| each(a, b, |a, b| flush(a) <= flush(b))),
+            "ge" => Some(|a, b| each(a, b, |a, b| flush(a) >= flush(b))),
             _ => None,
         },
         "f32" => ordered::<f32>(name),
@@ -81,7 +86,8 @@ fn operator(d: &mut Dec<'_, '_>, ty: &str) -> Res<Compare> {
     comparison(name, ty, ftz).ok_or_else(|| d.error(format!("no comparison {name} of {ty}")))
 }
 
-type Combine = fn(bool, bool) -> bool;
+/// Combines the lanes of a comparison with those of a predicate.
+type Combine = fn(u32, u32) -> u32;
 
 fn combination(d: &mut Dec<'_, '_>) -> Option<Combine> {
     d.pick(&["and", "or", "xor"]).map(|c| match c {
@@ -89,6 +95,11 @@ fn combination(d: &mut Dec<'_, '_>) -> Option<Combine> {
         "or" => |a, b| a | b,
         _ => |a, b| a ^ b,
     })
+}
+
+/// Lanes for which a predicate operand holds.
+fn holding(cx: &Cx<'_>, predicate: Option<(Slot, bool)>) -> u32 {
+    predicate.map_or(0, |(slot, negated)| each::<u64>(cx.reg(slot), &[0; 32], |p, _| (p != 0) ^ negated))
 }
 
 fn setp(d: &mut Dec<'_, '_>) -> Res<Exec> {
@@ -102,14 +113,18 @@ fn setp(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let ([a, b], other) = ([d.src(ty)?, d.src(ty)?], third(d, combine.is_some())?);
     let combine = combine.unwrap_or(|a, _| a);
     Ok(Box::new(move |cx, mask| {
-        let (a, b) = (*cx.reg(a), *cx.reg(b));
-        let c = other.map(|(s, neg)| (*cx.reg(s), neg));
-        let third = |l: usize| c.is_some_and(|(c, neg)| (c[l] != 0) ^ neg);
+        let (yes, third) = (f(cx.reg(a), cx.reg(b)), holding(cx, other));
         if let Some(q) = q {
-            let _: Result<Next, ()> = lanewise!(cx, mask, q, l => u64::from(combine(!f(a[l], b[l]), third(l))));
+            put(cx, mask, q, combine(!yes, third));
         }
-        lanewise!(cx, mask, p, l => u64::from(combine(f(a[l], b[l]), third(l))))
+        put(cx, mask, p, combine(yes, third));
+        Ok(Next::Step)
     }))
+}
+
+/// Sets the predicate `p` of the lanes of `mask`.
+fn put(cx: &mut Cx<'_>, mask: u32, p: Slot, yes: u32) {
+    let _: Result<Next, ()> = lanewise!(cx, mask, p, l => u64::from(yes >> l & 1));
 }
 
 /// The predicate that the result is combined with.
@@ -126,9 +141,11 @@ fn setp_pair(d: &mut Dec<'_, '_>, ty: &str, combine: Option<Combine>) -> Res<Exe
     let (p, Some(q)) = d.dst_pair(1, 1)? else { return d.unknown() };
     let (a, b) = (d.src("b32")?, d.src("b32")?);
     Ok(Box::new(move |cx, mask| {
-        let (a, b) = (*cx.reg(a), *cx.reg(b));
-        let _: Result<Next, ()> = lanewise!(cx, mask, p, l => u64::from(f(a[l] & 0xffff, b[l] & 0xffff)));
-        lanewise!(cx, mask, q, l => u64::from(f(a[l] >> 16, b[l] >> 16)))
+        let both = [*cx.reg(a), *cx.reg(b)];
+        let [low, high] = [both.map(|r| r.map(|v| v & 0xffff)), both.map(|r| r.map(|v| v >> 16))];
+        put(cx, mask, p, f(&low[0], &low[1]));
+        put(cx, mask, q, f(&high[0], &high[1]));
+        Ok(Next::Step)
     }))
 }
 
@@ -150,12 +167,8 @@ fn set(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let ([a, b], other) = ([d.src(ty)?, d.src(ty)?], third(d, combine.is_some())?);
     let combine = combine.unwrap_or(|a, _| a);
     Ok(Box::new(move |cx, mask| {
-        let (a, b) = (*cx.reg(a), *cx.reg(b));
-        let c = other.map(|(s, neg)| (*cx.reg(s), neg));
-        lanewise!(cx, mask, dst, l => {
-            let third = c.is_some_and(|(c, neg)| (c[l] != 0) ^ neg);
-            if combine(f(a[l], b[l]), third) { yes } else { 0 }
-        })
+        let true_of = combine(f(cx.reg(a), cx.reg(b)), holding(cx, other));
+        lanewise!(cx, mask, dst, l => if true_of >> l & 1 == 1 { yes } else { 0 })
     }))
 }
 

@@ -160,9 +160,9 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
     }))
 }
 
-/// `v` modulo the size of the range.
+/// `v` modulo the size of the range, a power of two.
 fn wrap(v: i128, min: i128, max: i128) -> i128 {
-    (v - min).rem_euclid(max - min + 1) + min
+    min + ((v - min) & (max - min))
 }
 
 /// Conversions of two values at once: the first operand goes to the upper half.

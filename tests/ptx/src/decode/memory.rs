@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::arith::Half;
 use super::{Addr, Dec, Res, bits_of, nothing};
-use crate::access::Space;
+use crate::access::{How, Space};
 use crate::fault::{Trapped, trap};
 use crate::machine::{Cx, Exec, Next, Slot, lanes};
 use crate::value::{Bits, Two, sum_odd};
@@ -105,7 +105,8 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
     if regs.len() as u64 != count {
         return Err(d.error(format!("{count} registers are needed")));
     }
-    let plan = Plan { space, addr, regs, bytes: bytes as usize, element: bits as usize / 8, atomic, constant };
+    let how = How { atomic, constant };
+    let plan = Plan { space, addr, regs, bytes: bytes as usize, element: bits as usize / 8, how };
     Ok(if load {
         Box::new(move |cx, mask| plan.load(cx, mask, extend))
     } else {
@@ -120,9 +121,7 @@ struct Plan {
     regs: Vec<Slot>,
     bytes: usize,
     element: usize,
-    atomic: bool,
-    /// Through the read-only cache.
-    constant: bool,
+    how: How,
 }
 
 /// Space and address of every lane; the space of the first lane is returned for the bank count.
@@ -146,23 +145,19 @@ impl Plan {
     fn load(&self, cx: &mut Cx<'_>, mask: u32, extend: Option<(u32, u32)>) -> Result<Next, Trapped> {
         let base = *cx.reg(self.addr.base);
         let mut shared = Targets { list: [(0, 0); 32], n: 0 };
-        let mut buf = [0u8; 64];
+        let mut values = [0u64; 8];
         for lane in lanes(mask) {
             let (space, address) = self.target(base[lane as usize], lane, &mut shared);
-            if self.constant {
-                cx.mem.check_constant(address, self.bytes as u64).map_err(|k| trap(lane, k))?;
-            }
-            cx.load(space, lane, address, self.atomic, &mut buf[..self.bytes]).map_err(|k| trap(lane, k))?;
-            for (i, &r) in self.regs.iter().enumerate() {
-                let at = i * self.element;
-                let mut word = [0; 8];
-                word[..self.element].copy_from_slice(&buf[at..at + self.element]);
-                let mut v = u64::from_le_bytes(word);
-                if let Some((from, to)) = extend {
-                    let wide = ((v << (64 - from)) as i64 >> (64 - from)) as u64;
-                    v = if to == 64 { wide } else { wide & ((1 << to) - 1) };
-                }
-                cx.reg_mut(r)[lane as usize] = v;
+            let data = cx.load(space, lane, address, self.bytes, self.how).map_err(|k| trap(lane, k))?;
+            elements(data, self.element, &mut values);
+            for (&r, &v) in self.regs.iter().zip(&values) {
+                cx.reg_mut(r)[lane as usize] = match extend {
+                    None => v,
+                    Some((from, to)) => {
+                        let wide = ((v << (64 - from)) as i64 >> (64 - from)) as u64;
+                        if to == 64 { wide } else { wide & ((1 << to) - 1) }
+                    }
+                };
             }
         }
         if shared.n > 0 {
@@ -181,12 +176,28 @@ impl Plan {
                 let at = i * self.element;
                 buf[at..at + self.element].copy_from_slice(&cx.reg(r)[lane as usize].to_le_bytes()[..self.element]);
             }
-            cx.store(space, lane, address, self.atomic, &buf[..self.bytes]).map_err(|k| trap(lane, k))?;
+            cx.store(space, lane, address, self.how.atomic, &buf[..self.bytes]).map_err(|k| trap(lane, k))?;
         }
         if shared.n > 0 {
             cx.banks(&shared.list[..shared.n], self.bytes as u64);
         }
         Ok(Next::Step)
+    }
+}
+
+/// The elements of `size` bytes that stand in `data`, extended by zeros.
+#[inline(always)]
+fn elements(data: &[u8], size: usize, out: &mut [u64; 8]) {
+    fn each<const N: usize>(data: &[u8], out: &mut [u64; 8], value: impl Fn([u8; N]) -> u64) {
+        for (out, bytes) in out.iter_mut().zip(data.as_chunks::<N>().0) {
+            *out = value(*bytes);
+        }
+    }
+    match size {
+        1 => each::<1>(data, out, |b| u64::from(b[0])),
+        2 => each(data, out, |b| u64::from(u16::from_le_bytes(b))),
+        4 => each(data, out, |b| u64::from(u32::from_le_bytes(b))),
+        _ => each(data, out, u64::from_le_bytes),
     }
 }
 

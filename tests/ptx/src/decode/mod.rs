@@ -305,21 +305,23 @@ impl<'b, 'a> Dec<'b, 'a> {
     }
 }
 
-/// Runs the lanes of `mask` of a function of registers.
+/// Runs the lanes of `mask` of a function of registers, all of which are read before one is written.
 macro_rules! lanewise {
     ($cx:ident, $mask:ident, $d:ident, $lane:ident => $value:expr) => {{
-        let d = $cx.reg_mut($d);
+        let mut out = [0u64; 32];
         if $mask == u32::MAX {
             for $lane in 0..32 {
-                d[$lane] = $value;
+                out[$lane] = $value;
             }
         } else {
+            out = *$cx.reg($d);
             for $lane in 0..32 {
                 if $mask >> $lane & 1 == 1 {
-                    d[$lane] = $value;
+                    out[$lane] = $value;
                 }
             }
         }
+        *$cx.reg_mut($d) = out;
         Ok($crate::machine::Next::Step)
     }};
 }
@@ -327,7 +329,7 @@ pub(crate) use lanewise;
 
 pub(crate) fn map1<A: Bits, D: Bits>(d: Slot, a: Slot, f: impl Fn(A) -> D + Send + Sync + 'static) -> Exec {
     Box::new(move |cx, mask| {
-        let a = *cx.reg(a);
+        let a = cx.reg(a);
         lanewise!(cx, mask, d, l => f(A::get(a[l])).put())
     })
 }
@@ -338,7 +340,7 @@ pub(crate) fn map2<A: Bits, B: Bits, D: Bits>(
     f: impl Fn(A, B) -> D + Send + Sync + 'static,
 ) -> Exec {
     Box::new(move |cx, mask| {
-        let (a, b) = (*cx.reg(a), *cx.reg(b));
+        let (a, b) = (cx.reg(a), cx.reg(b));
         lanewise!(cx, mask, d, l => f(A::get(a[l]), B::get(b[l])).put())
     })
 }
@@ -349,7 +351,7 @@ pub(crate) fn map3<A: Bits, B: Bits, C: Bits, D: Bits>(
     f: impl Fn(A, B, C) -> D + Send + Sync + 'static,
 ) -> Exec {
     Box::new(move |cx, mask| {
-        let (a, b, c) = (*cx.reg(a), *cx.reg(b), *cx.reg(c));
+        let (a, b, c) = (cx.reg(a), cx.reg(b), cx.reg(c));
         lanewise!(cx, mask, d, l => f(A::get(a[l]), B::get(b[l]), C::get(c[l])).put())
     })
 }
