@@ -1,11 +1,15 @@
 //! Models that are left out because of their kernels.
 
+use crate::Artifact;
 use llmcc_cli::backends::Backends;
-use llmcc_codegen::{Backend, CodegenError, Object};
+use llmcc_cli::session::CompileOptions;
+use llmcc_codegen::{Backend, Code, CodegenError, Object};
+use llmcc_gpu::assembler::Ptxas;
 use llmcc_ir::kernel::Kernel;
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::target::{Arch, TargetSpec};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// The compiler's backends, which make no code of some kernels.
 pub struct Unless<F> {
@@ -44,20 +48,112 @@ impl<F: Fn(&[Kernel]) -> bool> Backend for Unless<F> {
     }
 }
 
-/// Kernels but for their names and sizes.
+/// Kinds of the kernels of a model's plan, of which no code is made; none if they are to be left out.
+pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> BTreeSet<String> {
+    let found = RefCell::default();
+    let note = |kernels: &[Kernel]| {
+        if !leave_out(kernels) {
+            *found.borrow_mut() = kinds(kernels);
+        }
+        true
+    };
+    assert!(Artifact::compile_unless(options, note).is_none(), "left out");
+    found.into_inner()
+}
+
+/// A compiler to PTX that shows `ptxas`, if there is one, a kernel of each kind.
+pub struct Emulated<'a> {
+    backends: Backends,
+    ptxas: Option<Ptxas>,
+    assembled: &'a Kinds,
+}
+
+impl<'a> Emulated<'a> {
+    /// `assembled`: kinds that it has been shown before.
+    pub fn new(assembled: &'a Kinds) -> Emulated<'a> {
+        Emulated { backends: Backends::ptx(), ptxas: Ptxas::find(), assembled }
+    }
+
+    fn assemble(&self, kernel: &Kernel, target: &TargetSpec, object: &Object) -> Result<(), CodegenError> {
+        let (Some(ptxas), Code::Gpu(code), Arch::Gpu(gpu)) = (&self.ptxas, &object.code, &target.arch) else {
+            return Ok(());
+        };
+        if self.assembled.all_known(std::slice::from_ref(kernel)) {
+            return Ok(());
+        }
+        let done = ptxas.assemble(&code.ptx, gpu.processor);
+        done.map(drop).map_err(|e| CodegenError::internal(kernel, e))
+    }
+}
+
+impl Backend for Emulated<'_> {
+    fn name(&self) -> &str {
+        self.backends.name()
+    }
+
+    fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
+        let object = self.backends.lower(kernel, target)?;
+        self.assemble(kernel, target, &object)?;
+        Ok(object)
+    }
+
+    fn lower_all(&self, kernels: &[Kernel], target: &TargetSpec) -> Result<Vec<Object>, CodegenError> {
+        let objects = self.backends.lower_all(kernels, target)?;
+        kernels.iter().zip(&objects).try_for_each(|(k, o)| self.assemble(k, target, o))?;
+        Ok(objects)
+    }
+}
+
+/// Kinds of kernels of a plan: their texts but for names and sizes.
+pub fn kinds(kernels: &[Kernel]) -> BTreeSet<String> {
+    let kind = |k: &Kernel| {
+        let text = llmcc_ir::text::print_kernel(k);
+        let body = text.split_once('\n').map_or("", |(_, body)| body);
+        body.chars().filter(|c| !matches!(c, '0'..='9' | '.' | '-')).collect()
+    };
+    kernels.iter().map(kind).collect()
+}
+
+/// Kinds of kernels that some model has had.
 #[derive(Default)]
-pub struct Kinds(RefCell<BTreeSet<String>>);
+pub struct Kinds(Mutex<BTreeSet<String>>);
 
 impl Kinds {
     /// Whether all of these are of a kind that was there before.
     pub fn all_known(&self, kernels: &[Kernel]) -> bool {
-        let kind = |k: &Kernel| {
-            let text = llmcc_ir::text::print_kernel(k);
-            let body = text.split_once('\n').map_or("", |(_, body)| body);
-            body.chars().filter(|c| !matches!(c, '0'..='9' | '.' | '-')).collect()
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds(kernels).into_iter().filter(|kind| known.insert(kind.clone())).count() == 0
+    }
+}
+
+/// Few models whose kernels are of all kinds of all of them: each time the one with the most that are not there yet,
+/// for its number of kernels. The `first` models are there in any case, unless they
+/// have no kernels.
+pub fn cover(models: &[BTreeSet<String>], first: usize) -> Vec<usize> {
+    let mut chosen: Vec<usize> = (0..first.min(models.len())).filter(|i| !models[*i].is_empty()).collect();
+    let mut there: BTreeSet<&String> = chosen.iter().flat_map(|i| &models[*i]).collect();
+    loop {
+        let share = |i: &usize| {
+            let new = models[*i].iter().filter(|kind| !there.contains(kind)).count();
+            // In thousandths; of equals, the first.
+            (1000 * new / models[*i].len().max(1), usize::MAX - i)
         };
-        let kinds: Vec<String> = kernels.iter().map(kind).collect();
-        let mut known = self.0.borrow_mut();
-        kinds.into_iter().filter(|kind| known.insert(kind.clone())).count() == 0
+        let Some(best) = (0..models.len()).max_by_key(share).filter(|i| share(i).0 > 0) else { return chosen };
+        there.extend(&models[best]);
+        chosen.push(best);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_models_have_all_kinds() {
+        let set = |kinds: &str| kinds.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+        let models = ["a b", "a c", "c d e f", "b d", "f"].map(set);
+        assert_eq!(cover(&models, 0), [0, 2]);
+        assert_eq!(cover(&models, 2), [0, 1, 2]);
+        assert_eq!(cover(&[], 4), []);
     }
 }

@@ -4,7 +4,7 @@ pub mod adapters;
 pub mod left_out;
 pub mod sass;
 
-use left_out::Unless;
+use left_out::{Emulated, Kinds, Unless};
 use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::Backend;
@@ -143,6 +143,11 @@ impl Artifact {
     pub fn compile_unless(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> Option<Artifact> {
         let backends = Unless::new(leave_out);
         Artifact::of(options, &backends, || backends.left_out())
+    }
+
+    /// The artifact with PTX alone for an emulator; `ptxas` is shown kernels of kinds that are not in `assembled`.
+    pub fn compile_for_emulator(options: &CompileOptions, assembled: &Kinds) -> Artifact {
+        Artifact::of(options, &Emulated::new(assembled), || false).expect("nothing is left out")
     }
 
     fn of(options: &CompileOptions, backend: &dyn Backend, left_out: impl Fn() -> bool) -> Option<Artifact> {

@@ -11,9 +11,11 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::adapters;
-use llmcc_tests::left_out::Kinds;
+use llmcc_tests::left_out::{Kinds, cover, planned};
 use llmcc_tests::{Artifact, Golden, fake_driver, first_goldens, golden, goldens, greedy, logits_in_pieces, options};
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Whether this build can make PTX. With the driver named to the runtime.
 fn ready() -> bool {
@@ -41,6 +43,55 @@ fn gpu_options(name: &str, format: &str, kv: KvDType) -> CompileOptions {
 
 fn compile(options: &CompileOptions) -> Artifact {
     Artifact::compile_unless(options, |_| false).expect("nothing is left out")
+}
+
+/// A model, and the types of its weights and its cache.
+type Case = (&'static str, &'static str, KvDType);
+
+/// Few models whose kernels are of all kinds that all models have: LLVM and the emulator would take minutes for the
+/// others, which run on CPUs. Two tests take turns, so that two cores work to the end.
+struct Sweep {
+    cases: Vec<Case>,
+    next: AtomicUsize,
+    assembled: Kinds,
+}
+
+impl Sweep {
+    /// The first cases, and those of the others that it takes, without models whose kernels are to be left out.
+    fn new(cases: Vec<Case>, first: usize, leave_out: fn(&[Kernel]) -> bool) -> Sweep {
+        let (next, all) = (AtomicUsize::new(0), Mutex::new(vec![BTreeSet::new(); cases.len()]));
+        let work = || {
+            while let Some((i, (name, format, kv))) = Sweep::take(&next, &cases) {
+                let kinds = planned(&gpu_options(name, format, kv), leave_out);
+                all.lock().expect("no panic before")[i] = kinds;
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(work);
+            work();
+        });
+        let chosen = cover(&all.into_inner().expect("no panic before"), first);
+        Sweep {
+            cases: chosen.into_iter().map(|i| cases[i]).collect(),
+            next: AtomicUsize::new(0),
+            assembled: Kinds::default(),
+        }
+    }
+
+    fn take(next: &AtomicUsize, cases: &[Case]) -> Option<(usize, Case)> {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        cases.get(i).map(|case| (i, *case))
+    }
+
+    /// The next case, with its place.
+    fn next(&self) -> Option<(usize, Case)> {
+        Sweep::take(&self.next, &self.cases)
+    }
+
+    /// The artifact with PTX alone. `ptxas`, which takes as long as LLVM, assembles one kernel of each kind.
+    fn compile(&self, options: &CompileOptions) -> Artifact {
+        Artifact::compile_for_emulator(options, &self.assembled)
+    }
 }
 
 /// Adapters that are loaded while the model runs give PEFT's results, whatever else is in the step.
@@ -110,45 +161,39 @@ fn pieces_of(g: &Golden) -> &'static [&'static [usize]] {
     if g.greedy.is_empty() { &PIECES[..1] } else { PIECES }
 }
 
-/// The same for fixture number `i` of many: the emulator takes minutes for all pieces of all. The
-/// first ones have all; `few` are the others'.
-fn some_pieces_of(g: &Golden, i: usize, few: &'static [&'static [usize]]) -> &'static [&'static [usize]] {
-    if i < 4 || g.greedy.is_empty() { pieces_of(g) } else { few }
-}
-
 /// Models with experts: of two that are nearly as good, a rounded row may choose the other, which is
 /// another result and no error of rounding. In f32 they are compared as all others.
 fn chooses_experts(kernels: &[Kernel]) -> bool {
     kernels.iter().any(|k| matches!(k.body, Body::Route(_)))
 }
 
-/// Every other one: two tests of half the models use two cores to the end.
-const HALVES: usize = 2;
+/// The first models, which are computed in all pieces.
+const WHOLE: usize = 4;
 
 #[test]
 fn f32_models_equal_transformers() {
-    f32_models(0);
+    f32_models();
 }
 
 #[test]
 fn further_f32_models_equal_transformers() {
-    f32_models(1);
+    f32_models();
 }
 
-fn f32_models(half: usize) {
+fn f32_models() {
+    static SWEEP: OnceLock<Sweep> = OnceLock::new();
     if !ready() {
         return;
     }
-    let (mut wrong, kinds) = (Vec::new(), Kinds::default());
     let more = goldens().filter(|name| *name == "gemma4_e");
-    for (i, name) in first_goldens().chain(more).enumerate().skip(half).step_by(HALVES) {
-        let g = Golden::load(name);
-        // The emulator takes minutes for models whose kernels it has seen before; a CPU runs them all.
-        let options = gpu_options(name, "f32", KvDType::F32);
-        let Some(artifact) = Artifact::compile_unless(&options, |kernels| kinds.all_known(kernels)) else { continue };
-        let model = artifact.open(1);
+    let cases = || first_goldens().chain(more).map(|name| (name, "f32", KvDType::F32)).collect();
+    let sweep = SWEEP.get_or_init(|| Sweep::new(cases(), WHOLE, |_| false));
+    let mut wrong = Vec::new();
+    while let Some((i, (name, format, kv))) = sweep.next() {
+        let (g, model) = (Golden::load(name), sweep.compile(&gpu_options(name, format, kv)).open(1));
         // Each regime below the largest, and one token alone.
-        for pieces in some_pieces_of(&g, i, &[&[19, 1, 13, 7]]) {
+        let few = &[&[19, 1, 13, 7][..]][..];
+        for pieces in if i < WHOLE || g.greedy.is_empty() { pieces_of(&g) } else { few } {
             let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
             if error > allowed {
                 wrong.push(format!("{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"));
@@ -217,39 +262,37 @@ fn windows_have_pages_of_their_own() {
 
 #[test]
 fn half_precision_models_stay_within_the_error_of_bf16() {
-    half_precision_models(0);
+    half_precision_models();
 }
 
 #[test]
 fn further_half_precision_models_stay_within_the_error_of_bf16() {
-    half_precision_models(1);
+    half_precision_models();
 }
 
-fn half_precision_models(half: usize) {
+fn half_precision_models() {
+    static SWEEP: OnceLock<Sweep> = OnceLock::new();
     if !ready() {
         return;
     }
-    let (mut wrong, kinds) = (Vec::new(), Kinds::default());
-    for (i, name) in first_goldens().enumerate().skip(half).step_by(HALVES) {
-        let g = Golden::load(name);
-        // The emulator takes minutes for a model with every kernel seen before, in f32 and in
-        // others of 16 bits.
-        let leave_out = |kernels: &[Kernel]| chooses_experts(kernels) || kinds.all_known(kernels);
-        // Both types where everything else is the same; of the many others one each.
-        let types = [("bf16", KvDType::Bf16), ("f16", KvDType::F16)];
-        for (format, kv) in if i < 4 { &types[..] } else { &types[i / HALVES % 2..][..1] } {
-            let options = gpu_options(name, format, *kv);
-            let Some(artifact) = Artifact::compile_unless(&options, leave_out) else { continue };
-            let model = artifact.open(1);
-            // The largest regime, and then token by token.
-            for pieces in some_pieces_of(&g, i, &[&[36, 1]]) {
-                let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
-                // An approximation cannot be exact.
-                if !(error > 0.0 && error <= allowed) {
-                    wrong.push(format!(
-                        "{name} as {format} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"
-                    ));
-                }
+    // Both types of the first models; of the many others one each.
+    let types = [("bf16", KvDType::Bf16), ("f16", KvDType::F16)];
+    let of = |i: usize| if i < WHOLE { &types[..] } else { &types[i % 2..][..1] };
+    let case = |(i, name)| of(i).iter().map(move |(format, kv)| (name, *format, *kv));
+    let cases = || first_goldens().enumerate().flat_map(case).collect();
+    let sweep = SWEEP.get_or_init(|| Sweep::new(cases(), 2 * WHOLE, chooses_experts));
+    let mut wrong = Vec::new();
+    while let Some((i, (name, format, kv))) = sweep.next() {
+        let (g, model) = (Golden::load(name), sweep.compile(&gpu_options(name, format, kv)).open(1));
+        // The largest regime, and then token by token.
+        let few = &[&[36, 1][..]][..];
+        for pieces in if i < 2 * WHOLE || g.greedy.is_empty() { pieces_of(&g) } else { few } {
+            let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
+            // An approximation cannot be exact.
+            if !(error > 0.0 && error <= allowed) {
+                wrong.push(format!(
+                    "{name} as {format} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"
+                ));
             }
         }
     }
