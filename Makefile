@@ -31,7 +31,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
+.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -127,12 +127,20 @@ $(VENV)/eval-ok: $(VENV)/ok python/eval-constraints.txt
 
 eval: $(VENV)/eval-ok
 
-lint: llvm
+format: | deps
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/models/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
+
+# The lints of `make test` alone, without code.
+lint: format llvm
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
 	cargo clippy -p llmcc -p llmcc-gpu --lib --bins --locked -- -D warnings # Only these differ without LLVM.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked $(GPU_FEATURES)
+
+# Clippy as the compiler of the workspace, and rustdoc with its lints: so dependencies are compiled once, not once more
+# for lints.
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
+  RUSTDOC=$(CURDIR)/tools/tests/rustdoc.sh
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
@@ -141,15 +149,19 @@ unit: export LLMCC_TEST_EVAL = 1
 unit: export LLMCC_TEST_PROGRAMS = 1
 unit: python eval llvm ptxas programs
 	mkdir -p $(BUILD)
-	cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
+	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
 	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
-test: deps lint unit
+# Without LLVM, these differ.
+plain: | deps
+	$(LINTED) cargo build --locked -p llmcc -p llmcc-gpu --lib --bins
 
-# The same features as `unit`, so that neither builds again what the other has built.
+test: deps format unit plain
+
+# The same features and compiler as `unit`, so that neither builds again what the other has built.
 quick: | llvm
 	cargo fmt --check
-	cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
+	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
 
 # Packages to hand out, in build/dist.
 DIST := $(BUILD)/dist
