@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
 
-pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows};
+pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows, microkernel};
 
 /// Which backend serves a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

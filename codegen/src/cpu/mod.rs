@@ -122,7 +122,7 @@ fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
 fn lacks_microkernel(kernel: Checked<'_>) -> bool {
     let Some(rows) = supported::multiplied(kernel) else { return false };
     let mut weights = kernel.body.segments().iter().flat_map(|s| &s.weights);
-    weights.any(|w| matmul::panel_kernel(kernel.matrix(*w).format, rows).is_none())
+    weights.any(|w| microkernel(kernel.matrix(*w).format, rows).is_none())
 }
 
 /// Cranelift's description of an instruction-set level.

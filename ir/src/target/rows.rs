@@ -1,7 +1,8 @@
 //! The rows that targets multiply, and the rates.
 
 use crate::kernel::RowElem;
-use crate::quant::{Code, Encoding, Format, Packing};
+use crate::quant::{Code, Encoding, Format, GROUPS, Packing};
+use llmcc_abi::{FLOAT_PANELS, FloatRows, INT8_PANELS, Uk};
 use std::fmt;
 
 /// A kind of rows, as products multiply them: a [`RowElem`] without the differences between rows of
@@ -43,6 +44,24 @@ pub fn integer_rows(format: Format) -> Option<RowElem> {
     let encoding = format.encoding();
     let group = encoding.integer_group().filter(|_| matches!(encoding.code, Code::Int { .. }))?;
     Some(RowElem::I8 { group })
+}
+
+/// The microkernel of CPUs that multiplies weights by such rows, where there is one; else their
+/// products take the generic path, which is several times slower.
+pub fn microkernel(weights: Format, rows: RowElem) -> Option<Uk> {
+    let (encoding, group) = (weights.encoding(), usize::from(weights.group));
+    let reads = match rows {
+        RowElem::F32 => FloatRows::F32,
+        RowElem::Bf16 => FloatRows::Bf16,
+        RowElem::Q8 { .. } | RowElem::I8 { .. } => {
+            let line = INT8_PANELS.iter().find(|(_, e)| e.in_groups(group) == encoding);
+            return line.map(|(uk, _)| *uk);
+        }
+        RowElem::F16 | RowElem::Fp8 => return None,
+    };
+    // Groups of any size are whole chains.
+    let is = |e: &Encoding| *e == encoding || e.group() == Some(0) && GROUPS.contains(&group) && e.in_groups(group) == encoding;
+    FLOAT_PANELS.iter().find(|(_, e, r)| *r == reads && is(e)).map(|(uk, ..)| *uk)
 }
 
 impl From<RowElem> for RowKind {
