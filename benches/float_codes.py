@@ -4,10 +4,10 @@ block of 128 x 128 in FP8, and NVFP4 with int8 rows (as usual) and f32 rows.
 
     python float_codes.py 1.2b --llmcc ../target/release/llmcc [--threads 2] [--layers 16] [--only tensor --only nvfp4] [--target native]
 
-Codes are those of normal weights, scaled so that the largest of them is the largest code; embeddings, which are the output matrix
-too, stay bf16, as published checkpoints have them, and are 8 bits (`w8g128`) for `--w4`'s neighbours only if `--head w8g128` says so
-of all. In turns; medians, and ratios of the times of a round to w4's: of tokens of a decode, of those of a prompt, and of the bytes of
-weights that pass per second. Needs NumPy and the `llmcc` package.
+Codes are those of normal weights, scaled so that the largest of a block is the largest code. Embeddings, which are the output matrix
+too, stay bf16, as published checkpoints have them; `--w4` makes 4 bits of them as well. In turns; medians, and ratios of each round's
+times to w4's: of a decoded token, of a token of a prompt, and of the bytes of the artifact that pass per second of decoding. Needs
+NumPy and the `llmcc` package.
 """
 
 import argparse
@@ -27,7 +27,6 @@ import llmcc
 TOKENS, ROUNDS, BLOCK = 24, 7, 128
 POOL = 1 << 22  # random codes, of which every matrix takes a stretch
 E4M3_MAX, E2M1 = 448.0, [0, 0.5, 1, 1.5, 2, 3, 4, 6]
-DENSE = {"none": None}
 SETTINGS = {
     "tensor": {"quant_method": "fp8", "activation_scheme": "dynamic"},
     "row": {"quant_method": "fbgemm_fp8"},

@@ -19,7 +19,7 @@ use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::microkernel;
+use llmcc_ir::target::microkernel_of;
 use std::mem::offset_of;
 
 /// The rows multiplied, after the prologue.
@@ -205,7 +205,7 @@ pub(super) fn accumulators(low: &Lowering, e: &mut Emit, lanes: &[Lane], i: Valu
 
 /// Computes a panel, by a microkernel where there is one.
 pub(super) fn multiply(low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
-    match microkernel(panel.format, panel.rows_elem) {
+    match microkernel_of(panel.format, panel.rows_elem) {
         Some(uk) if !low.portable => call(low, e, args, panel, uk),
         _ => panel::emit(e, panel),
     }

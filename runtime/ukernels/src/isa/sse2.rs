@@ -364,7 +364,10 @@ impl Isa for Sse2 {
     unsafe fn e4m3_least(least: I, x: I) -> I {
         unsafe {
             let magnitude = _mm_set1_epi8(0x7f);
-            [_mm_min_epu8(least[0], _mm_and_si128(x[0], magnitude)), _mm_min_epu8(least[1], _mm_and_si128(x[1], magnitude))]
+            [
+                _mm_min_epu8(least[0], _mm_and_si128(x[0], magnitude)),
+                _mm_min_epu8(least[1], _mm_and_si128(x[1], magnitude)),
+            ]
         }
     }
     #[inline(always)]

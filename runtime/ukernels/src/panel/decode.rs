@@ -225,9 +225,7 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
                     let kind = const { kind(T::ENCODING) };
                     let factors = w.add(t.block.scales_of(group) + lane * kind.bytes());
                     let mut scale = load::<I>(kind, factors);
-                    if let (Some(above), Some(columns)) =
-                        const { (T::ENCODING.scales[1], T::ENCODING.super_group()) }
-                    {
+                    if let (Some(above), Some(columns)) = const { (T::ENCODING.scales[1], T::ENCODING.super_group()) } {
                         let p = w.add(t.block.above_of(first / columns) + lane * above.kind.bytes());
                         scale = I::mul(load::<I>(above.kind, p), scale);
                     }

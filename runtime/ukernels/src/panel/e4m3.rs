@@ -168,8 +168,14 @@ impl<I: Isa, const BY_ROW: bool> Kernel<I> for E4m3<BY_ROW> {
             let zero = [I::splat(0.0); NV];
             let (mut acc, mut sums) = ([zero; MR], [zero; MR]);
             let mut place = const { Place::new(E4m3::<BY_ROW>::WEIGHTS) };
-            let mut chain =
-                Chain::<I, NV> { codes, scales: codes, scaled: zero, finite: I::zero_words(), a: t.a, a_stride: t.a_stride };
+            let mut chain = Chain::<I, NV> {
+                codes,
+                scales: codes,
+                scaled: zero,
+                finite: I::zero_words(),
+                a: t.a,
+                a_stride: t.a_stride,
+            };
             for (group, first) in (0..t.k).step_by(t.group).enumerate() {
                 let scales = place.enter(t, group);
                 chain.finite = I::finite(zero[0]);
