@@ -4,7 +4,7 @@ block of 128 x 128 in FP8, and NVFP4 with int8 rows (as usual) and f32 rows.
 
     python float_codes.py 1.2b --llmcc ../target/release/llmcc [--threads 2] [--layers 16] [--only tensor --only nvfp4] [--target native]
 
-Codes are those of normal weights, scaled so that the largest of a block is the largest code. Embeddings, which are the output matrix
+Codes are made from normal weights, scaled so that the largest of a block is the largest code. Embeddings, which are the output matrix
 too, stay bf16, as published checkpoints have them; `--w4` makes 4 bits of them as well. In turns; medians, and ratios of each round's
 times to w4's: of a decoded token, of a token of a prompt, and of the bytes of the artifact that pass per second of decoding. Needs
 NumPy and the `llmcc` package.

@@ -109,8 +109,7 @@ pub struct CpuRows {
 
 /// Rates of the generic path, 128-bit vectors that decode the weights anew for every row:
 /// multiply-adds per second and core, of codes whose numbers are found by arithmetic and of codes
-/// whose numbers stand in a table. Measured on Zen 4 with `fp8b`, `nvfp4` and `iq3`, which of the code
-/// of their instructions any processor runs.
+/// whose numbers stand in a table. Measured on Zen 4 (docs/cost-model.md).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Generic {
     /// By arithmetic.

@@ -122,8 +122,8 @@ impl Matrix {
         w
     }
 
-    /// Of e4m3 leaves all zeros and subnormal numbers, which microkernels compute apart, or some, or none, and
-    /// no NaN, which weights never are.
+    /// Leaves all zeros and subnormal numbers of e4m3, which microkernels compute apart, or some, or none;
+    /// replaces NaN, which weights never are.
     fn make_small_ones_rare(&mut self, rng: &mut Rng) {
         let each = [1, 300, usize::MAX][rng.below(3)];
         for code in &mut self.codes {
