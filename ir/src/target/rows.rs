@@ -113,24 +113,24 @@ pub struct CpuRows {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Generic {
     /// By arithmetic.
-    pub numbers: f64,
+    pub computed: f64,
     /// From a table.
     pub table: f64,
 }
 
 impl Generic {
     /// f32 rows, with fused multiply-adds.
-    pub const F32: Generic = Generic { numbers: 3.2e9, table: 0.63e9 };
+    pub const F32: Generic = Generic { computed: 3.2e9, table: 0.63e9 };
     /// f32 rows on processors without, whose bits are made of f64 arithmetic.
-    pub const F32_SSE2: Generic = Generic { numbers: 0.5e9, table: 0.29e9 };
+    pub const F32_SSE2: Generic = Generic { computed: 0.5e9, table: 0.29e9 };
     /// int8 rows.
-    pub const INT8: Generic = Generic { numbers: 2.3e9, table: 2.3e9 };
+    pub const INT8: Generic = Generic { computed: 2.3e9, table: 2.3e9 };
 
     /// The rate for weights of a format.
     pub fn rate(&self, weights: Format) -> f64 {
         match weights.encoding().code {
             Code::Table { .. } => self.table,
-            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } => self.numbers,
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } => self.computed,
         }
     }
 }

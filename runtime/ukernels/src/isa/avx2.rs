@@ -276,8 +276,8 @@ impl Isa for Avx2 {
             let small = _mm256_castsi256_ps(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()));
             let one = _mm256_and_si256(bits, _mm256_set1_epi32(0xff80_0000u32 as i32));
             let rest = _mm256_sub_ps(x, _mm256_and_ps(_mm256_castsi256_ps(one), small));
-            let number = _mm256_add_ps(rest, _mm256_and_ps(rest, small));
-            _mm256_or_ps(number, _mm256_and_ps(x, _mm256_set1_ps(-0.0)))
+            let twice = _mm256_add_ps(rest, _mm256_and_ps(rest, small));
+            _mm256_or_ps(twice, _mm256_and_ps(x, _mm256_set1_ps(-0.0)))
         }
     }
     #[inline(always)]

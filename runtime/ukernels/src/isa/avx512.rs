@@ -230,8 +230,8 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
             let small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x0780_0000));
             let one = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(0xff80_0000u32 as i32)));
             let rest = _mm512_mask_sub_ps(x, small, x, one);
-            let number = _mm512_castps_si512(_mm512_mask_add_ps(rest, small, rest, rest));
-            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xea>(bits, _mm512_set1_epi32(i32::MIN), number))
+            let twice = _mm512_castps_si512(_mm512_mask_add_ps(rest, small, rest, rest));
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xea>(bits, _mm512_set1_epi32(i32::MIN), twice))
         }
     }
     #[inline(always)]

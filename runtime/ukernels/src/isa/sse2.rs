@@ -354,8 +354,8 @@ impl Isa for Sse2 {
                 let small = _mm_castsi128_ps(_mm_cmpeq_epi32(exponent, _mm_setzero_si128()));
                 let one = _mm_castsi128_ps(_mm_and_si128(bits, _mm_set1_epi32(0xff80_0000u32 as i32)));
                 let rest = _mm_sub_ps(x[i], _mm_and_ps(one, small));
-                let number = _mm_add_ps(rest, _mm_and_ps(rest, small));
-                out[i] = _mm_or_ps(number, _mm_and_ps(x[i], _mm_set1_ps(-0.0)));
+                let twice = _mm_add_ps(rest, _mm_and_ps(rest, small));
+                out[i] = _mm_or_ps(twice, _mm_and_ps(x[i], _mm_set1_ps(-0.0)));
             }
             out
         }

@@ -116,6 +116,23 @@ const fn above_bytes(weights: Encoding) -> usize {
     }
 }
 
+/// Columns that share a scale of scales.
+const fn super_columns(weights: Encoding) -> usize {
+    match weights.super_group() {
+        Some(columns) => columns,
+        None => usize::MAX,
+    }
+}
+
+/// The scales times those above them, at `above`, where there are any.
+#[inline(always)]
+unsafe fn times_above<I: Isa, T: Format<I>>(scale: I::F, above: *const u8) -> I::F {
+    match const { T::ENCODING.scales[1] } {
+        Some(level) => unsafe { I::mul(load::<I>(level.kind, above), scale) },
+        None => scale,
+    }
+}
+
 /// The panel of a format with f32 rows.
 pub(crate) struct Decode<T>(PhantomData<T>);
 
@@ -167,12 +184,8 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 let scales = place.enter(t, group);
                 for v in 0..NV {
                     t.prefetch::<I, MR, NV>(v, factors[v].add(scales));
-                    g.scale[v] = load::<I>(kind, factors[v].add(scales));
-                    if let Some(above) = const { T::ENCODING.scales[1] } {
-                        // 16 rows' factors of the record begin where its rows do.
-                        let p = above_of[v].add(place.record + t.block.above);
-                        g.scale[v] = I::mul(load::<I>(above.kind, p), g.scale[v]);
-                    }
+                    let above = above_of[v].wrapping_add(place.record + t.block.above);
+                    g.scale[v] = times_above::<I, T>(load::<I>(kind, factors[v].add(scales)), above);
                     if const { T::ENCODING.has_minimum() } {
                         g.min[v] = load::<I>(kind, factors[v].add(scales + t.block.mins));
                     }
@@ -224,11 +237,9 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
                 unsafe {
                     let kind = const { kind(T::ENCODING) };
                     let factors = w.add(t.block.scales_of(group) + lane * kind.bytes());
-                    let mut scale = load::<I>(kind, factors);
-                    if let (Some(above), Some(columns)) = const { (T::ENCODING.scales[1], T::ENCODING.super_group()) } {
-                        let p = w.add(t.block.above_of(first / columns) + lane * above.kind.bytes());
-                        scale = I::mul(load::<I>(above.kind, p), scale);
-                    }
+                    let above = t.block.above_of(first / const { super_columns(T::ENCODING) });
+                    let above = w.add(above + lane * const { above_bytes(T::ENCODING) });
+                    let scale = times_above::<I, T>(load::<I>(kind, factors), above);
                     let min = if const { T::ENCODING.has_minimum() } {
                         load::<I>(kind, factors.add(t.block.mins))
                     } else {

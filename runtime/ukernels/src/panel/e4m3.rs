@@ -54,13 +54,13 @@ unsafe fn write<I: Isa, const BY_ROW: bool>(run: &Run) {
             let x = I::load_words(run.codes.add(chunk * CHUNK * COLUMN));
             let exact = I::e4m3_small(I::e4m3_least(I::finite(scaled), x));
             let [even, odd] = I::e4m3_halves(x);
-            let numbers = [I::bf16_low(even), I::bf16_low(odd), I::bf16_high(even), I::bf16_high(odd)];
+            let values = [I::bf16_low(even), I::bf16_low(odd), I::bf16_high(even), I::bf16_high(odd)];
             for j in 0..CHUNK {
                 let out = run.out.add((chunk * CHUNK + j) * run.stride);
                 // Both are the product rounded once.
                 let value = match exact {
-                    true => I::mul(I::mul(I::e4m3_exact(numbers[j]), I::splat(UNIT)), scale),
-                    false => I::mul(numbers[j], scaled),
+                    true => I::mul(I::mul(I::e4m3_exact(values[j]), I::splat(UNIT)), scale),
+                    false => I::mul(values[j], scaled),
                 };
                 I::store(out, value);
             }
