@@ -1,6 +1,6 @@
 //! Products of activation rows with packed matrices, as the compiler lays them out and calls them.
 
-use llmcc_abi::encoding::{Encoding, ScaleKind};
+use llmcc_abi::encoding::{Code, Encoding, Float, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, PanelFn, Uk};
 use llmcc_ukernels::{Level, table};
@@ -36,6 +36,7 @@ pub const FORMATS: &[Format] = &[
     Format { name: "iq4nl-int8", uk: Uk::PanelIq4nlA8, weights: Encoding::IQ4NL, group: 32, rows: Rows::Int8 },
     Format { name: "iq4xs-int8", uk: Uk::PanelIq4xsA8, weights: Encoding::IQ4XS, group: 32, rows: Rows::Int8 },
     Format { name: "mxfp4-int8", uk: Uk::PanelMxfp4A8, weights: Encoding::MXFP4, group: 32, rows: Rows::Int8 },
+    Format { name: "nvfp4-int8", uk: Uk::PanelNvfp4A8, weights: Encoding::NVFP4, group: 16, rows: Rows::Int8 },
     Format { name: "ternary-int8", uk: Uk::PanelTernaryA8, weights: Encoding::TERNARY, group: 256, rows: Rows::Int8 },
     Format {
         name: "ternaryr-int8",
@@ -44,6 +45,9 @@ pub const FORMATS: &[Format] = &[
         group: 128,
         rows: Rows::Int8,
     },
+    Format { name: "fp8-f32", uk: Uk::PanelFp8, weights: Encoding::FP8, group: 0, rows: Rows::F32 },
+    Format { name: "fp8b-f32", uk: Uk::PanelFp8b, weights: Encoding::FP8B, group: 128, rows: Rows::F32 },
+    Format { name: "nvfp4-f32", uk: Uk::PanelNvfp4, weights: Encoding::NVFP4, group: 16, rows: Rows::F32 },
     Format { name: "nf4-f32", uk: Uk::PanelNf4, weights: Encoding::NF4, group: 64, rows: Rows::F32 },
     Format { name: "bf16-bf16", uk: Uk::PanelBf16Rows, weights: Encoding::BF16, group: 0, rows: Rows::Bf16 },
     Format { name: "w4-f32", uk: Uk::PanelW4, weights: Encoding::W4, group: 128, rows: Rows::F32 },
@@ -195,10 +199,12 @@ impl<'a> Case<'a> {
 }
 
 /// Bits of all bytes of weights: of powers of two that are scales so many that their products with the
-/// scales of rows are no subnormal numbers, which some processors are slow with.
+/// scales of rows are no subnormal numbers, which some processors are slow with; of e4m3 so many that
+/// none is subnormal, as almost none is where the largest weight is the largest number.
 fn always(weights: &Encoding) -> u64 {
-    match weights.scales[0] {
-        Some(scale) if scale.kind == ScaleKind::E8m0 => 0x7070_7070_7070_7070,
+    match (weights.code, weights.scales[0]) {
+        (Code::Float(Float::E4m3), _) => 0x2020_2020_2020_2020,
+        (_, Some(scale)) if scale.kind == ScaleKind::E8m0 => 0x7070_7070_7070_7070,
         _ => 0,
     }
 }

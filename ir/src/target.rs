@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
 
-pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows};
+pub use rows::{CpuRows, Generic, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows, microkernel_of};
 
 /// Which backend serves a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -306,7 +306,7 @@ pub fn all() -> impl Iterator<Item = &'static TargetSpec> {
 }
 
 const ROWS_SSE2: &[CpuRows] = &[
-    float_rows(RowKind::F32, 10e9, 10e9),
+    CpuRows { generic: Generic::F32_SSE2, ..float_rows(RowKind::F32, 10e9, 10e9) },
     float_rows(RowKind::Bf16, 10e9, 10e9),
     int8_rows(18e9, 7.0, Unpack { rows: 8, rate: 25.2e9 }),
 ];

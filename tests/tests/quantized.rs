@@ -183,7 +183,10 @@ fn packed_models_compute_what_transformers_does() {
     for (name, wanted) in formats_of {
         let folder = format!("quantized_models/{name}");
         let reference = Golden::load(&folder);
-        let artifact = Artifact::compile(&options(&golden(&folder)));
+        // f32 rows times 8-bit floats take no generic path.
+        let deny_fallback = name == "fp8_blocks";
+        let fast = llmcc_cli::session::CompileOptions { deny_fallback, ..options(&golden(&folder)) };
+        let artifact = Artifact::compile(&fast);
         // As codes; vectors are f32, but no matrix is.
         let manifest = Manifest::of(&artifact.path).expect("a manifest");
         let formats = &manifest.weights.by_format;

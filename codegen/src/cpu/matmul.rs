@@ -14,12 +14,12 @@ use super::rownorm::RowWork;
 use super::span::Span;
 use super::store::{Dest, Target};
 use cranelift_codegen::ir::{InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value};
-use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
-use llmcc_abi::{INT8_PANELS, PanelArgs, Uk};
+use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
-use llmcc_ir::quant::{Format, GROUPS};
+use llmcc_ir::quant::Format;
+use llmcc_ir::target::microkernel_of;
 use std::mem::offset_of;
 
 /// The rows multiplied, after the prologue.
@@ -205,50 +205,10 @@ pub(super) fn accumulators(low: &Lowering, e: &mut Emit, lanes: &[Lane], i: Valu
 
 /// Computes a panel, by a microkernel where there is one.
 pub(super) fn multiply(low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
-    match panel_kernel(panel.format, panel.rows_elem) {
+    match microkernel_of(panel.format, panel.rows_elem) {
         Some(uk) if !low.portable => call(low, e, args, panel, uk),
         _ => panel::emit(e, panel),
     }
-}
-
-/// Rows that a microkernel multiplies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    F32,
-    Bf16,
-    Int8,
-}
-
-/// The microkernels of products with rows of floats, by the description of the weights (with
-/// groups: of 32, 64 or 128 columns); products with int8 rows are in [`INT8_PANELS`]. Everything
-/// else takes the generic path: [`panel::emit`].
-const PANELS: &[(Encoding, Reads, Uk)] = &[
-    (Encoding::F32, Reads::F32, Uk::PanelF32),
-    (Encoding::F16, Reads::F32, Uk::PanelF16),
-    (Encoding::BF16, Reads::F32, Uk::PanelBf16),
-    (Encoding::BF16, Reads::Bf16, Uk::PanelBf16Rows),
-    (Encoding::W8, Reads::F32, Uk::PanelW8),
-    (Encoding::W4, Reads::F32, Uk::PanelW4),
-    (Encoding::W4A, Reads::F32, Uk::PanelW4a),
-    (Encoding::NF4, Reads::F32, Uk::PanelNf4),
-    (Encoding::FP4, Reads::F32, Uk::PanelFp4),
-];
-
-/// The microkernel for weights and rows, if there is one.
-pub(super) fn panel_kernel(weights: Format, rows: RowElem) -> Option<Uk> {
-    let reads = match rows {
-        RowElem::F32 => Reads::F32,
-        RowElem::Bf16 => Reads::Bf16,
-        RowElem::Q8 { .. } | RowElem::I8 { .. } => Reads::Int8,
-        RowElem::F16 | RowElem::Fp8 => return None,
-    };
-    let encoding = weights.encoding();
-    let fits = encoding.group().is_none_or(|group| GROUPS.contains(&group));
-    let of = |e: &Encoding| e.in_groups(weights.group.into()) == encoding;
-    if reads == Reads::Int8 {
-        return INT8_PANELS.iter().find(|(_, e)| of(e)).map(|(uk, _)| *uk);
-    }
-    PANELS.iter().find(|(e, r, _)| fits && *r == reads && of(e)).map(|(_, _, uk)| *uk)
 }
 
 /// Calls the microkernel for a panel.

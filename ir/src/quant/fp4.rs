@@ -2,7 +2,7 @@
 //! Microscaling Formats 1.0), or with e4m3 ones (NVFP4).
 
 use super::ggml::nearest;
-use super::{Code, E4M3_MAX, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, e4m3_to_f32};
+use super::{E4M3_MAX, Encoding, FormatDef, Quantize, e4m3_from_f32, e4m3_to_f32};
 use llmcc_abi::encoding::{E2M1, FP4_VALUES as VALUES};
 
 /// Scales are the largest magnitude of 64 columns.
@@ -32,10 +32,7 @@ pub(super) const MXFP4: FormatDef = FormatDef {
 /// NVIDIA's: e4m3 scales for 16 columns, and above them a number that files have for a whole matrix.
 pub(super) const NVFP4: FormatDef = FormatDef {
     name: "nvfp4",
-    encoding: Encoding {
-        code: Code::Table { bits: 4, values: &E2M1 },
-        scales: [Some(Scale::new(Per::Group(0), ScaleKind::E4m3)), Some(Scale::new(Per::Group(256), ScaleKind::F32))],
-    },
+    encoding: Encoding::NVFP4,
     groups: &[16],
     quantize: Quantize::Super(|x, codes, factors| {
         let largest = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));

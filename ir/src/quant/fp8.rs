@@ -1,7 +1,7 @@
 //! 8-bit floats, e4m3 of the OCP 8-bit Floating Point Specification (OFP8, 2023):
 //! `scale = amax/448` of the whole row, 448 being the largest number.
 
-use super::{Code, Encoding, Float, FormatDef, NO_GROUPS, Per, Quantize, Scale, ScaleKind, round_f16};
+use super::{Encoding, FormatDef, NO_GROUPS, Quantize, round_f16};
 
 pub(super) const FP8: FormatDef =
     FormatDef { name: "fp8", encoding: Encoding::FP8, groups: NO_GROUPS, quantize: Quantize::Group(quantize) };
@@ -13,7 +13,7 @@ pub const E4M3_MAX: f32 = 448.0;
 /// scale for each group of columns.
 pub(super) const FP8B: FormatDef = FormatDef {
     name: "fp8b",
-    encoding: Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Group(0), ScaleKind::F32)),
+    encoding: Encoding::FP8B,
     groups: &[128],
     quantize: Quantize::Group(|x, codes| {
         let scale = x.iter().fold(0f32, |m, v| m.max(v.abs())) / E4M3_MAX;

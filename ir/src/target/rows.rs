@@ -1,7 +1,8 @@
 //! The rows that targets multiply, and the rates.
 
 use crate::kernel::RowElem;
-use crate::quant::{Code, Encoding, Format, Packing};
+use crate::quant::{Code, Encoding, Format, GROUPS, Packing};
+use llmcc_abi::{FLOAT_PANELS, FloatRows, INT8_PANELS, Uk};
 use std::fmt;
 
 /// A kind of rows, as products multiply them: a [`RowElem`] without the differences between rows of
@@ -45,6 +46,26 @@ pub fn integer_rows(format: Format) -> Option<RowElem> {
     Some(RowElem::I8 { group })
 }
 
+/// The microkernel of CPUs that multiplies weights by such rows, where there is one; else their
+/// products take the generic path, which is several times slower.
+pub fn microkernel_of(weights: Format, rows: RowElem) -> Option<Uk> {
+    let (encoding, group) = (weights.encoding(), usize::from(weights.group));
+    let reads = match rows {
+        RowElem::F32 => FloatRows::F32,
+        RowElem::Bf16 => FloatRows::Bf16,
+        RowElem::Q8 { .. } | RowElem::I8 { .. } => {
+            let line = INT8_PANELS.iter().find(|(_, e)| e.in_groups(group) == encoding);
+            return line.map(|(uk, _)| *uk);
+        }
+        RowElem::F16 | RowElem::Fp8 => return None,
+    };
+    // Groups of any size are whole chains.
+    let is = |e: &Encoding| {
+        *e == encoding || e.group() == Some(0) && GROUPS.contains(&group) && e.in_groups(group) == encoding
+    };
+    FLOAT_PANELS.iter().find(|(_, e, r)| *r == reads && is(e)).map(|(uk, ..)| *uk)
+}
+
 impl From<RowElem> for RowKind {
     fn from(elem: RowElem) -> RowKind {
         match elem {
@@ -82,6 +103,36 @@ pub struct CpuRows {
     pub unpack: Unpack,
     /// The matrix unit that does them, where there is one.
     pub unit: Option<MatrixUnit>,
+    /// Products with weights for which there is no [microkernel](microkernel_of).
+    pub generic: Generic,
+}
+
+/// Rates of the generic path, 128-bit vectors that decode the weights anew for every row:
+/// multiply-adds per second and core, of codes whose numbers are found by arithmetic and of codes
+/// whose numbers stand in a table. Measured on Zen 4 (docs/cost-model.md).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Generic {
+    /// By arithmetic.
+    pub computed: f64,
+    /// From a table.
+    pub table: f64,
+}
+
+impl Generic {
+    /// f32 rows, with fused multiply-adds.
+    pub const F32: Generic = Generic { computed: 3.2e9, table: 0.63e9 };
+    /// f32 rows on processors without, whose bits are made of f64 arithmetic.
+    pub const F32_SSE2: Generic = Generic { computed: 0.5e9, table: 0.29e9 };
+    /// int8 rows.
+    pub const INT8: Generic = Generic { computed: 2.3e9, table: 2.3e9 };
+
+    /// The rate for weights of a format.
+    pub fn rate(&self, weights: Format) -> f64 {
+        match weights.encoding().code {
+            Code::Table { .. } => self.table,
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } => self.computed,
+        }
+    }
 }
 
 impl CpuRows {
@@ -127,12 +178,19 @@ pub struct MatrixUnit {
 /// Products of f32 and bf16 rows unpack codes to f32, at half the rate of multiply-adds, for up to
 /// 128 rows at once.
 pub(super) const fn float_rows(kind: RowKind, macs: f64, f32_macs: f64) -> CpuRows {
-    CpuRows { kind, macs, group: 0.0, unpack: Unpack { rows: 128, rate: f32_macs * 0.5 }, unit: None }
+    CpuRows {
+        kind,
+        macs,
+        group: 0.0,
+        unpack: Unpack { rows: 128, rate: f32_macs * 0.5 },
+        unit: None,
+        generic: Generic::F32,
+    }
 }
 
 /// int8 rows without a matrix unit.
 pub(super) const fn int8_rows(macs: f64, group: f64, unpack: Unpack) -> CpuRows {
-    CpuRows { kind: RowKind::Int8, macs, group, unpack, unit: None }
+    CpuRows { kind: RowKind::Int8, macs, group, unpack, unit: None, generic: Generic::INT8 }
 }
 
 /// Rows that `mma.sync` multiplies, but for f32.

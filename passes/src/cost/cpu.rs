@@ -3,7 +3,7 @@
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store};
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::{Arch, CpuRows, RowKind, TargetSpec};
+use llmcc_ir::target::{Arch, CpuRows, RowKind, TargetSpec, microkernel_of};
 
 /// Elementwise steps per second and core: those of 128-bit vectors.
 pub(super) const ELEMENTWISE: f64 = 6.7e9;
@@ -103,6 +103,9 @@ pub(super) fn multiply(
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
     // Rows that the target does not multiply are no candidates.
     let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
+    if microkernel_of(format, elem).is_none() {
+        return elements * m as f64 / rows.generic.rate(format);
+    }
     let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
     let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));
     (n * k * computed) as f64 / rows.macs * (1.0 + rows.group / elem.group().unwrap_or(1) as f64) + unpack

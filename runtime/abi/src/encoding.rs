@@ -239,6 +239,13 @@ impl Encoding {
         Encoding::scaled(Code::Table { bits: 4, values: &FP4_VALUES }, Scale::new(Per::Group(64), ScaleKind::F32));
     /// Weights of 8-bit floats.
     pub const FP8: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F16));
+    /// The same with scales of blocks of rows and columns: a row has one for each 128 columns.
+    pub const FP8B: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Group(128), ScaleKind::F32));
+    /// e2m1 with e4m3 scales, and above them a number that files have for a whole matrix: NVIDIA's.
+    pub const NVFP4: Encoding = Encoding {
+        code: Code::Table { bits: 4, values: &E2M1 },
+        scales: [Some(Scale::new(Per::Group(16), ScaleKind::E4m3)), Some(Scale::new(Per::Group(256), ScaleKind::F32))],
+    };
 
     /// Floats without scales.
     pub const fn plain(float: Float) -> Encoding {

@@ -78,14 +78,48 @@ pub enum Uk {
     PanelNf4 = 34,
     /// bitsandbytes' FP4 × f32 rows.
     PanelFp4 = 35,
+    /// 8-bit floats with a scale for each row × f32 rows.
+    PanelFp8 = 36,
+    /// 8-bit floats with a scale for each 128 columns × f32 rows.
+    PanelFp8b = 37,
+    /// NVFP4 × f32 rows.
+    PanelNvfp4 = 38,
+    /// NVFP4 × int8 rows.
+    PanelNvfp4A8 = 39,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 36;
+pub const UK_COUNT: usize = 40;
+
+/// Floats in the rows that a microkernel multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatRows {
+    /// IEEE binary32.
+    F32,
+    /// bfloat16.
+    Bf16,
+}
+
+/// The microkernels that multiply rows of floats, and their weights: of any group where theirs is 0.
+/// A format with a description of this table has a fast kernel.
+pub const FLOAT_PANELS: [(Uk, Encoding, FloatRows); 12] = [
+    (Uk::PanelF32, Encoding::F32, FloatRows::F32),
+    (Uk::PanelF16, Encoding::F16, FloatRows::F32),
+    (Uk::PanelBf16, Encoding::BF16, FloatRows::F32),
+    (Uk::PanelW8, Encoding::W8, FloatRows::F32),
+    (Uk::PanelW4, Encoding::W4, FloatRows::F32),
+    (Uk::PanelW4a, Encoding::W4A, FloatRows::F32),
+    (Uk::PanelBf16Rows, Encoding::BF16, FloatRows::Bf16),
+    (Uk::PanelNf4, Encoding::NF4, FloatRows::F32),
+    (Uk::PanelFp4, Encoding::FP4, FloatRows::F32),
+    (Uk::PanelFp8, Encoding::FP8, FloatRows::F32),
+    (Uk::PanelFp8b, Encoding::FP8B, FloatRows::F32),
+    (Uk::PanelNvfp4, Encoding::NVFP4, FloatRows::F32),
+];
 
 /// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
 /// format with a description of this table has a fast kernel.
-pub const INT8_PANELS: [(Uk, Encoding); 19] = [
+pub const INT8_PANELS: [(Uk, Encoding); 20] = [
     (Uk::PanelW8A8, Encoding::W8),
     (Uk::PanelW4A8, Encoding::W4),
     (Uk::PanelW4aA8, Encoding::W4A),
@@ -105,6 +139,7 @@ pub const INT8_PANELS: [(Uk, Encoding); 19] = [
     (Uk::PanelIq4nlA8, Encoding::IQ4NL),
     (Uk::PanelIq4xsA8, Encoding::IQ4XS),
     (Uk::PanelMxfp4A8, Encoding::MXFP4),
+    (Uk::PanelNvfp4A8, Encoding::NVFP4),
 ];
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and

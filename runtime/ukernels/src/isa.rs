@@ -173,6 +173,22 @@ pub(crate) trait Isa: Copy {
     /// `LANES` powers of two `2^(u − 127)`, of bytes `u` below 255.
     unsafe fn load_powers(p: *const u8) -> Self::F;
 
+    /// `LANES` e4m3, widened; none is NaN.
+    unsafe fn load_e4m3(p: *const u8) -> Self::F;
+    /// Bytes that are e4m3 as bf16, the even ones of each word and the odd ones, 2⁸ times too small.
+    /// Zeros and subnormal numbers become others ([`Isa::e4m3_exact`]), NaN a number.
+    unsafe fn e4m3_halves(x: Self::I) -> [Self::I; 2];
+    /// Those numbers again, `x` being one of [`Isa::e4m3_halves`] of a word, as f32.
+    unsafe fn e4m3_exact(x: Self::F) -> Self::F;
+    /// The lesser of each byte of `least` and the magnitude of e4m3 in `x`.
+    unsafe fn e4m3_least(least: Self::I, x: Self::I) -> Self::I;
+    /// Whether a byte is the magnitude of zero or of a subnormal e4m3.
+    unsafe fn e4m3_small(least: Self::I) -> bool;
+    /// All bits of the lanes with numbers, none of those with infinity or NaN.
+    unsafe fn finite(x: Self::F) -> Self::I;
+    /// Bits of both.
+    unsafe fn and_words(a: Self::I, b: Self::I) -> Self::I;
+
     /// `LANES` zeros.
     unsafe fn zero_words() -> Self::I;
     /// Lane-wise sum.

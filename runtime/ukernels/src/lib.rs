@@ -8,7 +8,7 @@
 //!
 //! - `isa.rs`: the trait `Isa`, i.e. the operations a panel needs from an instruction set;
 //!   `isa/*.rs`: one implementation per file.
-//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each
+//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,e4m3,int8}.rs`: a tile of each
 //!   weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all
 //!   formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix unit of AMX, which has no
 //!   vectors to be generic over.

@@ -9,6 +9,7 @@
 
 pub(crate) mod amx;
 pub(crate) mod decode;
+pub(crate) mod e4m3;
 pub(crate) mod float;
 pub(crate) mod int8;
 pub(crate) mod many;
@@ -67,6 +68,8 @@ impl Tile {
     #[inline(always)]
     fn new(p: &PanelArgs, weights: Encoding) -> Tile {
         let (k, group) = (p.k as usize, p.group as usize);
+        // All columns, where rows have one scale and f32 rows none.
+        let columns = if weights.by_row() && group == 0 { layout::padded_k(k).max(1) } else { group };
         Tile {
             w: p.w,
             w_stride: p.w_stride as usize,
@@ -77,7 +80,7 @@ impl Tile {
             c_stride: p.c_stride as usize,
             k,
             kp: layout::padded_k(k),
-            group,
+            group: columns,
             block: layout::block(&weights.in_groups(group), k),
             q8: if group > 0 { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,

@@ -1,13 +1,12 @@
 //! Entry points and the tables of their addresses.
 
-use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
-    AttendArgs, AttendFn, AttendWith, AttendWithFn, HalfKind, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn,
-    RopeTableFn, RoundHalvesFn, UK_COUNT, Uk, UkTable,
+    AttendArgs, AttendFn, AttendWith, AttendWithFn, FLOAT_PANELS, FloatRows, HalfKind, INT8_PANELS, MapFn, PanelArgs,
+    PanelFn, QuantRowsFn, RopeTableFn, RoundHalvesFn, UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -22,16 +21,13 @@ struct Rest {
     recur: RecurFn,
 }
 
-/// Addresses of `panels` (entries 0 to 5 of [`Uk`], then the one with bf16 rows and the 4-bit
-/// floats'), the ones with int8 rows, as in [`INT8_PANELS`], and `rest`.
-fn assemble(panels: [PanelFn; 9], int8: [PanelFn; INT8_PANELS.len()], rest: Rest) -> UkTable {
+/// Addresses of `panels` and `int8`, the functions of the lines of [`FLOAT_PANELS`] and of
+/// [`INT8_PANELS`], and `rest`.
+fn assemble(panels: [PanelFn; FLOAT_PANELS.len()], int8: [PanelFn; INT8_PANELS.len()], rest: Rest) -> UkTable {
     let mut f = [0; UK_COUNT];
-    for (address, panel) in f.iter_mut().zip(&panels[..6]) {
-        *address = *panel as usize;
+    for ((uk, ..), panel) in FLOAT_PANELS.iter().zip(panels) {
+        f[*uk as usize] = panel as usize;
     }
-    f[Uk::PanelBf16Rows as usize] = panels[6] as usize;
-    f[Uk::PanelNf4 as usize] = panels[7] as usize;
-    f[Uk::PanelFp4 as usize] = panels[8] as usize;
     for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
         f[*uk as usize] = panel as usize;
     }
@@ -46,47 +42,44 @@ fn assemble(panels: [PanelFn; 9], int8: [PanelFn; INT8_PANELS.len()], rest: Rest
     UkTable { f }
 }
 
+/// An array of the functions of rows of floats, for each line of [`FLOAT_PANELS`].
+macro_rules! float_panels {
+    ($function:ident) => {
+        float_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
+}
+
 /// An array of the functions with int8 rows, for each line of [`INT8_PANELS`].
 macro_rules! int8_panels {
     ($function:ident) => {
-        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)
+        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
     };
     ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
 }
 
 /// Scalar entry points.
 mod scalar {
-    use super::{Encoding, INT8_PANELS, PanelArgs, Rest, UkTable, assemble, reference};
+    use super::{FLOAT_PANELS, FloatRows, INT8_PANELS, PanelArgs, Rest, UkTable, assemble, reference};
 
     unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
         unsafe { reference::panel_int8_rows(&*p, INT8_PANELS[F].1) }
     }
 
-    macro_rules! panels {
-        ($($name:ident = $rows:ident($weights:ident);)*) => { $(
-            unsafe extern "C" fn $name(p: *const PanelArgs) {
-                unsafe { reference::$rows(&*p, Encoding::$weights) }
+    unsafe extern "C" fn panel_floats<const F: usize>(p: *const PanelArgs) {
+        let (_, weights, rows) = FLOAT_PANELS[F];
+        unsafe {
+            match rows {
+                FloatRows::F32 => reference::panel_f32_rows(&*p, weights),
+                FloatRows::Bf16 => reference::panel_bf16_rows(&*p, weights),
             }
-        )* };
-    }
-    panels! {
-        panel_f32 = panel_f32_rows(F32);
-        panel_f16 = panel_f32_rows(F16);
-        panel_bf16 = panel_f32_rows(BF16);
-        panel_w8 = panel_f32_rows(W8);
-        panel_w4 = panel_f32_rows(W4);
-        panel_w4a = panel_f32_rows(W4A);
-        panel_bf16_rows = panel_bf16_rows(BF16);
-        panel_nf4 = panel_f32_rows(NF4);
-        panel_fp4 = panel_f32_rows(FP4);
+        }
     }
 
     pub(super) fn table() -> UkTable {
-        let panels =
-            [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_bf16_rows, panel_nf4, panel_fp4];
         let (quant_rows, round_halves) = (reference::quant_rows, reference::round_halves);
         assemble(
-            panels.map(|f| f as _),
+            float_panels!(panel_floats),
             int8_panels!(panel_int8),
             Rest {
                 quant_rows,
@@ -110,7 +103,7 @@ macro_rules! entries {
             };
             use crate::halves::Runs;
             use crate::isa::Isa;
-            use crate::panel::{Kernel, Tile, decode, float, many, run, run_f32, run_int8};
+            use crate::panel::{Kernel, Tile, decode, e4m3, float, many, run, run_f32, run_int8};
             type Target = $isa;
 
             macro_rules! panels {
@@ -150,6 +143,9 @@ macro_rules! entries {
             panels!(panel_w4a, decode::Decode<decode::W4a>, columns);
             panels!(panel_nf4, decode::Decode<decode::Floats<0>>, columns);
             panels!(panel_fp4, decode::Decode<decode::Floats<1>>, columns);
+            panels!(panel_fp8, e4m3::E4m3<true>, columns);
+            panels!(panel_fp8b, e4m3::E4m3<false>, columns);
+            panels!(panel_nvfp4, decode::Decode<decode::Floats<2>>, columns);
             panels!(panel_bf16_rows, float::Bf16Rows);
 
             #[target_feature(enable = $features)]
@@ -213,6 +209,7 @@ macro_rules! entries {
             }
 
             pub(super) fn table() -> UkTable {
+                // As the lines of `FLOAT_PANELS`; the tests take each by its line.
                 let panels = [
                     panel_f32,
                     panel_f16,
@@ -223,6 +220,9 @@ macro_rules! entries {
                     panel_bf16_rows,
                     panel_nf4,
                     panel_fp4,
+                    panel_fp8,
+                    panel_fp8b,
+                    panel_nvfp4,
                 ];
                 assemble(
                     panels.map(|f| f as _),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use llmcc_abi::encoding::Code;
+use llmcc_abi::encoding::{Code, Encoding, Float};
 use llmcc_abi::layout::BLOCK;
 use llmcc_ukernels::Level;
 use proptest::prelude::*;
@@ -296,6 +296,56 @@ fn sums_are_rounded_once() {
         }
     }
     assert!(misled > 100, "only {misled} sums would be rounded wrong in two steps");
+}
+
+/// 8-bit floats whose scales times 256 are beyond f32, though no product is.
+#[test]
+fn scales_may_be_next_to_the_largest_number() {
+    let kind = kinds().into_iter().find(|kind| kind.weights == Encoding::FP8B).unwrap();
+    let mut rng = Rng(3);
+    let k = 300;
+    let mut w = Matrix::random(kind.weights, 2 * BLOCK, k, 128, false, &mut rng);
+    // Exponents of two and less: below 2⁻⁴.
+    w.codes.iter_mut().for_each(|code| *code = *code & 0x87 | 8 << rng.below(2));
+    // Beside ordinary ones.
+    w.multiply_scales(2f32.powi(122));
+    let a: Vec<f32> = (0..3 * k).map(|_| rng.signed()).collect();
+    let rows: Vec<Vec<u8>> = a.chunks(k).map(|row| row.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    let ((packed, w_stride), (a_rows, a_stride)) = (w.pack(0), lay_out(&rows, 0));
+    let operands = Operands { kind, m: 3, blocks: 2, k, group: 128, w: packed, w_stride, a: a_rows, a_stride };
+    let reference = operands.run_all(Level::Scalar);
+    for (i, got) in reference.iter().enumerate() {
+        let exact = exact_f32(&w, &a[i / (2 * BLOCK) * k..][..k], i % (2 * BLOCK));
+        assert!((f64::from(*got) - exact.value).abs() <= (k + 2) as f64 * U * exact.magnitude, "{got} {}", exact.value);
+    }
+    assert!(reference.iter().any(|x| x.abs() > 2f32.powi(112)), "{reference:?}");
+    for level in levels() {
+        assert_eq!(bits(&operands.run_all(level)), bits(&reference), "{level:?}");
+    }
+}
+
+/// All numbers of e4m3, each as a weight of its own.
+#[test]
+fn all_codes_of_e4m3_are_exact() {
+    let codes: Vec<u8> = (0..=255).filter(|code| code & 0x7f != 0x7f).collect();
+    for kind in kinds().into_iter().filter(|kind| kind.weights.code == Code::Float(Float::E4m3)) {
+        for m in [1, 2, 4, 9] {
+            let (k, group) = (codes.len(), kind.groups()[0]);
+            let mut w = Matrix::random(kind.weights, 2 * BLOCK, k, group, false, &mut Rng(5));
+            w.codes = codes.repeat(2 * BLOCK);
+            // One column at a time.
+            for column in 0..k {
+                let row: Vec<u8> = (0..k).flat_map(|i| f32::from(u8::from(i == column)).to_le_bytes()).collect();
+                let ((packed, w_stride), (a, a_stride)) = (w.pack(0), lay_out(&vec![row; m], 0));
+                let operands = Operands { kind, m, blocks: 2, k, group, w: packed, w_stride, a, a_stride };
+                let expected: Vec<f32> = (0..2 * BLOCK).map(|n| w.value(n, column) as f32).collect();
+                for level in levels() {
+                    let got = operands.run_all(level);
+                    assert!(got.chunks(2 * BLOCK).all(|row| row == expected), "{kind:?} {level:?} {column}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -181,6 +181,26 @@ proptest! {
         assert_same(&case.run(&here), &case.run(&calls), "made here and called");
     }
 
+    /// Floats of 8 and 4 bits, with all of their scales, by microkernels and by the generic path: the same bits.
+    #[test]
+    fn small_floats_made_here_equal_microkernels(seed in any::<u64>(), k in 1usize..600, int8: bool) {
+        let Some([here, calls]) = v3() else { return Ok(()) };
+        for name in ["fp8", "fp8b", "nvfp4"] {
+            let format = Format::parse(name).unwrap();
+            let mut g = random(seed, 7, 40);
+            let x = match format.encoding().integer_group().filter(|_| int8) {
+                Some(group) => g.input_q8(k, group),
+                None => g.input(g.rows, k),
+            };
+            let segments = segments(&mut g, &mut |g, n| vec![g.matrix(n, k, format)]);
+            let tile_m = g.rng.below(1, 9);
+            let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+            assert_same(&case.run(&here), &case.run(&calls), "made here and called");
+            let bounds = Bounds::new(&case, own_error);
+            run_all(&case, |got| bounds.check_segments(got));
+        }
+    }
+
     #[test]
     fn pointwise(seed in any::<u64>()) {
         let mut g = random(seed, 5, 40);
@@ -293,7 +313,7 @@ fn formats_without_microkernels_are_multiplied_as_described() {
 }
 
 /// Formats of the table without one.
-const SLOW: [&str; 7] = ["fp8", "fp8b", "q8k", "nvfp4", "iq2", "iq3", "iq3s"];
+const SLOW: [&str; 4] = ["q8k", "iq2", "iq3", "iq3s"];
 
 /// Such a product says that it is generic, so that `--deny-fallback` names it; one with a
 /// microkernel does not.
@@ -322,7 +342,7 @@ fn products_without_microkernels_are_counted() {
     for format in newcomers().into_iter().filter(fast) {
         assert!(!generic(format), "{format}");
     }
-    for format in ["f32", "f16", "bf16", "w8g32", "w4g64", "w4ag128"] {
+    for format in ["f32", "f16", "bf16", "w8g32", "w4g64", "w4ag128", "fp8", "fp8b", "nvfp4"] {
         assert!(!generic(Format::parse(format).unwrap()), "{format}");
     }
 }

@@ -250,6 +250,57 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> __m256 {
+        unsafe {
+            // The sign is there twice; f16 with the exponent of e4m3 is 2⁸ times too small.
+            let twice = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(p.cast())));
+            let halves = _mm_and_si128(twice, _mm_set1_epi16(0xbf80u16 as i16));
+            _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256.0))
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_halves(x: __m256i) -> [__m256i; 2] {
+        unsafe {
+            let (keep, exponent) = (_mm256_set1_epi16(0x87f0u16 as i16), _mm256_set1_epi16(0x3800));
+            let even = _mm256_srai_epi16::<4>(_mm256_slli_epi16::<8>(x));
+            let odd = _mm256_srai_epi16::<4>(x);
+            let both = |x| _mm256_or_si256(_mm256_and_si256(x, keep), exponent);
+            [both(even), both(odd)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_exact(x: __m256) -> __m256 {
+        unsafe {
+            let bits = _mm256_castps_si256(x);
+            let exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x0780_0000));
+            let small = _mm256_castsi256_ps(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()));
+            let one = _mm256_and_si256(bits, _mm256_set1_epi32(0xff80_0000u32 as i32));
+            let rest = _mm256_sub_ps(x, _mm256_and_ps(_mm256_castsi256_ps(one), small));
+            let twice = _mm256_add_ps(rest, _mm256_and_ps(rest, small));
+            _mm256_or_ps(twice, _mm256_and_ps(x, _mm256_set1_ps(-0.0)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_least(least: __m256i, x: __m256i) -> __m256i {
+        unsafe { _mm256_min_epu8(least, _mm256_and_si256(x, _mm256_set1_epi8(0x7f))) }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_small(least: __m256i) -> bool {
+        unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(least, _mm256_set1_epi8(7)), least)) != 0 }
+    }
+    #[inline(always)]
+    unsafe fn finite(x: __m256) -> __m256i {
+        unsafe {
+            let magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f80_0000), magnitude)
+        }
+    }
+    #[inline(always)]
+    unsafe fn and_words(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn zero_words() -> __m256i {
         unsafe { _mm256_setzero_si256() }
     }

@@ -204,6 +204,57 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     }
 
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> __m512 {
+        unsafe {
+            // The sign is there twice; f16 with the exponent of e4m3 is 2⁸ times too small.
+            let twice = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())));
+            let halves = _mm256_and_si256(twice, _mm256_set1_epi16(0xbf80u16 as i16));
+            _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0))
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_halves(x: __m512i) -> [__m512i; 2] {
+        unsafe {
+            let (keep, exponent) = (_mm512_set1_epi16(0x87f0u16 as i16), _mm512_set1_epi16(0x3800));
+            let even = _mm512_srai_epi16::<4>(_mm512_slli_epi16::<8>(x));
+            let odd = _mm512_srai_epi16::<4>(x);
+            // `a & b | c`
+            let both = |x| _mm512_ternarylogic_epi32::<0xea>(x, keep, exponent);
+            [both(even), both(odd)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_exact(x: __m512) -> __m512 {
+        unsafe {
+            let bits = _mm512_castps_si512(x);
+            let small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x0780_0000));
+            let one = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(0xff80_0000u32 as i32)));
+            let rest = _mm512_mask_sub_ps(x, small, x, one);
+            let twice = _mm512_castps_si512(_mm512_mask_add_ps(rest, small, rest, rest));
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xea>(bits, _mm512_set1_epi32(i32::MIN), twice))
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_least(least: __m512i, x: __m512i) -> __m512i {
+        unsafe { _mm512_min_epu8(least, _mm512_and_si512(x, _mm512_set1_epi8(0x7f))) }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_small(least: __m512i) -> bool {
+        unsafe { _mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(8)) != 0 }
+    }
+    #[inline(always)]
+    unsafe fn finite(x: __m512) -> __m512i {
+        unsafe {
+            let magnitude = _mm512_castps_si512(_mm512_abs_ps(x));
+            _mm512_movm_epi32(_mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f80_0000)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn and_words(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn zero_words() -> __m512i {
         unsafe { _mm512_setzero_si512() }
     }

@@ -18,6 +18,9 @@ use half::{narrow_f16, widen_f16};
 #[derive(Clone, Copy)]
 pub(crate) struct Sse2;
 
+/// Exponent and mantissa of e4m3 in f32.
+const E4M3_BITS: i32 = 0x07f0_0000;
+
 /// 8 f32: lanes 0 to 3, and 4 to 7.
 pub(crate) type F = [__m128; 2];
 /// 8 i32, or 32 bytes.
@@ -312,6 +315,82 @@ impl Isa for Sse2 {
             let bits = both!(_mm_or_si128(bits, least));
             both!(_mm_castsi128_ps(bits))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> F {
+        unsafe {
+            let words = low_words(_mm_loadl_epi64(p.cast()));
+            let mut out = [_mm_setzero_ps(); 2];
+            for (i, twice) in [_mm_unpacklo_epi16(words, words), _mm_unpackhi_epi16(words, words)].iter().enumerate() {
+                // The sign is there more than once; f32 with the exponent of e4m3 is 2¹²⁰ times too small.
+                let bits = _mm_and_si128(_mm_srai_epi32::<4>(_mm_slli_epi32::<8>(*twice)), _mm_set1_epi32(E4M3_BITS));
+                let bits = _mm_or_si128(bits, _mm_and_si128(*twice, _mm_set1_epi32(i32::MIN)));
+                out[i] = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(f32::from_bits((127 + 120) << 23)));
+            }
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_halves(x: I) -> [I; 2] {
+        unsafe {
+            let (keep, exponent) = (_mm_set1_epi16(0x87f0u16 as i16), _mm_set1_epi16(0x3800));
+            let mut out = [x; 2];
+            for i in 0..2 {
+                let even = _mm_srai_epi16::<4>(_mm_slli_epi16::<8>(x[i]));
+                out[0][i] = _mm_or_si128(_mm_and_si128(even, keep), exponent);
+                out[1][i] = _mm_or_si128(_mm_and_si128(_mm_srai_epi16::<4>(x[i]), keep), exponent);
+            }
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_exact(x: F) -> F {
+        unsafe {
+            let mut out = x;
+            for i in 0..2 {
+                let bits = _mm_castps_si128(x[i]);
+                let exponent = _mm_and_si128(bits, _mm_set1_epi32(0x0780_0000));
+                let small = _mm_castsi128_ps(_mm_cmpeq_epi32(exponent, _mm_setzero_si128()));
+                let one = _mm_castsi128_ps(_mm_and_si128(bits, _mm_set1_epi32(0xff80_0000u32 as i32)));
+                let rest = _mm_sub_ps(x[i], _mm_and_ps(one, small));
+                let twice = _mm_add_ps(rest, _mm_and_ps(rest, small));
+                out[i] = _mm_or_ps(twice, _mm_and_ps(x[i], _mm_set1_ps(-0.0)));
+            }
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_least(least: I, x: I) -> I {
+        unsafe {
+            let magnitude = _mm_set1_epi8(0x7f);
+            [
+                _mm_min_epu8(least[0], _mm_and_si128(x[0], magnitude)),
+                _mm_min_epu8(least[1], _mm_and_si128(x[1], magnitude)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3_small(least: I) -> bool {
+        unsafe {
+            let both = _mm_min_epu8(least[0], least[1]);
+            _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(both, _mm_set1_epi8(7)), both)) != 0
+        }
+    }
+    #[inline(always)]
+    unsafe fn finite(x: F) -> I {
+        unsafe {
+            let mut out = [_mm_setzero_si128(); 2];
+            for i in 0..2 {
+                let magnitude = _mm_and_si128(_mm_castps_si128(x[i]), _mm_set1_epi32(i32::MAX));
+                out[i] = _mm_cmpgt_epi32(_mm_set1_epi32(0x7f80_0000), magnitude);
+            }
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn and_words(a: I, b: I) -> I {
+        unsafe { both!(_mm_and_si128(a, b)) }
     }
 
     #[inline(always)]

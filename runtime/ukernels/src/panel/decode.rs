@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::encoding::{Encoding, FP4_VALUES, NORMAL_FLOAT};
+use llmcc_abi::encoding::{E2M1, Encoding, FP4_VALUES, NORMAL_FLOAT};
 use llmcc_abi::layout::{BLOCK, CHAIN};
 
 use super::float::{end_chains, fma_row};
@@ -16,7 +16,8 @@ use crate::isa::{Isa, Shape};
 ///
 /// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32,
 /// so the order of operations leaves no trace; an asymmetric value is rounded once, when the
-/// minimum is added, and one of a table of floats when it is scaled.
+/// minimum is added, and one of a table of floats when it is scaled. Scales with scales above them
+/// have none beside a minimum.
 pub(crate) trait Format<I: Isa> {
     /// Encoding of the weights; their group may be any.
     const ENCODING: Encoding;
@@ -90,7 +91,8 @@ impl<I: Isa> Format<I> for W4a {
 pub(crate) struct Floats<const LINE: usize>;
 
 /// Formats whose codes are the numbers of 16 floats.
-const FLOATS: [(Encoding, [u32; 16]); 2] = [(Encoding::NF4, NORMAL_FLOAT), (Encoding::FP4, FP4_VALUES)];
+const FLOATS: [(Encoding, [u32; 16]); 3] =
+    [(Encoding::NF4, NORMAL_FLOAT), (Encoding::FP4, FP4_VALUES), (Encoding::NVFP4, E2M1)];
 
 impl<I: Isa, const LINE: usize> Format<I> for Floats<LINE> {
     const ENCODING: Encoding = FLOATS[LINE].0;
@@ -103,6 +105,31 @@ impl<I: Isa, const LINE: usize> Format<I> for Floats<LINE> {
     #[inline(always)]
     unsafe fn value(x: I::I, j: usize, scale: I::F, _min: I::F) -> I::F {
         unsafe { I::mul(I::nibble_of(x, nibble_shift(j), const { &FLOATS[LINE].1 }), scale) }
+    }
+}
+
+/// Bytes of a scale of scales.
+const fn above_bytes(weights: Encoding) -> usize {
+    match weights.scales[1] {
+        Some(above) => above.kind.bytes(),
+        None => 0,
+    }
+}
+
+/// Columns that share a scale of scales.
+const fn super_columns(weights: Encoding) -> usize {
+    match weights.super_group() {
+        Some(columns) => columns,
+        None => usize::MAX,
+    }
+}
+
+/// The scales times those above them, at `above`, where there are any.
+#[inline(always)]
+unsafe fn times_above<I: Isa, T: Format<I>>(scale: I::F, above: *const u8) -> I::F {
+    match const { T::ENCODING.scales[1] } {
+        Some(level) => unsafe { I::mul(load::<I>(level.kind, above), scale) },
+        None => scale,
     }
 }
 
@@ -145,6 +172,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
             let kind = const { kind(T::ENCODING) };
             let factors = t.vectors::<I, NV>(0, kind.bytes());
             let codes = t.vectors::<I, NV>(0, 4);
+            let above_of = t.vectors::<I, NV>(0, const { above_bytes(T::ENCODING) });
             let zero = [I::splat(0.0); NV];
             let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
             let mut acc = [zero; MR];
@@ -156,7 +184,8 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 let scales = place.enter(t, group);
                 for v in 0..NV {
                     t.prefetch::<I, MR, NV>(v, factors[v].add(scales));
-                    g.scale[v] = load::<I>(kind, factors[v].add(scales));
+                    let above = above_of[v].wrapping_add(place.record + t.block.above);
+                    g.scale[v] = times_above::<I, T>(load::<I>(kind, factors[v].add(scales)), above);
                     if const { T::ENCODING.has_minimum() } {
                         g.min[v] = load::<I>(kind, factors[v].add(scales + t.block.mins));
                     }
@@ -208,7 +237,9 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
                 unsafe {
                     let kind = const { kind(T::ENCODING) };
                     let factors = w.add(t.block.scales_of(group) + lane * kind.bytes());
-                    let scale = load::<I>(kind, factors);
+                    let above = t.block.above_of(first / const { super_columns(T::ENCODING) });
+                    let above = w.add(above + lane * const { above_bytes(T::ENCODING) });
+                    let scale = times_above::<I, T>(load::<I>(kind, factors), above);
                     let min = if const { T::ENCODING.has_minimum() } {
                         load::<I>(kind, factors.add(t.block.mins))
                     } else {

@@ -65,7 +65,7 @@ pub(super) unsafe fn load<I: Isa>(kind: ScaleKind, p: *const u8) -> I::F {
             ScaleKind::E8m0 => I::load_powers(p),
             // Codes of up to 7 bits, if unsigned.
             ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => I::load_i8(p),
-            ScaleKind::E4m3 => unreachable!(),
+            ScaleKind::E4m3 => I::load_e4m3(p),
         }
     }
 }

@@ -188,7 +188,10 @@ fn place(t: &Tile, weights: Encoding, k: usize) -> (usize, usize) {
     match weights.float() {
         Some(Float::F32) => (k * COLUMN, COLUMN),
         Some(Float::F16 | Float::Bf16) => (k * COLUMN / 2, COLUMN / 2),
-        Some(Float::E4m3) | None => (b.codes_of(k / t.group) - b.codes, b.record.div_ceil(b.groups * t.group)),
+        Some(Float::E4m3) | None => {
+            let column = BLOCK / 8 * weights.bits() as usize;
+            (b.codes_of(k / t.group) - b.codes + k % t.group * column, b.record.div_ceil(b.groups * t.group))
+        }
     }
 }
 

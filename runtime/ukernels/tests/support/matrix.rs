@@ -1,7 +1,7 @@
 //! Weights before packing, and a packer written from the layout's description.
 
 use half::f16;
-use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind};
+use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32};
 use llmcc_abi::layout::{self, BLOCK};
 
 use super::{Guarded, Rng};
@@ -51,7 +51,10 @@ impl Factor {
                 let code = rng.below(1 << bits) as i64 - (1 << (bits - 1));
                 Factor::new(&[code as i8 as u8], code as f64)
             }
-            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
+            ScaleKind::E4m3 => {
+                let code = rng.below(0x7f) as u8;
+                Factor::new(&[code], e4m3_to_f32(code).into())
+            }
         }
     }
 
@@ -66,7 +69,7 @@ impl Factor {
             ScaleKind::Bf16 => Factor::new(&half::bf16::ONE.to_le_bytes(), 1.0),
             ScaleKind::E8m0 => Factor::new(&[127], 1.0),
             ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => Factor::new(&[1], 1.0),
-            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
+            ScaleKind::E4m3 => Factor::new(&[7 << 3], 1.0),
         }
     }
 }
@@ -112,8 +115,33 @@ impl Matrix {
         let largest = (1 << weights.bits()) - 1;
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
         w.codes = (0..n * k).map(|_| code() as u8).collect();
+        if weights.code == Code::Float(Float::E4m3) {
+            w.make_small_ones_rare(rng);
+        }
         w.fill_levels(|scale, minimum| Factor::random(scale.kind, minimum, rng));
         w
+    }
+
+    /// Leaves all zeros and subnormal numbers of e4m3, which microkernels compute apart, or some, or none;
+    /// replaces NaN, which weights never are.
+    fn make_small_ones_rare(&mut self, rng: &mut Rng) {
+        let each = [1, 300, usize::MAX][rng.below(3)];
+        for code in &mut self.codes {
+            if *code & 0x78 == 0 && rng.below(each) > 0 {
+                *code |= 8 << rng.below(4);
+            }
+            if *code & 0x7f == 0x7f {
+                *code ^= 1;
+            }
+        }
+    }
+
+    /// Multiplies the f32 scales next to the codes by a power of two.
+    pub fn multiply_scales(&mut self, by: f32) {
+        for [scale, _] in &mut self.levels[0] {
+            let x = scale.value as f32 * by;
+            *scale = Factor::new(&x.to_le_bytes(), x.into());
+        }
     }
 
     /// Scales of 1, and minima of 0.
@@ -157,16 +185,16 @@ impl Matrix {
             Code::Int { zero, .. } => f64::from(i32::from(code) - zero),
             Code::Table { values, .. } => f32::from_bits(values[usize::from(code)]).into(),
             Code::Signed { bits } => f64::from(((i32::from(code)) << (32 - bits)) >> (32 - bits)),
-            Code::Float(_) => unreachable!("no microkernel has such codes"),
+            Code::Float(_) => e4m3_to_f32(code).into(),
         }
     }
 
     /// Decoded element, exact.
     pub fn value(&self, n: usize, k: usize) -> f64 {
-        if self.group == 0 {
+        if self.weights.float().is_some() {
             return self.dense[n * self.k + k] as f64;
         }
-        let (scale, min) = self.scale_min(n, k / self.group);
+        let (scale, min) = self.scale_min(n, k.checked_div(self.group).unwrap_or(0));
         let min = if self.weights.has_minimum() { min } else { 0.0 };
         scale * self.number(n, k) + min
     }

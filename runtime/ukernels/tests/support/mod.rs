@@ -12,7 +12,7 @@ pub mod matrix;
 pub use guarded::Guarded;
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
-use llmcc_abi::{INT8_PANELS, PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
+use llmcc_abi::{FLOAT_PANELS, FloatRows, INT8_PANELS, PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
 use llmcc_ukernels::{Level, detect, table};
 
 /// Levels that this machine can run.
@@ -59,17 +59,10 @@ pub enum Rows {
 
 /// All panels.
 pub fn kinds() -> Vec<Kind> {
-    let floats = [
-        (Uk::PanelF32, Encoding::F32, Rows::F32),
-        (Uk::PanelF16, Encoding::F16, Rows::F32),
-        (Uk::PanelBf16, Encoding::BF16, Rows::F32),
-        (Uk::PanelW8, Encoding::W8, Rows::F32),
-        (Uk::PanelW4, Encoding::W4, Rows::F32),
-        (Uk::PanelW4a, Encoding::W4A, Rows::F32),
-        (Uk::PanelNf4, Encoding::NF4, Rows::F32),
-        (Uk::PanelFp4, Encoding::FP4, Rows::F32),
-        (Uk::PanelBf16Rows, Encoding::BF16, Rows::Bf16),
-    ];
+    let floats = FLOAT_PANELS.map(|(uk, weights, rows)| match rows {
+        FloatRows::F32 => (uk, weights, Rows::F32),
+        FloatRows::Bf16 => (uk, weights, Rows::Bf16),
+    });
     let int8 = INT8_PANELS.map(|(uk, weights)| (uk, weights, Rows::Int8));
     floats.into_iter().chain(int8).map(|(uk, weights, rows)| Kind { uk, weights, rows }).collect()
 }
