@@ -6,7 +6,7 @@ use super::normal::Normal;
 use crate::arch::blocks::draft_head;
 use crate::arch::blocks::entry::{Arch, Shape};
 use crate::arch::blocks::lifter::Lifter;
-use crate::arch::blocks::origin::{Origin, Source, Wanted};
+use crate::arch::blocks::origin::{Origin, Source, Wanted, Wish};
 use crate::arch::blocks::outputs::{Entry, Top};
 use crate::arch::models::ARCHS;
 use crate::config::fields::{Field, Fields, IDENTITY};
@@ -93,10 +93,22 @@ impl Model {
     /// # Errors
     /// When the configuration makes no graph.
     pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        let (module, source) =
-            self.lift(Source::Wanted(vec![]), Entry::imagined(&*self.shape), KvDType::F16, self.facts().max_position)?;
+        self.wished(Wish::default())
+    }
+
+    /// The same, where each expert has matrices of its own.
+    ///
+    /// # Errors
+    /// When the configuration makes no graph, or the architecture has no names for such matrices.
+    pub(crate) fn imagined_by_expert(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
+        self.wished(Wish { single_experts: true, ..Wish::default() })
+    }
+
+    fn wished(&self, wish: Wish) -> Result<(Module, Vec<Wanted>), FrontendError> {
+        let entry = Entry::imagined(&*self.shape);
+        let (module, source) = self.lift(Source::Wanted(wish), entry, KvDType::F16, self.facts().max_position)?;
         match source {
-            Source::Wanted(list) => Ok((module, list)),
+            Source::Wanted(wish) => Ok((module, wish.tensors)),
             Source::Checkpoint(_) => Ok((module, vec![])),
         }
     }
