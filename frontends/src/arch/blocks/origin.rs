@@ -1,7 +1,8 @@
 //! The source of a module.
 
 use crate::arch::blocks::names::{
-    CLASSES, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_GATE_UP, EXPERTS_UP, HEAD, Kind, Names, Part, ROUTER, SCORE, SHARED_MIX,
+    CLASSES, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_GATE_UP, EXPERTS_UP, HEAD, Kind, Names, Part, ROUTER, SCORE,
+    SHARED_MIX,
 };
 use crate::checkpoint::Checkpoint;
 use crate::config::Facts;

@@ -9,7 +9,7 @@ use super::{Asked, Blanks, Role};
 pub(super) enum Form {
     /// As floats.
     Floats,
-    /// FP8 (e4m3), with a scale for each block of rows and columns; `fixed`: so is the scale of its input.
+    /// FP8 (e4m3), with a scale for each block of rows and columns.
     Fp8 {
         /// Name of the scales.
         scales: &'static str,
@@ -29,12 +29,14 @@ pub(super) enum Form {
         /// Name and type of the powers of two.
         scales: (&'static str, &'static str),
     },
-    /// NVFP4; `global`: the name of the number above all scales.
+    /// NVFP4.
     Nvfp4 {
         /// Name of the codes.
         codes: &'static str,
         /// Name of the number above all scales.
         above: &'static str,
+        /// Name of the scale of inputs.
+        input: Option<&'static str>,
     },
     /// Integers in words of 32 bits along the inputs, of so many bits and columns of a group.
     Words {
@@ -111,10 +113,11 @@ impl Form {
                 all.add(name(codes.0), codes.1, &[n, k / 2])?;
                 all.add(name(scales.0), scales.1, &[n, k / OF_MX])
             }
-            Form::Nvfp4 { codes, above } => {
+            Form::Nvfp4 { codes, above, input } => {
                 all.add(name(codes), "U8", &[n, k / 2])?;
                 all.add(name("weight_scale"), "F8_E4M3", &[n, k / OF_NV])?;
-                all.one(name(above), if above == "weight_scale_2" { &[] } else { &[1] })
+                all.one(name(above), &[1])?;
+                input.map_or(Ok(()), |input| all.one(name(input), &[1]))
             }
             Form::Words { bits, group, symmetric } => {
                 let groups = group.map_or(1, |group| k / group);

@@ -92,11 +92,8 @@ pub(crate) fn by_expert(config: &Value) -> bool {
 /// Its quantization is one whose tensors do not follow from the settings, or does not fit the matrices.
 pub(crate) fn checkpoint(dir: &Path, mut config: Value, asked: Vec<Asked>) -> Result<Checkpoint, FrontendError> {
     let config_path = dir.join(CONFIG);
-    let wrong = |(what, help): Wrong| FrontendError::NotACheckpoint {
-        path: config_path.clone(),
-        what,
-        help: help.into(),
-    };
+    let wrong =
+        |(what, help): Wrong| FrontendError::NotACheckpoint { path: config_path.clone(), what, help: help.into() };
     let (mut index, shards, note) = tensors(dir, &config, asked).map_err(wrong)?;
     let mut notes = vec![note];
     quantized::replace(&mut config, &mut Tensors { index: &mut index, shards: &shards, notes: &mut notes })
@@ -227,4 +224,3 @@ impl Blanks {
         }
     }
 }
-

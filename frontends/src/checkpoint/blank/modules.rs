@@ -2,6 +2,7 @@
 
 use super::super::quantized::{UNQUANTIZED, Wrong};
 use llmcc_text::expression::Expression;
+use std::collections::HashSet;
 
 /// Prefixes that the text model's modules may have in names of published files; an architecture's
 /// own names may lack them.
@@ -13,38 +14,48 @@ pub(super) fn bare(module: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| module.strip_prefix(prefix)).unwrap_or(module)
 }
 
-/// Modules that settings name.
-#[derive(Debug)]
-pub(super) enum Pattern {
-    /// This module, those in it, and those whose name ends so.
-    Name(String),
+/// Modules that settings name, by texts: a name, one with `*`, or `re:` and an expression. There may be
+/// thousands of both.
+#[derive(Debug, Default)]
+pub(super) struct Patterns {
+    /// Modules called so, those in them, and those whose name ends so.
+    names: HashSet<String>,
+    /// Modules whose name begins so (`NAME*`).
+    beginnings: HashSet<String>,
     /// Those whose name, or the name of a module they are in, has this form: `*` stands for any text.
-    Form(String),
+    forms: Vec<String>,
     /// Those whose name begins like this.
-    Expression(Expression),
+    expressions: Vec<Expression>,
 }
 
-impl Pattern {
-    /// The modules of a text: a name, one with `*`, or `re:` and an expression.
-    pub(super) fn of(text: &str) -> Result<Pattern, Wrong> {
+impl Patterns {
+    /// Adds the modules of a text.
+    pub(super) fn add(&mut self, text: &str) -> Result<(), Wrong> {
         if let Some(expression) = text.strip_prefix("re:") {
             let wrong = |why| (format!("`{text}` is not a regular expression: {why}"), UNQUANTIZED);
-            return Expression::beginning(expression).map(Pattern::Expression).map_err(wrong);
+            self.expressions.push(Expression::beginning(expression).map_err(wrong)?);
+            return Ok(());
         }
-        let name = bare(text).to_string();
-        Ok(if name.contains('*') { Pattern::Form(name) } else { Pattern::Name(name) })
+        let name = bare(text);
+        match name.split_once('*') {
+            None => drop(self.names.insert(name.into())),
+            Some((beginning, "")) => drop(self.beginnings.insert(beginning.into())),
+            Some(_) => self.forms.push(name.into()),
+        }
+        Ok(())
     }
 
     /// Whether a module, by its name without prefix, is one of them.
-    pub(super) fn covers(&self, module: &str) -> bool {
-        match self {
-            Pattern::Name(name) => {
-                let ends = |of: &str| of.strip_suffix(name.as_str()).is_some_and(|s| s.is_empty() || s.ends_with('.'));
-                around(module).any(ends)
-            }
-            Pattern::Form(form) => around(module).any(|of| matches(form, of)),
-            Pattern::Expression(e) => e.is(module) || PREFIXES.iter().any(|prefix| e.is(&format!("{prefix}{module}"))),
-        }
+    pub(super) fn cover(&self, module: &str) -> bool {
+        let begins = |end: usize| module.get(..end).is_some_and(|start| self.beginnings.contains(start));
+        let starts = || std::iter::once(0).chain(module.match_indices('.').map(|(at, _)| at + 1));
+        let named = |of: &str| starts().any(|start| of.get(start..).is_some_and(|end| self.names.contains(end)));
+        let expressed =
+            |e: &Expression| e.is(module) || PREFIXES.iter().any(|prefix| e.is(&format!("{prefix}{module}")));
+        around(module).any(named)
+            || (0..=module.len()).any(begins)
+            || around(module).any(|of| self.forms.iter().any(|form| matches(form, of)))
+            || self.expressions.iter().any(expressed)
     }
 }
 
@@ -73,7 +84,11 @@ mod tests {
 
     #[test]
     fn patterns_cover_modules() {
-        let covers = |pattern: &str, module: &str| Pattern::of(pattern).unwrap().covers(bare(module));
+        let covers = |pattern: &str, module: &str| {
+            let mut patterns = Patterns::default();
+            patterns.add(pattern).unwrap();
+            patterns.cover(bare(module))
+        };
         let of_layer = "model.layers.3.mlp.experts.7.up_proj";
         for pattern in [
             "model.layers.3.mlp",

@@ -2,7 +2,7 @@
 
 use super::super::quantized::{self, Wrong};
 use super::forms::Form;
-use super::modules::{Pattern, around, bare};
+use super::modules::{Patterns, around, bare};
 use super::{Asked, Role};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -23,9 +23,9 @@ pub(super) struct Rules {
     /// Of modules by name, with those inside them.
     named: HashMap<String, Form>,
     /// Of modules that settings name by a pattern, the first that fits.
-    targets: Vec<(Pattern, Form)>,
+    targets: Vec<(Patterns, Form)>,
     /// Modules that stay floats where they are not named.
-    left: Vec<Pattern>,
+    left: Patterns,
     /// Of experts' matrices, where these differ from others.
     experts: Option<Form>,
     /// Of others.
@@ -47,7 +47,8 @@ impl Rules {
     /// # Errors
     /// The tensors of its method do not follow from its settings.
     pub(super) fn of(config: &Value) -> Result<Rules, Wrong> {
-        let plain = |all| Rules { named: HashMap::new(), targets: vec![], left: vec![], experts: None, all };
+        let plain =
+            |all| Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all };
         let Some(said) = settings(config) else { return Ok(plain(Form::Floats)) };
         let Some(method) = quantized::method(&said) else { return Ok(plain(Form::Floats)) };
         let mut rules = match method {
@@ -61,7 +62,7 @@ impl Rules {
         rules.named.extend(by_layer(&said)?);
         for list in LEFT.iter().filter_map(|name| said.get(*name)?.as_array()) {
             for text in list.iter().filter_map(Value::as_str) {
-                rules.left.push(Pattern::of(text)?);
+                rules.left.add(text)?;
             }
         }
         Ok(rules)
@@ -78,10 +79,10 @@ impl Rules {
             return *form;
         }
         let spared = tensor.role == Role::Spared || FLOATS.iter().any(|part| format!(".{module}").contains(part));
-        if spared || self.left.iter().any(|pattern| pattern.covers(module)) {
+        if spared || self.left.cover(module) {
             return Form::Floats;
         }
-        if let Some((_, form)) = self.targets.iter().find(|(pattern, _)| pattern.covers(module)) {
+        if let Some((_, form)) = self.targets.iter().find(|(patterns, _)| patterns.cover(module)) {
             return *form;
         }
         self.experts.filter(|_| module.contains(".experts.")).unwrap_or(self.all)
@@ -105,7 +106,7 @@ fn fp8(said: &Map<String, Value>, config: &Value) -> Result<Rules, Wrong> {
     Ok(Rules {
         named: HashMap::new(),
         targets: vec![],
-        left: vec![],
+        left: Patterns::default(),
         experts: four.then_some(Form::Mxfp4 { codes: ("weight", "I8"), scales: ("scale", "F8_E8M0") }),
         all: Form::Fp8 { scales, block, input },
     })
@@ -116,7 +117,8 @@ fn of_algorithm(name: &str) -> Option<Form> {
     const SCALES: &str = "weight_scale";
     match name {
         "FP8" => Some(Form::Fp8 { scales: SCALES, block: None, input: Some("input_scale") }),
-        "NVFP4" | "W4A16_NVFP4" | "NVFP4_AWQ" => Some(Form::Nvfp4 { codes: "weight", above: "weight_scale_2" }),
+        "NVFP4" => Some(Form::Nvfp4 { codes: "weight", above: "weight_scale_2", input: Some("input_scale") }),
+        "W4A16_NVFP4" => Some(Form::Nvfp4 { codes: "weight", above: "weight_scale_2", input: None }),
         "MXFP8" => Some(Form::Mxfp8),
         _ => None,
     }
@@ -128,7 +130,7 @@ fn modelopt(said: &Map<String, Value>) -> Result<Rules, Wrong> {
         "MIXED_PRECISION" => Form::Floats,
         name => of_algorithm(name).ok_or_else(|| unsupported("quant_algo", &name.into()))?,
     };
-    Ok(Rules { named: HashMap::new(), targets: vec![], left: vec![], experts: None, all })
+    Ok(Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all })
 }
 
 /// Kinds that settings give single layers.
@@ -145,7 +147,7 @@ fn by_layer(said: &Map<String, Value>) -> Result<HashMap<String, Form>, Wrong> {
 /// compressed-tensors: a scheme for each target.
 fn compressed(said: &Map<String, Value>) -> Result<Rules, Wrong> {
     let mut rules =
-        Rules { named: HashMap::new(), targets: vec![], left: vec![], experts: None, all: Form::Floats };
+        Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all: Form::Floats };
     for group in said.get("config_groups").and_then(Value::as_object).into_iter().flat_map(Map::values) {
         let form = scheme(group, text(said, "format"))?;
         let targets = group.get("targets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -153,7 +155,11 @@ fn compressed(said: &Map<String, Value>) -> Result<Rules, Wrong> {
             // A class of modules: all that are no others.
             match target.starts_with(|c: char| c.is_ascii_uppercase()) && !target.contains('.') {
                 true => rules.all = form,
-                false => rules.targets.push((Pattern::of(target)?, form)),
+                false => {
+                    let mut patterns = Patterns::default();
+                    patterns.add(target)?;
+                    rules.targets.push((patterns, form));
+                }
             }
         }
     }
@@ -173,7 +179,8 @@ fn scheme(group: &Value, format: Option<&str>) -> Result<Form, Wrong> {
     let scales = "weight_scale";
     match (text(weights, "type"), number("num_bits"), text(weights, "strategy")) {
         (Some("float"), Some(4), _) if group_size == Some(16) => {
-            Ok(Form::Nvfp4 { codes: "weight_packed", above: "weight_global_scale" })
+            let input = group.get("input_activations").is_some_and(Value::is_object).then_some("input_global_scale");
+            Ok(Form::Nvfp4 { codes: "weight_packed", above: "weight_global_scale", input })
         }
         (Some("float"), Some(4), _) if group_size == Some(32) => {
             Ok(Form::Mxfp4 { codes: ("weight_packed", "U8"), scales: (scales, "U8") })

@@ -26,8 +26,8 @@ mod words;
 
 use super::stored::Entry;
 use crate::config::parts;
-use serde_json::{Map, Value};
 pub(super) use bytes::block_size;
+use serde_json::{Map, Value};
 pub(super) use tensors::{COMPUTED, Tensors, UNQUANTIZED, Wrong, groups_of_int8};
 use tensors::{Part, coded, grouped_type, unit};
 

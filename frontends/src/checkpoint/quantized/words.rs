@@ -121,7 +121,9 @@ impl Words {
 
     /// Writes the codes of a row, where words hold whole ones of one row; else `false`.
     fn row(&self, shards: &[Shard], s: &Sizes, row: usize, out: &mut [u8]) -> bool {
-        if !matches!(self.order, WordOrder::Columns { .. } | WordOrder::Gemv { .. }) || !32usize.is_multiple_of(self.bits) {
+        if !matches!(self.order, WordOrder::Columns { .. } | WordOrder::Gemv { .. })
+            || !32usize.is_multiple_of(self.bits)
+        {
             return false;
         }
         let per = 32 / self.bits;
@@ -233,9 +235,7 @@ impl Words {
         let middle = self.all_middle(shards, s);
         let half = || match self.order {
             // Other scales than the groups' may stand beside them.
-            WordOrder::Gemv { .. } => {
-                (0..s.groups).all(|g| (0..s.n).all(|row| is_f16(self.scale(shards, s, row, g))))
-            }
+            WordOrder::Gemv { .. } => (0..s.groups).all(|g| (0..s.n).all(|row| is_f16(self.scale(shards, s, row, g)))),
             _ => self.scales.fits_f16(shards, if self.one { 1 } else { s.groups * s.n }),
         };
         match self.bits {
