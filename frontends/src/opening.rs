@@ -54,10 +54,10 @@ fn merged(mut checkpoint: Checkpoint, adapters: &[Adapter]) -> Result<Checkpoint
 fn imagined(dir: &Path, config: Value) -> Result<Checkpoint, FrontendError> {
     let wrong = |source| FrontendError::Config { path: dir.join("config.json"), source };
     let model = Model::parse(&blank::unquantized(&config)).map_err(wrong)?;
-    let (_, wanted) = match blank::by_expert(&config) {
+    let wanted = match blank::by_expert(&config) {
         // Architectures without names for single experts have them in stacks, whatever the method.
-        true => model.imagined_by_expert().or_else(|_| model.imagined())?,
-        false => model.imagined()?,
+        true => model.wanted(&config, true).or_else(|_| model.wanted(&config, false))?,
+        false => model.wanted(&config, false)?,
     };
     blank::checkpoint(dir, config, wanted.into_iter().map(asked).collect())
 }

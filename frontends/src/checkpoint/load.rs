@@ -241,7 +241,11 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     } else if let Some(found) = ending(&[".safetensors"]) {
         (format!("holds `{found}`, but neither {SINGLE} nor {INDEX}"), "give the file itself, or add the index")
     } else {
-        (format!("holds neither {SINGLE} nor {INDEX}"), "give the folder of a Hugging Face checkpoint")
+        let help = match names.contains(CONFIG) {
+            true => "download the tensors, too, or compile the model without them (--weights absent)",
+            false => "give the folder of a Hugging Face checkpoint",
+        };
+        (format!("holds neither {SINGLE} nor {INDEX}"), help)
     };
     Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help: help.into() })
 }

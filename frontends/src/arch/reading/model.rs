@@ -93,19 +93,20 @@ impl Model {
     /// # Errors
     /// When the configuration makes no graph.
     pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        self.wished(Wish::default())
+        self.wished(Wish::default(), Entry::imagined(&*self.shape))
     }
 
-    /// The same, where each expert has matrices of its own.
+    /// The tensors that a checkpoint of the model of this `config.json` needs; with `single_experts`, each expert
+    /// has matrices of its own.
     ///
     /// # Errors
     /// When the configuration makes no graph, or the architecture has no names for such matrices.
-    pub(crate) fn imagined_by_expert(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        self.wished(Wish { single_experts: true, ..Wish::default() })
+    pub(crate) fn wanted(&self, config: &Value, single_experts: bool) -> Result<Vec<Wanted>, FrontendError> {
+        let wish = Wish { single_experts, ..Wish::default() };
+        self.wished(wish, Entry::of_config(self, config)).map(|(_, wanted)| wanted)
     }
 
-    fn wished(&self, wish: Wish) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        let entry = Entry::imagined(&*self.shape);
+    fn wished(&self, wish: Wish, entry: Entry) -> Result<(Module, Vec<Wanted>), FrontendError> {
         let (module, source) = self.lift(Source::Wanted(wish), entry, KvDType::F16, self.facts().max_position)?;
         match source {
             Source::Wanted(wish) => Ok((module, wish.tensors)),

@@ -62,8 +62,13 @@ impl Form {
         if role == Role::Numbers {
             return numbers(all, name, &shape);
         }
-        if let (Role::Experts, Form::Mxfp4 { .. }) = (role, self) {
-            return experts(all, &name, &shape);
+        match (role, self) {
+            (Role::Experts, Form::Mxfp4 { .. }) => return experts(all, &name, &shape),
+            (Role::Experts, Form::Floats) | (Role::Product | Role::Spared | Role::Numbers | Role::Other, _) => {}
+            (Role::Experts, _) => {
+                let what = format!("`{name}`: how the method has the matrices of all experts is not known");
+                return Err((what, "give the folder with the checkpoint's tensors"));
+            }
         }
         let product = matches!(role, Role::Product | Role::Spared);
         let Some(stem) = name.strip_suffix(".weight").filter(|_| product) else {

@@ -24,8 +24,8 @@ pub(super) struct Patterns {
     beginnings: HashSet<String>,
     /// Those whose name, or the name of a module they are in, has this form: `*` stands for any text.
     forms: Vec<String>,
-    /// Those whose name begins like this.
-    expressions: Vec<Expression>,
+    /// Those whose name begins like this; whether that may be the prefix.
+    expressions: Vec<(Expression, bool)>,
 }
 
 impl Patterns {
@@ -33,7 +33,8 @@ impl Patterns {
     pub(super) fn add(&mut self, text: &str) -> Result<(), Wrong> {
         if let Some(expression) = text.strip_prefix("re:") {
             let wrong = |why| (format!("`{text}` is not a regular expression: {why}"), UNQUANTIZED);
-            self.expressions.push(Expression::beginning(expression).map_err(wrong)?);
+            let prefixed = !expression.starts_with(".*");
+            self.expressions.push((Expression::beginning(expression).map_err(wrong)?, prefixed));
             return Ok(());
         }
         let name = bare(text);
@@ -50,8 +51,9 @@ impl Patterns {
         let begins = |end: usize| module.get(..end).is_some_and(|start| self.beginnings.contains(start));
         let starts = || std::iter::once(0).chain(module.match_indices('.').map(|(at, _)| at + 1));
         let named = |of: &str| starts().any(|start| of.get(start..).is_some_and(|end| self.names.contains(end)));
-        let expressed =
-            |e: &Expression| e.is(module) || PREFIXES.iter().any(|prefix| e.is(&format!("{prefix}{module}")));
+        let expressed = |(e, prefixed): &(Expression, bool)| {
+            e.is(module) || *prefixed && PREFIXES.iter().any(|prefix| e.is(&format!("{prefix}{module}")))
+        };
         around(module).any(named)
             || (0..=module.len()).any(begins)
             || around(module).any(|of| self.forms.iter().any(|form| matches(form, of)))

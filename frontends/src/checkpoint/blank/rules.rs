@@ -56,7 +56,9 @@ impl Rules {
             "modelopt" => modelopt(&said)?,
             "compressed-tensors" => compressed(&said)?,
             "fbgemm_fp8" => plain(Form::Fp8Rows),
-            "mxfp4" => plain(Form::Mxfp4 { codes: ("weight", "U8"), scales: ("weight_scale", "U8") }),
+            "mxfp4" => {
+                Rules { experts: Some(Form::Mxfp4 { codes: ("", ""), scales: ("", "") }), ..plain(Form::Floats) }
+            }
             other => return Err((format!("the tensors of `{other}` do not follow from config.json"), NEEDS_FILES)),
         };
         rules.named.extend(by_layer(&said)?);

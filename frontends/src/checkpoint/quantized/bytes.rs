@@ -2,6 +2,7 @@
 //! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
 //! compressed-tensors do.
 
+use super::compressed::fp4;
 use super::sparse::{self, Sparse};
 use super::tensors::is_f16;
 use super::{
@@ -74,6 +75,11 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
             match dtype {
                 Some("I8") => {
                     let entry = microscaling::matrix(tensors, &stem, ["weight", ending])?;
+                    tensors.index.insert(format!("{stem}.weight"), entry);
+                }
+                // ModelOpt's, in DeepSeek-V4's experts.
+                Some("U8") if tensors.index.contains_key(&format!("{stem}.weight_scale_2")) => {
+                    let entry = fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?;
                     tensors.index.insert(format!("{stem}.weight"), entry);
                 }
                 // A norm or the like may be called so too.
