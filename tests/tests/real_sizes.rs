@@ -18,14 +18,14 @@ type Size = (&'static str, Option<usize>, &'static [&'static str]);
 
 const SIZES: &[Size] = &[
     ("bge-m3", Some(567_754_752 - POOLER), &["f32"]),
-    ("deepseek-v3-fp8", Some(671_026_419_200), &["bf16", "fp8bg128"]),
-    ("deepseek-v4-flash", None, &["bf16", "fp8bg128", "mxfp4"]),
+    ("deepseek-v3-fp8", Some(671_026_419_200), &["bf16", "fp8b"]),
+    ("deepseek-v4-flash", None, &["bf16", "fp8b", "mxfp4"]),
     ("gemma-3-27b", Some(27_009_346_304), &["bf16"]),
     ("gpt-oss-20b-mxfp4", Some(20_914_757_184), &["bf16", "mxfp4"]),
-    ("kimi-k2.5-int4", None, &["bf16", "w4g32"]),
+    ("kimi-k2.5-int4", Some(1_026_408_232_448), &["bf16", "w4g32"]),
     ("llama-3.1-8b-modelopt-fp8", Some(8_030_261_248), &["bf16", "fp8"]),
     ("mamba-codestral-7b", Some(7_285_403_648), &["bf16"]),
-    ("qwen3-30b-a3b-fp8", Some(30_532_122_624), &["bf16", "fp8bg128"]),
+    ("qwen3-30b-a3b-fp8", Some(30_532_122_624), &["bf16", "fp8b"]),
     ("qwen3.6-35b-a3b-mixed", None, &["bf16", "fp8", "nvfp4"]),
 ];
 
@@ -116,9 +116,7 @@ fn published_counts() {
         ("gemma-2-27b", 27_227_128_320),
         ("OLMoE-1B-7B-0924", 6_919_161_856),
         ("c4ai-command-r-08-2024", 32_296_476_672),
-        ("starcoder2-15b", 15_957_889_024),
         ("phi-4", 14_659_507_200),
-        ("GLM-4-9B-0414", 9_400_279_040),
         ("SmolLM3-3B", 3_075_098_624),
     ];
     let Some(all) = shared("real_configs") else { return };

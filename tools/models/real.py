@@ -3,9 +3,9 @@
 
 Each folder in the given one has a `config.json`, and no tensors: `llmcc compile --weights absent` takes the
 names, shapes and types of those from the architecture and from `quantization_config`. All are compiled for
-this machine, every third for sm90 too (where the compiler has GPU targets). A file that is refused must be
-listed in `REFUSED` with the words of its refusal; one that is listed and compiles is an error as well, and so
-is one that takes longer or more memory than the limits.
+this machine, every third for sm90 too. A file that is refused must be listed in `REFUSED` with the words of
+its refusal; one that is listed and compiles is an error as well, and so is one that takes more processor time
+or memory than the limits (for sm90 the memory alone: LLVM and ptxas take the time).
 
     python tools/models/real.py ../shared/data/real_configs --docs docs/models.md
 """
@@ -13,7 +13,6 @@ is one that takes longer or more memory than the limits.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,13 @@ import time
 from pathlib import Path
 
 # Why a file is refused, and words of the message: `MODEL: (words, reason)`.
-REFUSED = {}
+REFUSED = {
+    "DeepSeek-V4-Flash-FP8": ("`deepseek_ref`", "no model's file: its `model_type` is `deepseek_ref`"),
+    "DeepSeek-V4-Pro-FP8": ("`deepseek_ref`", "no model's file: its `model_type` is `deepseek_ref`"),
+    "Llama-3_3-Nemotron-Super-49B-v1": ("`nemotron-nas`", "its layers have different shapes"),
+    "MiniMax-M1-80k": ("`minimax_m1`", "its authors' class, which is not compiled"),
+    "MiniMax-M3": ("`minimax_m3`", "no model's file: the text model is published in one of several parts"),
+}
 # Limits of a compilation.
 MOST_SECONDS, MOST_BYTES = 20.0, 500e6
 BEGIN, END = "<!-- real sizes -->\n", "<!-- end -->\n"
@@ -36,6 +41,7 @@ def compiled(llmcc, folder, target, scratch):
         process = subprocess.Popen(command, stdout=said, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        # Other programs may take the processors meanwhile.
         seconds = min(time.monotonic() - start, usage.ru_utime + usage.ru_stime)
         said.seek(0), errors.seek(0)
         text = said.read().decode(errors="replace")
@@ -73,7 +79,7 @@ def row(name, target, result):
     wrong = None
     if words:
         wrong = "listed as refused, but compiled"
-    elif seconds > MOST_SECONDS or peak > MOST_BYTES:
+    elif seconds > MOST_SECONDS and target == "native" or peak > MOST_BYTES:
         wrong = f"took {seconds:.1f} s and {peak / 1e6:.0f} MB"
     size = gigabytes(document["weights"]["bytes"])
     return f"| {name} | {target} | {formats(document)} | {size} | {cost} | {generic} | {speed} |", wrong
@@ -93,12 +99,6 @@ def write(path, text):
     before, rest = page.split(BEGIN)
     _, after = rest.split(END, 1)
     path.write_text(before + BEGIN + text + END + after)
-
-
-def has_gpus(llmcc):
-    out = subprocess.run([llmcc, "version"], capture_output=True, text=True).stdout
-    out += subprocess.run([llmcc, "targets"], capture_output=True, text=True).stdout
-    return re.search(r"sm90", out) is not None
 
 
 def main():
