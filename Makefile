@@ -3,6 +3,7 @@
 # make install PREFIX=/usr/local DESTDIR=   the compiler, its header, CMake and pkg-config files, the Rust crate
 # make test    everything the tests need, then all tests; prints the slowest of them
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
+# make models  published configurations at their real sizes, without weights (CONFIGS=../shared/data/real_configs): the table in docs/models.md
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # make wheel   the Python package with the compiler in it, tried in an empty environment; make wheel-cuda: LLVM, for GPU targets
@@ -31,7 +32,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain gpu-check gpu-call fuzz clean
+.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -183,6 +184,13 @@ dist: deps
 
 notices: llvm
 	cargo run --locked -p llmcc-dist $(GPU_FEATURES) -- notices
+
+# Folders with a config.json each.
+CONFIGS := ../shared/data/real_configs
+
+models: ptxas
+	$(MAKE) GPU=1 build
+	LLMCC=$(CURDIR)/$(LLMCC) LLMCC_PTXAS=$(CURDIR)/$(BUILD)/cuda/ptxas $(PY) tools/models/real.py $(CONFIGS) --docs docs/models.md
 
 gpu-check: python ptxas
 	$(MAKE) GPU=1 build

@@ -279,8 +279,9 @@ pub enum Place {
     Embed,
     /// In OUTPUT.weights
     External,
-    /// Nowhere: no tensor is read; OUTPUT.weights is for someone else to make, by the table in
-    /// OUTPUT.json (tools/gpu-check fills large models with random numbers)
+    /// Nowhere: no tensor is read, and config.json alone will do; OUTPUT.weights is for someone
+    /// else to make, by the table in OUTPUT.json (tools/gpu-check fills large models with random
+    /// numbers)
     Absent,
 }
 

@@ -98,7 +98,10 @@ pub struct Version {
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
-    let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
+    let checkpoint = match options.place {
+        WeightsPlace::Absent => Checkpoint::open_without_numbers(&options.checkpoint, &options.adapters)?,
+        WeightsPlace::Embed | WeightsPlace::External => Checkpoint::open_with(&options.checkpoint, &options.adapters)?,
+    };
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
             &checkpoint,

@@ -1,6 +1,6 @@
 //! Writing small checkpoints, for tests and demonstrations.
 
-use crate::arch::{Model, Wanted};
+use crate::arch::{Model, Wanted, WantedRole};
 use crate::error::FrontendError;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -63,13 +63,13 @@ pub fn random_tensors(config: &Value, seed: u64) -> Vec<Tensor> {
 
 /// bf16 noise; gains around 1; numbers of columns, where those are wanted.
 fn random_tensor(w: Wanted, seed: &mut u64) -> Tensor {
-    if w.numbers {
+    if w.role == WantedRole::Numbers {
         let (all, columns) = (w.shape.iter().product::<usize>(), w.shape[1].max(1));
         let data = (0..all).flat_map(|i| ((i % columns) as i64).to_le_bytes()).collect();
         return Tensor { name: w.name, dtype: "I64", shape: w.shape, data };
     }
     let scale = if w.shape.len() == 1 { 0.1 } else { (3.0 / w.shape[1] as f32).sqrt() };
-    let mut value = || half::bf16::from_f32(noise(seed, scale) + if w.gain { 1.0 } else { 0.0 });
+    let mut value = || half::bf16::from_f32(noise(seed, scale) + if w.role == WantedRole::Gain { 1.0 } else { 0.0 });
     let data = (0..w.shape.iter().product()).flat_map(|_| value().to_le_bytes()).collect();
     Tensor { name: w.name, dtype: "BF16", shape: w.shape, data }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const PYTORCH: &str = "pytorch_model.bin";
-const CONFIG: &str = "config.json";
+pub(super) const CONFIG: &str = "config.json";
 /// The first of Meta's and Mistral's own files.
 const CONSOLIDATED: [&str; 2] = ["consolidated.00.pth", "consolidated.safetensors"];
 /// Files that hold tensors, in the order in which Transformers prefers them.
@@ -136,10 +136,11 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
 
 /// A file that says all of a model: one of rwkv.cpp, or of llama2.c; `None` if it is none.
 fn open_whole(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendError> {
-    let map = map(path)?;
-    let described = rwkv_cpp::describe(&map, 0).or_else(|| of_llama2c(path, &map)).transpose().map_err(wrong(path))?;
+    let shard = map(path)?;
+    let described = rwkv_cpp::describe(&shard.map, 0).or_else(|| of_llama2c(path, &shard.map));
+    let described = described.transpose().map_err(wrong(path))?;
     let own = || path.to_path_buf();
-    Ok(described.map(|model| assembled(dir, own(), model, vec![own()], vec![Shard { path: own(), map }])))
+    Ok(described.map(|model| assembled(dir, own(), model, vec![own()], vec![shard])))
 }
 
 /// The model of a file of llama2.c, which only its name tells from others.
@@ -240,7 +241,11 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     } else if let Some(found) = ending(&[".safetensors"]) {
         (format!("holds `{found}`, but neither {SINGLE} nor {INDEX}"), "give the file itself, or add the index")
     } else {
-        (format!("holds neither {SINGLE} nor {INDEX}"), "give the folder of a Hugging Face checkpoint")
+        let help = match names.contains(CONFIG) {
+            true => "download the tensors, too, or compile the model without them (--weights absent)",
+            false => "give the folder of a Hugging Face checkpoint",
+        };
+        (format!("holds neither {SINGLE} nor {INDEX}"), help)
     };
     Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help: help.into() })
 }
@@ -255,19 +260,20 @@ fn listed(names: &[&String]) -> String {
 
 /// Maps one file, of safetensors or PyTorch's, and reads where its tensors are.
 pub(super) fn open_shard(path: &Path, opened: &mut Opened) -> Result<(), FrontendError> {
-    let map = map(path)?;
+    let shard = map(path)?;
+    let map = &shard.map;
     let number = opened.first + opened.shards.len();
-    if pytorch::is_pytorch(&map) {
+    if pytorch::is_pytorch(map) {
         let contents =
-            pytorch::parse(&map).map_err(|source| FrontendError::Pytorch { path: path.to_path_buf(), source })?;
+            pytorch::parse(map).map_err(|source| FrontendError::Pytorch { path: path.to_path_buf(), source })?;
         let view =
             |(name, t): (String, pytorch::Found)| (name, View { shard: number, info: t.info, strides: t.strides });
         opened.tensors.push(contents.tensors.into_iter().map(view).collect());
-        opened.shards.push(Shard { path: path.to_path_buf(), map });
+        opened.shards.push(shard);
         opened.notes.extend(contents.notes.into_iter().map(|note| format!("{}: {note}", file_name(path))));
         return Ok(());
     }
-    let (shard, tensors) = open_safetensors(path, map)?;
+    let tensors = parsed(path, map)?;
     let view = |(name, info)| (name, View { shard: number, info, strides: None });
     opened.tensors.push(tensors.into_iter().map(view).collect());
     opened.shards.push(shard);
@@ -275,16 +281,14 @@ pub(super) fn open_shard(path: &Path, opened: &mut Opened) -> Result<(), Fronten
 }
 
 /// Reads the header of a file of safetensors.
-fn open_safetensors(path: &Path, map: Mmap) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
-    if let Some(what) = before_gguf(&map) {
+fn parsed(path: &Path, map: &[u8]) -> Result<BTreeMap<String, TensorInfo>, FrontendError> {
+    if let Some(what) = before_gguf(map) {
         return Err(wrong(path)((what, "take the model as safetensors, or as GGUF")));
     }
-    if pytorch::is_pytorch(&map) {
+    if pytorch::is_pytorch(map) {
         return Err(wrong(path)(("this is a PyTorch pickle, not a safetensors file".into(), CONVERT)));
     }
-    let tensors =
-        safetensors::parse(&map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })?;
-    Ok((Shard { path: path.to_path_buf(), map }, tensors))
+    safetensors::parse(map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })
 }
 
 /// Whether a file says in its first bytes, or its name, that it is a GGUF file.
@@ -294,8 +298,8 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "gguf") || read.is_ok() && first == *b"GGUF"
 }
 
-/// Maps one file, whose tensors are read front to back.
-fn map(path: &Path) -> Result<Mmap, FrontendError> {
+/// Opens and maps one file, whose tensors are read front to back.
+fn map(path: &Path) -> Result<Shard, FrontendError> {
     let file = input::open(path)?;
     // SAFETY: the mapping is private and read-only; that nobody truncates the file meanwhile is the
     // documented condition of `Checkpoint`.
@@ -303,7 +307,7 @@ fn map(path: &Path) -> Result<Mmap, FrontendError> {
     // Packing walks each tensor once. Only a hint, so failure is harmless.
     let _ = map.advise(Advice::Sequential);
     input::tensors_themselves(path, &map)?;
-    Ok(map)
+    Ok(Shard { path: path.to_path_buf(), map, file: Some(file), blank: false })
 }
 
 /// Opens a GGUF file, and those that it is split into.
@@ -360,9 +364,9 @@ fn open_gguf(path: &Path, declares: Declares) -> Result<Checkpoint, FrontendErro
 
 /// Maps a GGUF file and reads its header.
 fn open_part(path: &Path) -> Result<(Shard, gguf::Header), FrontendError> {
-    let map = map(path)?;
-    let header = gguf::parse(&map).map_err(|source| FrontendError::Gguf { path: path.to_path_buf(), source })?;
-    Ok((Shard { path: path.to_path_buf(), map }, header))
+    let shard = map(path)?;
+    let header = gguf::parse(&shard.map).map_err(|source| FrontendError::Gguf { path: path.to_path_buf(), source })?;
+    Ok((shard, header))
 }
 
 /// Names the formats that GGUF has replaced, by their magic numbers, which are stored as integers.

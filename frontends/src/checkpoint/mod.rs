@@ -1,6 +1,7 @@
 //! A checkpoint on disk: config files and memory-mapped tensors.
 
 pub mod adapter;
+pub(crate) mod blank;
 mod consolidated;
 pub mod gguf;
 mod llama2c;

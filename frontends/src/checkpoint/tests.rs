@@ -271,6 +271,11 @@ fn folders_that_are_no_checkpoints() {
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
         (vec![], "none", "DIR/none: cannot open: No such file or directory (os error 2)".into()),
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
+        (vec![("config.json", b"{}")],
+            "",
+            "DIR: holds neither model.safetensors nor model.safetensors.index.json; download the tensors, too, or \
+                compile the model without them (--weights absent)".into(),
+        ),
         (vec![("m.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
         (vec![("a-00002-of-00002.gguf", b"GGUF")],
             "",

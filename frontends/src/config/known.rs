@@ -24,6 +24,8 @@ pub enum Neutral {
     Words(&'static [&'static str]),
     /// A list of nothing but this.
     All(&'static str),
+    /// A list of nothing but one of these.
+    AllOf(&'static [&'static str]),
     /// As this other field, which is read.
     Same(&'static str),
     /// The elements of a head: as `head_dim`, or as it follows from other fields.
@@ -57,6 +59,7 @@ impl Neutral {
             Neutral::One => v.as_f64() == Some(1.0),
             Neutral::Words(words) => v.as_str().is_some_and(|s| words.contains(&s.to_lowercase().as_str())),
             Neutral::All(word) => v.as_array().is_some_and(|list| list.iter().all(|v| text(v) == word)),
+            Neutral::AllOf(words) => words.iter().any(|word| Neutral::All(word).accepts(v, config)),
             Neutral::Same(other) => config.get(other).map_or(off(v), |o| same(v, o)),
             Neutral::HeadDim => off(v) || v.as_f64().is_some() && v.as_f64() == head_dim(),
             Neutral::AttentionScale => match (v.as_f64(), head_dim()) {

@@ -13,6 +13,7 @@ mod budget;
 mod eliminate;
 mod network;
 mod problem;
+mod reduce;
 #[cfg(test)]
 mod tests;
 

@@ -146,6 +146,81 @@ fn ties_stay_small_beside_a_cheap_solution() {
     badly_scaled(407_217, 6, 2);
 }
 
+/// The problem with the candidates that [`Problem::reduced`] leaves.
+fn reduced(p: &Problem) -> Problem {
+    let alive: Alive = p.classes.iter().map(|(class, of)| (*class, (0..of.len()).collect())).collect();
+    let left = p.reduced(&alive, &p.implied(&alive), |class, i| p.classes[&class][i].seconds);
+    let of = |(class, kept): (Id, Vec<usize>)| (class, kept.iter().map(|i| p.classes[&class][*i].clone()).collect());
+    Problem { classes: left.into_iter().map(of).collect(), ..p.clone() }
+}
+
+/// A sum of `terms` chains of `len` operations each, whose kernels may begin at any part of it that leaves them at
+/// most `most` operations: thousands of candidates, which tie all parts together.
+fn cut_anywhere(terms: usize, len: usize, most: usize) -> Problem {
+    // Class 0 is the input, `chain(t, i)` the first `i + 1` operations of a chain, `sum(t)` the first terms' sum.
+    let chain = |t: usize, i: usize| 1 + t * len + i;
+    let sum = |t: usize| if t == 0 { chain(0, len - 1) } else { terms * len + t };
+    let mut ways: BTreeMap<usize, Vec<(usize, BTreeSet<usize>)>> = BTreeMap::new();
+    ways.insert(0, vec![(1, BTreeSet::new())]);
+    let leaf = |class: usize| (0, BTreeSet::from([class]));
+    for t in 0..terms {
+        for i in 0..len {
+            let before = if i == 0 { 0 } else { chain(t, i - 1) };
+            let mut own: Vec<(usize, BTreeSet<usize>)> = if i == 0 { vec![] } else { ways[&before].clone() };
+            own.push(leaf(before));
+            let own = own.into_iter().map(|(n, needs)| (n + 1, needs)).filter(|(n, _)| *n <= most);
+            ways.insert(chain(t, i), own.collect());
+        }
+        if t > 0 {
+            let with = |class: usize| ways[&class].iter().cloned().chain([leaf(class)]).collect::<Vec<_>>();
+            let (left, right) = (with(sum(t - 1)), with(chain(t, len - 1)));
+            let both = left.iter().flat_map(|(a, x)| right.iter().map(move |(b, y)| (a + b + 1, x | y)));
+            let both: BTreeSet<_> = both.filter(|(n, _)| *n <= most).collect();
+            ways.insert(sum(t), both.into_iter().collect());
+        }
+    }
+    let candidate = |(n, needs): (usize, BTreeSet<usize>)| Candidate {
+        node: None,
+        how: How::Stored,
+        children: vec![],
+        needs: needs.into_iter().map(Id::from).collect(),
+        requires: vec![],
+        // A launch, and much less for each operation.
+        seconds: 1e-6 + 1e-9 * n as f64,
+    };
+    let classes = ways.into_iter().map(|(class, of)| (Id::from(class), of.into_iter().map(candidate).collect()));
+    Problem::of(classes.collect(), vec![Id::from(sum(terms - 1))])
+}
+
+/// Experts that a table has for each token make such a sum, with as many terms as a token has experts.
+#[test]
+fn long_sums_are_solved() {
+    // 29 operations in three kernels of at most 15, as each has one result, and the input's.
+    let p = cut_anywhere(5, 5, 15);
+    assert!(p.size() > 2000, "{}", p.size());
+    let solved = p.solve(&BTreeSet::new()).unwrap();
+    assert_eq!(solved.chosen.len(), 4);
+    assert!((solved.seconds - (4e-6 + 30e-9)).abs() < 1e-12, "{}", solved.seconds);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #[test]
+    fn what_loses_is_in_no_cheapest_program(seed in 0u64..1_000_000, classes in 2usize..7, options in 2usize..4, wild: bool) {
+        let p = with(seed, classes, options, wild);
+        let (found, best) = (brute_force(&reduced(&p)), brute_force(&p));
+        let same = found.zip(best).map_or(found == best, |(a, b)| (a - b).abs() <= b * 1e-12);
+        prop_assert!(same, "{found:?} {best:?}");
+    }
+
+    #[test]
+    fn small_sums_lose_nothing(terms in 1usize..3, len in 1usize..4, most in 2usize..6) {
+        let p = cut_anywhere(terms, len, most);
+        let cost = |p: &Problem| p.solve(&BTreeSet::new()).map(|s| s.seconds).ok();
+        prop_assert_eq!(cost(&reduced(&p)).map(|s| (s * 1e12).round()), cost(&p).map(|s| (s * 1e12).round()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]

@@ -2,8 +2,8 @@
 
 mod states;
 
-use crate::arch::blocks::names::{HEAD, Kind, Part, TABLE};
-use crate::arch::blocks::origin::{Origin, Source, Wanted};
+use crate::arch::blocks::names::{EXPERT_UP, HEAD, Kind, Part, TABLE};
+use crate::arch::blocks::origin::{Origin, Source, Wanted, WantedRole};
 use crate::arch::blocks::outputs::Entry;
 use crate::arch::blocks::rounded_inputs::Rounded;
 use crate::arch::blocks::tensors::{checked, numbers_below, without_prefix};
@@ -130,15 +130,21 @@ impl<'a> Lifter<'a> {
         (self.module, self.origin.source)
     }
 
-    /// Checks a tensor and makes it a weight of the module, once.
-    fn weight(&mut self, tensor: String, shape: &[usize], kind: Kind) -> Result<(usize, TensorType), FrontendError> {
+    /// Checks a tensor, which `parameter` reads, and makes it a weight of the module, once.
+    fn weight(
+        &mut self,
+        parameter: &str,
+        tensor: String,
+        shape: &[usize],
+        kind: Kind,
+    ) -> Result<(usize, TensorType), FrontendError> {
         let stored = kind.stored(shape);
         let dtype = match &mut self.origin.source {
             Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
-            Source::Wanted(list) => {
+            Source::Wanted(wish) => {
                 if !self.weights.contains_key(&tensor) {
-                    let (shape, gain) = (stored.clone(), kind == Kind::Gain);
-                    list.push(Wanted { name: tensor.clone(), shape, gain, numbers: false });
+                    let role = WantedRole::of(parameter, kind, shape);
+                    wish.tensors.push(Wanted { name: tensor.clone(), shape: stored.clone(), role });
                 }
                 DType::Bf16
             }
@@ -269,8 +275,9 @@ impl<'a> Draft<'_, 'a> {
         let Some(tensor) = l.tensor_of(part, Kind::Bare, self.layer, None) else { return self.f.stop() };
         let found = match &mut l.origin.source {
             Source::Checkpoint(ckpt) => numbers_below(ckpt, &tensor, (shape, below), l.origin.names, l.origin.class),
-            Source::Wanted(list) => {
-                list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: false, numbers: true });
+            Source::Wanted(wish) => {
+                let role = WantedRole::Numbers;
+                wish.tensors.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), role });
                 Ok((0..shape[0]).flat_map(|_| 0..shape[1]).map(|n| n as f32).collect())
             }
         };
@@ -290,8 +297,12 @@ impl<'a> Draft<'_, 'a> {
         self.numbered(part, Kind::Matrix, expert, &shape)
     }
 
-    /// Whether the checkpoint has a tensor (of several the first); never where there is none yet.
+    /// Whether the checkpoint has a tensor (of several the first). Where there is none yet, only matrices of
+    /// single experts, if those are wanted.
     pub(crate) fn stores(&self, part: Part, kind: Kind) -> bool {
+        if let Source::Wanted(wish) = &self.lifter.origin.source {
+            return wish.single_experts && part == EXPERT_UP && kind == Kind::Matrix;
+        }
         let name = self.lifter.tensor_of(part, kind, self.layer, self.half.or(Some(0)));
         name.is_some_and(|name| self.lifter.has(&name))
     }
@@ -339,7 +350,7 @@ impl<'a> Draft<'_, 'a> {
             return self.f.stop();
         }
         let bound = match tensor {
-            Some(tensor) => self.lifter.weight(tensor, shape, kind),
+            Some(tensor) => self.lifter.weight(name, tensor, shape, kind),
             None => Err(self.structure(format!(
                 "no tensor is named for parameter `{name}`; add it to the architecture's table of names"
             ))),
@@ -383,7 +394,7 @@ impl<'a> Draft<'_, 'a> {
     /// The gain of the input of products with matrix `tensor`.
     fn gain_of_input(&mut self, tensor: &str, columns: usize) -> Value {
         let gain = format!("{}{GAIN}", tensor.strip_suffix("weight").unwrap_or(tensor));
-        match self.lifter.weight(gain, &[columns], Kind::Gain) {
+        match self.lifter.weight("input_gain", gain, &[columns], Kind::Gain) {
             Ok((i, ty)) => {
                 let name = format!("input_gain{}", self.rounded.matrices.len());
                 self.bind(&name, ty, Role::Weight, Arg::Weight(i))

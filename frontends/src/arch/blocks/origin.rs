@@ -1,6 +1,9 @@
 //! The source of a module.
 
-use crate::arch::blocks::names::Names;
+use crate::arch::blocks::names::{
+    CLASSES, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_GATE_UP, EXPERTS_UP, HEAD, Kind, Names, Part, ROUTER, SCORE,
+    SHARED_MIX,
+};
 use crate::checkpoint::Checkpoint;
 use crate::config::Facts;
 
@@ -9,7 +12,16 @@ pub(crate) enum Source<'a> {
     /// In a checkpoint, where they are looked up and checked.
     Checkpoint(&'a Checkpoint),
     /// Nowhere yet: whatever is asked for is there, as bf16, and is written down.
-    Wanted(Vec<Wanted>),
+    Wanted(Wish),
+}
+
+/// Tensors that a model asks for, in the order of their use.
+#[derive(Debug, Default)]
+pub(crate) struct Wish {
+    /// They.
+    pub tensors: Vec<Wanted>,
+    /// Experts have matrices of their own, also where checkpoints have all experts in one tensor.
+    pub single_experts: bool,
 }
 
 /// A tensor that a model asks for.
@@ -19,10 +31,39 @@ pub(crate) struct Wanted {
     pub name: String,
     /// Dimensions.
     pub shape: Vec<usize>,
-    /// Multiplies a normalized row.
-    pub gain: bool,
+    /// Its use.
+    pub role: WantedRole,
+}
+
+/// The use of a tensor that a model asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WantedRole {
+    /// The matrix of a product.
+    Product,
+    /// One that methods of quantization leave as it is: head, router, scores.
+    Spared,
+    /// The matrices of all experts in one tensor.
+    Experts,
+    /// A factor of normalized rows.
+    Gain,
     /// Whole numbers; each row holds a permutation of its columns.
-    pub numbers: bool,
+    Numbers,
+    /// Another: tables, biases, taps, rates.
+    Other,
+}
+
+impl WantedRole {
+    /// The use of the tensor of these dimensions that a parameter reads.
+    pub fn of(parameter: &str, kind: Kind, shape: &[usize]) -> WantedRole {
+        let one_of = |parts: &[Part]| parts.iter().any(|of| parameter == kind.parameter(*of));
+        match (kind, shape.len()) {
+            (Kind::Gain, _) => WantedRole::Gain,
+            (_, 3) if one_of(&[EXPERTS_GATE_UP, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP]) => WantedRole::Experts,
+            (Kind::Matrix, 2) if one_of(&[HEAD, ROUTER, SHARED_MIX, CLASSES, SCORE]) => WantedRole::Spared,
+            (Kind::Matrix, 2) => WantedRole::Product,
+            _ => WantedRole::Other,
+        }
+    }
 }
 
 /// The source of a module.

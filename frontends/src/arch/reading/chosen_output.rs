@@ -12,6 +12,7 @@ use crate::checkpoint::Checkpoint;
 use crate::embedding::{self, Embedding};
 use crate::error::FrontendError;
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+use serde_json::Value;
 
 impl Entry {
     /// That of a checkpoint whose files say nothing.
@@ -29,6 +30,26 @@ impl Entry {
                 ..Entry::default()
             },
         }
+    }
+}
+
+impl Entry {
+    /// That of a `config.json` without tensors. A classifier has as many classes as the file names, or two as in
+    /// Transformers.
+    pub(crate) fn of_config(model: &Model, config: &Value) -> Entry {
+        let pool = match model.shape.yields() {
+            Yields::Rows { classes, .. } => classes,
+            Yields::LogitsOrRows(_) => Pool::Last,
+            Yields::Logits => return Entry::imagined(&*model.shape),
+        };
+        if !model.scores_classes() {
+            return Entry::imagined(&*model.shape);
+        }
+        let named = config.get("id2label").and_then(Value::as_object).map(serde_json::Map::len);
+        let counted = || config.get("num_labels")?.as_u64().and_then(|n| usize::try_from(n).ok());
+        let width = named.or_else(counted).unwrap_or(2).clamp(1, MOST_CLASSES);
+        let rows = Rows { name: RowsName::Scores, width, pool, normalize: false };
+        Entry { output: Output::Rows(rows), ..Entry::default() }
     }
 }
 

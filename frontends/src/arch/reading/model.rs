@@ -6,7 +6,7 @@ use super::normal::Normal;
 use crate::arch::blocks::draft_head;
 use crate::arch::blocks::entry::{Arch, Shape};
 use crate::arch::blocks::lifter::Lifter;
-use crate::arch::blocks::origin::{Origin, Source, Wanted};
+use crate::arch::blocks::origin::{Origin, Source, Wanted, Wish};
 use crate::arch::blocks::outputs::{Entry, Top};
 use crate::arch::models::ARCHS;
 use crate::config::fields::{Field, Fields, IDENTITY};
@@ -93,10 +93,23 @@ impl Model {
     /// # Errors
     /// When the configuration makes no graph.
     pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        let (module, source) =
-            self.lift(Source::Wanted(vec![]), Entry::imagined(&*self.shape), KvDType::F16, self.facts().max_position)?;
+        self.wished(Wish::default(), Entry::imagined(&*self.shape))
+    }
+
+    /// The tensors that a checkpoint of the model of this `config.json` needs; with `single_experts`, each expert
+    /// has matrices of its own.
+    ///
+    /// # Errors
+    /// When the configuration makes no graph, or the architecture has no names for such matrices.
+    pub(crate) fn wanted(&self, config: &Value, single_experts: bool) -> Result<Vec<Wanted>, FrontendError> {
+        let wish = Wish { single_experts, ..Wish::default() };
+        self.wished(wish, Entry::of_config(self, config)).map(|(_, wanted)| wanted)
+    }
+
+    fn wished(&self, wish: Wish, entry: Entry) -> Result<(Module, Vec<Wanted>), FrontendError> {
+        let (module, source) = self.lift(Source::Wanted(wish), entry, KvDType::F16, self.facts().max_position)?;
         match source {
-            Source::Wanted(list) => Ok((module, list)),
+            Source::Wanted(wish) => Ok((module, wish.tensors)),
             Source::Checkpoint(_) => Ok((module, vec![])),
         }
     }

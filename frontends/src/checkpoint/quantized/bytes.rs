@@ -2,8 +2,9 @@
 //! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
 //! compressed-tensors do.
 
+use super::compressed::fp4;
 use super::sparse::{self, Sparse};
-use super::words::is_f16;
+use super::tensors::is_f16;
 use super::{
     COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, microscaling, required, unit,
 };
@@ -76,6 +77,11 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
                     let entry = microscaling::matrix(tensors, &stem, ["weight", ending])?;
                     tensors.index.insert(format!("{stem}.weight"), entry);
                 }
+                // ModelOpt's, in DeepSeek-V4's experts.
+                Some("U8") if tensors.index.contains_key(&format!("{stem}.weight_scale_2")) => {
+                    let entry = fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?;
+                    tensors.index.insert(format!("{stem}.weight"), entry);
+                }
                 // A norm or the like may be called so too.
                 other if ending == "scale" && other != Some("F8_E4M3") => {}
                 _ => {
@@ -140,7 +146,7 @@ pub(super) fn fbgemm(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resul
 }
 
 /// `[rows, columns]`, where it is there.
-pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wrong> {
+pub(in crate::checkpoint) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wrong> {
     let Some(value) = value.filter(|v| !v.is_null()) else { return Ok(None) };
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let list: Option<Vec<usize>> = match value.as_str() {
@@ -229,7 +235,11 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     };
     let whole = columns >= k;
     let unit = if whole { Some(GROUP) } else { unit(columns) };
-    let small = || (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times));
+    let small = || match (source.times == 1.0, count) {
+        (true, 1) => is_f16(source.scales.number(shards)),
+        (true, _) => source.scales.fits_f16(shards, count),
+        (false, _) => (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times)),
+    };
     let dtype = match (source.kind, unit) {
         (ByteKind::E4m3, _) if whole && small() => Some(&BY_ROW),
         (ByteKind::E4m3, Some(GROUP)) => Some(&IN_BLOCKS),

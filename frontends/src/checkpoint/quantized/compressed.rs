@@ -158,7 +158,7 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     let [rows, across] = tensors.matrix(&name("weight_packed"))?;
     let shape = tensors.take(&name("weight_shape"), &["I64", "I32"], &[2])?;
-    let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
+    let [n, k] = [0, 1].map(|i| shape.size(tensors.shards, i));
     let widths = bits.iter().filter_map(|bits| usize::try_from(*bits).ok()).filter(|bits| (1..=8).contains(bits));
     let fitting: Vec<(usize, bool)> = widths.filter_map(|bits| Some((bits, packing(k, bits, across)?))).collect();
     let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
@@ -233,7 +233,7 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let one: &[usize] = if tensors.index.get(&name(all)).is_some_and(|e| e.info.shape.is_empty()) { &[] } else { &[1] };
     let all = tensors.take(&name(all), &["F32"], one)?;
     let info = TensorInfo { dtype: &NVFP4, shape: vec![n, k], bytes: codes.from..codes.to };
-    let given = all.float(tensors.shards, 0);
+    let given = all.number(tensors.shards);
     let above = above(given);
     // (The reciprocal of infinity would be a number.)
     if !given.is_finite() || !above.is_finite() {

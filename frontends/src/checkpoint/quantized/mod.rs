@@ -26,12 +26,13 @@ mod words;
 
 use super::stored::Entry;
 use crate::config::parts;
+pub(super) use bytes::block_size;
 use serde_json::{Map, Value};
 pub(super) use tensors::{COMPUTED, Tensors, UNQUANTIZED, Wrong, groups_of_int8};
 use tensors::{Part, coded, grouped_type, unit};
 
 /// Where a configuration gives the quantization of a whole model or of the text model in it.
-const SETTINGS: &str = "quantization_config";
+pub(super) const SETTINGS: &str = "quantization_config";
 
 /// Replaces the tensors by `quantization_config`.
 type Method = fn(&Map<String, Value>, &mut Tensors<'_>) -> Result<(), Wrong>;
@@ -67,6 +68,17 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
     }
 }
 
+/// The method that settings name.
+fn named(settings: &Map<String, Value>) -> Option<&str> {
+    settings.get("quant_method").and_then(Value::as_str).or_else(|| modelopt::unnamed(settings))
+}
+
+/// The method of settings, if it is in the table.
+pub(super) fn method(settings: &Map<String, Value>) -> Option<&'static str> {
+    let named = named(settings);
+    METHODS.iter().map(|(name, _)| *name).find(|name| Some(*name) == named)
+}
+
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
@@ -78,7 +90,7 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
         stacks::unify(tensors);
         return Ok(());
     };
-    let method = settings.get("quant_method").and_then(Value::as_str).or_else(|| modelopt::unnamed(settings));
+    let method = named(settings);
     let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     required::no_changes(settings)?;
     settings::unknown(method, settings, tensors.notes);

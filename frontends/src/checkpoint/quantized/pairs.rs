@@ -1,7 +1,6 @@
 //! Integers of 4 bits of ModelOpt (`W4A16_AWQ`): `STEM.weight` U8 `[out / 2, in]` holds two rows, the first
 //! in the low bits, as two's complement; `STEM.weight_scale` `[out, groups]`.
 
-use super::words::is_f16;
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, grouped_type, unit};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
@@ -23,7 +22,7 @@ pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wro
     let group = k / groups;
     let codes = tensors.take(&codes, &["U8"], &[half, k])?;
     let scales = tensors.take(&scales, &["F32", "F16", "BF16"], &[n, groups])?;
-    let half = (0..n * groups).all(|i| is_f16(scales.float(tensors.shards, i)));
+    let half = scales.fits_f16(tensors.shards, n * groups);
     let elem = if half { Elem::W4 } else { Elem::named("w4z") };
     let unit = unit(group);
     let dtype = unit.and_then(|unit| grouped_type(elem, unit)).unwrap_or(&COMPUTED);

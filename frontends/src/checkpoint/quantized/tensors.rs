@@ -3,9 +3,10 @@
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::Entry;
-use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32};
+use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32, round_f16};
 use llmcc_ir::ty::DType;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The fault, and the remedy.
 pub(in crate::checkpoint) type Wrong = (String, &'static str);
@@ -75,39 +76,114 @@ impl Part {
     }
 
     /// Where it is.
-    pub(super) fn place(&self) -> (usize, std::ops::Range<usize>) {
+    pub(super) fn place(&self) -> (usize, Range<usize>) {
         (self.shard, self.from..self.to)
     }
 
     /// Element `i` as a float; its type is one of F32, F16, BF16, F8_E4M3 and F8_E8M0, or U8 for this.
     /// Places are checked when the tensor is taken.
     pub(super) fn float(&self, shards: &[Shard], i: usize) -> f32 {
-        let bytes = self.bytes(shards);
-        let two = |i: usize| bytes.get(2 * i..2 * i + 2).map_or([0; 2], |b| [b[0], b[1]]);
-        match self.dtype {
-            "F16" => half::f16::from_le_bytes(two(i)).to_f32(),
-            "BF16" => half::bf16::from_le_bytes(two(i)).to_f32(),
-            "F8_E4M3" => bytes.get(i).map_or(0.0, |u| e4m3_to_f32(*u)),
-            "F8_E8M0" | "U8" => bytes.get(i).map_or(0.0, |u| e8m0_to_f32(*u)),
-            _ => f32::from_bits(self.word(shards, i)),
+        float_of(self.dtype, self.bytes(shards), i)
+    }
+
+    /// The first element as a float, read by itself: models of many matrices have as many such numbers, far
+    /// from each other in their files.
+    pub(super) fn number(&self, shards: &[Shard]) -> f32 {
+        float_of(self.dtype, &self.few::<4>(shards), 0)
+    }
+
+    /// The first bytes, read by themselves; zeros where there are none.
+    fn few<const N: usize>(&self, shards: &[Shard]) -> [u8; N] {
+        let mut out = [0; N];
+        let len = N.min(self.to.saturating_sub(self.from));
+        if let (Some(shard), Some(out)) = (shards.get(self.shard), out.get_mut(..len)) {
+            shard.read(self.from, out);
         }
+        out
+    }
+
+    /// Whether f16 holds the first `count` elements, or they are no numbers.
+    pub(super) fn fits_f16(&self, shards: &[Shard], count: usize) -> bool {
+        if self.dtype == "F16" || self.dtype == "F8_E4M3" || shards.get(self.shard).is_some_and(|s| s.blank) {
+            return true;
+        }
+        let bytes = self.bytes(shards);
+        let all = |of: Range<usize>| of.into_iter().all(|i| is_f16(float_of(self.dtype, bytes, i)));
+        let size = match self.dtype {
+            "F32" => 4,
+            "BF16" => 2,
+            _ => return all(0..count),
+        };
+        let blocks = count.div_ceil(CHECKED);
+        (0..blocks).all(|block| {
+            let of = block * CHECKED..count.min((block + 1) * CHECKED);
+            let own = bytes.get(of.start * size..of.end * size).unwrap_or_default();
+            let plain = match size {
+                4 => own.as_chunks::<4>().0.iter().fold(true, |all, b| all & plain_f32(u32::from_le_bytes(*b))),
+                _ => own.as_chunks::<2>().0.iter().fold(true, |all, b| {
+                    // The upper half of an f32.
+                    all & plain_f32(u32::from(u16::from_le_bytes(*b)) << 16)
+                }),
+            };
+            plain && own.len() == of.len() * size || all(of)
+        })
+    }
+
+    /// Element `i`, one of the first two, of integers of 32 or 64 bits as a size; 0 where it is none.
+    pub(super) fn size(&self, shards: &[Shard], i: usize) -> usize {
+        integer_of(self.dtype, &self.few::<16>(shards), i)
     }
 
     /// Element `i` of integers of 32 or 64 bits as a size; 0 where it is none.
     pub(super) fn integer(&self, shards: &[Shard], i: usize) -> usize {
-        let eight = || self.bytes(shards).get(8 * i..8 * i + 8)?.try_into().ok();
-        let number = match self.dtype {
-            "I64" => i64::from_le_bytes(eight().unwrap_or_default()),
-            _ => i64::from(self.word(shards, i) as i32),
-        };
-        usize::try_from(number).unwrap_or(0)
+        integer_of(self.dtype, self.bytes(shards), i)
     }
 
     /// Element `i` of 32-bit numbers.
     pub(super) fn word(&self, shards: &[Shard], i: usize) -> u32 {
-        let four = self.bytes(shards).get(4 * i..4 * i + 4);
-        four.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        word_of(self.bytes(shards), i)
     }
+}
+
+/// Elements that are checked without a branch for each.
+const CHECKED: usize = 4096;
+
+/// Whether a number, by its bits, is 0 or one that f16 holds and is no subnormal there. Others may be, too.
+fn plain_f32(bits: u32) -> bool {
+    let exponent = bits >> 23 & 255;
+    (exponent >= 113) & (exponent <= 142) & (bits & 0x1fff == 0) | (bits << 1 == 0)
+}
+
+/// Whether f16 holds a number, or it is none.
+pub(super) fn is_f16(x: f32) -> bool {
+    round_f16(x) == x || !x.is_finite()
+}
+
+/// Element `i` of a type of [`Part::float`].
+fn float_of(dtype: &str, bytes: &[u8], i: usize) -> f32 {
+    let two = || bytes.get(2 * i..2 * i + 2).map_or([0; 2], |b| [b[0], b[1]]);
+    match dtype {
+        "F16" => half::f16::from_le_bytes(two()).to_f32(),
+        "BF16" => half::bf16::from_le_bytes(two()).to_f32(),
+        "F8_E4M3" => bytes.get(i).map_or(0.0, |u| e4m3_to_f32(*u)),
+        "F8_E8M0" | "U8" => bytes.get(i).map_or(0.0, |u| e8m0_to_f32(*u)),
+        _ => f32::from_bits(word_of(bytes, i)),
+    }
+}
+
+/// Element `i` of integers of 32 or 64 bits as a size; 0 where it is none.
+fn integer_of(dtype: &str, bytes: &[u8], i: usize) -> usize {
+    let eight = || bytes.get(8 * i..8 * i + 8)?.try_into().ok();
+    let number = match dtype {
+        "I64" => i64::from_le_bytes(eight().unwrap_or_default()),
+        _ => i64::from(word_of(bytes, i) as i32),
+    };
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// Element `i` of 32-bit numbers.
+fn word_of(bytes: &[u8], i: usize) -> u32 {
+    bytes.get(4 * i..4 * i + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 /// A matrix as codes: how readers describe it.

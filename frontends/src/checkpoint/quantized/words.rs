@@ -1,11 +1,12 @@
 //! Integers of 1 to 8 bits in 32-bit words, with a scale and a zero for each group of columns:
 //! `scale·(u − zero)`. Methods differ in the place of a code.
 
+use super::tensors::is_f16;
 use super::{COMPUTED, Part, grouped_type, unit};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
-use llmcc_ir::quant::{CodedRow, Elem, round_f16};
+use llmcc_ir::quant::{CodedRow, Elem};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,6 +119,23 @@ impl Words {
         }
     }
 
+    /// Writes the codes of a row, where words hold whole ones of one row; else `false`.
+    fn row(&self, shards: &[Shard], s: &Sizes, row: usize, out: &mut [u8]) -> bool {
+        if !matches!(self.order, WordOrder::Columns { .. } | WordOrder::Gemv { .. })
+            || !32usize.is_multiple_of(self.bits)
+        {
+            return false;
+        }
+        let per = 32 / self.bits;
+        let size = s.k.div_ceil(per) * 4;
+        let words = self.codes.bytes(shards).get(row * size..(row + 1) * size).unwrap_or_default();
+        for (codes, word) in out.chunks_mut(per).zip(words.as_chunks::<4>().0) {
+            let word = u32::from_le_bytes(*word);
+            codes.iter_mut().enumerate().for_each(|(place, code)| *code = self.of_word(word, place) as u8);
+        }
+        true
+    }
+
     /// The addend to all numbers of a group.
     fn minimum(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
         match (self.order, &self.zeros) {
@@ -214,9 +232,12 @@ impl Words {
         if self.order == WordOrder::GemvFast {
             return Elem::W4A;
         }
-        let all = || (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
         let middle = self.all_middle(shards, s);
-        let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
+        let half = || match self.order {
+            // Other scales than the groups' may stand beside them.
+            WordOrder::Gemv { .. } => (0..s.groups).all(|g| (0..s.n).all(|row| is_f16(self.scale(shards, s, row, g)))),
+            _ => self.scales.fits_f16(shards, if self.one { 1 } else { s.groups * s.n }),
+        };
         match self.bits {
             1 | 2 => Elem::named("w2z"),
             3 => Elem::named("w3z"),
@@ -231,11 +252,6 @@ impl Words {
 /// A word whose codes are all 1.
 fn ones(bits: usize) -> u32 {
     (0..32).step_by(bits).fold(0, |word, shift| word | 1 << shift)
-}
-
-/// Whether f16 holds a number, or it is none.
-pub(super) fn is_f16(x: f32) -> bool {
-    round_f16(x) == x || !x.is_finite()
 }
 
 /// The matrix of the tensors; `index` has the group of each column. Else their fault.
@@ -303,6 +319,7 @@ impl Layout for Grouped {
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
         let code = |col: usize| self.words.code(shards, &self.shape, row, col) as u8;
         match &self.order {
+            None if self.words.row(shards, &self.shape, row, &mut out.codes) => {}
             None => out.codes.iter_mut().enumerate().for_each(|(col, c)| *c = code(col)),
             Some(order) => out.codes.iter_mut().zip(&**order).for_each(|(c, col)| *c = code(*col as usize)),
         }

@@ -16,7 +16,7 @@ pub(crate) fn within(f: &mut Draft, experts: usize, most: usize, routes: Value) 
     // Whole blocks of columns, which attention wants of heads.
     let columns = experts.next_multiple_of(BLOCK);
     let one = f.scalar(1.0);
-    let own = hits(f, one, routes, 0, columns);
+    let own = hits(f, one, routes, 0..1, columns);
     let counts = sums_so_far(f, own, columns);
     let count = f.op(Op::Combine, &[own, counts]);
     // Counts are whole: 2·(most + ¾ − count) is at least 1½, or at most −½.

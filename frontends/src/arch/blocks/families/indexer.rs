@@ -16,7 +16,8 @@ pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     On => rope_interleave;
     Words(&["sigmoid"]) => scoring_func;
     Words(&["noaux_tc"]) => topk_method;
-    All("indexed_attention") => layer_types;
+    AllOf(&["indexed_attention", "deepseek_sparse_attention"]) => layer_types;
+    Same("n_routed_experts") => num_experts;
     Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
 };
 

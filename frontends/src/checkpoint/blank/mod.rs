@@ -1,0 +1,226 @@
+//! Checkpoints of a `config.json` alone: tensors of which names, shapes and types are known, and no number.
+//!
+//! An architecture says which tensors it reads. Where `quantization_config` says that a method has quantized
+//! matrices, the tensors that the method has in their place are made ([`forms`]), and read as those of any
+//! checkpoint. Their bytes are zeros that take no memory; scales of whole matrices are 1.
+
+mod forms;
+mod modules;
+mod rules;
+
+use super::load::CONFIG;
+use super::opened::Checkpoint;
+use super::quantized::{self, Tensors, UNQUANTIZED, Wrong};
+use super::safetensors::{StoredType, TensorInfo, stored_type};
+use super::shard::Shard;
+use super::stored::Entry;
+use crate::config::parts;
+use crate::error::FrontendError;
+use crate::input;
+use memmap2::{Mmap, MmapMut, MmapOptions};
+use rules::Rules;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// Pages of zeros, as many as one asks for.
+const ZEROS: &str = "/dev/zero";
+/// Most tensors: ten times those of the largest models.
+const MOST: usize = 10_000_000;
+
+/// A tensor that a model reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    /// Its use.
+    pub role: Role,
+}
+
+/// The use of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The matrix of a product, `[out, in]`.
+    Product,
+    /// One that methods leave as it is unless their settings name it.
+    Spared,
+    /// Matrices of all experts, `[experts, in, out]`.
+    Experts,
+    /// Whole numbers; each row holds a permutation of its columns.
+    Numbers,
+    /// Another.
+    Other,
+}
+
+/// The `config.json` of a folder that holds no tensors; `None` where there are some, or no such file.
+pub(crate) fn config(path: &Path) -> Result<Option<Value>, FrontendError> {
+    const TENSORS: [&str; 6] = [".safetensors", ".gguf", ".bin", ".pth", ".pt", ".ckpt"];
+    let holds = |name: &str| TENSORS.iter().any(|end| name.ends_with(end));
+    if !path.is_dir() || path.join("params.json").exists() {
+        return Ok(None);
+    }
+    let io = |source| FrontendError::Io { path: path.to_path_buf(), action: "list", source };
+    let mut names = std::fs::read_dir(path).map_err(io)?.flatten().map(|e| e.file_name());
+    if names.any(|name| holds(&name.to_string_lossy())) {
+        return Ok(None);
+    }
+    let Some(mut config) = input::read_json(&path.join(CONFIG))? else { return Ok(None) };
+    if let Some(said) = input::read_json(&path.join(quantized::MODELOPT))? {
+        quantized::declare(&mut config, &said);
+    }
+    Ok(Some(config))
+}
+
+/// The configuration of the same model with matrices of floats.
+pub(crate) fn unquantized(config: &Value) -> Value {
+    let mut plain = config.clone();
+    parts::quantized(&mut plain, |of| drop(of.remove(quantized::SETTINGS)));
+    plain
+}
+
+/// Whether a method has quantized the experts one by one.
+pub(crate) fn by_expert(config: &Value) -> bool {
+    rules::settings(config).is_some_and(|said| said.get("quant_method").and_then(Value::as_str) != Some("mxfp4"))
+}
+
+/// The checkpoint in folder `dir` that has these tensors.
+///
+/// # Errors
+/// Its quantization is one whose tensors do not follow from the settings, or does not fit the matrices.
+pub(crate) fn checkpoint(dir: &Path, mut config: Value, asked: Vec<Asked>) -> Result<Checkpoint, FrontendError> {
+    let config_path = dir.join(CONFIG);
+    let wrong =
+        |(what, help): Wrong| FrontendError::NotACheckpoint { path: config_path.clone(), what, help: help.into() };
+    let (mut index, shards, note) = tensors(dir, &config, asked).map_err(wrong)?;
+    let mut notes = vec![note];
+    quantized::replace(&mut config, &mut Tensors { index: &mut index, shards: &shards, notes: &mut notes })
+        .map_err(wrong)?;
+    let sources = vec![config_path.clone()];
+    Ok(Checkpoint {
+        dir: dir.to_path_buf(),
+        config_path,
+        config,
+        sources,
+        shards,
+        index,
+        metadata: None,
+        modules: None,
+        notes,
+    })
+}
+
+type Made = (BTreeMap<String, Entry>, Vec<Shard>, String);
+
+/// All tensors, as files would have them, and a note about them.
+fn tensors(dir: &Path, config: &Value, asked: Vec<Asked>) -> Result<Made, Wrong> {
+    let rules = Rules::of(config)?;
+    let float = float_type(config);
+    let mut all = Blanks::default();
+    let count = asked.len();
+    for tensor in asked {
+        let form = rules.form(&tensor);
+        form.add(&mut all, tensor, float)?;
+        if all.index.len() > MOST {
+            return Err((format!("the model has more than {MOST} tensors"), "check the sizes in config.json"));
+        }
+    }
+    let note = format!(
+        "there is config.json alone: {count} tensors of the architecture are assumed, {} unless they are quantized, \
+         under the architecture's names",
+        float.name
+    );
+    let Blanks { index, bytes, known } = all;
+    let path = dir.join(CONFIG);
+    let no_memory = |e: std::io::Error| (format!("cannot map {bytes} bytes of zeros: {e}"), "give the tensors' files");
+    let zeros = zeros(bytes.max(1)).map_err(no_memory)?;
+    let known = constants(&known).map_err(no_memory)?;
+    let shard = |map, blank| Shard { path: path.clone(), map, file: None, blank };
+    let shards = vec![shard(zeros, true), shard(known, false)];
+    Ok((index, shards, note))
+}
+
+/// The type of floats that a configuration gives; bf16 where it gives none.
+fn float_type(config: &Value) -> &'static StoredType {
+    let said = |of: &Value| ["dtype", "torch_dtype"].iter().find_map(|name| of.get(*name)?.as_str().map(String::from));
+    let inside = || parts::PARTS.iter().find_map(|part| said(config.get(*part)?));
+    let name = match said(config).or_else(inside).as_deref().map(|t| t.trim_start_matches("torch.")) {
+        Some("float32" | "float") => "F32",
+        Some("float16" | "half") => "F16",
+        _ => "BF16",
+    };
+    stored_type(name).unwrap_or(&quantized::COMPUTED)
+}
+
+/// A mapping of zeros.
+fn zeros(bytes: usize) -> std::io::Result<Mmap> {
+    let file = File::open(ZEROS)?;
+    // SAFETY: the mapping is private, and nobody can change the device's contents.
+    unsafe { MmapOptions::new().len(bytes).map(&file) }
+}
+
+/// A mapping of these bytes.
+fn constants(bytes: &[u8]) -> std::io::Result<Mmap> {
+    let mut map = MmapMut::map_anon(bytes.len().max(1))?;
+    map.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    map.make_read_only()
+}
+
+/// Tensors that are being made.
+#[derive(Default)]
+struct Blanks {
+    index: BTreeMap<String, Entry>,
+    /// Bytes of those of zeros so far.
+    bytes: usize,
+    /// Those of known numbers.
+    known: Vec<u8>,
+}
+
+/// Numbers of the shards.
+const OF_ZEROS: usize = 0;
+const OF_KNOWN: usize = 1;
+
+impl Blanks {
+    /// Adds a tensor of zeros.
+    fn add(&mut self, name: String, dtype: &str, shape: &[usize]) -> Result<(), Wrong> {
+        let too_large = || (format!("tensor `{name}` {shape:?} is too large"), "check the sizes in config.json");
+        let dtype = stored_type(dtype).unwrap_or(&quantized::COMPUTED);
+        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).ok_or_else(too_large)?;
+        let bits = elements.checked_mul(dtype.bits as usize).ok_or_else(too_large)?;
+        let end = self.bytes.checked_add(bits.div_ceil(8)).filter(|end| isize::try_from(*end).is_ok());
+        let end = end.ok_or_else(too_large)?;
+        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: self.bytes..end };
+        self.bytes = end;
+        self.put(name, Entry::plain(OF_ZEROS, info))
+    }
+
+    /// Adds a tensor of numbers that are known.
+    fn known(&mut self, name: String, dtype: &str, shape: &[usize], numbers: &[u8]) -> Result<(), Wrong> {
+        // Equal ones are one.
+        let last = self.known.len().saturating_sub(numbers.len());
+        let start = match self.known.get(last..) == Some(numbers) {
+            true => last,
+            false => self.known.len(),
+        };
+        if start == self.known.len() {
+            self.known.extend_from_slice(numbers);
+        }
+        let dtype = stored_type(dtype).unwrap_or(&quantized::COMPUTED);
+        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: start..start + numbers.len() };
+        self.put(name, Entry::plain(OF_KNOWN, info))
+    }
+
+    /// Adds one number, 1.
+    fn one(&mut self, name: String, shape: &[usize]) -> Result<(), Wrong> {
+        self.known(name, "F32", shape, &1f32.to_le_bytes())
+    }
+
+    fn put(&mut self, name: String, entry: Entry) -> Result<(), Wrong> {
+        match self.index.insert(name.clone(), entry) {
+            None => Ok(()),
+            Some(_) => Err((format!("two tensors are called `{name}`"), UNQUANTIZED)),
+        }
+    }
+}
