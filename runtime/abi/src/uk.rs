@@ -78,10 +78,12 @@ pub enum Uk {
     PanelNf4 = 34,
     /// bitsandbytes' FP4 × f32 rows.
     PanelFp4 = 35,
+    /// Choice of rows of a cache ([`SelectFn`](crate::SelectFn)).
+    Select = 36,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 36;
+pub const UK_COUNT: usize = 37;
 
 /// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
 /// format with a description of this table has a fast kernel.

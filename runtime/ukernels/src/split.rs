@@ -27,6 +27,9 @@ pub(crate) fn oldest(a: &AttendArgs, more: &AttendMore, position: usize) -> usiz
 /// # Safety
 /// As [`llmcc_abi::AttendFn`]; there is such a token.
 pub(crate) unsafe fn end(a: &AttendArgs, more: &AttendMore, token: usize) -> usize {
+    if !more.selected.is_null() {
+        return more.selected_count as usize;
+    }
     let position = unsafe { a.positions.add(token).read() as usize };
     if more.ends.is_null() {
         return if more.every > 1 { (position + 1) / more.every as usize } else { position + 1 };
