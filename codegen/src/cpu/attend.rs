@@ -139,7 +139,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
 }
 
 /// The range of items; in steps of many tokens, which are work enough, moved up to whole tokens.
-fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
+pub(super) fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
     let few = e.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, low.args.m, ATTEND_SPLIT_TOKENS as i64);
     let mut bound = |x: Value| {
         let up = e.offset(x, ATTEND_PARTS - 1);
@@ -152,7 +152,7 @@ fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
 /// The slot of the first boundary between threads inside a (token, KV head): thread `t` begins at
 /// `units * t / threads`, so that is the smallest `t` with `t >= (first + 1) * threads / units`,
 /// less one since nothing ends before thread 0.
-fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
+pub(super) fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
     let units = e.times(low.args.m, kv_units);
     let threads = low.args.step(e, offset_of!(StepCtx, threads));
     let first = e.times(item, ATTEND_PARTS);

@@ -1,23 +1,29 @@
-//! The rows of a cache that an indexer selects: a call of the microkernel for each token.
+//! The rows of a cache that an indexer selects: a call of the microkernel for each token, or, in steps of
+//! few tokens, for each part of its context that a thread has, as attention is divided.
 
+use super::attend::{bounds, slot};
+use super::attention::Item;
 use super::Lowering;
 use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;
 use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind};
-use llmcc_abi::{SelectArgs, StepCtx, Uk, select_work};
+use llmcc_abi::{ATTEND_PARTS, SELECT_SHARED, SelectArgs, StepCtx, Uk, select_work};
 use llmcc_ir::kernel::{RowElem, Select};
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
 
-/// Emits the tokens `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) {
+/// Consecutive tokens that threads have together: see [`Item`].
+const TOKENS: usize = 16;
+
+/// Emits the items `lo..hi`; returns [`llmcc_abi::KernelDesc::shared_per_block`].
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) -> usize {
     let Select { q, weights, kv, heads, top, out } = *k;
     let spec = low.kernel.kv(kv);
     let page = spec.page();
-    let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectArgs>() as u32, 3);
-    let slot = e.b.create_sized_stack_slot(slot);
-    let args = e.b.ins().stack_addr(I64, slot, 0);
+    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectArgs>() as u32, 3);
+    let room = e.b.create_sized_stack_slot(room);
+    let args = e.b.ins().stack_addr(I64, room, 0);
     let numbers = [
         (offset_of!(SelectArgs, heads), heads),
         (offset_of!(SelectArgs, d), spec.value_dim),
@@ -38,8 +44,22 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select)
     let [positions, seqs] = of_step.map(|field| low.args.step(e, field));
     let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
     let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
-    let microkernel = Microkernel::new(low, e, Uk::Select, &[I64], &[]);
-    e.each(low.args.lo, low.args.hi, 1, |e, token| {
+    let microkernel = Microkernel::new(low, e, Uk::Select, &[I64], &[I64]);
+    let (lo, hi) = bounds(low, e);
+    e.walk(lo, hi, |e, unit| {
+        let (item, from) = e.div_mod(unit, ATTEND_PARTS);
+        let token = Item::new(low, e, item, TOKENS).token;
+        let (left, all) = (e.sub(hi, unit), e.int(ATTEND_PARTS as i64));
+        let to = e.add(from, left);
+        let to = e.min(to, all);
+        let shared = slot(low, e, item, ATTEND_PARTS);
+        for (offset, value) in [
+            (offset_of!(SelectArgs, part_from), from),
+            (offset_of!(SelectArgs, part_to), to),
+            (offset_of!(SelectArgs, shared), shared),
+        ] {
+            e.store(value, args, offset);
+        }
         let p = e.index(positions, token, 4);
         let position = e.load_index(p, 0);
         let end = e.offset(position, 1);
@@ -60,5 +80,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select)
             e.store(row, args, offset);
         }
         microkernel.call(e, &[args]);
+        let done = e.sub(to, from);
+        e.add(unit, done)
     });
+    SELECT_SHARED
 }

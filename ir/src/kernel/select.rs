@@ -1,13 +1,13 @@
 //! The rows of a cache that an indexer selects.
 
 use super::part::family;
-use super::{Family, Outcome, Param, ParamId, Store, Use};
+use super::{ATTEND_PARTS, Family, Outcome, Param, ParamId, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues, select};
 use crate::verify::KernelVerifier;
 
 family! {
     /// The rows of a cache with the highest scores, as `select` of the graph level. Work items are
-    /// tokens.
+    /// tokens in [`ATTEND_PARTS`] parts each, numbered as the backend likes.
     Select {
         /// Queries, f32 `[T, heads·value_dim]`.
         q: ParamId as Use::READ,
@@ -26,7 +26,7 @@ family! {
 
 impl Family for Select {
     fn items(&self, _: &[Param]) -> (usize, bool) {
-        (1, true)
+        (ATTEND_PARTS, true)
     }
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {

@@ -1,6 +1,6 @@
 //! The choice of rows of a cache by an indexer: the contract of generated code and microkernels.
 
-use crate::PAGE_TOKENS;
+use crate::{ATTEND_BLOCK, PAGE_TOKENS};
 
 /// Arguments of [`Uk::Select`](crate::Uk::Select): the rows of a cache that one token selects.
 ///
@@ -41,7 +41,18 @@ pub struct SelectArgs {
     pub out: *mut f32,
     /// Scratch: [`select_work`] bytes, 64-byte aligned.
     pub work: *mut u8,
+    /// The part of the context to go through, as [`AttendArgs::part_from`](crate::AttendArgs::part_from) says.
+    pub part_from: u64,
+    /// See `part_from`.
+    pub part_to: u64,
+    /// Where the threads that share a context leave the best rows of their parts: [`SELECT_SHARED`] bytes for
+    /// each of its blocks, after the first 64, which are zero before and after. Not accessed by who has all
+    /// blocks.
+    pub shared: *mut u8,
 }
+
+/// Bytes of [`SelectArgs::shared`] for a block of [`ATTEND_BLOCK`] rows: a score and a number for each.
+pub const SELECT_SHARED: usize = ATTEND_BLOCK * 8;
 
 /// Rows whose scores and numbers are kept until the best of them are sorted out.
 pub const fn select_kept(top: usize) -> usize {
@@ -53,5 +64,5 @@ pub const fn select_work(d: usize, top: usize) -> usize {
     PAGE_TOKENS * d * 4 + select_kept(top) * 8
 }
 
-/// Signature of [`Uk::Select`](crate::Uk::Select).
-pub type SelectFn = unsafe extern "C" fn(*const SelectArgs);
+/// Signature of [`Uk::Select`](crate::Uk::Select). 1: the result is in place; 0: another thread will put it there.
+pub type SelectFn = unsafe extern "C" fn(*const SelectArgs) -> u64;

@@ -8,11 +8,10 @@ use core::ops::Range;
 use llmcc_abi::layout::{self, groups};
 use llmcc_abi::{
     ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record, kv_dtype,
-    select_kept,
 };
 
 use crate::attend::results;
-use crate::select::{self, Best};
+use crate::select::select_by;
 use crate::split::{Share, end, oldest};
 
 mod map;
@@ -240,17 +239,11 @@ pub(crate) unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize
 }
 
 /// See [`llmcc_abi::SelectArgs`].
-pub(crate) unsafe extern "C" fn select(a: *const SelectArgs) {
+pub(crate) unsafe extern "C" fn select(a: *const SelectArgs) -> u64 {
     unsafe {
         let a = &*a;
-        let (rows, top, d) = (a.rows as usize, a.top as usize, a.d as usize);
-        let out = core::slice::from_raw_parts_mut(a.out, top);
-        if rows <= top {
-            return select::all(rows, out);
-        }
-        let kept = a.work.add(PAGE_TOKENS * d * 4).cast();
-        let mut best = Best::new(core::slice::from_raw_parts_mut(kept, select_kept(top)), top);
-        for row in 0..rows {
+        let d = a.d as usize;
+        let score = |row: usize| {
             let page = a.pool.add(a.pages.add(row / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
             let slot = row % PAGE_TOKENS;
             let codes = matches!(a.dtype as u32, kv_dtype::INT8 | kv_dtype::INT4);
@@ -261,9 +254,10 @@ pub(crate) unsafe extern "C" fn select(a: *const SelectArgs) {
                 let product = (0..d).fold(0.0f32, term);
                 libm::fmaf(if product < 0.0 { 0.0 } else { product }, a.weights.add(head).read(), sum)
             };
-            best.take(&[(0..a.heads as usize).fold(0.0f32, of_head)], row);
-        }
-        best.write(out);
+            (0..a.heads as usize).fold(0.0f32, of_head)
+        };
+        // Slots of the last page beyond the context hold anything.
+        select_by(a, |first| core::array::from_fn(|i| if first + i < a.rows as usize { score(first + i) } else { 0.0 }))
     }
 }
 

@@ -6,10 +6,11 @@
 
 use core::slice;
 
-use llmcc_abi::{PAGE_TOKENS, SelectArgs, select_kept};
+use llmcc_abi::{ATTEND_BLOCK, PAGE_TOKENS, SelectArgs, select_kept};
 
 use crate::attend::Rows;
 use crate::isa::{Apart, Isa};
+use crate::split::Share;
 
 /// Rows found so far, as numbers that are ordered as the rows are: see [`rank`].
 pub(crate) struct Best<'a> {
@@ -40,8 +41,13 @@ impl<'a> Best<'a> {
     /// Takes the scores of the rows from `first` on, at most a page of them.
     #[inline(always)]
     pub(crate) fn take(&mut self, scores: &[f32], first: usize) {
-        for (i, score) in scores.iter().enumerate() {
-            let rank = rank(*score, first + i);
+        self.keep(scores.iter().enumerate().map(|(i, score)| rank(*score, first + i)));
+    }
+
+    /// Takes rows, at most a page of them.
+    #[inline(always)]
+    fn keep(&mut self, ranks: impl Iterator<Item = u64>) {
+        for rank in ranks {
             if rank > self.least {
                 self.kept[self.count] = rank;
                 self.count += 1;
@@ -79,32 +85,73 @@ pub(crate) fn all(rows: usize, out: &mut [f32]) {
     out.iter_mut().enumerate().for_each(|(i, out)| *out = if i < rows { i as f32 } else { -1.0 });
 }
 
+/// See [`SelectArgs`]; `score` gives the scores of the page of rows from a number on.
+///
+/// # Safety
+/// As the arguments say.
+#[inline(always)]
+pub(crate) unsafe fn select_by(a: &SelectArgs, mut score: impl FnMut(usize) -> [f32; PAGE_TOKENS]) -> u64 {
+    let (rows, top) = (a.rows as usize, a.top as usize);
+    let (out, kept) = unsafe {
+        let kept = a.work.add(PAGE_TOKENS * a.d as usize * 4).cast();
+        (slice::from_raw_parts_mut(a.out, top), slice::from_raw_parts_mut(kept, select_kept(top)))
+    };
+    if rows <= top {
+        if a.part_from == 0 {
+            all(rows, out);
+        }
+        return (a.part_from == 0).into();
+    }
+    let share = Share::of_blocks(0..rows.div_ceil(ATTEND_BLOCK), (a.part_from, a.part_to));
+    let mut best = Best::new(kept, top);
+    let end = rows.min(share.own.end * ATTEND_BLOCK);
+    let mut first = share.own.start * ATTEND_BLOCK;
+    while first < end {
+        best.take(&score(first)[..PAGE_TOKENS.min(end - first)], first);
+        first += PAGE_TOKENS;
+    }
+    if share.alone() {
+        best.write(out);
+        return 1;
+    }
+    if share.own.is_empty() {
+        return 0;
+    }
+    unsafe {
+        let records = a.shared.wrapping_add(64).cast::<u64>();
+        best.leave();
+        let own = slice::from_raw_parts_mut(records.add(share.own.start * ATTEND_BLOCK), share.own.len() * ATTEND_BLOCK);
+        let (some, rest) = own.split_at_mut(best.count);
+        some.copy_from_slice(&best.kept[..best.count]);
+        rest.fill(0);
+        if !share.arrived(a.shared) {
+            return 0;
+        }
+        let mut best = Best::new(best.kept, top);
+        for page in slice::from_raw_parts(records, share.all.len() * ATTEND_BLOCK).chunks(PAGE_TOKENS) {
+            best.keep(page.iter().copied());
+        }
+        best.write(out);
+    }
+    1
+}
+
 /// See [`SelectArgs`].
 ///
 /// # Safety
 /// As the arguments say; the processor has the features of `I`.
 #[inline(always)]
-pub(crate) unsafe fn select<I: Isa>(a: &SelectArgs) {
+pub(crate) unsafe fn select<I: Isa>(a: &SelectArgs) -> u64 {
     unsafe {
-        let (rows, top, d) = (a.rows as usize, a.top as usize, a.d as usize);
-        let out = slice::from_raw_parts_mut(a.out, top);
-        if rows <= top {
-            return all(rows, out);
-        }
         let page = a.work.cast::<f32>();
-        let kept = slice::from_raw_parts_mut(a.work.add(PAGE_TOKENS * d * 4).cast(), select_kept(top));
-        let mut best = Best::new(kept, top);
-        let mut first = 0;
-        while first < rows {
+        select_by(a, |first| {
             let base = a.pool.wrapping_add(a.pages.add(first / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
-            let values = Rows::of_page(base, (a.v as usize, a.v_scales as usize), (a.dtype as u32, d));
+            let values = Rows::of_page(base, (a.v as usize, a.v_scales as usize), (a.dtype as u32, a.d as usize));
             I::apart::<_, Turned<I>>((&values, page));
             let mut scores = [0f32; PAGE_TOKENS];
             I::apart::<_, Scores<I>>((a, page, &mut scores));
-            best.take(&scores[..PAGE_TOKENS.min(rows - first)], first);
-            first += PAGE_TOKENS;
-        }
-        best.write(out);
+            scores
+        })
     }
 }
 
@@ -171,6 +218,7 @@ unsafe fn products<I: Isa, const H: usize>(a: &SelectArgs, page: *const f32, hea
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
 
     fn of(scores: &[f32], top: usize) -> std::vec::Vec<f32> {

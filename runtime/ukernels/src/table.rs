@@ -205,7 +205,7 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn select(a: *const SelectArgs) {
+            unsafe extern "C" fn select(a: *const SelectArgs) -> u64 {
                 unsafe { crate::select::select::<Target>(&*a) }
             }
 

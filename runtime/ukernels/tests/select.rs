@@ -7,8 +7,9 @@
 mod support;
 
 use llmcc_abi::layout::page;
-use llmcc_abi::{PAGE_TOKENS, SelectArgs, SelectFn, Uk, kv_dtype, select_work};
+use llmcc_abi::{ATTEND_BLOCK, PAGE_TOKENS, SELECT_SHARED, SelectArgs, SelectFn, Uk, kv_dtype, select_work};
 use llmcc_ukernels::{Level, table};
+use std::ops::Range;
 use support::{Guarded, Rng, levels};
 
 struct Case {
@@ -50,13 +51,17 @@ impl Case {
         Case { dtype, d, heads, rows, top, q, weights, pool, pages }
     }
 
-    /// The numbers that a level selects; every operand ends at inaccessible memory.
-    fn run(&self, level: Level) -> Vec<f32> {
+    /// The numbers that a level selects, in several calls; every operand ends at inaccessible memory.
+    fn run(&self, level: Level, parts: &[Range<u64>]) -> Vec<f32> {
         let bytes = |x: &[f32]| Guarded::from_bytes(&x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
         let (q, weights, pool) = (bytes(&self.q), bytes(&self.weights), Guarded::from_bytes(&self.pool));
         let pages = Guarded::from_bytes(&self.pages.iter().flat_map(|p| p.to_le_bytes()).collect::<Vec<u8>>());
         let mut out = Guarded::from_bytes(&vec![0xff; self.top * 4]);
         let mut work = Guarded::from_bytes(&vec![0xff; select_work(self.d, self.top).next_multiple_of(64)]);
+        let blocks = if parts.len() > 1 { self.rows.div_ceil(ATTEND_BLOCK) } else { 0 };
+        let mut shared = vec![0xff; 64 + blocks * SELECT_SHARED];
+        shared[..64].fill(0);
+        let mut shared = Guarded::from_bytes(&shared);
         let layout = page(1, 0, self.d, kv_dtype::bits(self.dtype).unwrap());
         let args = SelectArgs {
             q: q.as_ptr().cast(),
@@ -73,9 +78,14 @@ impl Case {
             v_scales: layout.v_scales as u64,
             out: out.as_mut_ptr().cast(),
             work: work.as_mut_ptr(),
+            part_from: 0,
+            part_to: 0,
+            shared: shared.as_mut_ptr(),
         };
         let f = unsafe { std::mem::transmute::<usize, SelectFn>(table(level).f[Uk::Select as usize]) };
-        unsafe { f(&args) };
+        let call = |p: &Range<u64>| unsafe { f(&SelectArgs { part_from: p.start, part_to: p.end, ..args }) };
+        assert_eq!(parts.iter().map(call).sum::<u64>(), 1);
+        assert!(shared.as_bytes()[..64].iter().all(|b| *b == 0));
         out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
@@ -112,12 +122,14 @@ fn all_levels_select_the_best_rows() {
     for seed in 0..200 {
         let mut rng = Rng(seed + 1);
         let dtype = [kv_dtype::F32, kv_dtype::INT8][rng.below(2)];
-        let sizes = [1 + rng.below(40), 1 + rng.below(20), 1 + rng.below(300), 1 + rng.below(40)];
+        let sizes = [1 + rng.below(40), 1 + rng.below(20), 1 + rng.below([40, 1500][rng.below(2)]), 1 + rng.below(40)];
         let case = Case::random(dtype, sizes, &mut rng);
         let want = case.expected();
-        assert_eq!(case.run(Level::Scalar), want, "{sizes:?} of {dtype}");
+        let whole = std::slice::from_ref(&(0..16));
+        assert_eq!(case.run(Level::Scalar, whole), want, "{sizes:?} of {dtype}");
         for level in levels() {
-            assert_eq!(case.run(level), want, "{level:?} {sizes:?} of {dtype}");
+            assert_eq!(case.run(level, whole), want, "{level:?} {sizes:?} of {dtype}");
+            assert_eq!(case.run(level, &[5..16, 0..1, 1..5]), want, "{level:?} {sizes:?} of {dtype} in parts");
         }
     }
 }
