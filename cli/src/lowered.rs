@@ -111,6 +111,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 embed: options.embed,
                 draft_head: options.draft_head,
                 hidden_states: options.hidden_states,
+                selects: selects(options),
             },
         )
     };
@@ -129,7 +130,24 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     };
     let original_context = llmcc_frontends::arch::config(&checkpoint)?.original_context;
     warnings.extend(long_factors(options, original_context, module.info.max_context));
+    warnings.extend(unselected(options, &llmcc_frontends::arch::config(&checkpoint)?));
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context })
+}
+
+/// Whether all targets select tokens by indexers.
+fn selects(options: &CompileOptions) -> bool {
+    options.targets.iter().all(|t| t.gpu().is_none())
+}
+
+/// A warning about a context that ends where tokens would be left out.
+fn unselected(options: &CompileOptions, model: &llmcc_frontends::arch::Model) -> Option<String> {
+    let (most, all) = (model.longest(true), model.longest(selects(options)));
+    (all < most && options.max_context.is_none()).then(|| {
+        format!(
+            "contexts are limited to {all} of {most} tokens, all of which are read: in longer ones an indexer selects \
+                tokens, which code for CPUs does, and code for GPUs does not"
+        )
+    })
 }
 
 /// A warning about a context that nobody asked for, and that gives short sequences other positions

@@ -131,6 +131,17 @@ impl KvSpec {
         (self.every > 1 && !plain).then(|| format!("{self} is seen behind a token, by scores alone"))
     }
 
+    /// Why no rows can be selected from it, if so: it stores more than one row at a time, or forgets.
+    pub(crate) fn misread(&self) -> Option<String> {
+        let rows = self.latent && self.own_dim() == 0 && self.kv_heads == 1 && self.window.is_none();
+        (!rows).then(|| format!("{self} is not a cache of rows that are stored once, one after the other"))
+    }
+
+    /// Why attention cannot go by selected rows of it, if so.
+    pub(crate) fn unselectable(&self) -> Option<String> {
+        self.window.map(|_| format!("{self} has a window, and rows are selected from whole sequences"))
+    }
+
     /// Rows of a sequence of `len` tokens.
     pub const fn rows(&self, len: usize) -> usize {
         if self.every > 1 { len / self.every } else { len }

@@ -23,6 +23,7 @@ mod recurrence;
 mod rope_table;
 mod route;
 mod row_norm;
+mod select;
 mod sinkhorn;
 mod token_ids;
 mod top_k;

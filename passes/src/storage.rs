@@ -145,6 +145,10 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
     for t in g.classes().flat_map(|c| &c.nodes) {
         let Some((head, _, operands)) = t.operation() else { continue };
         let facts = head.facts();
+        // Keys that are compared with such a query decide as it does.
+        if head == Head::Select {
+            logits.extend(operands.iter().map(|id| g.find(*id)));
+        }
         let read = facts.each_arg().zip(operands);
         logits.extend(read.filter(|((_, reads), _)| *reads == Reads::Deciding).map(|(_, id)| g.find(*id)));
     }
@@ -156,7 +160,10 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
         for t in &g[class].nodes {
             match t {
                 Term::Op(Head::MatMul, children) => out.extend(children.get(1).map(|w| g.find(*w))),
-                Term::Op(Head::Binary(_) | Head::Unary(_), children) => {
+                Term::Op(
+                    Head::Binary(_) | Head::Unary(_) | Head::Rope | Head::Standardize | Head::KvAppend | Head::ConcatCols,
+                    children,
+                ) => {
                     logits.extend(children.iter().map(|c| g.find(*c)).filter(|c| !g[*c].data.weight));
                 }
                 _ => {}

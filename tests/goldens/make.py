@@ -51,6 +51,8 @@ import weights
 
 HERE = Path(__file__).parent
 PROMPT, GREEDY, MARGIN = 40, 24, 0.01
+# Between scores of an indexer.
+GAP = 1e-4
 SHARDED = ("llama3", "llama3_sharded")
 OLDEST = ["llama", "llama3", "llama_linear", "llama_yarn", "llama_bias", "llama_bf16", "llama_f16", "mistral", "qwen2", "qwen3"]
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
@@ -79,6 +81,22 @@ class NoFloat32(TorchDispatchMode):
             if isinstance(t, torch.Tensor) and t.dtype in NARROW and t.untyped_storage().data_ptr() not in self.allowed:
                 raise AssertionError(f"{func} computed in {t.dtype} inside the float64 reference")
         return out
+
+
+class Selections(TorchFunctionMode):
+    """The smallest gap between the scores of tokens that an indexer selects and those that it leaves out: an f32 implementation selects the same where it is wide."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.top, self.gap = getattr(config, "index_topk", None), float("inf")
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.topk and args[1] == self.top and args[0].shape[-1] > self.top:
+            best = args[0].topk(self.top + 1, dim=-1).values[..., -2:]
+            # Later tokens have the least number there is.
+            gaps = (best[..., 0] - best[..., 1])[best[..., 1] > -1e30]
+            self.gap = min(self.gap, gaps.min().item() if len(gaps) else self.gap)
+        return func(*args, **(kwargs or {}))
 
 
 def fixtures():
@@ -199,7 +217,8 @@ def reference(folder, tokens):
     model, inv_freqs = load(folder, torch.float64)
     # Tensors without a type (a mask of ones) are float64 too.
     torch.set_default_dtype(torch.float64)
-    with NoFloat32(inv_freqs), Float64Only():
+    selections = Selections(model.config)
+    with NoFloat32(inv_freqs), Float64Only(), selections:
         logits = logits_of(model, tokens)
         ids, margin = list(tokens), float("inf")
         for _ in range(GREEDY):
@@ -208,6 +227,7 @@ def reference(folder, tokens):
             ids.append(best.indices[0].item())
     torch.set_default_dtype(torch.float32)
     assert logits.dtype == torch.float64
+    assert selections.gap > GAP, f"scores of selected tokens and others are as near as {selections.gap}"
     # Frequencies that some tables share are buffers twice.
     unique = {f"inv_freq{i or ''}": t.clone() for i, t in enumerate(t for n, t in enumerate(inv_freqs) if not any(t.equal(s) for s in inv_freqs[:n]))}
     return logits, ids[len(tokens) :], margin, unique

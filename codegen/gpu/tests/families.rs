@@ -215,6 +215,7 @@ fn every_field_of_a_kernel_matters() {
         edits::RELATIVE,
         edits::LATENT,
         edits::ROWS,
+        edits::SELECTED,
     ];
     edits::check(&attention, &run);
     // On tensor cores.

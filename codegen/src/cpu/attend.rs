@@ -45,6 +45,8 @@ struct Plan {
     own: Option<ParamId>,
     causal: bool,
     chunked: bool,
+    /// Rows of numbers of selected rows of the cache, and how many there are for a token.
+    selected: Option<(ParamId, usize)>,
     /// Heads whose maxima and sums come after the values.
     sums_of: Option<usize>,
     softcap: f32,
@@ -105,7 +107,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let some = e.b.ins().icmp_imm_u(IntCC::NotEqual, items, 0);
         let whole = e.b.ins().band(start, some);
         let (one, all) = (e.int(1), e.int(ATTEND_PARTS as i64));
-        let tokens = e.b.ins().select(whole, items, one);
+        // Each token has a selection of its own.
+        let tokens = if plan.selected.is_some() { one } else { e.b.ins().select(whole, items, one) };
         let limit = e.add(at.token, tokens);
         let limit = e.min(limit, at.end);
         let p = e.index(seqs, at.token, 4);
@@ -136,7 +139,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
 }
 
 /// The range of items; in steps of many tokens, which are work enough, moved up to whole tokens.
-fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
+pub(super) fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
     let few = e.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, low.args.m, ATTEND_SPLIT_TOKENS as i64);
     let mut bound = |x: Value| {
         let up = e.offset(x, ATTEND_PARTS - 1);
@@ -149,7 +152,7 @@ fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
 /// The slot of the first boundary between threads inside a (token, KV head): thread `t` begins at
 /// `units * t / threads`, so that is the smallest `t` with `t >= (first + 1) * threads / units`,
 /// less one since nothing ends before thread 0.
-fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
+pub(super) fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
     let units = e.times(low.args.m, kv_units);
     let threads = low.args.step(e, offset_of!(StepCtx, threads));
     let first = e.times(item, ATTEND_PARTS);
@@ -168,7 +171,7 @@ impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // All fields are named here, used or not, so that a new one is not overlooked.
         let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
@@ -176,7 +179,7 @@ impl Plan {
         let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
         let with = softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked || !spec.uniform();
-        let with = with || sums;
+        let with = with || sums || selected.is_some();
         Plan {
             with,
             sinks,
@@ -186,6 +189,7 @@ impl Plan {
             own,
             causal,
             chunked,
+            selected: selected.map(|p| (p, low.cols(p))),
             sums_of: sums.then_some(k.heads),
             softcap: softcap.map_or(0.0, F32::get),
             spec,
@@ -250,6 +254,9 @@ impl Plan {
             let of_sums = [self.spec.every, self.sums_of.unwrap_or(0)].map(|n| e.b.ins().iconst(I32, n as i64));
             e.store(of_sums[0], call, more(offset_of!(AttendMore, every)));
             e.store(of_sums[1], call, more(offset_of!(AttendMore, sums_after)));
+            e.store(none, call, more(offset_of!(AttendMore, selected)));
+            let count = e.int(self.selected.map_or(0, |(_, count)| count) as i64);
+            e.store(count, call, more(offset_of!(AttendMore, selected_count)));
             e.store(none, call, more(offset_of!(AttendMore, sums)));
             let values = e.b.ins().iconst(I32, self.spec.value_dim as i64);
             e.store(values, call, more(offset_of!(AttendMore, values)));
@@ -290,6 +297,10 @@ impl Plan {
         } else if self.spec.latent {
             // Queries of nothing, which are anywhere.
             e.store(q, call, more(offset_of!(AttendMore, own)));
+        }
+        if let Some((rows, count)) = self.selected {
+            let numbers = e.index(low.args.operand(rows), at.token, row_bytes(count, RowElem::F32));
+            e.store(numbers, call, more(offset_of!(AttendMore, selected)));
         }
         if self.sums_of.is_some() {
             // Results belong to this KV head; sums lie behind all heads' results.

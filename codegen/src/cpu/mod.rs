@@ -53,6 +53,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod runs;
+mod select;
 mod sinkhorn;
 mod span;
 mod store;
@@ -189,6 +190,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, body),
         Body::Route(body) => route::lower(&low, &mut e, body),
+        Body::Select(body) => shared_per_block = select::lower(&low, &mut e, &mut frame, body),
         Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),

@@ -34,6 +34,9 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
     if let Body::Attention(k) = &kernel.body {
         return attends(kernel, k, portable);
     }
+    if portable && matches!(kernel.body, Body::Select(_)) {
+        return refuse("the choice of rows of a cache needs its microkernel".into());
+    }
     if let Body::TopK(_) = &kernel.body {
         return refuse("CPUs need no candidates: the runtime reads logits in memory".into());
     }
@@ -44,7 +47,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
     let refuse = |what: &str| Err(CodegenError::unsupported(&kernel, what.into()));
     let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, bias, .. } = *k;
-    let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
+    let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
     if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
     }
@@ -53,6 +56,9 @@ fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), Cod
     }
     if portable && (softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked) {
         return refuse("softcap, sinks, biases, chunks and attention to later tokens need the attention microkernel");
+    }
+    if portable && selected.is_some() {
+        return refuse("attention over selected rows needs the attention microkernel");
     }
     let rows_alone = kernel.kv(kv).latent && own.is_none();
     if portable && (sums || rows_alone) {

@@ -50,7 +50,7 @@ dictionary! {
         num_kv_shared_layers num_random_blocks num_sparse_encoder_layers sparse_index_dim sparse_init_block
         sparse_local_block sparse_num_index_heads zero_expert_num;
     Accepts::Count, Neutral::Any =>
-        mask_token_id pad_token_id seed;
+        index_skip_topk_offset mask_token_id pad_token_id seed;
     // Factors, bases, limits.
     Accepts::Number, Neutral::Off =>
         activation_situ_beta activation_situ_linear_beta alibi_bias_max alpha attention_factor
@@ -105,7 +105,8 @@ dictionary! {
         intermediate_multiple_size;
     // Heads, their elements, and groups.
     Accepts::Size(1 << 14), Neutral::Off =>
-        attention_head_dim cca_time0 cca_time1 d_kv global_head_dim head_dim head_size kv_channels kv_n_heads
+        attention_head_dim cca_time0 cca_time1 d_kv global_head_dim head_dim head_size index_head_dim index_n_heads
+        kv_channels kv_n_heads
         layer_group_size linear_head_dim linear_key_head_dim linear_num_heads linear_num_key_heads
         linear_num_value_heads linear_value_head_dim mamba_head_dim mamba_ngroups mamba_num_heads n_groups
         n_heads n_mamba_heads num_attention_groups num_attention_heads num_global_key_value_heads num_heads
@@ -129,7 +130,7 @@ dictionary! {
     // Layers, experts, and intervals of layers.
     Accepts::Size(4096), Neutral::Off =>
         attn_layer_period attn_res_block_size decoder_sparse_step expert_layer_period full_attention_interval
-        global_attn_every_n_layers moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group
+        global_attn_every_n_layers index_topk_freq moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group
         n_layers n_routed_experts n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok
         num_hidden_groups num_hidden_layers num_layers num_local_experts num_shared_experts o_groups
         prefix_dense_sliding_window_pattern sliding_window_pattern topk_group;
@@ -143,7 +144,7 @@ dictionary! {
     // Fields whose readers judge the value themselves.
     Accepts::Any, Neutral::Off =>
         attention_layers attention_types attention_window attention_windows attn_temperature_tuning block_types
-        cross_attention_layers gating hybrid_layer_ids layers_block_type mamba_dt_rank mamba_headdim
+        cross_attention_layers gating hybrid_layer_ids index_topk_pattern indexer_types layers_block_type mamba_dt_rank mamba_headdim
         mlp_layer_types moe_layer_end_index moe_layers_enum mtp_layer_types mtp_mlp_layer_types
         partial_rotary_factors quantization_config rope_scaling_layers sparse_disable_index_value swiglu_limits
         swiglu_limits_shared time_step_limit time_step_rank;

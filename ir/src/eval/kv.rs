@@ -1,7 +1,7 @@
 //! Key/value state of one attention layer.
 
 use super::rows::{amax, code_scale};
-use super::{Batch, EvalError};
+use super::{Batch, EvalError, selected};
 use crate::graph::F32;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
@@ -221,13 +221,16 @@ pub(crate) struct Attend<'a> {
     pub chunked: bool,
     /// Maxima and sums come after the values.
     pub sums: bool,
+    /// For each token the numbers of the rows that it sees, out of those that it may.
+    pub selected: Option<&'a [Vec<f64>]>,
 }
 
 impl Attend<'_> {
     /// The usual softmax.
     pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
         let (causal, chunked, sums) = (true, false, false);
-        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal, chunked, sums }
+        let (softcap, sinks, bias, relative, selected) = (None, None, None, None, None);
+        Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected }
     }
 
     /// Products with the key and the query of the distance, in head `h` of `q` and a key that is stored
@@ -325,6 +328,7 @@ pub(crate) fn attention(
     let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
     let fits = fits && of.bias.is_none_or(|b| ScoreBias::of(b.len(), heads).is_ok());
+    let fits = fits && of.selected.is_none_or(|s| s.len() == q.len());
     let whole = |table: &[f64]| relative_reach(table.len(), heads * d).is_ok();
     let fits = fits && of.relative.is_none_or(|[k, q]| k.len() == q.len() && whole(k) && !kv.spec.latent);
     if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
@@ -336,7 +340,10 @@ pub(crate) fn attention(
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then_some(ends[i] as usize);
         let position = batch.positions[i] as usize;
-        let seen: Vec<usize> = of.sees(&kv.spec, position, end).filter(|j| kv.spec.row(*j).is_some()).collect();
+        let seen: Vec<usize> = match of.selected {
+            Some(all) => selected(kv, position, &all[i]),
+            None => of.sees(&kv.spec, position, end).filter(|j| kv.spec.row(*j).is_some()).collect(),
+        };
         let (mut row, mut sums) = (vec![], [vec![], vec![]]);
         for (h, q) in q.chunks(d).enumerate() {
             let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen), q, h, of)?;

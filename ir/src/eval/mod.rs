@@ -19,6 +19,7 @@ mod plan;
 mod recurrent;
 mod rows;
 mod scalar;
+mod select;
 mod tensor;
 mod top_k;
 mod weight;
@@ -46,6 +47,7 @@ pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weig
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_set, subtract_mean};
+pub(crate) use select::{select, selected};
 pub use tensor::{Tensor, Value};
 pub(crate) use top_k::top_k;
 pub use weight::{WeightTensor, eval_weight, eval_weight_op};

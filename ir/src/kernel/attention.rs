@@ -33,6 +33,9 @@ family! {
         /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
         /// has them. They come without any of `softcap`, `sinks`, `bias`, and with all of a sequence seen.
         relative: Option<[ParamId; 2]> as Pair(["relative_keys", "relative_queries"]),
+        /// For each token the numbers of the rows that it attends to, f32 `[T, any]`, as [`super::Select`]
+        /// stores them. With these there is none of `softcap`, `bias`, `relative`, and no window.
+        selected: Option<ParamId> as Use::READ,
         /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
         /// largest of the step, or those less than the cache's window away on either side.
         causal: bool as Unless("bidirectional"),
@@ -102,6 +105,7 @@ impl Family for Attention {
         }
         self.verify_own(v, &spec);
         self.verify_relative(v, &spec);
+        self.verify_selected(v, &spec);
         if let Some((have, elem)) = out {
             let sums = if self.sums { self.heads.saturating_mul(2) } else { 0 };
             v.columns(self.out, have, cols.saturating_add(sums));
@@ -132,9 +136,11 @@ impl Family for Attention {
         let (sinks, bias) = (vector(self.sinks), vector(self.bias));
         let near = self.relative.map(|tables| tables.map(|t| vector(Some(t)).unwrap_or_default()));
         let relative = near.as_ref().map(|[keys, queries]| [&keys[..], &queries[..]]);
+        let selected = self.selected.map(|p| (0..x.m).map(|i| x.row(p, i)).collect::<RowValues>());
         let Attention { heads, scale, softcap, causal, chunked, sums, .. } = *self;
         let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
-        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums };
+        let selected = selected.as_deref();
+        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -143,9 +149,11 @@ impl Family for Attention {
 impl Attention {
     /// The usual softmax of queries `q` over the cache `kv` into rows `out`.
     pub fn usual([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
-        let (own, softcap, sinks, bias, relative) = (None, None, None, None, None);
+        let (own, softcap, sinks, bias, relative, selected) = (None, None, None, None, None, None);
         let (causal, chunked, sums, tile_m) = (true, false, false, 1);
-        Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m }
+        Attention {
+            q, own, kv, out, heads, scale, softcap, sinks, bias, relative, selected, causal, chunked, sums, tile_m,
+        }
     }
 
     /// Index of the bias, if there is one.
@@ -178,6 +186,18 @@ impl Attention {
         let plain = self.softcap.is_none() && self.sinks.is_none() && self.bias.is_none();
         if !plain || self.causal || spec.latent || spec.window.is_some() {
             v.error("attribute", "keys and queries of distances come with nothing else, and no window");
+        }
+    }
+
+    /// Rows are selected from whole sequences, and scores stay as they are.
+    fn verify_selected(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
+        let Some(selected) = self.selected else { return };
+        v.f32_rows(selected, v.kernel.rows);
+        if let Some(what) = spec.unselectable() {
+            v.error("selection", what);
+        }
+        if self.softcap.is_some() || self.bias.is_some() || self.relative.is_some() || !self.causal || self.chunked {
+            v.error("selection", "attention over selected rows has no softcap, bias, chunks or later tokens");
         }
     }
 

@@ -19,6 +19,7 @@
 //! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32,
 //!   rounded to 16 bits, or quantized to int8 or e4m3.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
+//! - [`Body::Select`]: the rows of a cache that each token selects.
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
@@ -55,6 +56,7 @@ mod rope_table;
 mod route;
 mod row_norm;
 mod rows;
+mod select;
 mod sinkhorn;
 #[cfg(test)]
 mod tests;
@@ -84,6 +86,7 @@ pub use rope_table::RopeTable;
 pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
+pub use select::Select;
 pub use sinkhorn::Sinkhorn;
 pub use token_ids::TokenIds;
 pub use top_k::TopK;
@@ -178,6 +181,8 @@ family::families! {
     Embed "embed" "embed";
     /// RoPE cosines and sines.
     RopeTable "rope_table" "rope_table";
+    /// The rows of a cache that an indexer selects.
+    Select "select" "select";
     /// The experts of each token.
     Route "route" "route";
     /// Products with the matrices of each token's experts.

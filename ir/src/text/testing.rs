@@ -328,12 +328,13 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             },
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
-            option::of(attr()), (part(), part(), option::of([0..params, 0..params])),
+            option::of(attr()), (part(), part(), option::of([0..params, 0..params]), part()),
             (any::<bool>(), any::<bool>(), any::<bool>()))
-            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums))| {
+            .prop_map(|(first, softcap, (sinks, bias, relative, selected), (causal, chunked, sums))| {
                 let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {
-                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m,
+                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, selected, causal, chunked, sums,
+                    tile_m,
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
@@ -364,6 +365,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         2 => rows_to_rows(params),
         1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
+        }),
+        1 => (vec(0..params, 4), size(), size()).prop_map(|(p, heads, top)| {
+            Body::Select(kernel::Select { q: p[0], weights: p[1], kv: p[2], heads, top, out: p[3] })
         }),
         1 => (0..params).prop_map(|out| Body::TokenIds(kernel::TokenIds { out })),
         1 => (0..params).prop_map(|out| Body::GivenRows(kernel::GivenRows { out })),

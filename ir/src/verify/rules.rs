@@ -67,6 +67,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("no-segments", "a matmul or pointwise kernel computes something"),
     ("row-scale", "runs divide the columns, and what they are brought to is positive"),
     ("square-matrix", "each row is a square matrix of at most 8 rows, balanced in 1 to 1000 rounds"),
+    ("selection", "rows are selected from states of rows that are stored once, and read by plain causal attention"),
     ("segment-size", "segments and tiles have columns"),
     ("no-lanes", "a matmul segment has weights"),
     ("pointwise-weights", "a pointwise segment has none"),

@@ -3,7 +3,7 @@
 use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, RowElem};
+use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
 
@@ -39,9 +39,11 @@ fn columns(k: &Attention, kv: &KvSpec) -> usize {
     products * kv.key_dim + kv.value_dim
 }
 
-/// Rows of the cache that a token sees.
-fn rows(kv: &KvSpec, context: usize) -> usize {
-    kv.rows(kv.window.map_or(context, |w| w.min(context)))
+/// Rows of the cache that a token sees, of those that it has selected.
+fn rows(k: &Attention, params: &[Param], kv: &KvSpec, context: usize) -> usize {
+    let seen = kv.rows(kv.window.map_or(context, |w| w.min(context)));
+    let most = k.selected.map(|p| &params[p].kind);
+    if let Some(ParamKind::Rows { cols, .. }) = most { seen.min(*cols) } else { seen }
 }
 
 impl Cost for Attention {
@@ -49,9 +51,11 @@ impl Cost for Attention {
         let OnCpu { kernel, t, m, env, context } = *on;
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         // Whole pages are computed; half of the last one is beyond the context on average.
-        let context = rows(kv, context) + HALF_PAGE;
+        let context = rows(self, &kernel.params, kv, context) + HALF_PAGE;
         let sequences = env.rows.clamp(1, m.max(1));
-        let bytes = (context * kv.token_bytes() * sequences) as f64;
+        // Tokens of a sequence select rows of their own.
+        let readers = if self.selected.is_some() { m.max(1) } else { sequences };
+        let bytes = (context * kv.token_bytes() * readers) as f64;
         let macs = (m * context * self.heads * columns(self, kv)) as f64;
         let items = (m * kv.kv_heads).max(1);
         let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
@@ -65,7 +69,7 @@ impl Cost for Attention {
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let OnGpu { kernel, gpu, m, sequences, context, .. } = *on;
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
-        let context = rows(kv, context);
+        let context = rows(self, &kernel.params, kv, context);
         let bytes = (context * kv.token_bytes() * sequences) as f64;
         let pairs = (m * (context + GPU_RAMP) * self.heads) as f64;
         let products = (2 * columns(self, kv)) as f64 / (gpu.flops(RowKind::F16) * GPU_TENSOR);
@@ -81,7 +85,7 @@ impl Cost for Attention {
 
     fn work(&self, on: &Launched<'_>) -> Work {
         let Some(kv) = cache(&on.kernel.params, self) else { return Work::default() };
-        let context = rows(kv, on.context);
+        let context = rows(self, &on.kernel.params, kv, on.context);
         Work {
             bytes: (context * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
             macs: (on.m * context * self.heads * columns(self, kv)) as f64,

@@ -21,6 +21,7 @@ mod quantize;
 mod readers;
 mod recurrent;
 mod rownorm;
+mod select;
 mod way;
 
 pub use readers::read_often;

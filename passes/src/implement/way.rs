@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{Context, OpNode, adapters, embed, experts, generic, recurrent};
+use super::{select, Context, OpNode, adapters, embed, experts, generic, recurrent};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
@@ -79,6 +79,9 @@ pub fn way(head: Head) -> Way {
         Head::PickCols => Way::Expression(Function::Pick),
         Head::Attention => Way::Kernels(generic::attentions),
         Head::LatentAttention => Way::Kernels(generic::latent_attentions),
+        Head::Select => Way::Kernels(select::selections),
+        Head::SelectedAttention => Way::Kernels(select::attentions),
+        Head::SelectedLatentAttention => Way::Kernels(select::latent_attentions),
         Head::RelativeAttention => Way::Kernels(generic::relative_attentions),
         Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernels(generic::embeds),
         Head::TokenIds => Way::Kernel(embed::token_ids),

@@ -124,6 +124,14 @@ pub struct AttendMore {
     pub every: u32,
     /// Numbers from a head's maximum to its sum.
     pub sums_after: u32,
+    /// Numbers of the slots that the one token sees, ascending, in place of those up to its position (or,
+    /// with `every`, of those that there are): `selected_count` of them, f32. They end with the first one
+    /// that is not among those. A context is of as many slots as numbers; codes are multiplied by their
+    /// scale before they are by a query or by a weight. There is no window, nothing after a token, no
+    /// bias and no softcap. Null = none.
+    pub selected: *const f32,
+    /// See `selected`.
+    pub selected_count: u64,
     /// Where the maxima of scores go, and the sums of weights relative to them, the sinks among
     /// both: the maximum of head `h` of token `t` to byte `t * out_stride + h * 4`. Without any
     /// score they are f32's least number and 0. Null = nowhere.
@@ -187,6 +195,40 @@ impl AttendWith {
         !self.more.own.is_null()
     }
 
+    /// The same with as many selected slots as there are before the first number that is none that the
+    /// token sees.
+    ///
+    /// # Safety
+    /// The pointers are to as many positions and numbers as they say.
+    pub unsafe fn counted(&self) -> AttendWith {
+        let AttendWith { args, mut more } = *self;
+        if !more.selected.is_null() && args.tokens > 0 {
+            // SAFETY: The caller's.
+            let (position, all) = unsafe {
+                let numbers = core::slice::from_raw_parts(more.selected, more.selected_count as usize);
+                (args.positions.read() as usize, numbers)
+            };
+            let seen = (position + 1) / (more.every as usize).max(1);
+            let ends = |n: &f32| !(*n >= 0.0 && (*n as usize) < seen);
+            more.selected_count = all.iter().position(ends).unwrap_or(all.len()) as u64;
+        }
+        AttendWith { args, more }
+    }
+
+    /// Whether the token sees the slots of a selection.
+    pub fn selects(&self) -> bool {
+        !self.more.selected.is_null()
+    }
+
+    /// The slot with the number `n` among those that the token sees.
+    ///
+    /// # Safety
+    /// There is such a number, if any are selected.
+    pub unsafe fn slot(&self, n: usize) -> usize {
+        // SAFETY: The caller's.
+        if self.selects() { unsafe { self.more.selected.add(n).read() as usize } } else { n }
+    }
+
     /// Whether distances have keys and queries.
     pub fn relative(&self) -> bool {
         !self.more.relative_keys.is_null()
@@ -231,6 +273,8 @@ impl AttendMore {
         chunked: 0,
         every: 1,
         sums_after: 0,
+        selected: core::ptr::null(),
+        selected_count: 0,
         sums: core::ptr::null_mut(),
     };
 

@@ -24,11 +24,13 @@ pub mod math;
 pub mod output;
 pub mod recur;
 pub mod route;
+mod select;
 mod spans;
 pub mod tree;
 mod uk;
 
 pub use attend::*;
+pub use select::*;
 pub use spans::*;
 pub use uk::*;
 

@@ -86,10 +86,12 @@ pub enum Uk {
     PanelNvfp4 = 38,
     /// NVFP4 × int8 rows.
     PanelNvfp4A8 = 39,
+    /// Choice of rows of a cache ([`SelectFn`](crate::SelectFn)).
+    Select = 40,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 40;
+pub const UK_COUNT: usize = 41;
 
 /// Floats in the rows that a microkernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,6 +48,8 @@ mod soften;
 mod weigh;
 mod wide;
 
+pub(crate) use wide::Rows;
+
 /// Element type of a cache.
 pub(crate) trait Cache<I: Isa> {
     /// Bytes per element.
@@ -234,7 +236,7 @@ impl Group<'_> {
     /// Whether pages are widened for the rows: for many, and where nothing else reads the cache.
     #[inline(always)]
     fn many(&self, run: &Run) -> bool {
-        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4 || run.latent() || run.relative()
+        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4 || run.latent() || run.relative() || run.selects()
     }
 }
 
@@ -263,6 +265,12 @@ impl<'a> Run<'a> {
     #[inline(always)]
     fn latent(&self) -> bool {
         !self.more.own.is_null()
+    }
+
+    /// Whether the token sees the slots of a selection.
+    #[inline(always)]
+    fn selects(&self) -> bool {
+        !self.more.selected.is_null()
     }
 
     /// Whether distances have keys and queries.
@@ -360,6 +368,7 @@ const FEW_ROWS: usize = 8;
 /// As [`llmcc_abi::AttendFn`]; the processor has the features of `I`.
 #[inline(always)]
 pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
+    let with = &unsafe { with.counted() };
     let (a, more) = (&with.args, &with.more);
     let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
     let (d, values) = (a.d as usize, with.value_dim());

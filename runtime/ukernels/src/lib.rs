@@ -19,6 +19,7 @@
 //!   scalar: a step computes few of them.
 //! - `recur.rs`: a token of a linear recurrence, generic over `Isa`.
 //! - `route.rs`: the choice of experts, scalar too.
+//! - `select.rs`: the choice of rows of a cache, generic over `Isa`.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
 //!   addresses.
 //! - `cpu.rs`: detection.
@@ -79,6 +80,7 @@ mod quant_rows;
 mod recur;
 mod reference;
 mod route;
+mod select;
 mod split;
 mod table;
 

@@ -6,9 +6,12 @@
 use core::ops::Range;
 
 use llmcc_abi::layout::{self, groups};
-use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, attend_record, kv_dtype};
+use llmcc_abi::{
+    ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record, kv_dtype,
+};
 
 use crate::attend::results;
+use crate::select::select_by;
 use crate::split::{Share, end, oldest};
 
 mod map;
@@ -217,7 +220,7 @@ fn tanh(x: f32) -> f32 {
 }
 
 /// Element `j` of slot `slot` of a key (or value) of `d` elements, in a cache of type `dtype`.
-unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), dtype: u32) -> f32 {
+pub(crate) unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), dtype: u32) -> f32 {
     let i = if key { j * PAGE_TOKENS + slot } else { slot * d + j };
     unsafe {
         match dtype {
@@ -235,6 +238,29 @@ unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), d
     }
 }
 
+/// See [`llmcc_abi::SelectArgs`].
+pub(crate) unsafe extern "C" fn select(a: *const SelectArgs) -> u64 {
+    unsafe {
+        let a = &*a;
+        let d = a.d as usize;
+        let score = |row: usize| {
+            let page = a.pool.add(a.pages.add(row / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+            let slot = row % PAGE_TOKENS;
+            let codes = matches!(a.dtype as u32, kv_dtype::INT8 | kv_dtype::INT4);
+            let scale = if codes { read(page, a.v_scales as usize + slot * 4) } else { 1.0f32 };
+            let value = |i| cached(page.add(a.v as usize), (false, d, slot, i), a.dtype as u32) * scale;
+            let of_head = |sum, head: usize| {
+                let term = |acc, i: usize| libm::fmaf(value(i), a.q.add(head * d + i).read(), acc);
+                let product = (0..d).fold(0.0f32, term);
+                libm::fmaf(if product < 0.0 { 0.0 } else { product }, a.weights.add(head).read(), sum)
+            };
+            (0..a.heads as usize).fold(0.0f32, of_head)
+        };
+        // Slots of the last page beyond the context hold anything.
+        select_by(a, |first| core::array::from_fn(|i| if first + i < a.rows as usize { score(first + i) } else { 0.0 }))
+    }
+}
+
 /// See [`AttendArgs`].
 pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
     unsafe { attend_with(&AttendWith::plain(*a)) }
@@ -243,7 +269,7 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
 /// See [`AttendMore`].
 pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
     unsafe {
-        let with = &*with;
+        let with = &(*with).counted();
         let (a, more) = (&with.args, &with.more);
         if a.tokens == 0 {
             return 1;
@@ -382,8 +408,11 @@ unsafe fn attend_block(
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        let place = |slot: usize| slot % PAGE_TOKENS;
-        let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+        let place = |slot: usize| with.slot(slot) % PAGE_TOKENS;
+        let page = |slot: usize| {
+            let number = a.pages.add(with.slot(slot) / PAGE_TOKENS).read();
+            a.pool.add(number as usize * a.page_bytes as usize)
+        };
         let scale = |part: u64, slot: usize| {
             if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
                 read(page(slot), part as usize + place(slot) * 4)
@@ -401,7 +430,8 @@ unsafe fn attend_block(
                 let first = (0..own_dim).fold(0.0, term);
                 (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
             } else {
-                whole(with, row, slot, q, (&key, of_key))
+                let (key, step) = (|i| key(i) * if with.selects() { of_key } else { 1.0 }, if with.selects() { 1.0 } else { of_key });
+                whole(with, row, slot, q, (&key, step))
             };
             let score = product * a.scale;
             let score = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
@@ -421,7 +451,11 @@ unsafe fn attend_block(
             let term = |acc, slot: usize| {
                 let (weight, scale) = (p[slot % ATTEND_BLOCK], scale(a.v_scales, slot));
                 let value = cached(page(slot).add(a.v as usize), (false, d, place(slot), i), a.dtype);
-                libm::fmaf(value, weight * scale, acc)
+                if with.selects() {
+                    libm::fmaf(value * scale, weight, acc)
+                } else {
+                    libm::fmaf(value, weight * scale, acc)
+                }
             };
             record.add(i).write(slots.clone().fold(0.0, term));
         }

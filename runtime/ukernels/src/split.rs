@@ -27,6 +27,9 @@ pub(crate) fn oldest(a: &AttendArgs, more: &AttendMore, position: usize) -> usiz
 /// # Safety
 /// As [`llmcc_abi::AttendFn`]; there is such a token.
 pub(crate) unsafe fn end(a: &AttendArgs, more: &AttendMore, token: usize) -> usize {
+    if !more.selected.is_null() {
+        return more.selected_count as usize;
+    }
     let position = unsafe { a.positions.add(token).read() as usize };
     if more.ends.is_null() {
         return if more.every > 1 { (position + 1) / more.every as usize } else { position + 1 };
@@ -43,8 +46,13 @@ impl Share {
     pub unsafe fn new(a: &AttendArgs, more: &AttendMore) -> Share {
         let (first, end) = unsafe { (a.positions.read() as usize, end(a, more, a.tokens as usize - 1)) };
         let all = oldest(a, more, first) / ATTEND_BLOCK..end.div_ceil(ATTEND_BLOCK);
+        Share::of_blocks(all, (a.part_from, a.part_to))
+    }
+
+    /// Parts `from..to` of blocks.
+    pub fn of_blocks(all: Range<usize>, (from, to): (u64, u64)) -> Share {
         let at = |part: u64| all.start + (all.len() * part as usize).div_ceil(ATTEND_PARTS);
-        Share { own: at(a.part_from)..at(a.part_to), all: all.clone() }
+        Share { own: at(from)..at(to), all }
     }
 
     /// Whether nobody else has a part in the result.
@@ -65,7 +73,15 @@ impl Share {
     /// # Safety
     /// As [`llmcc_abi::AttendFn`]; called once.
     pub unsafe fn arrive(&self, a: &AttendArgs) -> bool {
-        let done = unsafe { &*a.shared.cast::<AtomicU32>() };
+        unsafe { self.arrived(a.shared) }
+    }
+
+    /// The same by the counter at `shared`.
+    ///
+    /// # Safety
+    /// The counter is there; called once.
+    pub unsafe fn arrived(&self, shared: *mut u8) -> bool {
+        let done = unsafe { &*shared.cast::<AtomicU32>() };
         let own = self.own.len() as u32;
         let last = own > 0 && done.fetch_add(own, AcqRel) + own == self.all.len() as u32;
         if last {

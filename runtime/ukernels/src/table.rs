@@ -6,7 +6,7 @@ use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
     AttendArgs, AttendFn, AttendWith, AttendWithFn, FLOAT_PANELS, FloatRows, HalfKind, INT8_PANELS, MapFn, PanelArgs,
-    PanelFn, QuantRowsFn, RopeTableFn, RoundHalvesFn, UK_COUNT, Uk, UkTable,
+    PanelFn, QuantRowsFn, RopeTableFn, RoundHalvesFn, SelectArgs, SelectFn, UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -19,6 +19,7 @@ struct Rest {
     attend_with: AttendWithFn,
     map: MapFn,
     recur: RecurFn,
+    select: SelectFn,
 }
 
 /// Addresses of `panels` and `int8`, the functions of the lines of [`FLOAT_PANELS`] and of
@@ -39,6 +40,7 @@ fn assemble(panels: [PanelFn; FLOAT_PANELS.len()], int8: [PanelFn; INT8_PANELS.l
     f[Uk::AttendWith as usize] = rest.attend_with as usize;
     f[Uk::Map as usize] = rest.map as usize;
     f[Uk::Recur as usize] = rest.recur as usize;
+    f[Uk::Select as usize] = rest.select as usize;
     UkTable { f }
 }
 
@@ -88,6 +90,7 @@ mod scalar {
                 attend_with: reference::attend_with,
                 map: reference::map,
                 recur: reference::recur,
+                select: reference::select,
             },
         )
     }
@@ -99,7 +102,8 @@ macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
             use super::{
-                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble,
+                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, SelectArgs, UkTable, Unary,
+                assemble,
             };
             use crate::halves::Runs;
             use crate::isa::Isa;
@@ -197,6 +201,11 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
+            unsafe extern "C" fn select(a: *const SelectArgs) -> u64 {
+                unsafe { crate::select::select::<Target>(&*a) }
+            }
+
+            #[target_feature(enable = $features)]
             unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
                 unsafe { attend_with(&AttendWith::plain(*a)) }
             }
@@ -227,7 +236,7 @@ macro_rules! entries {
                 assemble(
                     panels.map(|f| f as _),
                     int8_panels!(panel_int8),
-                    Rest { quant_rows, round_halves, attend, attend_with, map, recur },
+                    Rest { quant_rows, round_halves, attend, attend_with, map, recur, select },
                 )
             }
         }

@@ -51,6 +51,8 @@ struct Case {
     every: usize,
     /// Maxima and sums are wanted.
     sums: bool,
+    /// Numbers of the slots that a single token sees; empty: those up to its position.
+    selected: Vec<f32>,
     /// Length of the sequence, whose tokens look both ways.
     end: Option<usize>,
     /// Keys of KV head `head`, f64 `[slot][d]` and `[slot][dv]`.
@@ -194,6 +196,7 @@ impl Case {
             chunked,
             every: 1,
             sums: false,
+            selected: vec![],
             end,
             keys,
             values,
@@ -246,6 +249,7 @@ impl Case {
         });
         let ends: Vec<u8> = range.clone().flat_map(|_| (self.end.unwrap_or(0) as i32).to_le_bytes()).collect();
         let ends = Guarded::from_bytes(&ends);
+        let selected = Guarded::from_bytes(&self.selected.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>());
         let more = AttendMore {
             softcap: self.softcap,
             values: self.dv as u32,
@@ -261,6 +265,8 @@ impl Case {
             chunked: self.chunked.into(),
             every: self.every as u32,
             sums_after: all as u32,
+            selected: if self.selected.is_empty() { std::ptr::null() } else { selected.as_ptr().cast() },
+            selected_count: self.selected.len() as u64,
             sums: if self.sums { out.as_mut_ptr().cast::<f32>().wrapping_add(values) } else { std::ptr::null_mut() },
         };
         let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
@@ -297,7 +303,7 @@ impl Case {
             let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
             let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none() && self.d == self.dv;
             let plain = plain && self.bias.is_empty() && self.relative.is_empty() && !self.chunked;
-            let plain = plain && !self.latent && !self.sums;
+            let plain = plain && !self.latent && !self.sums && self.selected.is_empty();
             let call = |p: &Range<usize>| {
                 let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
                 if plain { f(&args) } else { with(&AttendWith { args, more }) }

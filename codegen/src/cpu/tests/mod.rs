@@ -10,6 +10,7 @@ mod matmul;
 mod newcomer;
 mod recurrent;
 mod scalar;
+mod select;
 mod supported;
 mod wide;
 

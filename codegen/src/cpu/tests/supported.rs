@@ -28,6 +28,16 @@ fn norm(out: &str) -> String {
     )
 }
 
+/// Rows of a cache that tokens select.
+const SELECT: &str = "kernel @k rows T {
+  param %q: rows f32[T, 32]
+  param %w: rows f32[T, 2]
+  param %kv: kv<f16, 1x16, latent>
+  param %y: rows f32[T, 8]
+  select q=%q weights=%w kv=%kv heads=2 top=8 out=%y
+}
+";
+
 /// The backend's error for a kernel that the verifier accepts; empty: it compiles.
 fn said(backend: &CpuBackend, text: &str) -> String {
     let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{text}{e:?}"));
@@ -65,6 +75,7 @@ fn every_field_of_a_kernel_matters() {
             edits::RELATIVE,
             edits::LATENT,
             edits::ROWS,
+            edits::SELECTED,
         ],
         &[edits::CAUSAL_CONV],
         &[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN],
@@ -95,8 +106,14 @@ fn what_cpus_lack_is_refused() {
         let got = said(&CALLS, &text);
         assert!(got.contains(words), "{text}{got:?}");
     }
-    let without_microkernels = said(&MADE_HERE, &attention("f32", "bf16"));
-    assert!(without_microkernels.contains("need the attention microkernel"), "{without_microkernels:?}");
+    for (text, words) in [
+        (attention("f32", "bf16"), "need the attention microkernel"),
+        (llmcc_test_support::edits::SELECTED.to_owned(), "selected rows needs the attention microkernel"),
+        (SELECT.to_owned(), "the choice of rows of a cache needs its microkernel"),
+    ] {
+        let got = said(&MADE_HERE, &text);
+        assert!(got.contains(words), "{text}{got:?}");
+    }
 }
 
 #[test]
@@ -107,6 +124,7 @@ fn what_cpus_have_is_compiled() {
         product("bf16", "", "bf16"),
         product("f32", " prologue{quant=32}", "w8g32"),
         attention("f32", "bf16"),
+        SELECT.to_owned(),
         norm("bf16"),
     ] {
         assert_eq!(said(&CALLS, &text), "", "{text}");

@@ -3,6 +3,7 @@
 use crate::arch::blocks::attention_gates::{Gate, gated};
 use crate::arch::blocks::attention_scores::{Distance, Scoring, attended, clipped};
 use crate::arch::blocks::disentangled_attention::{self, Near};
+use crate::arch::blocks::indexer::Indexer;
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_BIAS, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_BIAS, ATTN_Q_NORM, ATTN_QKV, ATTN_V,
@@ -67,6 +68,8 @@ pub(crate) struct Latent {
     pub key_norm: bool,
     /// Queries are multiplied by a factor that grows with the position, learned for each head.
     pub head_tuning: bool,
+    /// The tokens that are read, where that is not all of them.
+    pub indexer: Option<Indexer>,
 }
 
 /// An attention block.

@@ -21,7 +21,7 @@ use crate::arch::blocks::per_layer_embeddings::{self, LayerRows};
 use crate::arch::blocks::recurrent_mixer::Mixer;
 use crate::arch::blocks::residual_average::{all_averaged, averaged};
 use crate::arch::blocks::sinusoidal_positions::Sines;
-use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::arch::blocks::token_mixer::{Context, selecting};
 use crate::arch::blocks::weight_forms::root_of_width;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::fields::Fields;
@@ -248,6 +248,15 @@ impl Decoder {
         self.with_attention(|_, a| (a.causal, a.window) = (false, a.window.map(|w| w + 1)))
     }
 
+    /// Whether the layer after layer `i` reads the tokens that this one has selected with an indexer of its own.
+    fn shares_selection(&self, i: usize) -> bool {
+        let shared = |i: usize| match self.layers.get(i).map(|l| l.attention.form) {
+            Some(Form::Latent(latent)) => latent.indexer.map(|i| i.shared),
+            Some(Form::Heads(_)) | None => None,
+        };
+        shared(i) == Some(false) && shared(i + 1) == Some(true)
+    }
+
     /// Replaces the attention of those layers that have something else.
     pub(crate) fn with_mixers(mut self, mixer: impl Fn(usize) -> Option<Mixer>) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| l.mixer = mixer(i));
@@ -308,8 +317,9 @@ impl Shape for Decoder {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
         let rows = self.rows.map(|of| per_layer_embeddings::all(l, of, self.norm, &x)).transpose()?;
+        let mut selection = None;
         for (i, spec) in self.layers.iter().enumerate().filter(|(i, _)| !self.passes(*i)) {
-            x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
+            x = selecting_layer(l, self, i, spec, (&x, rows.as_ref()), &ropes, &mut selection)?;
         }
         head(l, self, &x)
     }
@@ -330,6 +340,14 @@ impl Shape for Decoder {
         let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
         self.ignored.indexer && indexer.iter().any(|part| tensor.contains(part))
             || self.ignored.image_experts.as_ref().is_some_and(of_images)
+    }
+
+    fn selects(&self) -> Option<usize> {
+        let of = |layer: &Layer| match layer.attention.form {
+            Form::Latent(latent) => latent.indexer.map(|i| i.top),
+            Form::Heads(_) => None,
+        };
+        self.layers.iter().filter_map(of).min()
     }
 
     fn passes(&self, layer: usize) -> bool {
@@ -404,14 +422,30 @@ pub(crate) fn layer(
     (x, rows): (&Carried, Option<&Carried>),
     ropes: &[Carried],
 ) -> Result<Carried, FrontendError> {
+    selecting_layer(l, d, i, spec, (x, rows), ropes, &mut None)
+}
+
+/// The same, of a layer that may read the tokens which an earlier one has selected, or select some itself.
+fn selecting_layer(
+    l: &mut Lifter,
+    d: &Decoder,
+    i: usize,
+    spec: &Layer,
+    (x, rows): (&Carried, Option<&Carried>),
+    ropes: &[Carried],
+    selection: &mut Option<Carried>,
+) -> Result<Carried, FrontendError> {
     let norms = spec.norms.unwrap_or(d.norms);
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
     let rows = rows.map(|rows| f.carried("rows", rows));
-    let context = Context::of(&mut f, spec, ropes);
-    let attend = |f: &mut Draft, h| {
+    let context = Context::of(&mut f, spec, ropes).selecting(&mut f, spec, selection.as_ref());
+    let mut selected = None;
+    let mut attend = |f: &mut Draft, h| {
         let h = gated_norm(f, ATTN_NORM_GATE, d.block_norms.gates, h);
-        mixed(f, d.norm, spec, context, h)
+        let (y, of_layer) = selecting(f, d.norm, spec, context, h);
+        selected = of_layer.filter(|_| d.shares_selection(i));
+        y
     };
     let x = if let Norms::Parallel { own } = norms {
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
@@ -423,7 +457,7 @@ pub(crate) fn layer(
         let x = match (spec.only, norms) {
             (Some(Half::Second), _) => x,
             (_, Norms::BeforeMlp) => added(&mut f, d, x, |f| attend(f, x)),
-            _ => residual(&mut f, d, norms, first, x, attend),
+            _ => residual(&mut f, d, norms, first, x, &mut attend),
         };
         if spec.only == Some(Half::First) {
             x
@@ -444,7 +478,10 @@ pub(crate) fn layer(
     } else {
         x
     };
-    Ok(f.call(&[x])?.pop().unwrap_or_default())
+    let mut results = f.call(&[x].into_iter().chain(selected).collect::<Vec<_>>())?.into_iter();
+    let x = results.next().unwrap_or_default();
+    *selection = results.next().or(selection.take());
+    Ok(x)
 }
 
 /// The output of a layer's MLP or experts for `h`, the norm of `x`.

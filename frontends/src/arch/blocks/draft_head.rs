@@ -28,7 +28,8 @@ impl Decoder {
 
     /// Has draft heads that are as the last of such layers is, if there is one.
     pub(crate) fn with_drafts(mut self, names: DraftNames, such: impl Fn(&Layer) -> bool) -> Decoder {
-        self.draft = self.layers.iter().rfind(|layer| such(layer)).map(|layer| Drafts { names, layer: *layer });
+        let of = |layer: &Layer| Drafts { names, layer: layer.selecting_alone() };
+        self.draft = self.layers.iter().rfind(|layer| such(layer)).map(of);
         self
     }
 }

@@ -116,6 +116,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
+    /// The longest sequence whose tokens all read each other, of a model that selects tokens of longer ones.
+    fn selects(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, of a
     /// mean of one, or of a part for tokens or entities that no text has.
     fn chooses(&self, _tensor: &str) -> bool {

@@ -9,6 +9,7 @@
 pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
+use crate::arch::blocks::indexer::{Indexed, selection as selection_of};
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table, names};
 use crate::arch::blocks::weight_forms::{Run, by_heads, run_parts, split_rows};
@@ -71,6 +72,7 @@ impl Latent {
         whole: false,
         key_norm: false,
         head_tuning: false,
+        indexer: None,
     };
 
     /// The same, with the biases and the order of the rotation that a file says.
@@ -127,22 +129,35 @@ impl Latent {
     }
 }
 
-/// Latent attention over `h`, a row per token. `stored`: another layer has put keys and values into
-/// `kv` in this step, and nothing is added to them.
+/// The inputs of latent attention beside a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Over {
+    /// Another layer has put keys and values into `kv` in this step, and nothing is added to them.
+    pub stored: bool,
+    /// Keys and values.
+    pub kv: Value,
+    /// Positions of the tokens.
+    pub positions: Value,
+    /// Cosines and sines.
+    pub rope: Option<Value>,
+    /// The tokens that an earlier layer has selected.
+    pub selection: Option<Value>,
+}
+
+/// Latent attention over `h`, a row per token; and the tokens that are selected, where they are.
 #[track_caller]
 pub(crate) fn attention(
     f: &mut Draft,
-    (a, l, stored): (&Attention, &Latent, bool),
+    (a, l): (&Attention, &Latent),
     spec: Norm,
     h: Value,
-    kv: Value,
-    positions: Value,
-    rope: Option<Value>,
-) -> Value {
+    over: Over,
+) -> (Value, Option<Value>) {
+    let Over { stored, kv, positions, rope, selection } = over;
     let (heads, hidden, spec) = (a.heads.queries, f.facts().hidden, Norm { eps: l.eps, ..spec });
     let (up, part) = up(f, heads, l);
     let beside = a.gate == Some(Gate::BesideQueries);
-    let ([mut own, mut q], gate) = queries(f, (l, beside), heads, spec, h);
+    let Queries { parts: [mut own, mut q], gate, short } = queries(f, (l, beside), heads, spec, h);
     let mut appended = (!stored).then(|| keys(f, l, spec, h, own));
     // Keys and values are products with the latent alone.
     appended = appended.map(|(latent, k)| (f.as_input_of(up[0], latent), k));
@@ -159,21 +174,48 @@ pub(crate) fn attention(
         [q, own] = tuned(f, tuning, [q, own], positions);
     }
     let kv = appended.map_or(kv, |(latent, k)| f.op(Op::KvAppend, &[kv, k, latent, positions]));
+    let selection = selected(f, l, (h, short), (positions, rope), selection);
     let mut operands = vec![q, own, kv, positions];
+    operands.extend(selection);
     if a.sinks {
         operands.push(f.weight(ATTN_SINKS, Kind::Bare, &[heads]));
     }
-    let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &operands);
+    let scale = F32::new(a.scale);
+    let attend = match selection {
+        Some(_) => Op::SelectedLatentAttention { heads, scale },
+        None => Op::LatentAttention { heads, scale },
+    };
+    let y = f.op(attend, &operands);
     let wv = by_heads(f, heads, up[1], part[1], l.value);
     let y = f.op(Op::HeadMatMul { heads, cols: l.value }, &[y, wv]);
     let y = gated(f, (a.gate, a.gate_act), gate, h, y, [heads, l.value]);
     let out = f.matrix(ATTN_OUT, [hidden, heads.saturating_mul(l.value)]);
     let y = f.matmul(y, out);
     if !l.bias {
-        return y;
+        return (y, selection);
     }
     let b = f.bias(ATTN_OUT, hidden);
-    f.add(y, b)
+    (f.add(y, b), selection)
+}
+
+/// The tokens that are read, where that is not all: an earlier layer's, or those of an indexer of the
+/// layer's own.
+fn selected(
+    f: &mut Draft,
+    l: &Latent,
+    (row, short): (Value, Option<(Value, usize)>),
+    (positions, rope): (Value, Option<Value>),
+    earlier: Option<Value>,
+) -> Option<Value> {
+    let indexer = l.indexer.filter(|i| i.selects(f))?;
+    match (indexer.shared, earlier, short, rope) {
+        (true, Some(earlier), ..) => Some(earlier),
+        (true, None, ..) => Some(f.misfit("selects the tokens of an earlier layer, and there is none")),
+        (false, _, Some(short), Some(rope)) => {
+            Some(selection_of(f, &indexer, Indexed { row, short, rope: (rope, l.rope), positions }))
+        }
+        (false, ..) => Some(f.misfit("selects tokens by queries that are made of a short row, and rotated")),
+    }
 }
 
 /// The matrices that make keys and values of the latent, and the rows of a head in each.
@@ -189,6 +231,13 @@ fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
     ([both; 2], [part(0, l.nope, true), part(l.nope, l.value, false)])
 }
 
+/// Queries of all heads, their gate, and the short row that they are made of with its width.
+struct Queries {
+    parts: [Value; 2],
+    gate: Option<Value>,
+    short: Option<(Value, usize)>,
+}
+
 /// Queries of all heads: those to be rotated, and the others. Where nothing is, the first of the
 /// others stand for those, as their keys are zeros. With gates `beside` them both are made of the short
 /// row, normalized and as it is, and the gate of a head comes after its queries.
@@ -198,33 +247,36 @@ fn queries(
     heads: usize,
     spec: Norm,
     h: Value,
-) -> ([Value; 2], Option<Value>) {
+) -> Queries {
     let hidden = f.facts().hidden;
     let dim = if l.whole { l.nope } else { l.nope + l.rope };
     let run = if beside { dim + l.value } else { dim };
     let rows = heads.saturating_mul(run);
-    let (x, w) = match l.q_rank {
-        None => (h, f.matrix(ATTN_Q, [rows, hidden])),
+    let (x, w, short) = match l.q_rank {
+        None => (h, f.matrix(ATTN_Q, [rows, hidden]), None),
         Some(rank) => {
             let short = linear(f, Q_DOWN, [rank, hidden], l.bias, h);
-            let x = norm(f, Q_DOWN_NORM, spec, short, rank);
-            let (x, columns) =
-                if beside { (f.op(Op::ConcatCols, &[x, short]), rank.saturating_mul(2)) } else { (x, rank) };
-            (x, f.matrix(Q_UP, [rows, columns]))
+            let normed = norm(f, Q_DOWN_NORM, spec, short, rank);
+            let (x, columns) = match beside {
+                true => (f.op(Op::ConcatCols, &[normed, short]), rank.saturating_mul(2)),
+                false => (normed, rank),
+            };
+            (x, f.matrix(Q_UP, [rows, columns]), Some((normed, rank)))
         }
     };
     if l.whole {
         let q = f.matmul(x, w);
-        return ([f.op(Op::SliceCols { start: 0, len: heads.saturating_mul(l.rope) }, &[q]), q], None);
+        let some = f.op(Op::SliceCols { start: 0, len: heads.saturating_mul(l.rope) }, &[q]);
+        return Queries { parts: [some, q], gate: None, short };
     }
     let rotated = f.op(Op::PickRows { run, start: l.nope, len: l.rope, pairs: pairs(l) }, &[w]);
     let rest = f.op(Op::PickRows { run, start: 0, len: l.nope, pairs: 0 }, &[w]);
-    let q = [f.matmul(x, rotated), f.matmul(x, rest)];
+    let parts = [f.matmul(x, rotated), f.matmul(x, rest)];
     let gate = beside.then(|| {
         let w = run_parts(f, w, run, dim, l.value);
         f.matmul(x, w)
     });
-    (q, gate)
+    Queries { parts, gate, short }
 }
 
 /// The latent, and the key of all heads that is to be rotated: zeros where nothing is, as many as

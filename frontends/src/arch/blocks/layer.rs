@@ -1,6 +1,6 @@
 //! A layer of a decoder, as data.
 
-use crate::arch::blocks::attention::Attention;
+use crate::arch::blocks::attention::{Attention, Form, Latent};
 use crate::arch::blocks::experts::Experts;
 use crate::arch::blocks::mlp::Mlp;
 use crate::arch::blocks::recurrent_mixer::Mixer;
@@ -28,6 +28,16 @@ pub(crate) struct Layer {
     /// queries with their norm and rotation, and, unless it is latent, nothing else that attention may
     /// have.
     pub shares: Option<usize>,
+}
+
+impl Layer {
+    /// The same with an indexer of its own, if it has an earlier layer's.
+    pub(crate) fn selecting_alone(mut self) -> Layer {
+        if let Form::Latent(Latent { indexer: Some(indexer), .. }) = &mut self.attention.form {
+            indexer.shared = false;
+        }
+        self
+    }
 }
 
 /// Factors of attention's input and output, and of the output of the mixer beside it.

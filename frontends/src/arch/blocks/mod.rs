@@ -22,6 +22,7 @@ pub(crate) mod gated_linear_attention;
 pub(crate) mod hyper_connections;
 pub(crate) mod independent_hyper_connections;
 pub(crate) mod kimi_delta;
+pub(crate) mod indexer;
 pub(crate) mod latent_attention;
 pub(crate) mod latent_decoder;
 pub(crate) mod layer;

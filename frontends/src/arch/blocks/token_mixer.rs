@@ -2,7 +2,8 @@
 
 use crate::arch::blocks::attention::{Form, HeadForm, Norm, ScoreForm, attention, scaled};
 use crate::arch::blocks::differential_attention;
-use crate::arch::blocks::latent_attention;
+use crate::arch::blocks::indexer::Indexer;
+use crate::arch::blocks::latent_attention::{self, Latent, Over};
 use crate::arch::blocks::layer::{Beside, Half, Layer};
 use crate::arch::blocks::lifter::{Carried, Draft};
 use crate::arch::blocks::shared_kv::attention_over;
@@ -13,6 +14,8 @@ use llmcc_ir::graph::{Input, Value};
 pub(crate) struct Context {
     rope: Option<Value>,
     attended: Option<Attended>,
+    /// The tokens that an earlier layer has selected.
+    selection: Option<Value>,
 }
 
 /// The sequence state that attention reads.
@@ -30,7 +33,7 @@ impl Context {
         let rotates = spec.only != Some(Half::Second) && mixes.is_none_or(|m| m.rotates());
         let rope = a.rotary.filter(|_| rotates).and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
         if mixes.is_some() || spec.only == Some(Half::Second) {
-            return Context { rope, attended: None };
+            return Context { rope, attended: None, selection: None };
         }
         let positions = f.input(Input::Positions);
         let kv = match (&a.form, spec.shares) {
@@ -38,16 +41,46 @@ impl Context {
             (Form::Latent(l), None) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
             (Form::Heads(_), None) => f.kv("kv", a.heads.kv, (a.heads.dim, a.value_dim()), a.window),
         };
-        Context { rope, attended: Some(Attended { positions, kv }) }
+        Context { rope, attended: Some(Attended { positions, kv }), selection: None }
+    }
+
+    /// The same for a layer that reads the tokens which an earlier one has selected, if it is such a layer.
+    pub(crate) fn selecting(self, f: &mut Draft, spec: &Layer, selection: Option<&Carried>) -> Context {
+        let shared = |i: &Indexer| i.shared && i.selects(f);
+        let reads = matches!(&spec.attention.form, Form::Latent(Latent { indexer: Some(i), .. }) if shared(i));
+        let selection = selection.filter(|_| reads).map(|s| f.carried("selection", s));
+        Context { selection, ..self }
     }
 }
 
 /// The output for a row `h` of attention, or of the mixer in its place or beside it.
 pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
-    let (a, rope) = (&spec.attention, context.rope);
+    selecting(f, eps, spec, context, h).0
+}
+
+/// The same, and the tokens that attention reads, where those are not all.
+pub(crate) fn selecting(
+    f: &mut Draft,
+    eps: Norm,
+    spec: &Layer,
+    context: Context,
+    h: Value,
+) -> (Value, Option<Value>) {
+    let (a, rope, selection) = (&spec.attention, context.rope, context.selection);
+    if let (Form::Latent(latent), None, Some(Attended { positions, kv })) = (&a.form, &spec.mixer, context.attended) {
+        let over = Over { stored: spec.shares.is_some(), kv, positions, rope, selection };
+        return latent_attention::attention(f, (a, latent), eps, h, over);
+    }
+    (of_mixers(f, eps, spec, context, h), None)
+}
+
+/// The output of attention to all tokens, or of the mixer in its place or beside it.
+fn of_mixers(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
+    let (a, rope, selection) = (&spec.attention, context.rope, context.selection);
     let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.form {
         Form::Latent(latent) => {
-            latent_attention::attention(f, (a, latent, spec.shares.is_some()), eps, h, kv, positions, rope)
+            let over = Over { stored: spec.shares.is_some(), kv, positions, rope, selection };
+            latent_attention::attention(f, (a, latent), eps, h, over).0
         }
         Form::Heads(_) if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
         Form::Heads(HeadForm { scores: ScoreForm::Differential(first), .. }) => {

@@ -1,21 +1,22 @@
-//! DeepSeek-V3.2 (arXiv 2512.02556): V3 whose attention selects tokens; only contexts in which no
-//! token is dropped are compiled.
+//! DeepSeek-V3.2 (arXiv 2512.02556): V3 whose attention reads the tokens that an indexer selects.
 
-use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
+use crate::arch::blocks::families::indexer::{FIXED, INDEXER, indexed};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups};
+use crate::arch::blocks::indexer;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v32",
     class: "DeepseekV32ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, INDEXER, OWN],
     fixed: FIXED,
-    goldens: &["deepseek_v32"],
-    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    goldens: &["deepseek_v32", "deepseek_v32_select"],
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, indexer::NAMES, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 163_840, ..LLAMA };
         let latent = Latent::of(f);
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        // Its indexer rotates halves.
+        let d = indexed(f, latent_decoder::decoder(f, defaults, latent)?, 64, false)?;
         let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);

@@ -1,7 +1,7 @@
 //! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows
 //! that windows of earlier tokens share; experts, in the first layers chosen by the token itself.
 //!
-//! An indexer selects rows of short windows: only contexts in which none is dropped are compiled.
+//! Of the rows of short windows an indexer selects those that are read.
 
 mod attention;
 mod fields;
@@ -9,17 +9,17 @@ mod fields;
 mod tests;
 
 use crate::arch::blocks::experts::TOKEN_EXPERTS;
-use crate::arch::blocks::families::indexer::{Selection, dense_of};
+use crate::arch::blocks::families::indexer::INDEXER;
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
 use crate::arch::blocks::prelude::*;
 use crate::config::rope_kinds;
-use attention::{ForLayer, WindowSizes, Windows, attention, first_of};
+use attention::{ForLayer, Index, WindowSizes, Windows, attention, first_of};
 use fields::{OWN, by_token, experts, rotated, windows};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "deepseek_v4",
     class: "DeepseekV4ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, STREAMS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, STREAMS, INDEXER, OWN],
     fixed: fixed! {
         Words(&["silu"]) => hidden_act;
         Off => attention_bias mlp_bias;
@@ -27,9 +27,8 @@ pub(crate) const ARCH: Arch = Arch {
         Words(&["sqrtsoftplus"]) => scoring_func;
         Words(&["noaux_tc"]) => topk_method;
         One => n_shared_experts;
-        Any => index_n_heads index_head_dim;
     },
-    goldens: &["deepseek_v4"],
+    goldens: &["deepseek_v4", "deepseek_v4_select"],
     names: Names(&[NAMES, attention::NAMES, hyper_connections::NAMES]),
     read,
 };
@@ -60,18 +59,20 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
         out_rank: f.size("o_lora_rank").or(1024),
         window: f.size("sliding_window").or(128),
         norm: d.norm,
+        index: Index {
+            heads: f.size("index_n_heads").or(64),
+            dim: f.size("index_head_dim").or(128),
+            top: f.size("index_topk").or(512),
+        },
+        named: "",
     };
+    if sizes.index.dim < sizes.rotated {
+        let expected = format!("at least as many as are rotated ({})", sizes.rotated);
+        return Err(f.invalid("index_head_dim", &sizes.index.dim, expected));
+    }
     let windows = windows(f, d.facts.layers)?;
     let (experts, by_token) = (experts(f, &d)?, by_token(f, d.facts.layers)?);
     let streams = Streams::read(f, d.norm.eps)?;
-    let short = windows.iter().flatten().find(|w| w.overlap).map(|w| w.len);
-    let d = match short {
-        Some(len) => {
-            let rows = f.size("index_topk").or(512);
-            dense_of(f, d, Selection { tokens: rows.saturating_mul(len).saturating_add(len - 1), field: "index_topk" })
-        }
-        None => d,
-    };
     Ok(Box::new(DeepseekV4 { decoder: d, sizes, windows, experts, by_token, streams }))
 }
 
@@ -130,6 +131,11 @@ impl DeepseekV4 {
 
 impl Shape for DeepseekV4 {
     answered_by! { decoder: facts yields }
+
+    fn selects(&self) -> Option<usize> {
+        let short = self.windows.iter().flatten().filter(|w| w.overlap).map(|w| w.len).max()?;
+        Some(self.sizes.index.top.saturating_mul(short).saturating_add(short - 1))
+    }
 
     fn chooses(&self, tensor: &str) -> bool {
         // Tables of experts are read, but as numbers.

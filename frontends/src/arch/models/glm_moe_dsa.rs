@@ -1,21 +1,22 @@
-//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share an indexer's
-//! selection; only contexts in which no token is dropped are compiled.
+//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose indexer rotates neighbours, and whose
+//! layers may read the tokens that an earlier one has selected (arXiv 2603.12201).
 
-use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
+use crate::arch::blocks::families::indexer::{FIXED, INDEXER, INDEXERS, indexed, shared};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::indexer;
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm_moe_dsa",
     class: "GlmMoeDsaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, INDEXER, INDEXERS, OWN],
     fixed: FIXED,
-    goldens: &["glm_moe_dsa"],
-    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    goldens: &["glm_moe_dsa", "glm_moe_dsa_select"],
+    names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, indexer::NAMES, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = defaults! { vocab: 154_880, heads: 64, max_position: 202_752, eps: 1e-5, ..LLAMA };
         let latent = Latent { q_rank: Some(2048), nope: 192, value: 256, ..Latent::of(f) };
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let d = shared(f, indexed(f, latent_decoder::decoder(f, defaults, latent)?, 32, true)?)?;
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);

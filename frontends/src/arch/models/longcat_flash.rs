@@ -2,7 +2,7 @@
 //! experts read the first MLP's input, and their output is added behind the second. Some experts
 //! return their input; in their slots the last expert is computed, with weight 0.
 
-use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Q_DOWN, Q_DOWN_NORM, Q_UP};
+use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Over, Q_DOWN, Q_DOWN_NORM, Q_UP};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -72,7 +72,8 @@ impl Longcat {
         let positions = f.input(Input::Positions);
         let kv = f.latent_kv("kv", (latent.rope + latent.kv_rank, latent.kv_rank), a.window);
         let h = norm(&mut f, ATTN_NORM, d.norm, x, hidden);
-        let y = latent_attention::attention(&mut f, (a, latent, false), d.norm, h, kv, positions, rope);
+        let over = Over { stored: false, kv, positions, rope, selection: None };
+        let (y, _) = latent_attention::attention(&mut f, (a, latent), d.norm, h, over);
         let x = f.add(x, y);
         let h = norm(&mut f, MLP_NORM, d.norm, x, hidden);
         let made = (half == 0).then(|| mixture(&mut f, &self.experts, h, h));

@@ -16,10 +16,19 @@ pub struct Options {
     pub draft_head: Option<usize>,
     /// The hidden states are wanted beside the logits.
     pub hidden_states: bool,
+    /// Tokens may be selected by indexers; else contexts end where some would be left out.
+    pub selects: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None, embed: false, draft_head: None, hidden_states: false }
+        Options {
+            kv_dtype: KvDType::F16,
+            max_context: None,
+            embed: false,
+            draft_head: None,
+            hidden_states: false,
+            selects: true,
+        }
     }
 }

@@ -77,7 +77,7 @@ impl Rule for Attention {
         let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
         let Attention { heads, scale, causal, chunked, sums, .. } = *self;
-        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked, sums };
+        let of = Attend { softcap, sinks, bias, causal, chunked, sums, ..Attend::plain(heads, scale) };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
         Ok(rows_of(out))
     }
@@ -100,14 +100,14 @@ impl Attention {
 }
 
 /// The tokens of the step, at the positions that argument `at` says.
-fn batch_at(a: &Operands<'_>, at: usize) -> Result<Batch, EvalError> {
+pub(super) fn batch_at(a: &Operands<'_>, at: usize) -> Result<Batch, EvalError> {
     let positions = a.tensor(at)?;
     let positions = (0..positions.data.len()).map(|i| positions.int(i)).collect();
     Ok(Batch { positions, ..a.batch.clone() })
 }
 
 /// Rows of one length.
-fn rows_of(rows: Vec<Vec<f64>>) -> Value {
+pub(super) fn rows_of(rows: Vec<Vec<f64>>) -> Value {
     let shape = vec![rows.len(), rows.first().map_or(0, Vec::len)];
     Value::tensor(Tensor { shape, data: rows.concat() })
 }

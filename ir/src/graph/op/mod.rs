@@ -26,6 +26,7 @@ mod products;
 mod recurrent;
 mod route;
 mod rule;
+mod select;
 mod sinkhorn;
 mod table;
 mod weights;
@@ -237,6 +238,37 @@ table::operations! {
         /// Multiplies `q·k`.
         scale: F32,
     } Run (q: Any, own: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
+    /// `select{heads,top}(q [T,heads·D], w [T,heads], kv, positions) → [T,top]`: numbers of the `top` rows
+    /// of a state of rows of `D` (keys that are values) with the highest scores among those that a token
+    /// sees, ascending, then −1 where it sees fewer. A row's score is `Σ_h w_h·max(q_h·row, 0)`; of equal
+    /// scores the row with the lower number comes first, NaN after all numbers (the lightning indexer of
+    /// DeepSeek-V3.2, arXiv 2512.02556).
+    Select "select" {
+        /// Heads of the queries.
+        heads: usize,
+        /// Rows selected.
+        top: usize,
+    } Run (q: Deciding, w: Deciding, kv: State, positions: Input(Positions));
+    /// `selected_attention(q [T,QD], kv, positions, selection [T,N], sinks [heads]?) → [T,heads·V]`:
+    /// `attention` over the rows of the state that the token's selection names. It ends with the first
+    /// number that is of no row which the token sees.
+    SelectedAttention "selected_attention" {
+        /// Query heads.
+        heads: usize,
+        /// Multiplies `q·k`.
+        scale: F32,
+        /// As in `attention`.
+        sums: bool = false,
+    } Run (q: Any, kv: State, positions: Input(Positions), selection: Any) + (sinks: Weight);
+    /// `selected_latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, selection [T,N], sinks
+    /// [heads]?) → [T,heads·V]`: `latent_attention` over the rows of the state that the token's selection
+    /// names, as in `selected_attention`.
+    SelectedLatentAttention "selected_latent_attention" {
+        /// Query heads.
+        heads: usize,
+        /// Multiplies `q·k`.
+        scale: F32,
+    } Run (q: Any, own: Any, kv: State, positions: Input(Positions), selection: Any) + (sinks: Weight);
     /// `relative_attention(q [T,heads·D], kv, positions, keys [heads·D·w], queries [heads·D·w]) →
     /// [T,heads·V]`: attention in which distances have keys and queries of their own (DeBERTa,
     /// arXiv 2006.03654). Of the odd number `w = 2r + 1` of distances, the one from the query at

@@ -18,7 +18,8 @@ part!(pub(super) Soften<I> = all(run, group): Args);
 unsafe fn all<I: Isa>(run: &Run, group: &Group) {
     unsafe {
         // Only codes have scales.
-        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+        // Those of selected slots have been multiplied by theirs.
+        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) && !run.selects() {
             rows::<I, true>(run, group)
         } else {
             rows::<I, false>(run, group)

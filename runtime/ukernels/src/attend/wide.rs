@@ -42,6 +42,10 @@ unsafe fn values<I: Isa>(run: &Run, group: &Group, from: usize, to: usize) {
 #[inline(always)]
 unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
     for page in from..to {
+        if run.selects() {
+            unsafe { selected::<I>(run, group.page + page, place(run, group, page), keys) };
+            continue;
+        }
         unsafe {
             let at = run.page(group.page + page);
             let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
@@ -63,60 +67,112 @@ unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: 
 #[inline(always)]
 unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
     unsafe {
-        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+        if has_scales(run.a.dtype) {
             for i in (0..run.own * PAGE_TOKENS).step_by(I::LANES) {
                 let scale = I::load(page.k_scales.add(i % PAGE_TOKENS * 4));
                 I::store(to.add(i), I::mul(I::load(to.add(i).cast()), scale));
             }
         }
-        together::<I>(run, &Gathered::of_page(run, page), to.add(run.own * PAGE_TOKENS), true);
+        let values = Rows::new((page.v, page.v_scales), (run.a.dtype, run.values));
+        values.together::<I>(to.add(run.own * PAGE_TOKENS), true);
     }
 }
 
-/// Values of 16 slots.
-struct Gathered {
+/// Values of 16 slots, of `d` elements of a type.
+pub(crate) struct Rows {
     at: [*const u8; PAGE_TOKENS],
     scales: [f32; PAGE_TOKENS],
+    dtype: u32,
+    d: usize,
 }
 
-impl Gathered {
+impl Rows {
+    /// The rows of the page at `base`, at such offsets as values and their scales have.
+    #[inline(always)]
+    pub(crate) unsafe fn of_page(base: *const u8, (v, scales): (usize, usize), of: (u32, usize)) -> Rows {
+        unsafe { Rows::new((base.wrapping_add(v), base.wrapping_add(scales)), of) }
+    }
+
     /// The rows of a page.
     #[inline(always)]
-    unsafe fn of_page(run: &Run, page: &Page) -> Gathered {
-        let mut rows = Gathered { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
+    unsafe fn new((values, scales): (*const u8, *const u8), (dtype, d): (u32, usize)) -> Rows {
+        let mut rows = Rows { at: [values; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS], dtype, d };
         for slot in 0..PAGE_TOKENS {
-            unsafe { rows.take(run, page, slot, slot) };
+            unsafe { rows.take((values, scales), slot, slot) };
         }
         rows
     }
 
     /// Row `from` of a page as row `slot`.
     #[inline(always)]
-    unsafe fn take(&mut self, run: &Run, page: &Page, slot: usize, from: usize) {
-        let bytes = run.values * kv_dtype::bits(run.a.dtype).unwrap_or_default() / 8;
-        self.at[slot] = page.v.wrapping_add(from * bytes);
-        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
-            self.scales[slot] = unsafe { page.v_scales.add(from * 4).cast::<f32>().read_unaligned() };
+    unsafe fn take(&mut self, (values, scales): (*const u8, *const u8), slot: usize, from: usize) {
+        let bytes = self.d * kv_dtype::bits(self.dtype).unwrap_or_default() / 8;
+        self.at[slot] = values.wrapping_add(from * bytes);
+        if has_scales(self.dtype) {
+            self.scales[slot] = unsafe { scales.add(from * 4).cast::<f32>().read_unaligned() };
+        }
+    }
+
+    /// The rows times their scales, as `[16][d]`, or `turned` as `[d][16]`.
+    #[inline(always)]
+    pub(crate) unsafe fn together<I: Isa>(&self, to: *mut f32, turned: bool) {
+        let d = self.d;
+        let place = |slot: usize, i: usize| to.wrapping_add(if turned { i * PAGE_TOKENS + slot } else { slot * d + i });
+        unsafe {
+            match self.dtype {
+                kv_dtype::INT4 => values4(self, d, place),
+                dtype => typed!(dtype, C => turn::<I, C>(self, d, place)),
+            }
         }
     }
 }
 
-/// Values of 16 slots, times their scales, as `[16][d]`, or `turned` as `[d][16]`.
+/// Whether elements are codes.
+fn has_scales(dtype: u32) -> bool {
+    matches!(dtype, kv_dtype::INT8 | kv_dtype::INT4)
+}
+
+/// The keys or the values of the selected slots that are page `page` of the context; where fewer are
+/// left, the last of them again.
 #[inline(always)]
-unsafe fn together<I: Isa>(run: &Run, rows: &Gathered, to: *mut f32, turned: bool) {
-    let d = run.values;
-    let place = |slot: usize, i: usize| to.wrapping_add(if turned { i * PAGE_TOKENS + slot } else { slot * d + i });
+unsafe fn selected<I: Isa>(run: &Run, page: usize, to: *mut f32, keys: bool) {
+    let last = run.more.selected_count as usize - 1;
+    let mut rows =
+        Rows { at: [core::ptr::null(); PAGE_TOKENS], scales: [1.0; PAGE_TOKENS], dtype: run.a.dtype, d: run.values };
+    for i in 0..PAGE_TOKENS {
+        unsafe {
+            let slot = run.more.selected.add((page * PAGE_TOKENS + i).min(last)).read() as usize;
+            let (at, within) = (run.page(slot / PAGE_TOKENS), slot % PAGE_TOKENS);
+            rows.take((at.v, at.v_scales), i, within);
+            if keys {
+                stored_key(run, &at, within, to.add(i));
+            }
+        }
+    }
     unsafe {
-        match run.a.dtype {
-            kv_dtype::INT4 => values4(rows, d, place),
-            dtype => typed!(dtype, C => turn::<I, C>(rows, d, place)),
+        if !keys {
+            rows.together::<I>(to, false);
+        } else if run.latent() {
+            rows.together::<I>(to.add(run.own * PAGE_TOKENS), true);
+        }
+    }
+}
+
+/// Of slot `slot` of a page what is stored as a key, times its scale, 16 elements apart.
+#[inline(always)]
+unsafe fn stored_key(run: &Run, page: &Page, slot: usize, to: *mut f32) {
+    unsafe {
+        let scale = if has_scales(run.a.dtype) { page.k_scales.add(slot * 4).cast::<f32>().read_unaligned() } else { 1.0 };
+        for i in 0..run.own {
+            let x = crate::reference::cached(page.k, (true, run.own, slot, i), run.a.dtype);
+            to.add(i * PAGE_TOKENS).write(x * scale);
         }
     }
 }
 
 /// Elements of 16 slots times their scales, each to its place.
 #[inline(always)]
-unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Gathered, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
+unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let mut column = 0;
     while column < d {
         let count = PAGE_TOKENS.min(d - column);
@@ -143,7 +199,7 @@ unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Gathered, d: usize, place: impl Fn(us
 
 /// The same of values of 4 bits, the two of a byte half a head apart.
 #[inline(always)]
-unsafe fn values4(rows: &Gathered, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
+unsafe fn values4(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let half = d / 2;
     for (slot, scale) in rows.scales.iter().enumerate() {
         for j in 0..half {

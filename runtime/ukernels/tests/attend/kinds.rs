@@ -158,3 +158,30 @@ impl Case {
         }
     }
 }
+
+/// Selected slots, over one block and several: all levels agree, and however the context is divided;
+/// with all slots selected a latent cache of floats gives the bits that it has without a selection.
+#[test]
+fn selected_slots() {
+    let mut rng = Rng(25);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(20).enumerate() {
+        let (d, dv) = [(24, 16), (16, 16), (90, 64), (10, 2)][i % 4];
+        let position = [700, 40, 15, 300][i / 4 % 4];
+        let mut case = Case::widths(dtype, (d, dv, true), [3, 30, 70][i % 3], vec![position], &mut rng);
+        let floats = !matches!(dtype, kv_dtype::INT8 | kv_dtype::INT4);
+        let dense = case.run(Level::Scalar, 0..1);
+        case.selected = (0..=position).map(|n| n as f32).chain([-1.0; 5]).collect();
+        for level in [Level::Scalar].into_iter().chain(levels()) {
+            assert!(!floats || case.run(level, 0..1) == dense, "{level:?} {dtype} {d} {dv}");
+        }
+        // Some of them, a number that is of no slot, and one that comes too late.
+        case.selected = (0..=position).filter(|_| rng.below(3) == 0).map(|n| n as f32).collect();
+        case.selected.extend([position as f32 + 1.0, 0.0]);
+        let want = case.run(Level::Scalar, 0..1);
+        assert!(case.selected.len() < 10 || want != dense);
+        for level in levels() {
+            assert_eq!(case.run(level, 0..1), want, "{level:?} {dtype} {d} {dv}");
+            assert_eq!(case.run_parts(level, 0..1, &[9..16, 0..3, 3..9]), want, "{level:?} in parts");
+        }
+    }
+}

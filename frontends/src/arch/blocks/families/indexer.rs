@@ -1,15 +1,27 @@
 //! Attention to tokens that an indexer selects (DeepSeek-V3.2, arXiv 2512.02556): as long as a context
 //! has no more tokens than are selected, that is all of them, and the indexer makes no difference.
 
+use crate::arch::blocks::attention::{Form, Latent};
 use crate::arch::blocks::decoder::Decoder;
+use crate::arch::blocks::indexer::Indexer;
+use crate::config::ConfigError;
 use crate::config::dictionary::fields;
-use crate::config::fields::{Field, Fields};
+use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::{Neutral, Unread, fixed};
+use serde_json::Value;
+
+/// The indexer of every layer.
+pub(crate) const INDEXER: &[Field] = fields! { index_topk, index_n_heads, index_head_dim };
+
+/// The layers that have one, others reading the tokens of the last such layer before them.
+pub(crate) const INDEXERS: &[Field] = fields! {
+    indexer_types: Accepts::ListOf(&["full", "shared"]), index_topk_freq, index_topk_pattern, index_skip_topk_offset,
+};
 
 /// How many tokens are selected.
 pub(crate) const SELECTION: &[Field] = fields! { index_topk };
 
-/// Fields that the selecting classes fix anyway, and fields of the indexer.
+/// Fields that the selecting classes fix anyway.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     One => moe_layer_freq;
     Off => mlp_bias;
@@ -18,8 +30,75 @@ pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Words(&["noaux_tc"]) => topk_method;
     AllOf(&["indexed_attention", "deepseek_sparse_attention"]) => layer_types;
     Same("n_routed_experts") => num_experts;
-    Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
 };
+
+/// The decoder with the indexer that [`INDEXER`] says in each layer; it rotates neighbours if so.
+///
+/// # Errors
+/// Heads of an indexer that are narrower than what is rotated.
+pub(crate) fn indexed(f: &Fields, mut d: Decoder, heads: usize, interleaved: bool) -> Result<Decoder, ConfigError> {
+    let size = |name, default| f.size(name).or(default);
+    let (heads, dim, top) = (size("index_n_heads", heads), size("index_head_dim", 128), size("index_topk", 2048));
+    for layer in &mut d.layers {
+        let Form::Latent(latent) = &mut layer.attention.form else { continue };
+        if dim < latent.rope {
+            let expected = format!("at least `qk_rope_head_dim` ({})", latent.rope);
+            return Err(f.invalid("index_head_dim", &dim, expected));
+        }
+        latent.indexer = Some(Indexer { heads, dim, top, interleaved, shared: false });
+    }
+    // Where contexts are no longer than a selection.
+    d.ignored.indexer = true;
+    Ok(d)
+}
+
+/// The same where only some layers have indexers of their own: those that [`INDEXERS`] says.
+///
+/// # Errors
+/// Kinds of layers that do not fit, or a first layer without an indexer.
+pub(crate) fn shared(f: &Fields, mut d: Decoder) -> Result<Decoder, ConfigError> {
+    let shared = shared_layers(f, d.layers.len())?;
+    for (layer, shared) in d.layers.iter_mut().zip(shared) {
+        if let Form::Latent(Latent { indexer: Some(indexer), .. }) = &mut layer.attention.form {
+            indexer.shared = shared;
+        }
+    }
+    Ok(d)
+}
+
+/// The layers without indexers, in the order in which the class looks for them.
+fn shared_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let (types, pattern) = ("indexer_types", "index_topk_pattern");
+    let (field, given) = match (f.get(types).value(), f.get(pattern).value()) {
+        (Some(list), _) => (types, Some(list)),
+        (None, list) => (pattern, list),
+    };
+    let Some(given) = given else {
+        let frequency = f.size("index_topk_freq").or(1);
+        let offset = f.count("index_skip_topk_offset").unwrap_or(2);
+        return Ok((0..layers).map(|i| (i + 1).saturating_sub(offset) % frequency != 0).collect());
+    };
+    let word = |v: &Value| match v.as_str() {
+        Some("full") => Some(false),
+        Some("shared") => Some(true),
+        _ => None,
+    };
+    let letter = |c: char| match c {
+        'F' => Some(false),
+        'S' => Some(true),
+        _ => None,
+    };
+    let shared: Option<Vec<bool>> = match given {
+        Value::Array(list) => list.iter().map(word).collect(),
+        Value::String(text) if field == pattern => text.chars().map(letter).collect(),
+        _ => None,
+    };
+    let whole = |s: &Vec<bool>| s.len() == layers && s.first() != Some(&true);
+    shared.filter(whole).ok_or_else(|| {
+        let expected = format!("`full` or `shared` for each of {layers} layers, the first being `full`");
+        f.invalid_value(field, given, expected)
+    })
+}
 
 /// As many tokens as are selected at least, and the field that says it.
 pub(crate) struct Selection {
@@ -51,9 +130,42 @@ mod tests {
     use crate::testing::{config, with};
     use serde_json::json;
 
+    /// Layers with indexers of their own, by all the ways in which files say them.
+    #[test]
+    fn layers_read_the_tokens_of_the_last_indexer_before_them() {
+        let read = |changes| Model::parse(&with(config("glm_moe_dsa"), changes)).map_err(|e| e.to_string());
+        let shared = |changes| {
+            let shape = format!("{:?}", read(changes).unwrap().shape);
+            let words = shape.split("shared: ").skip(1).filter_map(|rest| rest.split([' ', ',']).next());
+            words.filter(|w| matches!(*w, "true" | "false")).take(2).map(|w| w == "true").collect::<Vec<bool>>()
+        };
+        assert_eq!(shared(json!({})), [false, false]);
+        assert_eq!(shared(json!({ "indexer_types": ["full", "shared"] })), [false, true]);
+        assert_eq!(shared(json!({ "index_topk_pattern": "FS" })), [false, true]);
+        assert_eq!(shared(json!({ "index_topk_freq": 2, "index_skip_topk_offset": 1 })), [false, true]);
+        for (changes, words) in [
+            (json!({ "indexer_types": ["shared", "full"] }), "the first being `full`"),
+            (json!({ "indexer_types": ["full"] }), "each of 2 layers"),
+            (json!({ "index_topk_pattern": "FX" }), "`index_topk_pattern`"),
+            (json!({ "index_head_dim": 1 }), "at least `qk_rope_head_dim`"),
+        ] {
+            let error = read(changes).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn contexts_end_where_nothing_selects() {
+        for arch in ["deepseek_v32", "glm_moe_dsa"] {
+            let sizes = json!({ "index_topk": 48, "max_position_embeddings": 64 });
+            let model = Model::parse(&with(config(arch), sizes)).unwrap();
+            assert_eq!((model.longest(true), model.longest(false), model.unread.len()), (64, 48, 0), "{arch}");
+        }
+    }
+
     #[test]
     fn contexts_end_where_tokens_would_be_left_out() {
-        let indexed = ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"];
+        let indexed = ["mistral_large4_text", "hy_v4", "axk2"];
         for (arch, field) in indexed.map(|arch| (arch, "index_topk")).into_iter().chain([("doge", "keep_window_size")])
         {
             let read = |topk: usize, max: usize| {

@@ -5,7 +5,10 @@
 //! rows, one for every window of some tokens: sums of its tokens' rows, weighted by the softmax of
 //! a gate for each element, or sums over the tokens of two windows; then each token has a second
 //! row for the next window. A softmax covers both: two attentions return the sums of their weights.
+//!
+//! Of the rows of such windows an indexer selects the best, by rows of its own that are made in the same way.
 
+use crate::arch::blocks::indexer::{INDEX_Q, INDEX_WEIGHTS};
 use crate::arch::blocks::latent_attention::{Q_DOWN, Q_DOWN_NORM, Q_UP};
 use crate::arch::blocks::names::ATTN_SINKS;
 use crate::arch::blocks::prelude::*;
@@ -23,6 +26,16 @@ const WINDOW_GATE: Part = Part("attn.window.gate");
 const WINDOW_PLACES: Part = Part("attn.window.places");
 const WINDOW_NORM: Part = Part("attn.window.norm");
 
+/// The parts of rows of windows: attention's, and the indexer's.
+const ROWS: Pool = Pool { row: WINDOW_ROW, gate: WINDOW_GATE, places: WINDOW_PLACES, norm: WINDOW_NORM, state: "window" };
+const KEYS: Pool = Pool {
+    row: Part("index.window.row"),
+    gate: Part("index.window.gate"),
+    places: Part("index.window.places"),
+    norm: Part("index.window.norm"),
+    state: "index.window",
+};
+
 /// Names as Transformers writes them, and as they were published.
 pub(super) const NAMES: Table = names! {
     "model.layers.{}." | "layers.{}." {
@@ -30,6 +43,10 @@ pub(super) const NAMES: Table = names! {
         ATTN_SINKS => "attn.attn_sink", OUT_DOWN => "attn.wo_a", ATTN_OUT => "attn.wo_b",
         WINDOW_ROW => "attn.compressor.wkv", WINDOW_GATE => "attn.compressor.wgate",
         WINDOW_PLACES => "attn.compressor.ape", WINDOW_NORM => "attn.compressor.norm",
+    }
+    "model.layers.{}.attn.indexer." | "layers.{}.attn.indexer." {
+        INDEX_Q => "wq_b", INDEX_WEIGHTS => "weights_proj", KEYS.row => "compressor.wkv", KEYS.gate => "compressor.wgate",
+        KEYS.places => "compressor.ape", KEYS.norm => "compressor.norm",
     }
     "model.layers.{}." { ROW_NORM => "attn.norm" }
     "layers.{}." { ROW_NORM => "attn.kv_norm" }
@@ -50,6 +67,30 @@ pub(super) struct WindowSizes {
     /// Tokens that are seen by themselves.
     pub window: usize,
     pub norm: Norm,
+    /// The indexer of rows of windows.
+    pub index: Index,
+    /// Begins the names of its constants.
+    pub named: &'static str,
+}
+
+/// The indexer of rows of windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Index {
+    /// Heads, and elements of each.
+    pub heads: usize,
+    pub dim: usize,
+    /// Rows selected.
+    pub top: usize,
+}
+
+/// Parts of rows that windows have.
+#[derive(Clone, Copy)]
+struct Pool {
+    row: Part,
+    gate: Part,
+    places: Part,
+    norm: Part,
+    state: &'static str,
 }
 
 /// Windows whose tokens have a row in common.
@@ -88,8 +129,8 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     let (hidden, width) = (f.facts().hidden, s.heads.saturating_mul(s.dim));
     let ForLayer { positions, rope, before } = given;
     let q = linear(f, Q_DOWN, [s.q_rank, hidden], false, h);
-    let q = norm(f, Q_DOWN_NORM, s.norm, q, s.q_rank);
-    let q = linear(f, Q_UP, [width, s.q_rank], false, q);
+    let short = norm(f, Q_DOWN_NORM, s.norm, q, s.q_rank);
+    let q = linear(f, Q_UP, [width, s.q_rank], false, short);
     let q = f.op(Op::Normalize { eps: F32::new(s.norm.eps), width: s.dim }, &[q]);
     let q = rotated(f, s, s.heads, q, rope);
     let row = linear(f, ROW, [s.dim, hidden], false, h);
@@ -100,12 +141,18 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[s.heads]);
     let mut y = f.op(attend(s, windows.is_some()), &[q, kv, positions, sinks]);
     if let (Some(windows), Some(before)) = (windows, before) {
-        let row = pooled(f, s, windows, positions, h);
-        let row = norm(f, WINDOW_NORM, s.norm, row, s.dim);
+        let row = pooled(f, (s, &ROWS), windows, positions, h);
         let row = rotated(f, s, 1, row, before);
         let kv = f.kv_of_windows("windows", s.dim, windows.len);
         let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
-        let far = f.op(attend(s, true), &[q, kv, positions]);
+        let far = match s.selects(windows, f.max_context()) {
+            false => f.op(attend(s, true), &[q, kv, positions]),
+            true => {
+                let selection = selected(f, s, windows, (given, before), (h, short));
+                let Op::Attention { heads, scale, .. } = attend(s, true) else { return f.stop() };
+                f.op(Op::SelectedAttention { heads, scale, sums: true }, &[q, kv, positions, selection])
+            }
+        };
         y = joined(f, s, [y, far]);
     }
     let back = [1.0, -1.0].into_iter().flat_map(|sign| std::iter::repeat_n(sign, s.rotated / 2)).collect();
@@ -117,6 +164,34 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     let down = if to == s.out_rank { down } else { f.op(Op::FillRows { run: s.out_rank, to }, &[down]) };
     let y = f.op(Op::HeadMatMul { heads: s.groups, cols: s.out_rank }, &[y, down]);
     linear(f, ATTN_OUT, [hidden, s.groups.saturating_mul(s.out_rank)], false, y)
+}
+
+impl WindowSizes {
+    /// Whether the indexer leaves rows of windows out of contexts of so many tokens; those of windows
+    /// that do not overlap are all read.
+    pub(super) fn selects(&self, windows: Windows, context: usize) -> bool {
+        windows.overlap && context / windows.len.max(1) > self.index.top
+    }
+}
+
+/// Numbers of the rows of windows that each token reads.
+fn selected(
+    f: &mut Draft,
+    s: &WindowSizes,
+    windows: Windows,
+    (given, before): (ForLayer, Value),
+    (h, short): (Value, Value),
+) -> Value {
+    let (hidden, Index { heads, dim, top }) = (f.facts().hidden, s.index);
+    let own = WindowSizes { dim, named: "index.", ..*s };
+    let row = pooled(f, (&own, &KEYS), windows, given.positions, h);
+    let row = rotated(f, &own, 1, row, before);
+    let keys = f.kv_of_windows("index", dim, windows.len);
+    let keys = f.op(Op::KvAppend, &[keys, row, row, given.positions]);
+    let q = linear(f, INDEX_Q, [heads.saturating_mul(dim), s.q_rank], false, short);
+    let q = rotated(f, &own, heads, q, given.rope);
+    let weights = linear(f, INDEX_WEIGHTS, [heads, hidden], false, h);
+    f.op(Op::Select { heads, top }, &[q, weights, keys, given.positions])
 }
 
 fn attend(s: &WindowSizes, sums: bool) -> Op {
@@ -133,8 +208,8 @@ fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value)
         (0..turned).map(pair)
     });
     let tails = f.shared_constant(
-        &format!("tails{heads}"),
-        &format!("$attention.tails{heads}"),
+        &format!("{}tails{heads}", s.named),
+        &format!("$attention.{}tails{heads}", s.named),
         tails.map(|j| j as f32).collect(),
     );
     let tail = f.op(Op::PickCols, &[x, tails]);
@@ -145,25 +220,26 @@ fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value)
         Some(j) => heads * dim + i / dim * turned + j % 2 * half + j / 2,
     });
     let whole = f.shared_constant(
-        &format!("whole{heads}"),
-        &format!("$attention.whole{heads}"),
+        &format!("{}whole{heads}", s.named),
+        &format!("$attention.{}whole{heads}", s.named),
         whole.map(|j| j as f32).collect(),
     );
     f.op(Op::PickCols, &[both, whole])
 }
 
-/// For each token that is the last of a window, the window's row before its norm; anything for
+/// For each token that is the last of a window, the window's row before it is rotated; anything for
 /// other tokens.
-fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h: Value) -> Value {
+fn pooled(f: &mut Draft, (s, of): (&WindowSizes, &Pool), windows: Windows, positions: Value, h: Value) -> Value {
     let Windows { len, overlap } = windows;
     // The first of a token's two rows counts in the next window.
     let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
     let width = s.dim.saturating_mul(series);
-    let row = linear(f, WINDOW_ROW, [width, hidden], false, h);
-    let gate = linear(f, WINDOW_GATE, [width, hidden], false, h);
-    let places = f.weight(WINDOW_PLACES, Kind::Bare, &[len, width]);
-    let state = f.fixed("window", [1, 3 * series, s.dim]);
-    f.op(Op::WindowMeans, &[gate, row, places, positions, state])
+    let row = linear(f, of.row, [width, hidden], false, h);
+    let gate = linear(f, of.gate, [width, hidden], false, h);
+    let places = f.weight(of.places, Kind::Bare, &[len, width]);
+    let state = f.fixed(of.state, [1, 3 * series, s.dim]);
+    let row = f.op(Op::WindowMeans, &[gate, row, places, positions, state]);
+    norm(f, of.norm, s.norm, row, s.dim)
 }
 
 /// The result of a softmax over the scores of both attentions.

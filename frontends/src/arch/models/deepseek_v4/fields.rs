@@ -114,7 +114,7 @@ const RATES: &[Field] = &[Field::new(KINDS[1], LENGTH), Field::new(KINDS[2], LEN
 pub(super) const OWN: &[Field] = fields! {
     rms_norm_eps, q_lora_rank, o_lora_rank, o_groups, qk_rope_head_dim: Accepts::Size(1 << 14), sliding_window,
     layer_types: Accepts::ListOf(KINDS), compress_ratios, compress_rates, compress_rate_csa: LENGTH,
-    compress_rate_hca: LENGTH, compress_rope_theta, index_topk, n_routed_experts, num_experts_per_tok,
+    compress_rate_hca: LENGTH, compress_rope_theta, n_routed_experts, num_experts_per_tok,
     moe_intermediate_size, routed_scaling_factor, swiglu_limit, mlp_layer_types: Accepts::ListOf(MIXTURES),
     num_hash_layers,
 };

@@ -2,7 +2,7 @@
 
 use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, Names};
-use super::{EXPERTS, Family, LATENT, PLAIN, Reading, SIGMOID, has_experts};
+use super::{EXPERTS, Family, Keys, LATENT, PLAIN, Reading, SIGMOID, has_experts};
 use serde_json::{Value, json};
 
 pub(in super::super) const FAMILIES: &[Family] = &[
@@ -62,22 +62,23 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     SELECTING,
 ];
 
-/// Keys about the indexer, which make no difference where all tokens are read.
+/// Keys about an indexer that makes no difference, as all tokens are read.
 pub(super) const INDEXER_QUIET: [&str; 3] =
     ["attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.types"];
+
+/// Keys about the indexer.
+const INDEXER_KEYS: Keys = &[
+    ("attention.indexer.top_k", "index_topk"),
+    ("attention.indexer.head_count", "index_n_heads"),
+    ("attention.indexer.key_length", "index_head_dim"),
+];
 
 /// Latent attention to selected tokens.
 const SELECTING: Family = Family {
     name: "glm-dsa",
     model_type: ("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
-    keys: &[LATENT, EXPERTS, &[("attention.indexer.top_k", "index_topk")]],
-    quiet: &[
-        "attention.key_length_mla",
-        "attention.value_length_mla",
-        INDEXER_QUIET[0],
-        INDEXER_QUIET[1],
-        INDEXER_QUIET[2],
-    ],
+    keys: &[LATENT, EXPERTS, INDEXER_KEYS],
+    quiet: &["attention.key_length_mla", "attention.value_length_mla", INDEXER_QUIET[2]],
     names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
     found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
     reading: Reading::SIGMOIDS,

@@ -229,7 +229,11 @@ const DEEPSEEK4: Names = &[
 const STREAMS: Keys = &[("hyper_connection.count", "hc_mult"), ("hyper_connection.epsilon", "hc_eps")];
 
 /// How many tokens are selected.
-const TOKENS: Keys = &[("attention.indexer.top_k", "index_topk")];
+const TOKENS: Keys = &[
+    ("attention.indexer.top_k", "index_topk"),
+    ("attention.indexer.head_count", "index_n_heads"),
+    ("attention.indexer.key_length", "index_head_dim"),
+];
 
 /// Limits of the inputs of experts and of the MLP beside them, one for each layer.
 const LIMITS: &[&str] = &["swiglu_clamp_exp", "swiglu_clamp_shexp"];
