@@ -56,9 +56,13 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    // This process cannot stream a GPU's memory; the target's line gives the kind's bandwidth.
-    let roofline =
-        if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
+    // This process cannot stream a GPU's memory. Its driver says how fast that is, or else the line of
+    // the target.
+    let said = if gpu { model.memory_rate()? } else { None };
+    let roofline = match gpu {
+        true => Roofline::Known(said.unwrap_or(version.predicted.machine.memory)),
+        false => Roofline::streamed(info.threads),
+    };
     let each = |b: &usize| {
         let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
         measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| {
@@ -67,8 +71,11 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     };
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let (step_bytes, predicted) = (version.read_per_step as f64, version.predicted);
-    let machine = Machine { device: model.device()?, target: version.target, gpu };
+    let (step_bytes, mut predicted) = (version.read_per_step as f64, version.predicted);
+    if let Some(rate) = said {
+        predicted.machine.memory = rate;
+    }
+    let machine = Machine { device: model.device()?, target: version.target, gpu, memory_said: said.is_some() };
     let results = Results {
         args,
         model: &model,
@@ -241,6 +248,8 @@ struct Machine {
     /// Target of the version that ran.
     target: String,
     gpu: bool,
+    /// Whether the driver says how fast the GPU's memory is.
+    memory_said: bool,
 }
 
 struct Results<'a> {
@@ -294,7 +303,7 @@ impl Results<'_> {
 
     fn text(&self) -> String {
         let mut s = String::new();
-        let Machine { device, target, gpu } = &self.machine;
+        let Machine { device, target, gpu, memory_said } = &self.machine;
         let (least, most) = self.memory();
         let threads = self.model.info().threads;
         let _ = match gpu {
@@ -330,10 +339,10 @@ impl Results<'_> {
                 "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",
                 least / 1e9,
                 most / 1e9,
-                if *gpu {
-                    "of memory, by the target's line"
-                } else {
-                    "streamed by these threads right before and after"
+                match (*gpu, *memory_said) {
+                    (true, true) => "of memory, as the driver says",
+                    (true, false) => "of memory, by the target's line",
+                    (false, _) => "streamed by these threads right before and after",
                 },
                 bytes(self.step_bytes),
                 match self.state_bytes > 0.0 {
