@@ -65,8 +65,11 @@ fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Opti
 /// The schedules that there is room for. A wish adds schedules that are not tried without it.
 fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     match facts.variant() {
-        // Only `wgmma` has parts.
-        variant if facts.body.k_parts != 1 && !variant.is_wgmma() => vec![],
+        // Only `wgmma` has parts; others than the kernel's are none.
+        variant if facts.body.k_parts != 1 => match variant.is_wgmma() {
+            true if facts.tileable() => tiled(facts, wish),
+            _ => vec![],
+        },
         Variant::Gemv | Variant::Fma => streamed(facts, wish),
         Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
             // Weights that fit in shared memory in no way are streamed, eight rows at a time. A
