@@ -1,5 +1,5 @@
-"""The rows of `benches/gpu`, as points that `fit.py` fits: kernels described by `llmcc lower`, each product with the schedule that it had when it was measured. `Direct`: weights straight to
-registers."""
+"""The rows of `benches/gpu`, as points that `fit.py` fits: kernels described by `llmcc lower`, each product
+with the schedule that it had when it was measured. `Direct`: weights straight to registers."""
 
 import json
 
@@ -11,7 +11,7 @@ SCHEDULE = ("variant", "rows", "warps", "producers", "resident", "blocks", "inpu
 
 
 def weights(kernel, number, tiles):
-    """What the model asks of the weights of a phase: from the schedule that the kernel has now, whose phases are the same runs of segments."""
+    """Facts about the weights of a phase: from the schedule that the kernel has now, whose phases are the same runs of segments."""
     phase = kernel["schedule"]["phases"][number]
     if phase["tiles"] != tiles:
         raise ValueError(f"{kernel['name']}: phase {number} has {tiles} tiles, not {phase['tiles']}")

@@ -56,13 +56,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    // This process cannot stream a GPU's memory. Its driver says how fast that is, or else the line of
-    // the target.
     let said = if gpu { model.memory_rate()? } else { None };
-    let roofline = match gpu {
-        true => Roofline::Known(said.unwrap_or(version.predicted.machine.memory)),
-        false => Roofline::streamed(info.threads),
-    };
+    let roofline = Roofline::of(gpu.then(|| said.unwrap_or(version.predicted.machine.memory)), info.threads);
     let each = |b: &usize| {
         let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
         measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| {
@@ -72,9 +67,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
     let (step_bytes, mut predicted) = (version.read_per_step as f64, version.predicted);
-    if let Some(rate) = said {
-        predicted.machine.memory = rate;
-    }
+    predicted.machine.memory = said.unwrap_or(predicted.machine.memory);
     let machine = Machine { device: model.device()?, target: version.target, gpu, memory_said: said.is_some() };
     let results = Results {
         args,
@@ -213,13 +206,19 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
 
 /// How fast the memory is that weights come from.
 enum Roofline {
-    /// By the target's line, in bytes per second.
+    /// By a GPU's driver or the target's line, in bytes per second.
     Known(f64),
     /// As so many threads stream it.
     Streamed(stream::Memory, usize),
 }
 
 impl Roofline {
+    /// The rate that a GPU's driver, or else the line of its target, says: this process cannot stream its
+    /// memory. A processor's is to be measured.
+    fn of(known: Option<f64>, threads: usize) -> Roofline {
+        known.map_or_else(|| Roofline::streamed(threads), Roofline::Known)
+    }
+
     /// To be measured; 0 without memory to stream.
     fn streamed(threads: usize) -> Roofline {
         stream::Memory::new(512 << 20, true).map_or(Roofline::Known(0.0), |memory| Roofline::Streamed(memory, threads))

@@ -70,7 +70,9 @@ proptest! {
         let weights = vec![g.matrix(n, k, Format::BF16)];
         let out = g.output(n, RowElem::F32);
         let segment = llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store: Store::Rows { param: out, start: 0 } };
-        let product = |x, prologue| Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3, k_parts: 1 });
+        let product = |x, prologue| {
+            Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3, k_parts: 1 })
+        };
         let prologue = Prologue { norm: None, gain: Some(gain), bias: None, elem: RowElem::Bf16 };
         let fused = g.case(product(x, Some(prologue)));
         for run in super::with_microkernels() {

@@ -326,7 +326,8 @@ pub unsafe extern "C" fn llmcc_stats(
         let (kv, (sms, memory_rate)) = (engine.kv(), engine.rates());
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
-             \"device\":{},\"multiprocessors\":{},\"memory_bytes_per_second\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"open_ns\":{},\"profile\":{}}}",
+             \"device\":{},\"multiprocessors\":{},\"memory_bytes_per_second\":{},\
+             \"device_bytes\":{},\"fetched_bytes\":{},\"open_ns\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
             kv.used_bytes(),
