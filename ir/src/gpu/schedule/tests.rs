@@ -126,9 +126,9 @@ fn wgmma_multiplies_33_rows_and_more() {
                 for (s, _) in &all[first..] {
                     assert!(s.variant.is_wgmma(), "{format} {name} {size:?}: {s:?}");
                 }
-                // Most of the multiprocessors have work.
+                // Half of the multiprocessors and more have work.
                 for (s, _) in &all[first..4] {
-                    assert!(s.blocks >= 96, "{format} {name} {size:?}: {s:?}");
+                    assert!(s.blocks >= 64, "{format} {name} {size:?}: {s:?}");
                 }
                 println!(
                     "{format} {name} {size:?} {:?}",
