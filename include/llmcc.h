@@ -150,8 +150,8 @@ llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
 const char *llmcc_manifest(const llmcc_model *model);
 
 /* Memory in use and, when profiling, the time of every kernel, as JSON:
- * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads", "device": "CPU" or the GPU's name, "device_bytes",
- *  "fetched_bytes" (results copied back from a GPU), "open_ns": {"all", "driver", "memory", "weights", "code"} (how long llmcc_open took; on a GPU also its
+ * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads", "device": "CPU" or the GPU's name,
+ *  "multiprocessors", "memory_bytes_per_second" (of the GPU at hand, as its driver says; 0 on a CPU), "device_bytes", "fetched_bytes" (results copied back from a GPU), "open_ns": {"all", "driver", "memory", "weights", "code"} (how long llmcc_open took; on a GPU also its
  *  parts: the start of the driver, allocating, copying weights, loading code, the last two side by side), "profile": null | {"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}} */
 llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, size_t *needed);
 

@@ -101,8 +101,9 @@ fn machine(name: &str) -> Option<&'static str> {
         ("sm80", &["a100", "ampere", "sm-80"]),
         ("sm86", &["a10", "a40", "rtx3090", "sm-86"]),
         ("sm89", &["l4", "l40", "l40s", "rtx4090", "ada", "sm-89"]),
-        ("sm90", &["h200", "hopper", "cuda", "gpu", "sm-90", "sm90a", "sm90:h200"]),
+        ("sm90", &["h200", "hopper", "cuda", "gpu", "sm-90", "sm90a"]),
         ("sm90:h100", &["h100", "sm90-h100"]),
+        ("sm90:h200", &["sm90-h200"]),
         ("sm100", &["b200", "blackwell", "sm-100", "sm100a"]),
     ];
     known.iter().find(|(_, others)| others.contains(&name.as_str())).map(|(target, _)| *target)

@@ -24,10 +24,9 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
     let rows = kernel.rows.eval(env);
     of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
     if matches!(kernel.body, Body::Matmul(_)) {
-        let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
+        let Some(tiles) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
         if let Body::Matmul(m) = &mut kernel.body {
-            m.tile_m = tile_m;
-            m.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
+            tiles.set(m);
         }
     }
     seconds(kernel, target, gpu, env, CONTEXT)

@@ -252,7 +252,8 @@ pub fn tiles(kernel: &Kernel) -> String {
     match &kernel.body {
         Body::Matmul(m) => {
             let n: Vec<String> = m.segments.iter().map(|s| s.tile_n.to_string()).collect();
-            format!(" {}x{}", m.tile_m, n.join(","))
+            let parts = if m.k_parts == 1 { String::new() } else { format!(" in {} parts", m.k_parts) };
+            format!(" {}x{}{parts}", m.tile_m, n.join(","))
         }
         Body::ExpertMatmul(m) => format!(" {}x{}", m.tile_m, m.segment.tile_n),
         _ => String::new(),

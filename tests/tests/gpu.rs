@@ -465,10 +465,15 @@ fn recurrent_generations_go_on_from_snapshots() {
     assert_eq!(run(&longer), (g.tokens.len(), g.greedy[3..9].to_vec()));
 }
 
+/// A number in the statistics of a model.
+fn statistic(model: &Model, name: &str) -> u64 {
+    let stats: serde_json::Value = serde_json::from_str(&model.stats().expect("statistics")).expect("JSON");
+    stats[name].as_u64().unwrap_or_else(|| panic!("{name} in {stats}"))
+}
+
 /// Bytes of results that the runtime has fetched from the GPU.
 fn fetched(model: &Model) -> usize {
-    let stats: serde_json::Value = serde_json::from_str(&model.stats().expect("statistics")).expect("JSON");
-    stats["fetched_bytes"].as_u64().expect("a number") as usize
+    statistic(model, "fetched_bytes") as usize
 }
 
 /// A generation has the tokens that all logits give, and fetches them only where the most probable
@@ -481,6 +486,9 @@ fn generations_fetch_candidates() {
     let g = Golden::load("llama3");
     let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
     let model = artifact.open(1);
+    // An H200's, as the driver's stand-in says: 3,201 MHz, twice a cycle, on 6,144 lines.
+    assert_eq!(statistic(&model, "memory_bytes_per_second"), 2 * 3_201_000_000 * 6144 / 8);
+    assert_eq!(statistic(&model, "multiprocessors"), 132);
     let (n, all, few) = (6, 4 * g.columns, 4 * llmcc_ir::kernel::TopK::columns(llmcc_passes::candidates::CANDIDATES));
     let base = GenOptions { max_tokens: n as u32, no_text: true, temperature: 0.8, seed: 5, ..GenOptions::default() };
     let cases = [

@@ -10,7 +10,7 @@ use llmcc_codegen::Backend;
 use llmcc_gpu::backend::GpuBackend;
 use llmcc_gpu::worker::Llvm;
 use llmcc_ir::gpu::schedule::{self, Input};
-use llmcc_ir::kernel::Kernel;
+use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, TargetSpec};
@@ -324,6 +324,12 @@ fn constants_are_recovered() {
     assert!(written, "{text}");
     let mut kernels = lower::read(&dir.path().join("kernels.lir")).unwrap_or_else(|e| panic!("{e}"));
     kernels.extend(kernels_of("llama3", "w4g32", KvDType::F16, &backend));
+    // Output tiles in parts.
+    let mut parts = product("w4g128", "bf16", (4096, 4096), (64, 128));
+    parts.name = "parts".into();
+    let Body::Matmul(body) = &mut parts.body else { unreachable!() };
+    body.k_parts = 4;
+    kernels.push(parts);
     write(&kernels, dir.path(), &backend);
     let (right, text) = run(script(&python, "fit_test.py", dir.path(), &[]));
     assert!(right, "{text}");

@@ -138,10 +138,9 @@ fn product(name: &str, format: &str, elem: &str, (n, k): (usize, usize), rows: u
          matmul x=%x tile_m=8 {{\n    segment n={n} tile_n=16 weights(%w): %y[0..] = acc0\n  }}\n}}\n"
     );
     let mut kernel = llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"));
-    let (tile_m, tiles) = schedule::matmul_tiles(&kernel, target, rows).expect("tiles");
+    let tiles = schedule::matmul_tiles(&kernel, target, rows).expect("tiles");
     let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
-    body.tile_m = tile_m;
-    body.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
+    tiles.set(body);
     kernel
 }
 

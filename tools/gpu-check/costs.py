@@ -12,6 +12,8 @@ import numpy as np
 WIDTH = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 # Schedulers of a multiprocessor; threads of a warp; columns of a unit, and its rows.
 SCHEDULERS, WARP, TILE_K, BLOCK = 4, 32, 64, 16
+# Rows of parts of a `wgmma` tile that are added at once.
+PART_ROWS = 64
 
 
 def constants(machine):
@@ -36,10 +38,12 @@ NONE = {
     "staged": 0, "prologue": 0, "ends": 0,
     # The loop: how often a multiprocessor goes through it, turns each, copies before it that a scheduler starts, sums of parts, cut tiles and a thread's sums of these.
     "waves": 0, "turns": 0, "fills": 0, "parts": 0, "cut": 0, "joined": 0,
+    # Parts of `wgmma` tiles that are added: trips to the cache, and bytes.
+    "trips": 0, "exchanged": 0,
     # A turn: chains of instructions (streamed, its strips, from global memory, `mma`, `wgmma`), instructions issued by a scheduler, its tensor core's `mma`s, bytes in
     # shared memory, operations of `wgmma` by its rate, copies under way, bytes asked for by bulk copies, from memory, from the cache; share of multiprocessors that are busy.
-    "streamed": 0, "strips": 0, "global": 0, "mma_turn": 0, "wgmma_turn": 0, "issued": 0, "turn": 0, "turn_wgmma": 0, "exchange": 0, "turn_fp8": 0, "widen": 0, "mma": 0,
-    "shared_bytes": 0, "operations": 0, "operations_fp8": 0, "ahead": 1, "asked": 0, "first": 0, "cached": 0, "busy": 1,
+    "streamed": 0, "strips": 0, "global": 0, "mma_turn": 0, "wgmma_turn": 0, "issued": 0, "turn": 0, "turn_direct": 0, "turn_wgmma": 0, "exchange": 0, "turn_fp8": 0, "widen": 0, "mma": 0,
+    "shared_bytes": 0, "operations": 0, "operations_fp8": 0, "ahead": 1, "asked": 0, "first": 0, "cached": 0, "busy": 1, "direct": 0,
     # Attention: bytes of the cache, merged columns, pairs of a query and a key without and with the ramp, products of each.
     "attention": 0, "cache": 0, "merged": 0, "pairs": 0, "ramp_pairs": 0, "columns": 0,
 }  # fmt: skip
@@ -104,11 +108,17 @@ def phase(p, plan, machine, launch, kind, elem):
     if wgmma:
         fp8 = plan["variant"] == "wgmmafp8"
         rate = "operations_fp8" if fp8 else "operations"
+        if p["cut"]:
+            kept = (plan["blocks"] // p["tiles"] + 1) * plan["rows"] * columns * 4
+            out |= {"joined": 0, "trips": -(-rows // PART_ROWS), "exchanged": kept}
         out |= {"wgmma_turn": 1, rate: 2 * plan["rows"] * columns * TILE_K * together * held, "asked": weights + x}
         if fp8:
             return out | {"turn_fp8": warps}
         return out | {"turn_wgmma": warps, "issued": warps * p["unit_instructions"][0], "exchange": warps * p["quantized"]}
-    out |= {"turn": warps, "shared_bytes": 2 * (weights + x)}
+    if plan["direct"]:
+        out |= {"turn_direct": warps, "direct": 1}
+    else:
+        out |= {"turn": warps, "shared_bytes": 2 * (weights + x)}
     if streamed:
         f32 = BLOCK * TILE_K // WARP * plan["rows"] * strips if plan["variant"] == "fma" else 0
         return out | {"streamed": 1, "strips": strips, "global": int(not staged), "issued": warps * plan["depth"] * (decoded + f32)}
@@ -160,15 +170,17 @@ class Launches:
         p = self.phase
         chain = p["streamed"] * c["chain"] + p["strips"] * c["chain_strip"] + p["global"] * c["chain_global"]
         chain = chain + p["mma_turn"] * c["chain_mma"] + p["wgmma_turn"] * c["chain_wgmma"]
-        issued = p["issued"] + sum(p[name] * c[name] for name in ("turn", "turn_wgmma", "exchange", "turn_fp8", "widen"))
+        issued = p["issued"] + sum(p[name] * c[name] for name in ("turn", "turn_direct", "turn_wgmma", "exchange", "turn_fp8", "widen"))
         work = (chain + issued + p["mma"] * c["mma_cycles"] + p["shared_bytes"] / c["shared"]) / c["clock"]
         tensor = (p["operations"] / (c["f16"] * c["tensor"]) + p["operations_fp8"] / (c["fp8"] * c["tensor_fp8"])) * sms
         latency = (c["copy_latency"] + p["asked"] * c["latency_byte"]) / p["ahead"]
         cached = c["l2"] / sms
-        data = p["first"] / np.minimum(c["memory"] * c["memory_share"] / (p["busy"] * sms), cached) + p["cached"] / cached
+        reached = np.where(p["direct"] > 0, c["memory_direct"], c["memory_share"])
+        data = p["first"] / np.minimum(c["memory"] * reached / (p["busy"] * sms), cached) + p["cached"] / cached
         q = c["sharpness"]
         turn = (work**q + tensor**q + latency**q + data**q) ** (1 / q)
         ends = p["fills"] * c["fetch"] / c["clock"] + p["parts"] * c["part"] + p["cut"] * c["join"] + p["joined"] * c["join_sum"]
+        ends = ends + p["trips"] * c["copy_latency"] + p["exchanged"] / cached
         return p["waves"] * p["turns"] * turn + ends
 
 

@@ -4,8 +4,15 @@ with the new ones.
 
     python3 tools/gpu-check/fit.py FOLDER results.jsonl
 
-FOLDER is the one that `gpu_check.py` had. The constants are in `ir/src/gpu/rates.rs` (with the
-share of the memory's bandwidth), `l2_bandwidth` and `launch` in `ir/src/target.rs`, and
+FOLDER is the one that `gpu_check.py` had. With the rows of the repository,
+
+    llmcc lower benches/gpu/h200-kernels.lir --target sm90 -o FOLDER
+    python3 tools/gpu-check/fit.py FOLDER benches/gpu/h200.tsv benches/gpu/h200-direct.tsv --leave-out
+
+`--leave-out` then tells how far predictions are from what was not fitted to: for each product (its
+matrices and rows, in all tiles and schedules) constants are fitted without it, and predict it.
+
+The constants are in `ir/src/gpu/rates.rs` (with the share of the memory's bandwidth), `l2_bandwidth` and `launch` in `ir/src/target.rs`, and
 attention's in `passes/src/cost/attention.rs`. Counts and the vendor's figures stay: clock,
 instructions, peaks, shared memory. Least squares of the logarithm of predicted over measured,
 in which rows that are far off (a kernel with a problem of its own) count less, and in which
@@ -21,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+import committed
 import costs
 from rows import load
 
@@ -28,7 +36,7 @@ from rows import load
 FAR, NOTHING = 0.25, 1e-6
 # Constants that are fitted, and where they are to be written down.
 RATES = (
-    "memory_share", "tensor", "tensor_fp8", "start", "stage", "prologue", "copy_latency", "latency_byte", "fetch", "chain", "chain_strip", "chain_global", "chain_mma",
+    "memory_share", "memory_direct", "tensor", "tensor_fp8", "start", "stage", "prologue", "copy_latency", "latency_byte", "fetch", "chain", "chain_strip", "chain_global", "chain_mma",
     "chain_wgmma", "part", "join", "join_sum",
 )  # fmt: skip
 ATTENTION = ("attention_start", "attention_merge", "attention_ramp", "attention_softmax", "attention_tensor")
@@ -44,10 +52,10 @@ WITHIN = 3
 
 
 class Point:
-    """A row that the model describes. `shape`: of those whose schedules were varied."""
+    """A row that the model describes. `shape`: of those whose schedules were varied. `work`: matrices and rows."""
 
-    def __init__(self, name, terms, seconds, shape=None):
-        self.name, self.terms, self.seconds, self.shape = name, terms, seconds, shape
+    def __init__(self, name, terms, seconds, shape=None, work=None):
+        self.name, self.terms, self.seconds, self.shape, self.work = name, terms, seconds, shape, work
 
 
 def measured(folder, rows):
@@ -65,6 +73,43 @@ def measured(folder, rows):
         if terms is not None:
             out.append(Point(row["id"], terms, row["us"] / 1e6, row.get("shape")))
     return out, costs.constants(machine) if machine else None, machine
+
+
+def of_repository(folder, paths):
+    """The same of the rows in `benches/gpu`."""
+    points, machine = [], None
+    read = [committed.read(folder, path) for path in paths]
+    for (name, asked, work, terms, seconds), machine in [(row, machine) for rows, machine in read for row in rows]:
+        if terms is not None:
+            varied = name if asked != "-" else None
+            points.append(Point(f"{name}/{asked}", terms, seconds, varied, work))
+    return points, costs.constants(machine), machine
+
+
+def leave_out(points, old, sms, fixed):
+    """Predicted over measured of each point by constants that were fitted without its matrices and rows, in any tiles and schedules; and for each varied shape
+    what the schedule takes that these constants choose, relative to the fastest."""
+    ratios, chosen = [], {}
+    for work in sorted({p.work for p in points}):
+        rest, mine = [p for p in points if p.work != work], [p for p in points if p.work == work]
+        new, _ = fit(rest, old, sms, fixed)
+        ratios.extend(costs.seconds(p.terms, new, sms) / p.seconds for p in mine)
+        for shape in sorted({p.shape for p in mine if p.shape}):
+            varied = [p for p in mine if p.shape == shape]
+            best = min(p.seconds for p in varied)
+            chosen[shape] = min(varied, key=lambda p: costs.seconds(p.terms, new, sms)).seconds / best
+    return ratios, chosen
+
+
+def left_out(points, old, sms, fixed):
+    ratios, chosen = leave_out(points, old, sms, fixed)
+    ratios = np.array(ratios)
+    close = ((ratios >= 0.85) & (ratios <= 1.18)).sum()
+    off = np.exp(np.abs(np.log(ratios)))
+    lines = ["", "Without the shape itself:", ""]
+    lines.append(f"{close} of {len(ratios)} between 0.85 and 1.18; half within {np.median(off):.3f}, nine of ten within {np.quantile(off, 0.9):.3f} times.")
+    lines += ["", "| shape | its chosen schedule over the fastest |", "|---|---|"]
+    return "\n".join(lines + [f"| {shape} | {over:.2f} |" for shape, over in chosen.items()])
 
 
 def shapes(points):
@@ -153,18 +198,29 @@ def report(points, old, new, unknown, sms):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="results of `gpu_check.py`, or tables of `benches/gpu`")
+    parser.add_argument("--leave-out", action="store_true", help="predict each shape by constants that were fitted without it, too")
     args = parser.parse_args()
-    rows = load(args.results)
-    points, old, machine = measured(args.folder, rows)
+    rows = {}
+    if all(path.suffix == ".tsv" for path in args.results):
+        points, old, machine = of_repository(args.folder, args.results)
+        # Measured by itself.
+        start, fixed = old, ("launch",)
+    elif len(args.results) == 1:
+        rows = load(args.results[0])
+        points, old, machine = measured(args.folder, rows)
+        start, fixed = old, ()
+    else:
+        parser.error("give one results.jsonl, or tables of benches/gpu")
     if not points:
-        sys.exit(f"{args.results} has no speeds of kernels")
-    start, fixed = old, ()
+        sys.exit(f"{args.results[0]} has no speeds of kernels")
     if "launch_us" in rows.get("machine", {}):
         # Measured by itself.
         start, fixed = {**old, "launch": rows["machine"]["launch_us"] / 1e6}, ("launch",)
     new, unknown = fit(points, start, machine["sms"], fixed)
     print(report(points, old, new, unknown, machine["sms"]))
+    if args.leave_out:
+        print(left_out(points, start, machine["sms"], fixed))
 
 
 if __name__ == "__main__":

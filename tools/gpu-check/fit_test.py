@@ -29,7 +29,7 @@ def main():
 
     # Except the costs of strips: streamed products have one or two for each warp, too few sizes to
     # tell them from the rest of a turn.
-    changed = {"memory_share": 0.8, "l2": 1.3, "launch": 1.5, "tensor": 0.7, "start": 1.3, "copy_latency": 1.4, "part": 0.6, "attention_softmax": 2.0}
+    changed = {"memory_share": 0.8, "memory_direct": 0.8, "l2": 1.3, "launch": 1.5, "tensor": 0.7, "start": 1.3, "copy_latency": 1.4, "part": 0.6, "attention_softmax": 2.0}
     true = old | {name: old[name] * factor for name, factor in changed.items()}
 
     def points(sizes):

@@ -56,9 +56,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    // This process cannot stream a GPU's memory; the target's line gives the kind's bandwidth.
-    let roofline =
-        if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
+    let said = if gpu { model.memory_rate()? } else { None };
+    let roofline = Roofline::of(gpu.then(|| said.unwrap_or(version.predicted.machine.memory)), info.threads);
     let each = |b: &usize| {
         let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
         measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| {
@@ -67,8 +66,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     };
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let (step_bytes, predicted) = (version.read_per_step as f64, version.predicted);
-    let machine = Machine { device: model.device()?, target: version.target, gpu };
+    let (step_bytes, mut predicted) = (version.read_per_step as f64, version.predicted);
+    predicted.machine.memory = said.unwrap_or(predicted.machine.memory);
+    let machine = Machine { device: model.device()?, target: version.target, gpu, memory_said: said.is_some() };
     let results = Results {
         args,
         model: &model,
@@ -206,13 +206,19 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
 
 /// How fast the memory is that weights come from.
 enum Roofline {
-    /// By the target's line, in bytes per second.
+    /// By a GPU's driver or the target's line, in bytes per second.
     Known(f64),
     /// As so many threads stream it.
     Streamed(stream::Memory, usize),
 }
 
 impl Roofline {
+    /// The rate that a GPU's driver, or else the line of its target, says: this process cannot stream its
+    /// memory. A processor's is to be measured.
+    fn of(known: Option<f64>, threads: usize) -> Roofline {
+        known.map_or_else(|| Roofline::streamed(threads), Roofline::Known)
+    }
+
     /// To be measured; 0 without memory to stream.
     fn streamed(threads: usize) -> Roofline {
         stream::Memory::new(512 << 20, true).map_or(Roofline::Known(0.0), |memory| Roofline::Streamed(memory, threads))
@@ -241,6 +247,8 @@ struct Machine {
     /// Target of the version that ran.
     target: String,
     gpu: bool,
+    /// Whether the driver says how fast the GPU's memory is.
+    memory_said: bool,
 }
 
 struct Results<'a> {
@@ -294,7 +302,7 @@ impl Results<'_> {
 
     fn text(&self) -> String {
         let mut s = String::new();
-        let Machine { device, target, gpu } = &self.machine;
+        let Machine { device, target, gpu, memory_said } = &self.machine;
         let (least, most) = self.memory();
         let threads = self.model.info().threads;
         let _ = match gpu {
@@ -330,10 +338,10 @@ impl Results<'_> {
                 "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",
                 least / 1e9,
                 most / 1e9,
-                if *gpu {
-                    "of memory, by the target's line"
-                } else {
-                    "streamed by these threads right before and after"
+                match (*gpu, *memory_said) {
+                    (true, true) => "of memory, as the driver says",
+                    (true, false) => "of memory, by the target's line",
+                    (false, _) => "streamed by these threads right before and after",
                 },
                 bytes(self.step_bytes),
                 match self.state_bytes > 0.0 {

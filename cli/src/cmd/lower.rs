@@ -209,7 +209,7 @@ fn spread(k: &Kernel, s: &MatmulSchedule) -> Value {
     json!({
         "variant": format!("{:?}", s.variant).to_lowercase(),
         "rows": s.rows, "warps": s.warps, "resident": s.resident, "blocks": s.blocks,
-        "input": input, "k": s.k, "depth": s.depth, "apart": s.apart, "units": s.variant.stage_units(), "phases": phases,
+        "input": input, "k": s.k, "depth": s.depth, "direct": s.direct, "apart": s.apart, "units": s.variant.stage_units(), "phases": phases,
     })
 }
 

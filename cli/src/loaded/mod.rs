@@ -173,6 +173,16 @@ impl Model {
         Ok(stats["device"].as_str().unwrap_or("?").to_owned())
     }
 
+    /// Bytes per second of the memory of the GPU that computes, as its driver says; `None` on a CPU, and
+    /// where the driver does not say.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn memory_rate(&self) -> Result<Option<f64>, Error> {
+        let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
+        Ok(stats["memory_bytes_per_second"].as_f64().filter(|rate| *rate > 0.0))
+    }
+
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path

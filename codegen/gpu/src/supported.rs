@@ -152,6 +152,13 @@ fn unscheduled(cx: &Cx<'_>, body: &Matmul) -> String {
         return format!("tiles of {} columns must be multiples of {BLOCK}", s.tile_n);
     }
     let (cols, elem) = cx.rows(body.x);
+    if body.k_parts != 1 {
+        return format!(
+            "columns of the input in {} parts: `wgmma` of `sm90` has them, in output tiles of 128 columns of one \
+             format, each part an even number of four stages and more; leave `k_parts` out",
+            body.k_parts
+        );
+    }
     if elem.is_quantized() {
         let tiles = "tiles whose sums the registers hold, of a multiple of 16 rows up to 256";
         return format!("{elem} rows are multiplied in {tiles}, not of {}", body.tile_m);

@@ -97,11 +97,18 @@ impl Product {
             };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
-        g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: self.tile_m }))
+        g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: self.tile_m, k_parts: 1 }))
     }
 
     fn check(&self, targets: &[(&str, Variant)]) {
-        let case = self.case();
+        self.check_in_parts(1, targets);
+    }
+
+    /// With so many blocks for each output tile.
+    fn check_in_parts(&self, k_parts: usize, targets: &[(&str, Variant)]) {
+        let mut case = self.case();
+        let Body::Matmul(body) = &mut case.kernel.body else { unreachable!() };
+        body.k_parts = k_parts;
         let mut want = case.operands.clone();
         eval_kernel(&case.kernel, &case.batch, &mut want).unwrap();
         for (name, variant) in targets {
@@ -152,6 +159,16 @@ fn products_of_few_rows() {
     for (m, k, tile_m) in [(1, 64, 16), (5, 576, 16), (11, 100, 16), (40, 320, 32), (70, 192, 64)] {
         Product { m, k, segments: vec![(128, 128)], tile_m }.check(&targets);
         Product { m, k, segments: vec![(64, 64), (40, 64)], tile_m }.check(&targets);
+    }
+}
+
+/// Tiles of 64 rows, and tiles in parts.
+#[test]
+fn products_of_some_rows() {
+    let targets = [("sm90", Variant::WgmmaFp8)];
+    for (m, tile_m, k, k_parts) in [(40, 64, 256, 1), (70, 64, 1024, 2), (130, 128, 1536, 3)] {
+        Product { m, k, segments: vec![(128, 128), (72, 128)], tile_m }.check_in_parts(k_parts, &targets);
+        Product { m, k, segments: vec![(64, 64), (40, 64)], tile_m }.check_in_parts(k_parts, &targets);
     }
 }
 
@@ -240,13 +257,13 @@ fn short_sums_lose_little() {
     assert!(lost > 0.0 && lost < 4.0 * 33.0 * 2f64.powi(-13), "{lost:.4} of a sum is lost");
 }
 
-/// Prompts of fp8 rows have tiles of 128 rows on sm90, whose registers hold two sets of sums.
+/// Prompts of fp8 rows have tiles of at most 128 rows on sm90, whose registers hold two sets of sums.
 #[test]
 fn prompts_have_tiles_of_128_rows() {
     let kernel = Product { m: 1, k: 4096, segments: vec![(4096, 128)], tile_m: 128 }.case().kernel;
     let target = find("sm90").unwrap();
-    for rows in [65, 256, 2048, 8192] {
-        assert_eq!(matmul_tiles(&kernel, target, rows).map(|t| t.0), Some(128), "{rows} rows");
+    for rows in [512, 2048, 8192] {
+        assert_eq!(matmul_tiles(&kernel, target, rows).map(|t| t.rows), Some(128), "{rows} rows");
     }
 }
 
@@ -285,7 +302,7 @@ fn llama_shapes_assemble() {
                 let expr = if lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, acc(0), acc(1)) };
                 let segments =
                     vec![Segment { n, weights, tile_n: 128 / lanes, expr, store: Store::Rows { param, start: 0 } }];
-                let kernel = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })).kernel;
+                let kernel = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 })).kernel;
                 let source = llmcc_gpu::emit(&kernel, target).unwrap();
                 let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&kernel), Stage::Ptx).unwrap();
                 let done = ptxas.assemble(&ptx, gpu.processor).unwrap();

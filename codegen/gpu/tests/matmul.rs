@@ -14,7 +14,7 @@ use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_test_support::folded;
-use product::{Product, check, check_on, small};
+use product::{Product, check, check_on, compare, small};
 use support::Emulated;
 
 const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
@@ -241,6 +241,10 @@ fn tiles_of_many_rows() {
             case.segments = vec![(64, 64), (40, 64)];
             case.lanes = 2;
             check(&case);
+            if tile_m == 64 {
+                // By `mma.sync`.
+                check_on(&case, find("sm80").unwrap());
+            }
         }
     }
 }
@@ -304,6 +308,58 @@ fn pipelines_through_several_tiles() {
         let s = schedule::matmul(&two.kernel(), find("sm90").unwrap()).unwrap();
         assert_eq!((s.phases.len(), s.producers), (2, 4));
         check(&two);
+    }
+}
+
+/// Output tiles of `wgmma` whose columns of input are shared out among blocks: one, two and more tiles
+/// of rows, of which the last are not full; in every launch the same bits, whatever the last one left.
+#[test]
+fn tiles_of_wgmma_in_parts() {
+    let target = find("sm90").unwrap();
+    for (format, elem, (tile_m, m), (k, k_parts)) in [
+        ("w4g128", RowElem::Bf16, (64, 37), (512, 2)),
+        ("bf16", RowElem::Bf16, (64, 130), (768, 3)),
+        ("w8g32", RowElem::F16, (128, 60), (1024, 4)),
+        ("w4ag32", RowElem::F16, (128, 70), (1024, 2)),
+        ("fp8", RowElem::Bf16, (256, 150), (512, 2)),
+    ] {
+        let mut product =
+            Product { tile_m, k_parts, segments: vec![(136, 128)], ..Product::new(m, 0, k, format, elem) };
+        let s = schedule::matmul(&product.kernel(), target).unwrap();
+        assert_eq!((s.variant, s.blocks, s.phases[0].cut), (Variant::Wgmma, 2 * k_parts, true), "{format}");
+        let case = product.case();
+        let all = case.run_times(&Compiler::new(), target, 2);
+        all.iter().for_each(|got| compare(&product, &case.kernel, &case.expected(), got));
+        assert!(all[0] == all[1], "{format}: the same bits");
+        product.segments = vec![(64, 64), (40, 64)];
+        product.lanes = 2;
+        check(&product);
+    }
+}
+
+/// Parts that there are not are refused: too few stages for each, an odd number, other kernels.
+#[test]
+fn parts_that_do_not_fit() {
+    let s = |tile_m, tile_n, k, k_parts, target: &str| {
+        let product = Product {
+            tile_m,
+            k_parts,
+            segments: vec![(256, tile_n)],
+            ..Product::new(64, 0, k, "w4g64", RowElem::Bf16)
+        };
+        schedule::matmul(&product.kernel(), find(target).unwrap())
+    };
+    assert!(s(64, 128, 512, 2, "sm90").is_some());
+    for (tile_m, tile_n, k, k_parts, target) in [
+        (64, 128, 512, 4, "sm90"),
+        (64, 128, 640, 2, "sm90"),
+        (64, 128, 512, 0, "sm90"),
+        (64, 64, 512, 2, "sm90"),
+        (32, 128, 512, 2, "sm90"),
+        (8, 16, 512, 2, "sm90"),
+        (64, 128, 512, 2, "sm80"),
+    ] {
+        assert_eq!(s(tile_m, tile_n, k, k_parts, target), None, "{tile_m} {tile_n} {k} {k_parts} {target}");
     }
 }
 

@@ -87,7 +87,7 @@ fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
         let store = store(&mut g, n, run);
         segments.push(Segment { n, weights, tile_n, expr, store });
     }
-    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }))
 }
 
 /// A product of two segments that differ in the number of their matrices, so that the second goes
@@ -108,7 +108,7 @@ fn two_phases(seed: u64, tokens: usize, tile_m: usize) -> Case {
         let store = store(&mut g, n, run);
         segments.push(Segment { n, weights, tile_n, expr, store });
     }
-    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }))
 }
 
 /// Rows within f32 rounding of sums of `k` products, and of the storage; caches likewise.
@@ -203,7 +203,7 @@ fn warps_without_a_part() {
         let weights = vec![g.matrix(96, 128, Format::F16.with_packing(Packing::Fragment))];
         let store = Store::Rows { param: g.output(96, RowElem::F32), start: 0 };
         let segments = vec![Segment { n: 96, weights, tile_n, expr: Expr::Acc(0), store }];
-        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })), seed);
+        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 })), seed);
     }
 }
 
@@ -217,6 +217,6 @@ fn norms_where_stages_were() {
         let store = Store::Rows { param: g.output(24, RowElem::F32), start: 0 };
         let expr = Expr::Normalize(Norm::rms(1e-6, 24), Box::new(Expr::Acc(0)));
         let segments = vec![Segment { n: 24, weights, tile_n, expr, store }];
-        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 128 })), seed);
+        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 128, k_parts: 1 })), seed);
     }
 }

@@ -36,7 +36,7 @@ fn product(format: &str, elem: RowElem, tile_m: usize, (n, k): (usize, usize)) -
     let tile_n = if tile_m > 8 { 128 } else { 32 };
     let store = Store::Rows { param: 2, start: 0 };
     let segments = vec![Segment { n, weights: vec![1], tile_n, expr: Expr::Acc(0), store }];
-    kernel(kinds, Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m }))
+    kernel(kinds, Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m, k_parts: 1 }))
 }
 
 /// Attention over heads of one size.
@@ -182,7 +182,7 @@ fn random_segments(seed: u64) -> (Kernel, &'static str) {
         segments.push(Segment { n, weights, tile_n, expr: if lanes == 1 { acc(0) } else { product }, store });
     }
     let target = r.pick(&["sm80", "sm86", "sm89", "sm90"]);
-    (kernel(kinds, Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m })), target)
+    (kernel(kinds, Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m, k_parts: 1 })), target)
 }
 
 /// Phases that follow each other in the same rings and sums are in order, whatever they are made of.

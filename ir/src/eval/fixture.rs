@@ -243,7 +243,7 @@ fn residual(param: usize) -> Expr {
 }
 
 fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
-    Body::Matmul(Matmul { x: 0, prologue: norm, segments, tile_m: 4 })
+    Body::Matmul(Matmul { x: 0, prologue: norm, segments, tile_m: 4, k_parts: 1 })
 }
 
 /// Attention of queries 0 over the state 1 into rows 2.

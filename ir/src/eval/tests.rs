@@ -136,7 +136,7 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
                 param("out", f32_rows(Dim::Tokens, n)),
             ];
             let segments = vec![segment(n, vec![1], Expr::Acc(0), out(2))];
-            kernel("mm", Dim::Tokens, params, Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: 2 }))
+            kernel("mm", Dim::Tokens, params, Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: 2, k_parts: 1 }))
         };
         let packed = OperandData::Matrix(pack(format, &w, n, k).into());
         let run = |kernel: &crate::kernel::Kernel, x: OperandData<'static>| {
@@ -232,6 +232,7 @@ fn int8_matmul_is_integer_arithmetic() {
             prologue: None,
             segments: vec![segment(n, vec![1], Expr::Acc(0), out(2))],
             tile_m: 1,
+            k_parts: 1,
         });
         let kernel = kernel("m", Dim::Tokens, params, body);
         let packed = pack(format, &w, n, k);
@@ -282,6 +283,7 @@ fn a_prologue_equals_its_own_kernel() {
             prologue,
             segments: vec![segment(n, vec![weights], Expr::Acc(0), out(store))],
             tile_m: 2,
+            k_parts: 1,
         })
     };
     let fused = kernel(

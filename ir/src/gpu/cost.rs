@@ -16,7 +16,7 @@
 
 use super::WARP;
 use super::rates::Rates;
-use super::schedule::{Input, MatmulSchedule, Phase, Variant, unit_bytes};
+use super::schedule::{Input, MatmulSchedule, PART_ROWS, Phase, Variant, unit_bytes};
 use super::weights::{TILE_K, factor_runs, has_f32_factors, is_fp8};
 use crate::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use crate::quant::{BLOCK, Code, Float, Format};
@@ -29,6 +29,8 @@ const SCHEDULERS: f64 = 4.0;
 /// Instructions of a turn beside the units': addresses, places in rings, waits. Counted in the
 /// machine code of sm90, as in [`decoding`].
 const TURN: f64 = 45.0;
+/// The same where weights go straight to registers: a pointer is moved on.
+const TURN_DIRECT: f64 = 2.0;
 /// Instructions of a multiplying warp's turn of `wgmma` beside the units'.
 const TURN_WGMMA: f64 = 39.0;
 /// Instructions to exchange the codes of a unit in a quad, for `wgmma`.
@@ -45,12 +47,14 @@ pub fn constants(r: &Rates) -> Vec<(&'static str, f64)> {
     vec![
         ("sharpness", f64::from(SHARPNESS)),
         ("turn", TURN),
+        ("turn_direct", TURN_DIRECT),
         ("turn_wgmma", TURN_WGMMA),
         ("exchange", EXCHANGE),
         ("turn_fp8", TURN_FP8),
         ("widen", WIDEN),
         ("clock", r.clock),
         ("memory_share", r.memory),
+        ("memory_direct", r.memory_direct),
         ("tensor", r.tensor),
         ("tensor_fp8", r.tensor_fp8),
         ("mma_cycles", r.mma_cycles),
@@ -181,13 +185,25 @@ impl Timed<'_> {
         let fills = if self.is_streamed() { turns.min(p.stages as f64 - 1.0) } else { 0.0 };
         let fill = fills * (held * s.warps) as f64 / SCHEDULERS * r.fetch / r.clock;
         let ends = if self.is_streamed() { tiles * p.parts as f64 * r.part } else { 0.0 };
-        let join = if p.cut {
-            let sums = self.rows() * self.columns(p) / (s.warps * WARP);
-            r.join + sums as f64 * r.join_sum
-        } else {
-            0.0
+        let join = match p.cut {
+            false => 0.0,
+            true if s.variant.is_wgmma() => self.parts_joined(p),
+            true => {
+                let sums = self.rows() * self.columns(p) / (s.warps * WARP);
+                r.join + sums as f64 * r.join_sum
+            }
         };
         fill + waves * (turns * self.turn_seconds(&turn, p, held) + ends) + join
+    }
+
+    /// Seconds of adding the parts of an output tile of `wgmma`: a block writes one and reads all, from
+    /// the second-level cache, 64 rows of each at once.
+    fn parts_joined(&self, p: &Phase) -> f64 {
+        let (r, s) = (self.rates(), self.s);
+        let parts = s.blocks / p.tiles.max(1);
+        let bytes = (parts + 1) * s.rows * self.columns(p) * size_of::<f32>();
+        let trips = self.rows().div_ceil(PART_ROWS) as f64;
+        r.join + trips * r.latency + bytes as f64 / (self.gpu.l2_bandwidth / f64::from(self.gpu.sms))
     }
 
     fn columns(&self, p: &Phase) -> usize {
@@ -222,7 +238,8 @@ impl Timed<'_> {
                     if s.variant == Variant::Fma { (BLOCK * TILE_K / WARP * s.rows) as f64 * strips } else { 0.0 };
                 let depth = s.depth as f64;
                 let chain = r.chain + r.chain_strip * strips + global;
-                let instructions = TURN + depth * (decoded + f32);
+                let own = if s.direct { TURN_DIRECT } else { TURN };
+                let instructions = own + depth * (decoded + f32);
                 TurnCosts { chain, instructions, mma: 0.0, operations: 0.0, weights, input: 0.0 }
             }
             Variant::Mma => {
@@ -250,7 +267,8 @@ impl Timed<'_> {
         let warps = (held * warps) as f64 / SCHEDULERS;
         let (weights, input) = (turn.weights * held as f64, turn.input * held as f64);
         // Written and read.
-        let shared = if s.variant.is_wgmma() { 0.0 } else { 2.0 * (weights + input) / r.shared };
+        let through = !s.variant.is_wgmma() && !s.direct;
+        let shared = if through { 2.0 * (weights + input) / r.shared } else { 0.0 };
         let work = (turn.chain + warps * (turn.instructions + turn.mma * r.mma_cycles) + shared) / r.clock;
         let peak = match s.variant {
             Variant::WgmmaFp8 => self.gpu.flops(RowKind::Fp8) * r.tensor_fp8,
@@ -263,7 +281,8 @@ impl Timed<'_> {
         let first = weights / self.row_tiles as f64;
         let cached = self.gpu.l2_bandwidth / sms;
         let busy = sms.min(self.blocks().0 as f64);
-        let memory = first / (self.target.memory * r.memory / busy).min(cached);
+        let reached = if s.direct { r.memory_direct } else { r.memory };
+        let memory = first / (self.target.memory * reached / busy).min(cached);
         let cache = (weights - first + input) / cached;
         joined(&[work, tensor, latency, memory + cache])
     }

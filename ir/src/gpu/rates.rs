@@ -12,6 +12,9 @@ pub struct Rates {
     /// Share of the memory's bandwidth that reading reaches. Multiprocessors that have no block leave
     /// theirs to the others.
     pub memory: f64,
+    /// The same where weights go straight to registers. (Fitted to ten products of
+    /// `benches/gpu/h200-direct.tsv`.)
+    pub memory_direct: f64,
     /// Share of the vendor's peak that `wgmma` reaches with 16-bit operands.
     pub tensor: f64,
     /// The same with fp8 operands, whose sums are added in f32 every 128 columns.
@@ -57,6 +60,7 @@ pub struct Rates {
 pub const H200: Rates = Rates {
     clock: 1.98e9,
     memory: 0.864,
+    memory_direct: 0.978,
     tensor: 1.017,
     tensor_fp8: 0.494,
     mma_cycles: 6.0,

@@ -18,9 +18,9 @@ use crate::kernel::Kernel;
 use crate::target::TargetSpec;
 use facts::Facts;
 
-pub use self::choose::{fitting, matmul_tiles};
+pub use self::choose::{Tiles, fitting, matmul_tiles};
 pub use self::parts::{
-    GEMV_ROWS, Input, MatmulSchedule, Phase, Variant, WGMMA_PIECE, WGMMA_PRODUCERS, norm_words, sums_bytes,
+    GEMV_ROWS, Input, MatmulSchedule, PART_ROWS, Phase, Variant, WGMMA_PIECE, WGMMA_PRODUCERS, norm_words, sums_bytes,
     sums_stride, unit_bytes, unit_scales, wgmma_strip_bytes,
 };
 pub use super::weights::{

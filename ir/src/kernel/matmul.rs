@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::part::family;
+use super::part::{Or1, family};
 use super::{Family, Norm, Outcome, Param, ParamId, Product, RowElem, Segment, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::quant::ROW_GROUPS;
@@ -16,6 +16,9 @@ family! {
         prologue: Option<Prologue>,
         /// Rows processed per pass over a tile's weights.
         tile_m: usize,
+        /// Parts of the input's columns, each with a block of its own on a GPU, whose sums are added in
+        /// order. Processors take all columns together.
+        k_parts: usize as Or1,
         /// Outputs.
         segments: Vec<Segment>,
     }
@@ -62,6 +65,9 @@ impl Family for Matmul {
     fn verify(&self, v: &mut KernelVerifier<'_>) {
         if self.tile_m == 0 {
             v.error("tile-m", "processes 0 rows per pass");
+        }
+        if self.k_parts == 0 {
+            v.error("k-parts", "cuts the columns of the input in 0 parts");
         }
         let x = v.rows(self.x, v.kernel.rows);
         let input = x.map(|(cols, elem)| Input { cols, elem: self.prologue.map_or(elem, |p| p.elem) });

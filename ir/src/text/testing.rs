@@ -320,8 +320,11 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
     let prologue = (option::of(norm()), part(), part(), elem());
     let prologue = option::of(prologue.prop_map(|(norm, gain, bias, elem)| Prologue { norm, gain, bias, elem }));
     prop_oneof![
-        4 => (0..params, prologue, segments(params), size())
-            .prop_map(|(x, prologue, segments, tile_m)| Body::Matmul(kernel::Matmul { x, prologue, segments, tile_m })),
+        4 => (0..params, prologue, segments(params), size(), size()).prop_map(
+            |(x, prologue, segments, tile_m, k_parts)| {
+                Body::Matmul(kernel::Matmul { x, prologue, segments, tile_m, k_parts })
+            },
+        ),
         1 => (0..params, any::<bool>(), option::of(norm()), part(), part(), part(), 0..params).prop_map(
             |(x, gather, norm, gain, bias, residual, out)| {
                 Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, bias, residual, out })

@@ -59,6 +59,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("param-columns", "operands have the columns their use needs"),
     ("unused-param", "operands are used (warning)"),
     ("tile-m", "a pass has rows"),
+    ("k-parts", "columns of the input are cut in 1 part or more"),
     (
         "tile-n",
         "tiles are whole blocks of 16, column runs of the expression and groups of the store, unless one covers the segment",

@@ -303,6 +303,7 @@ fn bad_plan(code: &str, place: &str, change: impl FnOnce(&mut Plan)) {
 #[test]
 fn plans_are_checked_with_their_kernels() {
     bad_plan("tile-m", "kernel `o`", |p| mm(&mut p.kernels[O]).tile_m = 0);
+    bad_plan("k-parts", "kernel `o`", |p| mm(&mut p.kernels[O]).k_parts = 0);
     bad_plan("duplicate-name", "kernel `qkv`", |p| p.kernels[O].name = "qkv".into());
     bad_plan("kv-spec", "state 0", |p| paged(&mut p.states[0]).value_dim = 0);
     bad_plan("weight-storage", "packed weight 2", |p| p.weights[2].storage = Storage::Vector { len: 0 });

@@ -64,7 +64,7 @@ impl Cost for Matmul {
 
     fn gpu_tiles(&mut self, _: &[Param], _: usize) {
         // Tiles are chosen for a well-formed product, so it needs some to begin with.
-        self.tile_m = schedule::GEMV_ROWS;
+        (self.tile_m, self.k_parts) = (schedule::GEMV_ROWS, 1);
         self.segments.iter_mut().for_each(|s| s.tile_n = BLOCK);
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 const KERNELS: &str = include_str!("../../../benches/gpu/h200-kernels.lir");
 const ROWS: &str = include_str!("../../../benches/gpu/h200.tsv");
+const DIRECT: &str = include_str!("../../../benches/gpu/h200-direct.tsv");
 /// Seconds between launches of a graph while this was measured.
 const LAUNCH: f64 = 0.51e-6;
 
@@ -49,7 +50,8 @@ fn number(text: &str) -> usize {
 fn schedule_of(columns: &[&str], k: usize) -> Option<MatmulSchedule> {
     let [variant, rows, warps, producers, resident, blocks, input, apart, depth, phases] = columns else { panic!() };
     let variants = [Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma, Variant::WgmmaFp8];
-    let variant = variants.into_iter().find(|v| format!("{v:?}") == *variant)?;
+    let direct = *variant == "Direct";
+    let variant = variants.into_iter().find(|v| if direct { "Gemv" } else { *variant } == format!("{v:?}"))?;
     let phase = |text: &str| {
         let n: Vec<usize> = text.split(',').map(number).collect();
         let [first, segments, tiles, strips, columns, parts, cut, stages] = n[..] else { panic!("{text}") };
@@ -72,13 +74,13 @@ fn schedule_of(columns: &[&str], k: usize) -> Option<MatmulSchedule> {
         apart: *apart == "1",
         k,
         depth: number(depth),
-        direct: false,
+        direct,
         phases: phases.split(';').map(phase).collect(),
         slow: None,
     })
 }
 
-fn rows(kernels: &BTreeMap<String, Kernel>) -> Vec<Row<'_>> {
+fn rows<'a>(kernels: &'a BTreeMap<String, Kernel>, table: &'static str) -> Vec<Row<'a>> {
     let row = |line: &'static str| {
         let columns: Vec<&str> = line.split('\t').collect();
         let kernel = kernels.get(columns[0]).unwrap_or_else(|| panic!("no kernel {}", columns[0]));
@@ -97,7 +99,7 @@ fn rows(kernels: &BTreeMap<String, Kernel>) -> Vec<Row<'_>> {
             schedule: schedule_of(&columns[6..], k),
         }
     };
-    ROWS.lines().filter(|l| !l.starts_with('#')).map(row).collect()
+    table.lines().filter(|l| !l.starts_with('#')).map(row).collect()
 }
 
 fn h200() -> &'static TargetSpec {
@@ -107,7 +109,7 @@ fn h200() -> &'static TargetSpec {
 #[test]
 fn nine_of_ten_predictions_are_close() {
     let kernels = kernels();
-    let rows = rows(&kernels);
+    let rows = rows(&kernels, ROWS);
     assert_eq!(rows.len(), 364);
     let off = |r: &&Row<'_>| !(0.85..=1.18).contains(&(r.predicted(h200()) / r.seconds));
     let far: Vec<String> = rows
@@ -126,12 +128,26 @@ fn nine_of_ten_predictions_are_close() {
     assert!(10 * far.len() <= rows.len(), "{} of {}:\n{}", far.len(), rows.len(), far.join("\n"));
 }
 
+/// Products of a token as they are compiled: weights straight to registers. And the schedules are
+/// still those that were measured.
+#[test]
+fn products_of_a_token_are_predicted() {
+    let kernels = kernels();
+    let rows = rows(&kernels, DIRECT);
+    assert_eq!(rows.len(), 10);
+    for r in &rows {
+        let ratio = r.predicted(h200()) / r.seconds;
+        assert!((0.85..=1.18).contains(&ratio), "{}: {ratio:.2}", r.kernel.name);
+        assert_eq!(schedule::matmul(r.kernel, h200()), r.schedule, "{}", r.kernel.name);
+    }
+}
+
 /// For each shape that was tried in other schedules, the one that is predicted to be the fastest is.
 #[test]
 fn fastest_schedules_are_chosen() {
     let kernels = kernels();
     let mut shapes: BTreeMap<&str, Vec<Row<'_>>> = BTreeMap::new();
-    for row in rows(&kernels).into_iter().filter(|r| r.asked != "-") {
+    for row in rows(&kernels, ROWS).into_iter().filter(|r| r.asked != "-") {
         shapes.entry(&row.kernel.name).or_default().push(row);
     }
     assert_eq!(shapes.len(), 16);

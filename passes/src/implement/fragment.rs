@@ -164,7 +164,7 @@ pub fn body(draft: &Draft, pieces: Vec<Piece>) -> Option<Body> {
         .map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store })
         .collect();
     Some(match x {
-        Some(Input { x, .. }) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0 }),
+        Some(Input { x, .. }) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0, k_parts: 1 }),
         None => Body::Pointwise(Pointwise { segments }),
     })
 }

@@ -50,7 +50,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
         let w = d.input(packed, ParamKind::Matrix { n, k, format });
         let store = Store::Rows { param: d.output(n, RowElem::F32), start: 0 };
         let segment = Segment { n, weights: vec![w], tile_n: 0, expr: Expr::Acc(0), store };
-        Body::Matmul(Matmul { x, prologue: None, segments: vec![segment], tile_m: 0 })
+        Body::Matmul(Matmul { x, prologue: None, segments: vec![segment], tile_m: 0, k_parts: 1 })
     }))
 }
 

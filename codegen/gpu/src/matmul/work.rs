@@ -101,7 +101,7 @@ pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], a
 }
 
 /// Bytes of a slot for partial sums in the workspace.
-fn slot_bytes(plan: &Plan<'_>) -> usize {
+pub fn slot_bytes(plan: &Plan<'_>) -> usize {
     let columns = plan.schedule.phases.iter().filter(|p| p.cut).map(|p| {
         let s = &plan.body.segments[p.first];
         s.tile_n * s.weights.len()
@@ -193,9 +193,11 @@ fn grouped(b: &mut Builder, plan: &Plan<'_>, (x, y): (V, V), m: V) -> (V, V) {
     (x, b.add(first, row))
 }
 
-/// Workspace: `(bytes, bytes per row)`. Two slots per block of every tile of rows.
+/// Workspace: `(bytes, bytes per row)`. Two slots per block of every tile of rows: where a share ends
+/// in one tile and begins in another; with `wgmma`, whose blocks have a part of one tile, one.
 fn workspace(plan: &Plan<'_>) -> (u64, u64) {
-    let tile = 2 * plan.schedule.blocks as u64 * slot_bytes(plan) as u64;
+    let slots = if plan.schedule.variant.is_wgmma() { 1 } else { 2 };
+    let tile = slots * plan.schedule.blocks as u64 * slot_bytes(plan) as u64;
     if tile == 0 { (0, 0) } else { (COUNTER_BYTES as u64 + tile, tile.div_ceil(plan.schedule.rows as u64)) }
 }
 
@@ -393,7 +395,7 @@ fn join(
 }
 
 /// The epilogue of output tile `t`, by the segment it lies in.
-fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, t: V) {
+pub fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, t: V) {
     let stride = sums_stride(&p.segments[0]);
     for (i, s) in p.segments.iter().enumerate() {
         let one = |b: &mut Builder| {

@@ -26,6 +26,7 @@ pub struct Product {
     pub x: RowElem,
     pub prologue: Option<(bool, bool, RowElem)>,
     pub tile_m: usize,
+    pub k_parts: usize,
     /// Storage of the outputs.
     pub out: RowElem,
 }
@@ -43,6 +44,7 @@ impl Product {
             x,
             prologue: None,
             tile_m: 8,
+            k_parts: 1,
             out: RowElem::F32,
         }
     }
@@ -90,7 +92,7 @@ impl Product {
             };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
-        g.case(Body::Matmul(Matmul { x, prologue, segments, tile_m: self.tile_m }))
+        g.case(Body::Matmul(Matmul { x, prologue, segments, tile_m: self.tile_m, k_parts: self.k_parts }))
     }
 }
 

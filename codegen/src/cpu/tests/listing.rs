@@ -28,6 +28,7 @@ fn matmul(format: Format) -> Case {
         prologue: None,
         segments: vec![Segment { n, weights, tile_n: 32, expr, store }],
         tile_m: 4,
+        k_parts: 1,
     }))
 }
 

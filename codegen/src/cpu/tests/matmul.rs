@@ -27,7 +27,7 @@ fn matmul(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
             .collect()
     });
     let tile_m = g.rng.below(1, 6);
-    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }))
 }
 
 proptest! {
@@ -46,7 +46,7 @@ proptest! {
         let x = g.input_half(k, RowElem::Bf16);
         let segments = segments(&mut g, &mut |g, n| vec![g.matrix(n, k, Format::BF16)]);
         let tile_m = g.rng.below(1, 6);
-        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }));
         let all: Vec<_> = super::with_microkernels().iter().map(|run| case.run(run)).collect();
         let bounds = Bounds::new(&case, own_error);
         for got in &all {
@@ -70,7 +70,9 @@ proptest! {
         let weights = vec![g.matrix(n, k, Format::BF16)];
         let out = g.output(n, RowElem::F32);
         let segment = llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store: Store::Rows { param: out, start: 0 } };
-        let product = |x, prologue| Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3 });
+        let product = |x, prologue| {
+            Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3, k_parts: 1 })
+        };
         let prologue = Prologue { norm: None, gain: Some(gain), bias: None, elem: RowElem::Bf16 };
         let fused = g.case(product(x, Some(prologue)));
         for run in super::with_microkernels() {
@@ -127,7 +129,7 @@ proptest! {
         let store = Store::Rows { param: g.output(n, elem), start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr, store }];
         let tile_m = g.rng.below(1, 6);
-        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }));
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_segments(got));
         if let Some([here, calls]) = v3() {
@@ -160,7 +162,7 @@ proptest! {
         let out = g.output(n, RowElem::F32);
         let store = Store::Rows { param: out, start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n, weights: vec![w], tile_n: 32, expr: Expr::Acc(0), store }];
-        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 5 }));
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 5, k_parts: 1 }));
         let sum = |i: usize, j: usize| -> f64 {
             let codes = rows[j].codes.iter().map(|c| f64::from(*c) - 128.0);
             case.row(x, i).iter().zip(codes).map(|(x, w)| x * w).sum()
@@ -267,14 +269,14 @@ proptest! {
         let store = Store::Rows { param: out, start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store }];
         let prologue = Some(Prologue { norm, gain, bias, elem });
-        let fused = g.case(Body::Matmul(Matmul { x, prologue, segments: segments.clone(), tile_m: 3 }));
+        let fused = g.case(Body::Matmul(Matmul { x, prologue, segments: segments.clone(), tile_m: 3, k_parts: 1 }));
         for run in super::all() {
             let together = fused.run(&run);
             let mut first = fused.clone();
             first.kernel.body = Body::RowNorm(RowNorm { norm, gain, bias, ..RowNorm::plain(x, between) });
             let mut second = fused.clone();
             second.operands = first.run(&run);
-            second.kernel.body = Body::Matmul(Matmul { x: between, prologue: None, segments: segments.clone(), tile_m: 3 });
+            second.kernel.body = Body::Matmul(Matmul { x: between, prologue: None, segments: segments.clone(), tile_m: 3, k_parts: 1 });
             let apart = second.run(&run);
             assert_same(&together[out..=out], &apart[out..=out], "fused and in two kernels");
         }
@@ -305,7 +307,7 @@ fn formats_without_microkernels_are_multiplied_as_described() {
             let param = g.output(37, RowElem::F32);
             let store = Store::Rows { param, start: 0 };
             let segments = vec![llmcc_ir::kernel::Segment { n: 37, weights, tile_n: 32, expr: Expr::Acc(0), store }];
-            let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3 }));
+            let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3, k_parts: 1 }));
             let bounds = Bounds::new(&case, own_error);
             run_all(&case, |got| bounds.check_segments(got));
         }
@@ -329,7 +331,7 @@ fn products_without_microkernels_are_counted() {
         let weights = vec![g.matrix(32, 64, format)];
         let store = Store::Rows { param: g.output(32, RowElem::F32), start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n: 32, weights, tile_n: 32, expr: Expr::Acc(0), store }];
-        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3 }));
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3, k_parts: 1 }));
         super::CALLS.lower(&case.kernel, super::target(llmcc_ir::target::CpuIsa::X86_64V3)).unwrap().generic.is_some()
     };
     // The name of `mx4` does not matter: its description is in the table.

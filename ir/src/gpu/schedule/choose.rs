@@ -5,7 +5,7 @@ use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Variant};
 use crate::gpu::cost;
 use crate::gpu::weights::TILE_K;
 use crate::gpu::wish::{InputPlace, Wish};
-use crate::kernel::{Body, Kernel, RowElem, Segment, lcm};
+use crate::kernel::{Body, Kernel, Matmul, RowElem, Segment, lcm};
 use crate::quant::BLOCK;
 use crate::target::TargetSpec;
 
@@ -65,6 +65,11 @@ fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Opti
 /// The schedules that there is room for. A wish adds schedules that are not tried without it.
 fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     match facts.variant() {
+        // Only `wgmma` has parts; others than the kernel's are none.
+        variant if facts.body.k_parts != 1 => match variant.is_wgmma() {
+            true if facts.tileable() => tiled(facts, wish),
+            _ => vec![],
+        },
         Variant::Gemv | Variant::Fma => streamed(facts, wish),
         Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
             // Weights that fit in shared memory in no way are streamed, eight rows at a time. A
@@ -150,43 +155,98 @@ fn push(all: &mut Vec<MatmulSchedule>, s: MatmulSchedule) {
     }
 }
 
-/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel
-/// is no product or the target no GPU. Those that are predicted to be the fastest.
-pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
+/// The most parts of an output tile of `wgmma`.
+const MOST_PARTS: usize = 8;
+/// The most rows of steps whose output tiles are taken in parts. Those of more have no bound, and each of
+/// their tiles of rows would need a workspace for the parts.
+const PARTED_ROWS: usize = 256;
+
+/// Tiles of a product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// Rows of a tile.
+    pub rows: usize,
+    /// [`Matmul::k_parts`](crate::kernel::Matmul::k_parts).
+    pub k_parts: usize,
+    /// Columns of a tile of each segment.
+    pub columns: Vec<usize>,
+}
+
+impl Tiles {
+    /// Gives them to a product.
+    pub fn set(&self, body: &mut Matmul) {
+        (body.tile_m, body.k_parts) = (self.rows, self.k_parts);
+        body.segments.iter_mut().zip(&self.columns).for_each(|(s, n)| s.tile_n = *n);
+    }
+}
+
+/// Tiles for steps of up to `rows` rows; `None` if the kernel is no product or the target no GPU. Those
+/// that are predicted to be the fastest.
+pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<Tiles> {
     let facts = Facts::new(kernel, target)?;
-    let whole = facts.elem == RowElem::Fp8 || facts.k.is_multiple_of(TILE_K);
-    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !whole;
-    let fp8 = facts.elem == RowElem::Fp8;
-    let tiles_m: &[usize] = match rows {
-        _ if streamed => &[GEMV_ROWS],
-        // 64 rows of fp8 leave no register over for an epilogue that reads rows: it spilled on
-        // sm100.
-        _ if fp8 => &[128, 32, 16],
-        0..=GEMV_ROWS => &[GEMV_ROWS],
-        _ => &[256, 128, 64, 32, 16],
-    };
-    let mut best: Option<(f64, usize, Vec<usize>)> = None;
+    let mut best: Option<(f64, Tiles)> = None;
     let mut tried = kernel.clone();
-    for (tile_m, widths) in tiles_m.iter().flat_map(|m| facts.widths(*m).into_iter().map(move |w| (*m, w))) {
+    for tiles in facts.tried(rows) {
         let Body::Matmul(body) = &mut tried.body else { return None };
-        body.tile_m = tile_m;
-        body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
+        tiles.set(body);
         let Some(s) = Facts::new(&tried, target).and_then(|facts| matmul(&facts)) else { continue };
-        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
         let Body::Matmul(body) = &tried.body else { return None };
         let seconds = cost::product(&tried, body, &s, target, rows);
-        if suits && best.as_ref().is_none_or(|(least, ..)| seconds < *least) {
-            best = Some((seconds, tile_m, widths));
+        if facts.suits(&tiles, &s) && best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            best = Some((seconds, tiles));
         }
     }
-    if best.is_none() && !streamed && !fp8 && rows > GEMV_ROWS {
+    if best.is_none() && !facts.is_streamed() && facts.elem != RowElem::Fp8 && rows > GEMV_ROWS {
         // Nothing suits: eight rows at a time.
         return matmul_tiles(kernel, target, GEMV_ROWS);
     }
-    best.map(|(_, tile_m, widths)| (tile_m, widths))
+    best.map(|(_, tiles)| tiles)
 }
 
 impl Facts<'_> {
+    /// Whether the weights are streamed for any number of rows.
+    fn is_streamed(&self) -> bool {
+        let whole = self.elem == RowElem::Fp8 || self.k.is_multiple_of(TILE_K);
+        self.variant() == Variant::Fma || self.body.prologue.is_some() || !whole
+    }
+
+    /// The tiles that are tried for steps of so many rows.
+    fn tried(&self, rows: usize) -> Vec<Tiles> {
+        let fp8 = self.elem == RowElem::Fp8;
+        let heights: &[usize] = match rows {
+            _ if self.is_streamed() => &[GEMV_ROWS],
+            _ if fp8 => &[128, 64, 32, 16],
+            0..=GEMV_ROWS => &[GEMV_ROWS],
+            _ => &[256, 128, 64, 32, 16],
+        };
+        let mut out = vec![];
+        for height in heights {
+            let parts = |wide: usize| self.parts_tried(wide, (*height, rows));
+            for columns in self.widths(*height) {
+                let wide = self.body.segments.iter().zip(&columns).map(|(s, n)| s.n.div_ceil(*n)).sum();
+                out.extend(parts(wide).map(|k_parts| Tiles { rows: *height, k_parts, columns: columns.clone() }));
+            }
+        }
+        out
+    }
+
+    /// The parts that `wide` output tiles of `height` rows are tried in, for steps of so many rows: such that
+    /// one turn of the multiprocessors has all.
+    fn parts_tried(&self, wide: usize, (height, rows): (usize, usize)) -> impl Iterator<Item = usize> + use<> {
+        let tiles = (wide * rows.div_ceil(height)).max(1);
+        let most = if rows > PARTED_ROWS { 1 } else { self.gpu.sms as usize / tiles };
+        (1..=MOST_PARTS).filter(move |parts| *parts == 1 || *parts <= most)
+    }
+
+    /// Whether a schedule may be taken for tiles.
+    fn suits(&self, tiles: &Tiles, s: &MatmulSchedule) -> bool {
+        // 64 rows of fp8 leave no register over for an epilogue that reads rows, by `mma.sync`: it
+        // spilled on sm100.
+        let spills = self.elem == RowElem::Fp8 && tiles.rows == FEW_ROWS;
+        let mma = s.variant == Variant::Mma;
+        tiles.rows == GEMV_ROWS || s.slow.is_none() && !(mma && (tiles.rows >= 256 || spills))
+    }
+
     /// Widths of the output tiles of all segments that are tried, the widest first: one width where
     /// runs allow it, so that their tiles are shared out as one.
     fn widths(&self, tile_m: usize) -> Vec<Vec<usize>> {

@@ -1,8 +1,8 @@
 //! Products of at most 8 rows on sm90, whose weights go to registers without a stop in shared memory:
 //! [`MatmulSchedule::direct`].
 //!
-//! They are not chosen by the cost model, whose rows were measured with rings in shared memory, but by
-//! rules that held on an H200 (docs/gpu-results.md).
+//! The cost model predicts their times, but does not choose among them: what was measured of others
+//! than these are whole models, in which launches overlap (docs/gpu-results.md). Rules that held there do.
 
 use super::facts::Facts;
 use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Phase, Variant, norm_words, sums_bytes};

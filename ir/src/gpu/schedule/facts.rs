@@ -116,11 +116,11 @@ impl<'a> Facts<'a> {
         self.body.tile_m.is_multiple_of(16) && self.body.tile_m <= 256 && self.body.segments.iter().all(fits)
     }
 
-    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows.
+    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 64, 128 or 256 rows.
     pub(super) fn wgmma(&self) -> bool {
         let fits =
             |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
-        let rows = [128, 256].contains(&self.body.tile_m);
+        let rows = [64, 128, 256].contains(&self.body.tile_m);
         self.gpu.processor == "sm_90a" && rows && self.body.segments.iter().all(fits)
     }
 
@@ -128,7 +128,7 @@ impl<'a> Facts<'a> {
     /// Its sums are then added to others every 128 columns, because the tensor cores keep about 14
     /// bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
     pub(super) fn tile_rows(&self) -> usize {
-        if self.variant() == Variant::WgmmaFp8 { 128 } else { self.body.tile_m }
+        if self.variant() == Variant::WgmmaFp8 { self.body.tile_m.min(128) } else { self.body.tile_m }
     }
 
     pub(super) fn kt(&self) -> usize {
@@ -321,11 +321,15 @@ impl<'a> Facts<'a> {
         let rows = self.tile_rows();
         let slots = self.gpu.sms as usize * resident;
         let variant = self.variant();
+        if variant.is_wgmma() && !self.may_part() {
+            return None;
+        }
+        let k_parts = self.body.k_parts;
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let tiles = group.iter().map(Segment::tiles).sum();
             if variant.is_wgmma() {
-                let (strips, columns, parts, cut) = (1, TILE_WARPS, 1, false);
+                let (strips, columns, parts, cut) = (1, TILE_WARPS, 1, k_parts > 1);
                 return Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages });
             }
             let (strips, columns) = tile_warps(&group[0])?;
@@ -340,7 +344,12 @@ impl<'a> Facts<'a> {
         if depth == 1 && phases.iter().any(|p| !(rows / 8).is_multiple_of(p.parts)) {
             return None;
         }
-        let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
+        let blocks = phases.iter().map(|p| match p.cut {
+            true if variant.is_wgmma() => p.tiles * k_parts,
+            true => slots,
+            false => p.tiles,
+        });
+        let blocks = blocks.max()?;
         Some(MatmulSchedule {
             variant,
             rows,
@@ -357,6 +366,13 @@ impl<'a> Facts<'a> {
             phases,
             slow: None,
         })
+    }
+
+    /// Whether `wgmma` can cut output tiles in the parts of the kernel: a loop of two stages a turn, of
+    /// which a part has two and more, and one numbering of all output tiles.
+    pub(super) fn may_part(&self) -> bool {
+        let (parts, stages) = (self.body.k_parts, self.kt() / self.variant().stage_units());
+        parts == 1 || parts > 1 && stages.is_multiple_of(2 * parts) && stages >= 4 * parts && self.groups().len() == 1
     }
 
     /// Shared memory of a block that computes tiles: a bound.

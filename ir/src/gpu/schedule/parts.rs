@@ -113,6 +113,9 @@ pub const GEMV_ROWS: usize = 8;
 /// registers to the others.
 pub const WGMMA_PRODUCERS: usize = 4;
 
+/// Rows of parts of an output tile of `wgmma` that are added at once: 32 sums of a thread.
+pub const PART_ROWS: usize = 64;
+
 /// Bytes from one 512-byte piece of a strip's 16-bit weights to the next in a stage of a `wgmma`
 /// kernel: shifted, so that lanes which read from two of them do not meet in the banks.
 pub const WGMMA_PIECE: usize = 512 + 32;

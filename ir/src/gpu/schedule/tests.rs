@@ -1,7 +1,9 @@
 use super::{Input, MatmulSchedule, Variant, fitting, matmul, matmul_tiles};
 use crate::gpu::cost;
+use crate::gpu::weights::{is_fp8, on_tensor_cores};
 use crate::gpu::wish::{InputPlace, Wish};
-use crate::kernel::{Body, Kernel};
+use crate::kernel::{Body, Kernel, RowElem};
+use crate::quant::Format;
 use crate::target::{TargetSpec, find};
 
 fn product(format: &str, elem: &str, (n, k): (usize, usize), (tile_m, tile_n): (usize, usize)) -> Kernel {
@@ -71,10 +73,9 @@ fn large_tiles_of_fp8_are_multiplied_by_wgmma() {
 
 /// The schedule for `rows` rows, and the seconds that the model predicts.
 fn predicted(mut kernel: Kernel, rows: usize, target: &TargetSpec) -> (MatmulSchedule, f64) {
-    let (tile_m, tiles) = matmul_tiles(&kernel, target, rows).expect("tiles");
+    let tiles = matmul_tiles(&kernel, target, rows).expect("tiles");
     let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
-    body.tile_m = tile_m;
-    body.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
+    tiles.set(body);
     let Body::Matmul(body) = &kernel.body else { unreachable!() };
     let s = matmul(&kernel, target).expect("a schedule");
     let seconds = cost::product(&kernel, body, &s, target, rows);
@@ -99,6 +100,44 @@ fn more_rows_take_longer() {
     }
     let variant = |format, elem| predicted(product(format, elem, (14336, 4096), (16, 128)), 64, target).0.variant;
     assert_eq!((variant("w4g128", "bf16"), variant("fp8", "fp8")), (Variant::Wgmma, Variant::WgmmaFp8));
+}
+
+/// `wgmma` multiplies 33 rows and more of the products of a model of 8 billion parameters, in all formats
+/// that tensor cores multiply: few output tiles are shared out among all multiprocessors. (Up to 64 rows
+/// of the smallest product and few instructions for each, `mma.sync` is predicted to be as fast.)
+#[test]
+fn wgmma_multiplies_33_rows_and_more() {
+    let target = find("sm90").unwrap();
+    let mut formats = 0;
+    for def in crate::quant::FORMATS {
+        let Some(format) = Format::parse(def.name).or_else(|| Format::parse(&format!("{}g64", def.name))) else {
+            panic!("{}", def.name)
+        };
+        for (name, elem) in [("f16", RowElem::F16), ("bf16", RowElem::Bf16), ("fp8", RowElem::Fp8)] {
+            let cores = if elem == RowElem::Fp8 { is_fp8(format) } else { on_tensor_cores(format, elem) };
+            if !cores {
+                continue;
+            }
+            formats += 1;
+            for size in [(14336, 4096), (4096, 4096), (4096, 14336)] {
+                let of = |rows| predicted(product(&format.to_string(), name, size, (16, 128)), rows, target);
+                let all = [33, 64, 96, 128, 256, 512].map(of);
+                let first = if size == (4096, 4096) { 2 } else { 0 };
+                for (s, _) in &all[first..] {
+                    assert!(s.variant.is_wgmma(), "{format} {name} {size:?}: {s:?}");
+                }
+                // Half of the multiprocessors and more have work.
+                for (s, _) in &all[first..4] {
+                    assert!(s.blocks >= 64, "{format} {name} {size:?}: {s:?}");
+                }
+                println!(
+                    "{format} {name} {size:?} {:?}",
+                    all.map(|(s, t)| (s.rows, s.blocks, (t * 1e7).round() / 10.0))
+                );
+            }
+        }
+    }
+    assert!(formats > 40, "{formats}");
 }
 
 /// Less bandwidth makes products that are bound by it slower, and no other.

@@ -323,10 +323,11 @@ pub unsafe extern "C" fn llmcc_stats(
         let engine = model.engine();
         // A line for each step of a profile.
         need(256 * engine.image().steps.len())?;
-        let kv = engine.kv();
+        let (kv, (sms, memory_rate)) = (engine.kv(), engine.rates());
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
-             \"device\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"open_ns\":{},\"profile\":{}}}",
+             \"device\":{},\"multiprocessors\":{},\"memory_bytes_per_second\":{},\
+             \"device_bytes\":{},\"fetched_bytes\":{},\"open_ns\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
             kv.used_bytes(),
@@ -334,6 +335,8 @@ pub unsafe extern "C" fn llmcc_stats(
             engine.arena_bytes(),
             engine.threads(),
             crate::json::string(engine.device()),
+            sms,
+            memory_rate,
             engine.device_bytes(),
             engine.fetched_bytes(),
             engine.opened().json(model.opening),

@@ -24,6 +24,9 @@ pub struct Facts {
     pub capability: u32,
     /// Multiprocessors.
     pub sms: u32,
+    /// Bytes per second between it and its memory: two transfers in a cycle of the memory's clock, on
+    /// all lines of the bus. 0 where the driver does not say.
+    pub memory_rate: u64,
     /// Most bytes of shared memory of a block.
     pub shared: u32,
     /// Newest CUDA version the driver knows, e.g. `(12, 4)`.
@@ -92,11 +95,22 @@ impl Facts {
             capability: (10 * attribute(device, ffi::ATTRIBUTE_MAJOR)? + attribute(device, ffi::ATTRIBUTE_MINOR)?)
                 as u32,
             sms: attribute(device, ffi::ATTRIBUTE_SMS)? as u32,
+            // No kernel depends on it, so that it may be missing.
+            memory_rate: memory_rate(
+                attribute(device, ffi::ATTRIBUTE_MEMORY_CLOCK).unwrap_or(0),
+                attribute(device, ffi::ATTRIBUTE_MEMORY_BUS).unwrap_or(0),
+            ),
             shared: attribute(device, ffi::ATTRIBUTE_SHARED)? as u32,
             driver: (version / 1000, version % 1000 / 10),
             took: start.elapsed(),
         })
     }
+}
+
+/// Bytes per second of a memory with a clock of so many kHz and a bus of so many bits.
+fn memory_rate(clock: c_int, bus: c_int) -> u64 {
+    let (hertz, bytes) = (1000 * u64::try_from(clock).unwrap_or(0), u64::try_from(bus).unwrap_or(0) / 8);
+    2 * hertz * bytes
 }
 
 impl Device {

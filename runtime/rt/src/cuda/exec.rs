@@ -255,6 +255,11 @@ impl Executor for Gpu {
         &self.device.facts().name
     }
 
+    fn rates(&self) -> (u32, u64) {
+        let facts = self.device.facts();
+        (facts.sms, facts.memory_rate)
+    }
+
     fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize {
         let limits = Limits { tokens, rows };
         let bytes = || slot_offsets(image, tokens, rows)?.1.checked_add(workspace(image, limits)?.bytes);

@@ -73,6 +73,12 @@ pub(crate) trait Executor: Send {
     /// Name of the device.
     fn device(&self) -> &str;
 
+    /// Multiprocessors of a GPU, and the bytes per second of its memory, as its driver says; 0 where
+    /// there is none, or none is said.
+    fn rates(&self) -> (u32, u64) {
+        (0, 0)
+    }
+
     /// Bytes of activations and scratch that steps of `tokens` tokens and `rows` logits rows need.
     fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize;
 

@@ -146,6 +146,11 @@ impl Engine {
         self.executor.device()
     }
 
+    /// Multiprocessors of a GPU and the bytes per second of its memory, as its driver says; 0 on a CPU.
+    pub fn rates(&self) -> (u32, u64) {
+        self.executor.rates()
+    }
+
     /// Bytes of a GPU's memory in use; 0 on a CPU.
     pub fn device_bytes(&self) -> u64 {
         self.executor.device_bytes()

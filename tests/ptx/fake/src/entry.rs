@@ -123,6 +123,9 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
         10 => 32,
         12 => 65536,
         16 => 132,
+        // The memory's clock in kHz, and its bus in bits: an H200's.
+        36 => 3_201_000,
+        37 => 6144,
         39 => 2048,
         // Compute capability.
         75 => sm / 10,

@@ -4,6 +4,7 @@ use super::super::decode;
 use super::super::warpgroup::{self, Step, Sums};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
+use super::parts::{Multiplier, Part};
 use super::{Event, Product, STAGES_AT};
 use crate::mlir::{Builder, Cmp, Elem, F32, V};
 use crate::ring::Turn;
@@ -32,15 +33,23 @@ impl Product<'_> {
         let reader = self.reader(b, warp, lane);
         let share = work::share(b, self.plan, self.p, &self.block);
         let th = Thread { warp, lane, reader, share };
-        self.each_tile(b, at, |b, tile, turn| self.tile(b, &th, tile, turn));
+        self.each_tile(b, (share, at), |b, tile, part, turn| self.tile(b, &th, (tile, part), turn));
     }
 
     /// Two units per turn of the loop, so that each has its own registers for weights.
-    fn tile(&self, b: &mut Builder, th: &Thread, tile: V, turn: Turn) -> Turn {
+    fn tile(&self, b: &mut Builder, th: &Thread, (tile, part): (V, Option<Part>), turn: Turn) -> Turn {
         let all = self.turns();
         // The last stages are apart: nothing is decoded after the last.
         let tail = if all.is_multiple_of(2) { 2 } else { 1 };
-        let (zero, turns, one) = (b.i32(0), b.i32(((all - tail) / 2) as i64), b.i32(1));
+        let (zero, one) = (b.i32(0), b.i32(1));
+        let turns = match part {
+            None => b.i32(((all - tail) / 2) as i64),
+            // An even number of stages, at least four.
+            Some(part) => {
+                let pairs = b.shrc(part.count, 1);
+                b.addc(pairs, -1)
+            }
+        };
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
         init.extend(self.decode(b, th, turn));
@@ -68,18 +77,33 @@ impl Product<'_> {
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
-        let at = b.shared_in("sums", STAGES_AT);
-        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &sums[..self.rows() / 2]);
-        let room = Room {
-            sums: b.shared_in("sums", STAGES_AT),
-            spare: b.shared_in("spare", self.map.spare),
-            flag: b.shared_in("flag", STAGES_AT - 16),
-        };
-        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1);
+        self.finish(b, th, tile, &sums[..self.rows() / 2]);
         // Earlier stores there come before the copies that follow.
         b.fence_proxy_async();
         b.barrier_all();
         next
+    }
+
+    /// Makes the results of an output tile of the sums.
+    fn finish(&self, b: &mut Builder, th: &Thread, tile: V, sums: &[V]) {
+        let room = |b: &mut Builder| Room {
+            sums: b.shared_in("sums", STAGES_AT),
+            spare: b.shared_in("spare", self.map.spare),
+            flag: b.shared_in("flag", STAGES_AT - 16),
+        };
+        if self.p.phase.cut {
+            let room = room(b);
+            let place = Multiplier { warp: th.warp, lane: th.lane, share: th.share };
+            let mine = self.join_parts(b, place, &room, tile, sums);
+            return b.if_(mine, |b| {
+                b.barrier();
+                work::result(b, self.args, self.plan, self.p, &self.block, &room, tile);
+            });
+        }
+        let at = b.shared_in("sums", STAGES_AT);
+        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), sums);
+        let room = room(b);
+        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1);
     }
 
     /// Registers of a lane for sums: where a stage's products are added to others, both sets, first

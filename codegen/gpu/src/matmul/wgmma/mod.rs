@@ -1,4 +1,4 @@
-//! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 128 or 256 rows of
+//! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 64, 128 or 256 rows of
 //! input per block, as a pipeline between warps. Rows are of 16 bits, weights of any kind that
 //! becomes 16 bits; or both are fp8, then 128 rows.
 //!
@@ -96,10 +96,12 @@
 
 mod consume;
 mod operand;
+mod parts;
 mod produce;
 
+use self::parts::Part;
 use super::tiles::ROW;
-use super::work::{self, Block};
+use super::work::{self, Block, Share};
 use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
@@ -276,13 +278,28 @@ impl Product<'_> {
         b.at(base, skip)
     }
 
-    /// Runs `body` for the block's output tiles, with the turn of the ring going round.
-    fn each_tile(&self, b: &mut Builder, at: &mut Turn, body: impl FnOnce(&mut Builder, V, Turn) -> Turn) {
-        let share = work::share(b, self.plan, self.p, &self.block);
+    /// Runs `body` for the output tiles of the block's `share`, of which it may have a part, with the
+    /// turn of the ring going round.
+    fn each_tile(
+        &self,
+        b: &mut Builder,
+        (share, at): (Share, &mut Turn),
+        body: impl FnOnce(&mut Builder, V, Option<Part>, Turn) -> Turn,
+    ) {
         let kt = self.plan.kt() as i64;
-        let (first, end, one) = (b.divc(share.lo, kt), b.divc(share.hi, kt), b.i32(1));
+        let first = b.divc(share.lo, kt);
+        let end = if self.p.phase.cut {
+            // A block beyond the counters may have nothing.
+            let some = b.cmp(Cmp::Slt, share.lo, share.hi);
+            let next = b.addc(first, 1);
+            b.select(some, next, first)
+        } else {
+            b.divc(share.hi, kt)
+        };
+        let one = b.i32(1);
         let out = b.for_((first, end, one), &at.values(), |b, tile, carried| {
-            body(b, tile, Turn::of(carried)).values().to_vec()
+            let part = self.p.phase.cut.then(|| self.part(b, share, tile));
+            body(b, tile, part, Turn::of(carried)).values().to_vec()
         });
         *at = Turn::of(&out);
     }

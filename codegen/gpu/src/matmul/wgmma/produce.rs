@@ -2,8 +2,9 @@
 
 use super::super::tiles::ROW;
 use super::super::weights::Weights;
-use super::super::work::Repeated;
+use super::super::work::{self, Repeated};
 use super::super::{decode, input};
+use super::parts::Part;
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V, WARP};
 use crate::ring::Turn;
@@ -32,8 +33,9 @@ impl<'a> Product<'a> {
 
     pub(super) fn produce(&self, b: &mut Builder, at: &mut Turn) {
         let th = self.producer(b);
-        self.each_tile(b, at, |b, tile, turn| {
-            let next = self.bring(b, &th, tile, turn);
+        let share = work::share(b, self.plan, self.p, &self.block);
+        self.each_tile(b, (share, at), |b, tile, part, turn| {
+            let next = self.bring(b, &th, (tile, part), turn);
             // The sums have taken the place of the stages: until they have become results.
             b.barrier_all();
             next
@@ -78,11 +80,16 @@ impl<'a> Product<'a> {
     }
 
     /// Brings all units of an output tile.
-    fn bring(&self, b: &mut Builder, th: &Thread<'_>, tile: V, turn: Turn) -> Turn {
+    fn bring(&self, b: &mut Builder, th: &Thread<'_>, (tile, part): (V, Option<Part>), turn: Turn) -> Turn {
         let (turns, ahead) = (self.turns() as i64, ahead(self.map.stages));
         let weights = th.weights.strip(b, tile, 0, 0);
         let x = input::row(b, self.plan, self.args, self.block.row0);
-        let (zero, end, one) = (b.i32(0), b.i32(turns + ahead as i64), b.i32(1));
+        let zero = b.i32(0);
+        let end = match part {
+            None => b.i32(turns + ahead as i64),
+            Some(part) => b.addc(part.count, ahead as i64),
+        };
+        let one = b.i32(1);
         // Start of the copies, and of their announcements.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
@@ -90,14 +97,18 @@ impl<'a> Product<'a> {
             // Arrived copies are announced first: the wait for room may be long.
             let late = b.cmpc(Cmp::Sge, i, ahead as i64);
             b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
-            let inside = b.cmpc(Cmp::Slt, i, turns);
+            let inside = match part {
+                None => b.cmpc(Cmp::Slt, i, turns),
+                Some(part) => b.cmp(Cmp::Slt, i, part.count),
+            };
             b.if_(inside, |b| {
                 let free = Event::Free.barrier(b, self.map, start.stage);
                 // The first turn of the ring has nothing to wait for.
                 let parity = b.xorc(start.parity, 1);
                 b.mbarrier_wait(&free, parity);
-                self.copy_weights(b, th, weights, i, start.stage);
-                self.copy_input(b, th, x, i, start.stage);
+                let number = part.map_or(i, |part| b.add(i, part.first));
+                self.copy_weights(b, th, weights, number, start.stage);
+                self.copy_input(b, th, x, number, start.stage);
             });
             b.cp_commit();
             // A turn of the ring each; none where nothing was done.

@@ -1,0 +1,161 @@
+//! Output tiles of which several blocks have a part of the columns of the input each.
+//!
+//! Where a product has fewer output tiles than there are multiprocessors, the others would wait. So the
+//! kernel's `k_parts` blocks share each tile: each stores its sums in the workspace as its threads hold
+//! them, 16 bytes of a thread beside those of the next, and counts itself; the last of them adds all in
+//! the order of the parts and finishes the tile. Which block is last changes no bit.
+
+use super::super::warpgroup;
+use super::super::work::{self, Room, Share};
+use super::{Product, STAGES_AT};
+use crate::COUNTER_BYTES;
+use crate::mlir::{Builder, Cmp, F32, I1, I64, Ty, V, WARP};
+use llmcc_ir::gpu::schedule::PART_ROWS;
+
+/// The stages that a block has of an output tile.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Number of the first.
+    pub(super) first: V,
+    pub(super) count: V,
+}
+
+/// Sums of a thread that lie together: of 8 rows.
+const TOGETHER: usize = 4;
+
+/// The place of a thread that multiplies.
+#[derive(Clone, Copy)]
+pub(super) struct Multiplier {
+    pub(super) warp: V,
+    pub(super) lane: V,
+    pub(super) share: Share,
+}
+
+impl Product<'_> {
+    /// The stages of output tile `tile` that are in the block's share of the units.
+    pub(super) fn part(&self, b: &mut Builder, share: Share, tile: V) -> Part {
+        let start = b.mulc(tile, self.plan.kt() as i64);
+        let (first, count) = (b.sub(share.lo, start), b.sub(share.hi, share.lo));
+        let units = self.units() as i64;
+        Part { first: b.divc(first, units), count: b.divc(count, units) }
+    }
+
+    /// Brings the sums of output tile `tile` to shared memory, if the block is to finish it: it has
+    /// all of it, or is the last that has a part. Returns whether it is, for all threads.
+    pub(super) fn join_parts(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
+        let units = b.sub(th.share.hi, th.share.lo);
+        // Tiles of rows beyond the counters are not cut.
+        let whole = b.cmpc(Cmp::Eq, units, self.plan.kt() as i64);
+        let joined = b.if_else(
+            whole,
+            &[I1],
+            |b| {
+                self.store(b, th, 0, sums);
+                vec![b.yes()]
+            },
+            |b| vec![self.meet(b, th, room, tile, sums)],
+        );
+        joined[0]
+    }
+
+    /// Writes sums to shared memory, `row` and the following.
+    fn store(&self, b: &mut Builder, th: Multiplier, row: usize, sums: &[V]) {
+        let at = b.shared_in("sums", STAGES_AT);
+        let skip = row * llmcc_ir::gpu::schedule::sums_stride(&self.p.segments[0]) * 4;
+        let at = b.atc(at, skip as i64);
+        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), sums);
+    }
+
+    /// Runs `body` for every [`PART_ROWS`] rows of a tile, if the step has some of them.
+    fn each_rows(&self, b: &mut Builder, body: impl Fn(&mut Builder, usize)) {
+        for row in (0..self.rows()).step_by(PART_ROWS) {
+            if row == 0 {
+                body(b, row);
+                continue;
+            }
+            let some = b.cmpc(Cmp::Slt, self.block.rows, row as i64 + 1);
+            let yes = b.yes();
+            let some = b.xor(some, yes);
+            b.if_(some, |b| body(b, row));
+        }
+    }
+
+    /// Where a thread has its sums in the slot of a block.
+    fn slot(&self, b: &mut Builder, number: V) -> V {
+        let base = b.atc(self.args.workspace(), COUNTER_BYTES as i64);
+        let number = b.zext(number, I64);
+        let skip = b.mulc(number, work::slot_bytes(self.plan) as i64);
+        let slot = b.at(base, skip);
+        let tid = b.sreg("tid.x");
+        let own = b.shlc(tid, 4);
+        b.at(slot, own)
+    }
+
+    /// Bytes from sums of a thread to those of the next 8 rows.
+    fn apart(&self) -> usize {
+        self.plan.schedule.warps * WARP * TOGETHER * size_of::<f32>()
+    }
+
+    /// Stores the block's part and counts it; the last block of the tile adds all. Returns whether
+    /// this is the last.
+    fn meet(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
+        let parts = self.plan.body.k_parts;
+        let line = b.mulc(self.block.y, self.plan.schedule.blocks as i64);
+        let (own, first) = (b.add(line, self.block.x), b.mulc(tile, parts as i64));
+        let first = b.add(line, first);
+        let to = self.slot(b, own);
+        self.each_rows(b, |b, row| {
+            for (i, four) in sums.chunks(TOGETHER).enumerate().skip(row / 8).take(PART_ROWS / 8) {
+                let (v, to) = (b.pack(four), b.atc(to, (i * self.apart()) as i64));
+                b.store(v, to);
+            }
+        });
+        b.barrier();
+        let offset = b.shlc(first, 2);
+        let counter = b.at(self.args.workspace(), offset);
+        let tid = b.sreg("tid.x");
+        let one_thread = b.cmpc(Cmp::Eq, tid, 0);
+        b.if_(one_thread, |b| {
+            let one = b.i32(1);
+            let before = b.atomic_add(counter, one);
+            b.store(before, room.flag);
+        });
+        b.barrier();
+        let before = b.load(room.flag, crate::mlir::I32);
+        let last = b.cmpc(Cmp::Eq, before, parts as i64 - 1);
+        b.if_(last, |b| {
+            let slots: Vec<V> = (0..parts)
+                .map(|part| {
+                    let number = b.addc(first, part as i64);
+                    self.slot(b, number)
+                })
+                .collect();
+            self.each_rows(b, |b, row| {
+                let sums = self.add(b, &slots, row);
+                self.store(b, th, row, &sums);
+            });
+            b.if_(one_thread, |b| {
+                let zero = b.i32(0);
+                b.store(zero, counter);
+            });
+        });
+        last
+    }
+
+    /// The sums of a thread over all parts, of [`PART_ROWS`] rows from `row` on.
+    fn add(&self, b: &mut Builder, slots: &[V], row: usize) -> Vec<V> {
+        let four = Ty::Vec(TOGETHER as u8, crate::mlir::Elem::F32);
+        let mut sums: Vec<V> = vec![];
+        for (part, slot) in slots.iter().enumerate() {
+            let mut these = vec![];
+            for i in 0..PART_ROWS / 8 {
+                let at = b.atc(*slot, ((row / 8 + i) * self.apart()) as i64);
+                let v = b.load(at, four);
+                these.extend(b.unpack(v));
+            }
+            sums = if part == 0 { these } else { sums.iter().zip(&these).map(|(a, v)| b.fadd(*a, *v)).collect() };
+        }
+        debug_assert!(sums.iter().all(|v| v.ty == F32), "sums are f32");
+        sums
+    }
+}
