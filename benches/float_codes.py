@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -148,7 +149,7 @@ def main():
                 argv = ["make_checkpoint.py", args.preset, str(source)]
                 argv += ["--layers", str(args.layers)] if args.layers else []
                 argv += ["--vocab", str(args.vocab)] if args.vocab else []
-                subprocess.run(["python3", str(Path(__file__).with_name(argv[0])), *argv[1:]], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([sys.executable, str(Path(__file__).with_name(argv[0])), *argv[1:]], check=True, stdout=subprocess.DEVNULL)
                 flags = ["--w4", "--group", "128"]
             else:
                 write(source, config, name.removesuffix("-f32"))

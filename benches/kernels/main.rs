@@ -51,6 +51,10 @@ struct Args {
     /// int8 rows have codes of −128, as rows of fixed scales may, and others have not.
     #[arg(long)]
     least: bool,
+    /// Time is the processor's time of the slowest thread, which other work on the machine does not
+    /// count in: it takes bandwidth still, from the peaks as from the products.
+    #[arg(long)]
+    own_time: bool,
     /// Rounds; their median is printed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -63,7 +67,7 @@ fn main() {
         Some(Some(level)) if level <= detect() => level,
         Some(_) => return eprintln!("error: this processor has no such level; the best is {}", detect().name()),
     };
-    let team = Team::new(args.threads.max(1));
+    let team = Team::new(args.threads.max(1)).with_own_time(args.own_time);
     println!("{} threads, {}, {} pages", args.threads, level.name(), args.pages);
     println!(
         "{:14} {:8} {:>5} {:>12} {:>12} {:>9} {:>8}",

@@ -1,5 +1,6 @@
 //! Threads that start together and are timed together.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Instant;
 
@@ -7,12 +8,33 @@ use std::time::Instant;
 #[derive(Clone, Copy)]
 pub struct Team {
     threads: usize,
+    /// Whether threads are timed by the processor's time that they get.
+    own_time: bool,
+}
+
+/// Seconds of the processor's time that this thread has had.
+fn thread_seconds() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it is written to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }
 
 impl Team {
     /// `threads` threads, made anew for each measurement: their start is not part of the time.
     pub fn new(threads: usize) -> Team {
-        Team { threads }
+        Team { threads, own_time: false }
+    }
+
+    /// The same team, timed by the processor's time of its slowest thread: for machines with other
+    /// work, whose share of the processor does not count then, while its use of memory does.
+    pub fn with_own_time(self, own_time: bool) -> Team {
+        Team { own_time, ..self }
+    }
+
+    /// See [`Team::with_own_time`].
+    pub fn has_own_time(&self) -> bool {
+        self.own_time
     }
 
     /// Threads.
@@ -29,12 +51,18 @@ impl Team {
                 std::hint::spin_loop();
             }
         };
+        let slowest = Mutex::new(0f64);
         let run = |thread: usize| {
             meet(&ready);
-            let start = Instant::now();
+            let (start, own) = (Instant::now(), thread_seconds());
             work(thread);
+            let own = thread_seconds() - own;
+            if let Ok(mut slowest) = slowest.lock() {
+                *slowest = slowest.max(own);
+            }
             meet(&done);
-            start.elapsed().as_secs_f64()
+            let all = start.elapsed().as_secs_f64();
+            if self.own_time { slowest.lock().map_or(all, |own| *own) } else { all }
         };
         std::thread::scope(|s| {
             for thread in 1..self.threads {

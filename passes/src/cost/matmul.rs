@@ -113,7 +113,7 @@ mod tests {
     fn generic_products_are_slow() {
         for name in ["x86-64-v3", "x86-64-v4", "x86-64-v4-amx"] {
             let target = find(name).unwrap();
-            // 8.125 and 8.25 bits, 4.625 all three.
+            // 8.125 and 8.25 bits; 4.625 both.
             for (slow, fast, rows) in [("q8k", "fp8b", RowKind::F32), ("iq2", "nvfp4", RowKind::F32)] {
                 let (slow_format, fast_format) = (Format::parse(slow).unwrap(), Format::parse(fast).unwrap());
                 assert!(microkernel_of(slow_format, rows.rows(slow_format)).is_none(), "{slow}");
