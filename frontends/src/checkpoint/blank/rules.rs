@@ -15,7 +15,7 @@ const NEEDS_FILES: &str = "give the folder with the checkpoint's tensors, or rem
 const FLOATS: [&str; 2] = [".compressor.", ".indexer.weights_proj"];
 
 /// The settings' fields for modules that stay floats.
-const LEFT: [&str; 5] = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "exclude"];
+const LEFT: [&str; 5] = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers", "exclude"];
 
 /// Forms by module.
 #[derive(Debug)]
@@ -62,7 +62,9 @@ impl Rules {
             other => return Err((format!("the tensors of `{other}` do not follow from config.json"), NEEDS_FILES)),
         };
         rules.named.extend(by_layer(&said)?);
-        for list in LEFT.iter().filter_map(|name| said.get(*name)?.as_array()) {
+        // (Beside FP8, `ignore` says what ModelOpt has left, in FP8, of layers that it quantized anew.)
+        let left = if method == "fp8" { &LEFT[..1] } else { &LEFT[..] };
+        for list in left.iter().filter_map(|name| said.get(*name)?.as_array()) {
             for text in list.iter().filter_map(Value::as_str) {
                 rules.left.add(text)?;
             }
