@@ -2,7 +2,7 @@
 
 use super::super::quantized::{UNQUANTIZED, Wrong};
 use super::super::safetensors::StoredType;
-use super::{Asked, Blanks, Role};
+use super::tensors::{Asked, Blanks, Role};
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::super::quantized::{self, Wrong};
 use super::forms::Form;
 use super::modules::{Patterns, around, bare};
-use super::{Asked, Role};
+use super::tensors::{Asked, Role};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 //! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
 //! compressed-tensors do.
 
-use super::compressed::fp4;
+use super::nvfp4::fp4;
 use super::sparse::{self, Sparse};
 use super::tensors::is_f16;
 use super::{
