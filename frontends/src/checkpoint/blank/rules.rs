@@ -174,14 +174,14 @@ fn compressed(said: &Map<String, Value>) -> Result<Rules, Wrong> {
 fn scheme(group: &Value, format: Option<&str>) -> Result<Form, Wrong> {
     let weights = group.get("weights").and_then(Value::as_object);
     let weights = weights.ok_or_else(|| unsupported("config_groups", group))?;
-    let number = |name: &str| weights.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
-    let group_size = number("group_size").filter(|n| *n > 0);
+    let count = |name: &str| weights.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+    let group_size = count("group_size").filter(|n| *n > 0);
     let format = group.get("format").and_then(Value::as_str).or(format).unwrap_or_default();
     let symmetric = weights.get("symmetric") != Some(&Value::Bool(false));
     let fixed = group.get("input_activations").is_some_and(|of| of.get("dynamic") == Some(&Value::Bool(false)));
     let input = fixed.then_some("input_scale");
     let scales = "weight_scale";
-    match (text(weights, "type"), number("num_bits"), text(weights, "strategy")) {
+    match (text(weights, "type"), count("num_bits"), text(weights, "strategy")) {
         (Some("float"), Some(4), _) if group_size == Some(16) => {
             let input = group.get("input_activations").is_some_and(Value::is_object).then_some("input_global_scale");
             Ok(Form::Nvfp4 { codes: "weight_packed", above: "weight_global_scale", input })

@@ -33,7 +33,7 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let one: &[usize] = if tensors.index.get(&name(all)).is_some_and(|e| e.info.shape.is_empty()) { &[] } else { &[1] };
     let all = tensors.take(&name(all), &["F32"], one)?;
     let info = TensorInfo { dtype: &NVFP4, shape: vec![n, k], bytes: codes.from..codes.to };
-    let given = all.number(tensors.shards);
+    let given = all.single(tensors.shards);
     let above = above(given);
     // (The reciprocal of infinity would be a number.)
     if !given.is_finite() || !above.is_finite() {
