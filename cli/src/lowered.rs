@@ -99,7 +99,7 @@ pub struct Version {
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     let checkpoint = match options.place {
-        WeightsPlace::Absent => Checkpoint::open_without_numbers(&options.checkpoint, &options.adapters)?,
+        WeightsPlace::Absent => Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?,
         WeightsPlace::Embed | WeightsPlace::External => Checkpoint::open_with(&options.checkpoint, &options.adapters)?,
     };
     let lift_with = |kv_dtype| {

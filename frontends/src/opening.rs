@@ -34,7 +34,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::open_with`]; the tensors of its method of quantization do not follow from its settings.
-    pub fn open_without_numbers(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
+    pub fn open_without_data(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
         match blank::config(path)? {
             Some(config) => merged(imagined(path, config)?, adapters),
             None => Checkpoint::open_with(path, adapters),

@@ -47,12 +47,12 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn lifted(folder: &Path) -> Module {
-    let checkpoint = Checkpoint::open_without_numbers(folder, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let checkpoint = Checkpoint::open_without_data(folder, &[]).unwrap_or_else(|e| panic!("{e}"));
     lift(&checkpoint, &Options::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Numbers in the tensors of a checkpoint that a module reads.
-fn numbers(module: &Module) -> usize {
+fn elements(module: &Module) -> usize {
     let own = module.weights.iter().filter(|w| w.data.is_none());
     let size = |d: &Dim| if let Dim::Static(n) = d { *n } else { 1 };
     own.map(|w| w.ty.shape.iter().map(size).product::<usize>()).sum()
@@ -73,7 +73,7 @@ fn tensors_follow_from_a_configuration() {
     for (name, count, kinds) in SIZES {
         let module = lifted(alone(&file(name)).path());
         if let Some(count) = count {
-            assert_eq!(numbers(&module), *count, "{name}");
+            assert_eq!(elements(&module), *count, "{name}");
         }
         assert_eq!(formats(&module), *kinds, "{name}");
     }
@@ -122,6 +122,6 @@ fn published_counts() {
     let Some(all) = shared("real_configs") else { return };
     for (name, count) in COUNTS {
         let folder = alone(&all.join(name).join("config.json"));
-        assert_eq!(numbers(&lifted(folder.path())), *count, "{name}");
+        assert_eq!(elements(&lifted(folder.path())), *count, "{name}");
     }
 }

@@ -64,16 +64,16 @@ struct Ways {
 impl Problem {
     /// The candidates without those that lose against others. `cost` is that of a candidate, ties broken.
     pub(super) fn reduced(&self, alive: &Alive, requires: &Requires, cost: impl Fn(Id, usize) -> f64) -> Alive {
-        let number: BTreeMap<Id, usize> = alive.keys().enumerate().map(|(i, class)| (*class, i)).collect();
+        let places: BTreeMap<Id, usize> = alive.keys().enumerate().map(|(i, class)| (*class, i)).collect();
         let way = |class: Id, index: usize| {
             let needs = self.classes[&class][index].needs.iter();
             // One that needs a class without candidates is impossible.
-            let needs: Option<Vec<usize>> = needs.map(|need| number.get(need).copied()).collect();
+            let needs: Option<Vec<usize>> = needs.map(|need| places.get(need).copied()).collect();
             let requires = requires.get(&(class, index)).cloned().unwrap_or_default();
             Some(Way { index, cost: cost(class, index), needs: needs?, requires })
         };
         let classes = alive.iter().map(|(class, of)| of.iter().filter_map(|i| way(*class, *i)).collect()).collect();
-        let roots = self.roots.iter().filter_map(|root| number.get(root).copied()).collect();
+        let roots = self.roots.iter().filter_map(|root| places.get(root).copied()).collect();
         let mut ways = Ways { classes, roots };
         for _ in 0..ROUNDS {
             if !ways.round() {

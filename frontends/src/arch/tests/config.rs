@@ -284,9 +284,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
             let v: Value = serde_json::from_str(word).unwrap_or(json!(word));
             (json!([[v, v], []]), json!([["x", v], [0], "x", 2]))
         }
-        Neutral::AllOf(words) => {
-            (words.iter().map(|word| json!([word, word])).collect(), json!([words, [0], "x", 2]))
-        }
+        Neutral::AllOf(words) => (words.iter().map(|word| json!([word, word])).collect(), json!([words, [0], "x", 2])),
         Neutral::Same("n_routed_experts") => (json!([]), json!([3])),
         Neutral::Same("num_hidden_layers") => (json!([2]), json!([3])),
         Neutral::Same("vocab_size") => (json!([32]), json!([30])),

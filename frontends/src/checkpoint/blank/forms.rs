@@ -2,7 +2,7 @@
 
 use super::super::quantized::{UNQUANTIZED, Wrong};
 use super::super::safetensors::StoredType;
-use super::{Asked, Blanks, Role};
+use super::tensors::{Asked, Blanks, Role};
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Form {
     pub(super) fn add(self, all: &mut Blanks, asked: Asked, float: &StoredType) -> Result<(), Wrong> {
         let Asked { name, shape, role } = asked;
         if role == Role::Numbers {
-            return numbers(all, name, &shape);
+            return permutations(all, name, &shape);
         }
         match (role, self) {
             (Role::Experts, Form::Mxfp4 { .. }) => return experts(all, &name, &shape),
@@ -156,7 +156,7 @@ fn experts(all: &mut Blanks, name: &str, shape: &[usize]) -> Result<(), Wrong> {
 }
 
 /// Rows that each hold the numbers of their columns.
-fn numbers(all: &mut Blanks, name: String, shape: &[usize]) -> Result<(), Wrong> {
+fn permutations(all: &mut Blanks, name: String, shape: &[usize]) -> Result<(), Wrong> {
     /// Bytes of a table that is made.
     const MOST: usize = 1 << 30;
     let [rows, columns] = *shape else {

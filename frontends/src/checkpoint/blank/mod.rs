@@ -7,11 +7,12 @@
 mod forms;
 mod modules;
 mod rules;
+mod tensors;
 
 use super::load::CONFIG;
 use super::opened::Checkpoint;
-use super::quantized::{self, Tensors, UNQUANTIZED, Wrong};
-use super::safetensors::{StoredType, TensorInfo, stored_type};
+use super::quantized::{self, Tensors, Wrong};
+use super::safetensors::{StoredType, stored_type};
 use super::shard::Shard;
 use super::stored::Entry;
 use crate::config::parts;
@@ -23,37 +24,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use tensors::Blanks;
+pub(crate) use tensors::{Asked, Role};
 
 /// Pages of zeros, as many as one asks for.
 const ZEROS: &str = "/dev/zero";
 /// Most tensors: ten times those of the largest models.
 const MOST: usize = 10_000_000;
-
-/// A tensor that a model reads.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    /// Its name.
-    pub name: String,
-    /// Its dimensions.
-    pub shape: Vec<usize>,
-    /// Its use.
-    pub role: Role,
-}
-
-/// The use of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The matrix of a product, `[out, in]`.
-    Product,
-    /// One that methods leave as it is unless their settings name it.
-    Spared,
-    /// Matrices of all experts, `[experts, in, out]`.
-    Experts,
-    /// Whole numbers; each row holds a permutation of its columns.
-    Numbers,
-    /// Another.
-    Other,
-}
 
 /// The `config.json` of a folder that holds no tensors; `None` where there are some, or no such file.
 pub(crate) fn config(path: &Path) -> Result<Option<Value>, FrontendError> {
@@ -166,61 +143,4 @@ fn constants(bytes: &[u8]) -> std::io::Result<Mmap> {
     let mut map = MmapMut::map_anon(bytes.len().max(1))?;
     map.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     map.make_read_only()
-}
-
-/// Tensors that are being made.
-#[derive(Default)]
-struct Blanks {
-    index: BTreeMap<String, Entry>,
-    /// Bytes of those of zeros so far.
-    bytes: usize,
-    /// Those of known numbers.
-    known: Vec<u8>,
-}
-
-/// Numbers of the shards.
-const OF_ZEROS: usize = 0;
-const OF_KNOWN: usize = 1;
-
-impl Blanks {
-    /// Adds a tensor of zeros.
-    fn add(&mut self, name: String, dtype: &str, shape: &[usize]) -> Result<(), Wrong> {
-        let too_large = || (format!("tensor `{name}` {shape:?} is too large"), "check the sizes in config.json");
-        let dtype = stored_type(dtype).unwrap_or(&quantized::COMPUTED);
-        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).ok_or_else(too_large)?;
-        let bits = elements.checked_mul(dtype.bits as usize).ok_or_else(too_large)?;
-        let end = self.bytes.checked_add(bits.div_ceil(8)).filter(|end| isize::try_from(*end).is_ok());
-        let end = end.ok_or_else(too_large)?;
-        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: self.bytes..end };
-        self.bytes = end;
-        self.put(name, Entry::plain(OF_ZEROS, info))
-    }
-
-    /// Adds a tensor of numbers that are known.
-    fn known(&mut self, name: String, dtype: &str, shape: &[usize], numbers: &[u8]) -> Result<(), Wrong> {
-        // Equal ones are one.
-        let last = self.known.len().saturating_sub(numbers.len());
-        let start = match self.known.get(last..) == Some(numbers) {
-            true => last,
-            false => self.known.len(),
-        };
-        if start == self.known.len() {
-            self.known.extend_from_slice(numbers);
-        }
-        let dtype = stored_type(dtype).unwrap_or(&quantized::COMPUTED);
-        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: start..start + numbers.len() };
-        self.put(name, Entry::plain(OF_KNOWN, info))
-    }
-
-    /// Adds one number, 1.
-    fn one(&mut self, name: String, shape: &[usize]) -> Result<(), Wrong> {
-        self.known(name, "F32", shape, &1f32.to_le_bytes())
-    }
-
-    fn put(&mut self, name: String, entry: Entry) -> Result<(), Wrong> {
-        match self.index.insert(name.clone(), entry) {
-            None => Ok(()),
-            Some(_) => Err((format!("two tensors are called `{name}`"), UNQUANTIZED)),
-        }
-    }
 }

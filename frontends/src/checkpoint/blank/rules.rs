@@ -3,7 +3,7 @@
 use super::super::quantized::{self, Wrong};
 use super::forms::Form;
 use super::modules::{Patterns, around, bare};
-use super::{Asked, Role};
+use super::tensors::{Asked, Role};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const NEEDS_FILES: &str = "give the folder with the checkpoint's tensors, or rem
 const FLOATS: [&str; 2] = [".compressor.", ".indexer.weights_proj"];
 
 /// The settings' fields for modules that stay floats.
-const LEFT: [&str; 5] = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "exclude"];
+const LEFT: [&str; 5] = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers", "exclude"];
 
 /// Forms by module.
 #[derive(Debug)]
@@ -62,7 +62,9 @@ impl Rules {
             other => return Err((format!("the tensors of `{other}` do not follow from config.json"), NEEDS_FILES)),
         };
         rules.named.extend(by_layer(&said)?);
-        for list in LEFT.iter().filter_map(|name| said.get(*name)?.as_array()) {
+        // (Beside FP8, `ignore` says what ModelOpt has left, in FP8, of layers that it quantized anew.)
+        let left = if method == "fp8" { &LEFT[..1] } else { &LEFT[..] };
+        for list in left.iter().filter_map(|name| said.get(*name)?.as_array()) {
             for text in list.iter().filter_map(Value::as_str) {
                 rules.left.add(text)?;
             }
@@ -172,14 +174,14 @@ fn compressed(said: &Map<String, Value>) -> Result<Rules, Wrong> {
 fn scheme(group: &Value, format: Option<&str>) -> Result<Form, Wrong> {
     let weights = group.get("weights").and_then(Value::as_object);
     let weights = weights.ok_or_else(|| unsupported("config_groups", group))?;
-    let number = |name: &str| weights.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
-    let group_size = number("group_size").filter(|n| *n > 0);
+    let count = |name: &str| weights.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+    let group_size = count("group_size").filter(|n| *n > 0);
     let format = group.get("format").and_then(Value::as_str).or(format).unwrap_or_default();
     let symmetric = weights.get("symmetric") != Some(&Value::Bool(false));
     let fixed = group.get("input_activations").is_some_and(|of| of.get("dynamic") == Some(&Value::Bool(false)));
     let input = fixed.then_some("input_scale");
     let scales = "weight_scale";
-    match (text(weights, "type"), number("num_bits"), text(weights, "strategy")) {
+    match (text(weights, "type"), count("num_bits"), text(weights, "strategy")) {
         (Some("float"), Some(4), _) if group_size == Some(16) => {
             let input = group.get("input_activations").is_some_and(Value::is_object).then_some("input_global_scale");
             Ok(Form::Nvfp4 { codes: "weight_packed", above: "weight_global_scale", input })

@@ -94,7 +94,7 @@ pub(super) fn rounding(
     name: &str,
     number: UnaryOp,
 ) -> Result<InputRounding, Wrong> {
-    let scale = one(tensors, name, &["F32", "BF16", "F16"])?.number(tensors.shards);
+    let scale = one(tensors, name, &["F32", "BF16", "F16"])?.single(tensors.shards);
     if !scale.is_finite() || scale <= 0.0 {
         return Err((format!("tensor `{name}` is {scale}, which is not a valid scale"), UNQUANTIZED));
     }

@@ -2,7 +2,7 @@
 //! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
 //! compressed-tensors do.
 
-use super::compressed::fp4;
+use super::nvfp4::fp4;
 use super::sparse::{self, Sparse};
 use super::tensors::is_f16;
 use super::{
@@ -236,7 +236,7 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     let whole = columns >= k;
     let unit = if whole { Some(GROUP) } else { unit(columns) };
     let small = || match (source.times == 1.0, count) {
-        (true, 1) => is_f16(source.scales.number(shards)),
+        (true, 1) => is_f16(source.scales.single(shards)),
         (true, _) => source.scales.fits_f16(shards, count),
         (false, _) => (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times)),
     };

@@ -10,6 +10,7 @@ mod compressed;
 mod hqq;
 mod microscaling;
 mod modelopt;
+mod nvfp4;
 mod packed;
 mod pairs;
 mod quanto;

@@ -4,7 +4,7 @@
 //! multiplies the input of their products, where no layer before takes it.
 
 use super::bytes::{self, ByteKind};
-use super::compressed::fp4;
+use super::nvfp4::fp4;
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs, required, turned};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;

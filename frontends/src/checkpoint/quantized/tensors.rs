@@ -88,7 +88,7 @@ impl Part {
 
     /// The first element as a float, read by itself: models of many matrices have as many such numbers, far
     /// from each other in their files.
-    pub(super) fn number(&self, shards: &[Shard]) -> f32 {
+    pub(super) fn single(&self, shards: &[Shard]) -> f32 {
         float_of(self.dtype, &self.few::<4>(shards), 0)
     }
 

@@ -1,0 +1,89 @@
+//! Tensors that a model reads, and those that are made for them.
+
+use super::super::quantized::{COMPUTED, UNQUANTIZED, Wrong};
+use super::super::safetensors::{TensorInfo, stored_type};
+use super::super::stored::Entry;
+use std::collections::BTreeMap;
+
+/// A tensor that a model reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    /// Its use.
+    pub role: Role,
+}
+
+/// The use of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The matrix of a product, `[out, in]`.
+    Product,
+    /// One that methods leave as it is unless their settings name it.
+    Spared,
+    /// Matrices of all experts, `[experts, in, out]`.
+    Experts,
+    /// Whole numbers; each row holds a permutation of its columns.
+    Numbers,
+    /// Another.
+    Other,
+}
+
+/// Tensors that are being made.
+#[derive(Default)]
+pub(super) struct Blanks {
+    pub index: BTreeMap<String, Entry>,
+    /// Bytes of those of zeros so far.
+    pub bytes: usize,
+    /// Those of known numbers.
+    pub known: Vec<u8>,
+}
+
+/// Numbers of the shards.
+const OF_ZEROS: usize = 0;
+const OF_KNOWN: usize = 1;
+
+impl Blanks {
+    /// Adds a tensor of zeros.
+    pub fn add(&mut self, name: String, dtype: &str, shape: &[usize]) -> Result<(), Wrong> {
+        let too_large = || (format!("tensor `{name}` {shape:?} is too large"), "check the sizes in config.json");
+        let dtype = stored_type(dtype).unwrap_or(&COMPUTED);
+        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).ok_or_else(too_large)?;
+        let bits = elements.checked_mul(dtype.bits as usize).ok_or_else(too_large)?;
+        let end = self.bytes.checked_add(bits.div_ceil(8)).filter(|end| isize::try_from(*end).is_ok());
+        let end = end.ok_or_else(too_large)?;
+        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: self.bytes..end };
+        self.bytes = end;
+        self.put(name, Entry::plain(OF_ZEROS, info))
+    }
+
+    /// Adds a tensor of numbers that are known.
+    pub fn known(&mut self, name: String, dtype: &str, shape: &[usize], numbers: &[u8]) -> Result<(), Wrong> {
+        // Equal ones are one.
+        let last = self.known.len().saturating_sub(numbers.len());
+        let start = match self.known.get(last..) == Some(numbers) {
+            true => last,
+            false => self.known.len(),
+        };
+        if start == self.known.len() {
+            self.known.extend_from_slice(numbers);
+        }
+        let dtype = stored_type(dtype).unwrap_or(&COMPUTED);
+        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: start..start + numbers.len() };
+        self.put(name, Entry::plain(OF_KNOWN, info))
+    }
+
+    /// Adds one number, 1.
+    pub fn one(&mut self, name: String, shape: &[usize]) -> Result<(), Wrong> {
+        self.known(name, "F32", shape, &1f32.to_le_bytes())
+    }
+
+    fn put(&mut self, name: String, entry: Entry) -> Result<(), Wrong> {
+        match self.index.insert(name.clone(), entry) {
+            None => Ok(()),
+            Some(_) => Err((format!("two tensors are called `{name}`"), UNQUANTIZED)),
+        }
+    }
+}
