@@ -161,7 +161,12 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
             match t {
                 Term::Op(Head::MatMul, children) => out.extend(children.get(1).map(|w| g.find(*w))),
                 Term::Op(
-                    Head::Binary(_) | Head::Unary(_) | Head::Rope | Head::Standardize | Head::KvAppend | Head::ConcatCols,
+                    Head::Binary(_)
+                    | Head::Unary(_)
+                    | Head::Rope
+                    | Head::Standardize
+                    | Head::KvAppend
+                    | Head::ConcatCols,
                     children,
                 ) => {
                     logits.extend(children.iter().map(|c| g.find(*c)).filter(|c| !g[*c].data.weight));

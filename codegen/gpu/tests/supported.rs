@@ -138,7 +138,10 @@ fn what_gpus_lack_is_refused() {
         (normalized(100_000, "f32"), "need 400016 bytes of shared memory, but a block of `sm90` has 232448"),
         (top_k(10_000, 300), "300 candidates of 10000 logits"),
         (conv(17), "convolutions over 17 tokens have no GPU kernel; supported are 2 to 16; compile for a CPU"),
-        (llmcc_test_support::edits::SELECTED.to_owned(), "tokens that an indexer selects have no GPU kernel; compile for a CPU"),
+        (
+            llmcc_test_support::edits::SELECTED.to_owned(),
+            "tokens that an indexer selects have no GPU kernel; compile for a CPU",
+        ),
         (recurrence(1025), "over states of 1025 rows have no GPU kernel; supported are up to 1024; compile for a CPU"),
     ] {
         let got = said(&text, target("sm90"));

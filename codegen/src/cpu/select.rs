@@ -1,9 +1,9 @@
 //! The rows of a cache that an indexer selects: a call of the microkernel for each token, or, in steps of
 //! few tokens, for each part of its context that a thread has, as attention is divided.
 
+use super::Lowering;
 use super::attend::{bounds, slot};
 use super::attention::Item;
-use super::Lowering;
 use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;

@@ -27,8 +27,14 @@ pub(crate) use newcomer::dummy_config;
 use serde_json::{Value, json};
 
 /// f32 state, as the goldens have.
-const EXACT: Options =
-    Options { kv_dtype: KvDType::F32, max_context: None, embed: false, draft_head: None, hidden_states: false, selects: true };
+const EXACT: Options = Options {
+    kv_dtype: KvDType::F32,
+    max_context: None,
+    embed: false,
+    draft_head: None,
+    hidden_states: false,
+    selects: true,
+};
 
 /// The same for a fixture: the reference of some has LongRoPE's short factors, as it has no longer sequence.
 fn exact(name: &str) -> Options {

@@ -130,7 +130,8 @@ dictionary! {
     // Layers, experts, and intervals of layers.
     Accepts::Size(4096), Neutral::Off =>
         attn_layer_period attn_res_block_size decoder_sparse_step expert_layer_period full_attention_interval
-        global_attn_every_n_layers index_topk_freq moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group
+        global_attn_every_n_layers index_topk_freq
+        moe_layer_freq moe_layer_interval moe_num_experts moe_top_k moe_topk n_group
         n_layers n_routed_experts n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok
         num_hidden_groups num_hidden_layers num_layers num_local_experts num_shared_experts o_groups
         prefix_dense_sliding_window_pattern sliding_window_pattern topk_group;
@@ -144,7 +145,8 @@ dictionary! {
     // Fields whose readers judge the value themselves.
     Accepts::Any, Neutral::Off =>
         attention_layers attention_types attention_window attention_windows attn_temperature_tuning block_types
-        cross_attention_layers gating hybrid_layer_ids index_topk_pattern indexer_types layers_block_type mamba_dt_rank mamba_headdim
+        cross_attention_layers gating hybrid_layer_ids index_topk_pattern indexer_types
+        layers_block_type mamba_dt_rank mamba_headdim
         mlp_layer_types moe_layer_end_index moe_layers_enum mtp_layer_types mtp_mlp_layer_types
         partial_rotary_factors quantization_config rope_scaling_layers sparse_disable_index_value swiglu_limits
         swiglu_limits_shared time_step_limit time_step_rank;

@@ -7,12 +7,7 @@ use std::cmp::Ordering;
 /// sees, ascending, then −1: `[T, top]`. The score of a row is the sum over heads of a head's weight in
 /// `w` times its query's product with the row, or 0 where that is negative. Equal scores go by number,
 /// lowest first; NaN comes after all numbers. `q`: `[T, heads · width]`.
-pub(crate) fn select(
-    kv: &KvState,
-    batch: &Batch,
-    [q, w]: [&RowValues; 2],
-    top: usize,
-) -> Result<RowValues, EvalError> {
+pub(crate) fn select(kv: &KvState, batch: &Batch, [q, w]: [&RowValues; 2], top: usize) -> Result<RowValues, EvalError> {
     let (width, tokens) = (kv.spec.value_dim, batch.seqs.len());
     let fits = |(q, w): (&Vec<f64>, &Vec<f64>)| !w.is_empty() && q.len() == w.len() * width;
     if kv.spec.misread().is_some() || [q, w].iter().any(|x| x.len() != tokens) || !q.iter().zip(w).all(fits) {
@@ -72,15 +67,8 @@ mod tests {
     use crate::kv::{KvDType, KvSpec};
 
     fn cache(every: usize, rows: &[[f64; 2]]) -> KvState {
-        let spec = KvSpec {
-            dtype: KvDType::F32,
-            kv_heads: 1,
-            key_dim: 2,
-            value_dim: 2,
-            latent: true,
-            window: None,
-            every,
-        };
+        let spec =
+            KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 2, value_dim: 2, latent: true, window: None, every };
         let mut kv = KvState::new(spec);
         rows.iter().enumerate().for_each(|(p, row)| kv.store_value(0, p, row));
         kv
@@ -91,7 +79,7 @@ mod tests {
         select(kv, &batch, [&vec![q.to_vec()], &vec![w.to_vec()]], top).unwrap().remove(0)
     }
 
-    /// Two heads, of which the second counts against a row.
+    /// The second of two heads counts against a row.
     #[test]
     fn by_hand() {
         let kv = cache(1, &[[1.0, 0.0], [3.0, 2.0], [2.0, -5.0], [4.0, 1.0]]);
@@ -99,7 +87,7 @@ mod tests {
         let (q, w) = ([1.0, 0.0, 0.0, 1.0], [1.0, -2.0]);
         assert_eq!(at(3, &kv, &q, &w, 2), [2.0, 3.0]);
         assert_eq!(at(3, &kv, &q, &w, 3), [0.0, 2.0, 3.0]);
-        // Of equal ones the first.
+        // The first of equal ones is taken.
         assert_eq!(at(3, &kv, &q, &w, 1), [2.0]);
         // A token sees nothing after it, and all there is if that is no more than `top`.
         assert_eq!(at(1, &kv, &q, &w, 3), [0.0, 1.0, -1.0]);
@@ -112,7 +100,7 @@ mod tests {
         assert_eq!(best(&[f64::NAN, -f64::NAN], 1), [0.0]);
     }
 
-    /// Of a cache with a row for two tokens, numbers are those of rows.
+    /// Numbers are those of rows, where a cache has a row for two tokens.
     #[test]
     fn rows_of_several_tokens_are_selected_by_their_number() {
         let kv = cache(2, &[[9.0, 0.0], [1.0, 0.0], [9.0, 0.0], [2.0, 0.0], [9.0, 0.0]]);

@@ -152,7 +152,21 @@ impl Attention {
         let (own, softcap, sinks, bias, relative, selected) = (None, None, None, None, None, None);
         let (causal, chunked, sums, tile_m) = (true, false, false, 1);
         Attention {
-            q, own, kv, out, heads, scale, softcap, sinks, bias, relative, selected, causal, chunked, sums, tile_m,
+            q,
+            own,
+            kv,
+            out,
+            heads,
+            scale,
+            softcap,
+            sinks,
+            bias,
+            relative,
+            selected,
+            causal,
+            chunked,
+            sums,
+            tile_m,
         }
     }
 

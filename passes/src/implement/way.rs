@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{select, Context, OpNode, adapters, embed, experts, generic, recurrent};
+use super::{Context, OpNode, adapters, embed, experts, generic, recurrent, select};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;

@@ -430,7 +430,8 @@ unsafe fn attend_block(
                 let first = (0..own_dim).fold(0.0, term);
                 (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
             } else {
-                let (key, step) = (|i| key(i) * if with.selects() { of_key } else { 1.0 }, if with.selects() { 1.0 } else { of_key });
+                let (key, step) =
+                    (|i| key(i) * if with.selects() { of_key } else { 1.0 }, if with.selects() { 1.0 } else { of_key });
                 whole(with, row, slot, q, (&key, step))
             };
             let score = product * a.scale;

@@ -1,7 +1,7 @@
 //! The choice of rows of a cache: scores page by page, generic over [`Isa`], and the best of them.
 //!
 //! A page is brought to f32 with its slots side by side, so that a vector holds the products of one
-//! query with 16 rows. What is kept of a context is at most twice the rows to select: where that many
+//! query with 16 rows. At most twice as many rows as are selected are kept of a context: where that many
 //! are there, the better half of them stays.
 
 use core::slice;
@@ -17,7 +17,7 @@ pub(crate) struct Best<'a> {
     kept: &'a mut [u64],
     count: usize,
     top: usize,
-    /// What is not above this is no more than `top` rows are.
+    /// At least `top` rows are no worse than this.
     least: u64,
 }
 
@@ -120,7 +120,8 @@ pub(crate) unsafe fn select_by(a: &SelectArgs, mut score: impl FnMut(usize) -> [
     unsafe {
         let records = a.shared.wrapping_add(64).cast::<u64>();
         best.leave();
-        let own = slice::from_raw_parts_mut(records.add(share.own.start * ATTEND_BLOCK), share.own.len() * ATTEND_BLOCK);
+        let own =
+            slice::from_raw_parts_mut(records.add(share.own.start * ATTEND_BLOCK), share.own.len() * ATTEND_BLOCK);
         let (some, rest) = own.split_at_mut(best.count);
         some.copy_from_slice(&best.kept[..best.count]);
         rest.fill(0);

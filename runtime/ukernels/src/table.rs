@@ -102,8 +102,8 @@ macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
             use super::{
-                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, SelectArgs, UkTable, Unary,
-                assemble,
+                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, SelectArgs, UkTable,
+                Unary, assemble,
             };
             use crate::halves::Runs;
             use crate::isa::Isa;

@@ -122,7 +122,8 @@ fn all_levels_select_the_best_rows() {
     for seed in 0..200 {
         let mut rng = Rng(seed + 1);
         let dtype = [kv_dtype::F32, kv_dtype::INT8][rng.below(2)];
-        let sizes = [1 + rng.below(40), 1 + rng.below(20), 1 + rng.below([40, 1500][rng.below(2)]), 1 + rng.below(40)];
+        let longest = [40, 1500][rng.below(2)];
+        let sizes = [1 + rng.below(40), 1 + rng.below(20), 1 + rng.below(longest), 1 + rng.below(40)];
         let case = Case::random(dtype, sizes, &mut rng);
         let want = case.expected();
         let whole = std::slice::from_ref(&(0..16));

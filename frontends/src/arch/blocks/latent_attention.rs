@@ -241,13 +241,7 @@ struct Queries {
 /// Queries of all heads: those to be rotated, and the others. Where nothing is, the first of the
 /// others stand for those, as their keys are zeros. With gates `beside` them both are made of the short
 /// row, normalized and as it is, and the gate of a head comes after its queries.
-fn queries(
-    f: &mut Draft,
-    (l, beside): (&Latent, bool),
-    heads: usize,
-    spec: Norm,
-    h: Value,
-) -> Queries {
+fn queries(f: &mut Draft, (l, beside): (&Latent, bool), heads: usize, spec: Norm, h: Value) -> Queries {
     let hidden = f.facts().hidden;
     let dim = if l.whole { l.nope } else { l.nope + l.rope };
     let run = if beside { dim + l.value } else { dim };

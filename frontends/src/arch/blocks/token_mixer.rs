@@ -59,13 +59,7 @@ pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h:
 }
 
 /// The same, and the tokens that attention reads, where those are not all.
-pub(crate) fn selecting(
-    f: &mut Draft,
-    eps: Norm,
-    spec: &Layer,
-    context: Context,
-    h: Value,
-) -> (Value, Option<Value>) {
+pub(crate) fn selecting(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> (Value, Option<Value>) {
     let (a, rope, selection) = (&spec.attention, context.rope, context.selection);
     if let (Form::Latent(latent), None, Some(Attended { positions, kv })) = (&a.form, &spec.mixer, context.attended) {
         let over = Over { stored: spec.shares.is_some(), kv, positions, rope, selection };

@@ -1,7 +1,7 @@
 //! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows
 //! that windows of earlier tokens share; experts, in the first layers chosen by the token itself.
 //!
-//! Of the rows of short windows an indexer selects those that are read.
+//! An indexer selects the rows of short windows that are read.
 
 mod attention;
 mod fields;

@@ -158,11 +158,12 @@ unsafe fn selected<I: Isa>(run: &Run, page: usize, to: *mut f32, keys: bool) {
     }
 }
 
-/// Of slot `slot` of a page what is stored as a key, times its scale, 16 elements apart.
+/// Writes the part of slot `slot` of a page that is stored as a key, times its scale, 16 elements apart.
 #[inline(always)]
 unsafe fn stored_key(run: &Run, page: &Page, slot: usize, to: *mut f32) {
     unsafe {
-        let scale = if has_scales(run.a.dtype) { page.k_scales.add(slot * 4).cast::<f32>().read_unaligned() } else { 1.0 };
+        let scale =
+            if has_scales(run.a.dtype) { page.k_scales.add(slot * 4).cast::<f32>().read_unaligned() } else { 1.0 };
         for i in 0..run.own {
             let x = crate::reference::cached(page.k, (true, run.own, slot, i), run.a.dtype);
             to.add(i * PAGE_TOKENS).write(x * scale);

@@ -6,7 +6,7 @@
 //! a gate for each element, or sums over the tokens of two windows; then each token has a second
 //! row for the next window. A softmax covers both: two attentions return the sums of their weights.
 //!
-//! Of the rows of such windows an indexer selects the best, by rows of its own that are made in the same way.
+//! An indexer selects the best of such rows, by rows of its own that are made in the same way.
 
 use crate::arch::blocks::indexer::{INDEX_Q, INDEX_WEIGHTS};
 use crate::arch::blocks::latent_attention::{Q_DOWN, Q_DOWN_NORM, Q_UP};
@@ -27,7 +27,8 @@ const WINDOW_PLACES: Part = Part("attn.window.places");
 const WINDOW_NORM: Part = Part("attn.window.norm");
 
 /// The parts of rows of windows: attention's, and the indexer's.
-const ROWS: Pool = Pool { row: WINDOW_ROW, gate: WINDOW_GATE, places: WINDOW_PLACES, norm: WINDOW_NORM, state: "window" };
+const ROWS: Pool =
+    Pool { row: WINDOW_ROW, gate: WINDOW_GATE, places: WINDOW_PLACES, norm: WINDOW_NORM, state: "window" };
 const KEYS: Pool = Pool {
     row: Part("index.window.row"),
     gate: Part("index.window.gate"),
@@ -45,8 +46,8 @@ pub(super) const NAMES: Table = names! {
         WINDOW_PLACES => "attn.compressor.ape", WINDOW_NORM => "attn.compressor.norm",
     }
     "model.layers.{}.attn.indexer." | "layers.{}.attn.indexer." {
-        INDEX_Q => "wq_b", INDEX_WEIGHTS => "weights_proj", KEYS.row => "compressor.wkv", KEYS.gate => "compressor.wgate",
-        KEYS.places => "compressor.ape", KEYS.norm => "compressor.norm",
+        INDEX_Q => "wq_b", INDEX_WEIGHTS => "weights_proj", KEYS.row => "compressor.wkv",
+        KEYS.gate => "compressor.wgate", KEYS.places => "compressor.ape", KEYS.norm => "compressor.norm",
     }
     "model.layers.{}." { ROW_NORM => "attn.norm" }
     "layers.{}." { ROW_NORM => "attn.kv_norm" }
