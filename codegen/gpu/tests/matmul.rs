@@ -337,32 +337,6 @@ fn tiles_of_wgmma_in_parts() {
     }
 }
 
-/// Parts that there are not are refused: too few stages for each, an odd number, other kernels.
-#[test]
-fn parts_that_do_not_fit() {
-    let s = |tile_m, tile_n, k, k_parts, target: &str| {
-        let product = Product {
-            tile_m,
-            k_parts,
-            segments: vec![(256, tile_n)],
-            ..Product::new(64, 0, k, "w4g64", RowElem::Bf16)
-        };
-        schedule::matmul(&product.kernel(), find(target).unwrap())
-    };
-    assert!(s(64, 128, 512, 2, "sm90").is_some());
-    for (tile_m, tile_n, k, k_parts, target) in [
-        (64, 128, 512, 4, "sm90"),
-        (64, 128, 640, 2, "sm90"),
-        (64, 128, 512, 0, "sm90"),
-        (64, 64, 512, 2, "sm90"),
-        (32, 128, 512, 2, "sm90"),
-        (8, 16, 512, 2, "sm90"),
-        (64, 128, 512, 2, "sm80"),
-    ] {
-        assert_eq!(s(tile_m, tile_n, k, k_parts, target), None, "{tile_m} {tile_n} {k} {k_parts} {target}");
-    }
-}
-
 #[test]
 fn tiles_of_many_rows_cut_between_blocks() {
     for sms in [1, 2, 3] {

@@ -140,6 +140,30 @@ fn wgmma_multiplies_33_rows_and_more() {
     assert!(formats > 40, "{formats}");
 }
 
+/// Parts that there are not are refused: too few stages for each, an odd number, other kernels.
+#[test]
+fn parts_that_do_not_fit() {
+    let scheduled = |(tile_m, tile_n), k, k_parts, target| {
+        let mut kernel = product("w4g64", "bf16", (256, k), (tile_m, tile_n));
+        let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
+        body.k_parts = k_parts;
+        matmul(&kernel, find(target).unwrap())
+    };
+    let s = scheduled((64, 128), 512, 2, "sm90").unwrap();
+    assert_eq!((s.variant, s.blocks, s.phases[0].cut), (Variant::Wgmma, 4, true));
+    for (tile, k, k_parts, target) in [
+        ((64, 128), 512, 4, "sm90"),
+        ((64, 128), 640, 2, "sm90"),
+        ((64, 128), 512, 0, "sm90"),
+        ((64, 64), 512, 2, "sm90"),
+        ((32, 128), 512, 2, "sm90"),
+        ((8, 16), 512, 2, "sm90"),
+        ((64, 128), 512, 2, "sm80"),
+    ] {
+        assert_eq!(scheduled(tile, k, k_parts, target), None, "{tile:?} {k} {k_parts} {target}");
+    }
+}
+
 /// Less bandwidth makes products that are bound by it slower, and no other.
 #[test]
 fn rates_of_a_machine_count() {
