@@ -12,10 +12,12 @@ pub(crate) const ARCH: Arch = Arch {
     fixed: fixed! { On => attention_bias qkv_bias use_qkv_bias add_qkv_bias; },
     goldens: &["qwen2"],
     names: Names(&[HUGGING_FACE]),
-    read: |f| {
-        let defaults = defaults! { kv_heads: 32, max_position: 32_768, window: Optional, ..LLAMA };
-        let mut d = Decoder::read(f, &defaults)?;
-        within_chunk(f, &mut d.facts)?;
-        Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f)))
-    },
+    read: |f| Ok(Box::new(decoder(f)?)),
 };
+
+pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
+    let defaults = defaults! { kv_heads: 32, max_position: 32_768, window: Optional, ..LLAMA };
+    let mut d = Decoder::read(f, &defaults)?;
+    within_chunk(f, &mut d.facts)?;
+    Ok(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f))
+}

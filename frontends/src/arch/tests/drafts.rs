@@ -6,8 +6,8 @@ use crate::error::FrontendError;
 use llmcc_ir::eval::{Left, eval_step};
 
 /// Each with the number of its heads.
-const NAMES: [(&str, usize); 5] =
-    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
+const NAMES: [(&str, usize); 6] =
+    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("mimo", 1), ("qwen3_5", 1)];
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
