@@ -143,7 +143,6 @@ fn compile_run_and_verify() {
         ".checked[].golden.tokens: whole",
         ".checked[].target: string",
         ".not_checked: list",
-        ".requantized: list",
         ".root: string",
         ".root_compared: bool",
         ".unchanged_bytes: object",
