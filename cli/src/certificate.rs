@@ -17,8 +17,8 @@ pub struct Budget {
     pub error_budget: Option<f64>,
     /// Used of it, by samples.
     pub predicted_rms_error: Option<f64>,
-    /// Used of it.
-    pub rms_error: f64,
+    /// Used of it; `None` where nothing was packed.
+    pub rms_error: Option<f64>,
     /// The choices.
     pub stored: Vec<StoredAs>,
 }
@@ -40,6 +40,11 @@ pub struct StoredAs {
 /// relative error that packing measured.
 pub fn rms_error(plan: &Plan, packed: &PackReport) -> f64 {
     llmcc_passes::budget::rms_error(plan, &|i| error(packed, i).unwrap_or(0.0))
+}
+
+/// [`rms_error`], where anything was packed.
+pub fn measured_error(plan: &Plan, packed: &PackReport) -> Option<f64> {
+    (!packed.tensors.is_empty()).then(|| rms_error(plan, packed))
 }
 
 /// The relative error of weight `i`, where packing was not exact.
@@ -95,7 +100,7 @@ pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Opt
     Some(Budget {
         error_budget: options.choose.error_budget,
         predicted_rms_error: v.compiled.error,
-        rms_error: rms_error(&v.compiled.plan, packed),
+        rms_error: measured_error(&v.compiled.plan, packed),
         stored: v.compiled.stored.iter().map(stored).collect(),
     })
 }
@@ -110,6 +115,10 @@ fn stored_error(v: &Version, stored: &Stored, packed: &PackReport) -> f64 {
 /// A line about the budget, for people; `None` where there was none.
 pub fn describe(options: &CompileOptions, v: &Version, packed: &PackReport) -> Option<String> {
     let budget = options.choose.error_budget?;
-    let used = rms_error(&v.compiled.plan, packed);
-    Some(format!("RMS error {:.3} % of a budget of {:.3} %", used * 100.0, budget * 100.0))
+    let (used, by) = match (measured_error(&v.compiled.plan, packed), v.compiled.error) {
+        (Some(used), _) => (used, ""),
+        (None, Some(predicted)) => (predicted, " by samples, no weights being packed,"),
+        (None, None) => return None,
+    };
+    Some(format!("RMS error {:.3} %{by} of a budget of {:.3} %", used * 100.0, budget * 100.0))
 }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::options::CompileOptions;
+use crate::requantized::{self, Requantized};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::{Backend, Object};
 use llmcc_frontends::slots::{AdapterSlots, AdapterTable};
@@ -61,6 +62,8 @@ pub struct Lowered {
     pub format: Format,
     /// Formats of matrices that the checkpoint has as codes, which stay as they are.
     pub coded: Vec<Format>,
+    /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
+    pub requantized: Requantized,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// Times.
@@ -79,6 +82,8 @@ pub struct Lifted {
     pub warnings: Vec<String>,
     /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
     pub original_context: Option<usize>,
+    /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
+    pub requantized: Requantized,
 }
 
 /// The model compiled for one target.
@@ -98,10 +103,11 @@ pub struct Version {
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
-    let checkpoint = match options.place {
+    let mut checkpoint = match options.place {
         WeightsPlace::Absent => Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?,
         WeightsPlace::Embed | WeightsPlace::External => Checkpoint::open_with(&options.checkpoint, &options.adapters)?,
     };
+    let decoded = requantized::decode(options, &mut checkpoint)?;
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
             &checkpoint,
@@ -131,7 +137,8 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     let original_context = llmcc_frontends::arch::config(&checkpoint)?.original_context;
     warnings.extend(long_factors(options, original_context, module.info.max_context));
     warnings.extend(unselected(options, &llmcc_frontends::arch::config(&checkpoint)?));
-    Ok(Lifted { checkpoint, module, adapters, warnings, original_context })
+    let requantized = requantized::of_model(decoded, &module);
+    Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized })
 }
 
 /// Whether all targets select tokens by indexers.
@@ -209,10 +216,10 @@ pub fn coded(options: &CompileOptions, module: &Module) -> BTreeMap<Format, usiz
     out
 }
 
-/// A warning about matrices that are quantized already, where a format was asked for.
+/// A note about matrices that keep their own bits, where a format was asked for.
 ///
 /// # Errors
-/// [`Error::Usage`] when there are no others.
+/// [`Error::Usage`] when there are no others, so that the format asked for is of nothing.
 fn own_bits(options: &CompileOptions, module: &Module) -> Result<Option<String>, Error> {
     let coded = coded(options, module);
     if coded.is_empty() {
@@ -222,13 +229,11 @@ fn own_bits(options: &CompileOptions, module: &Module) -> Result<Option<String>,
     let list = list.join(", ");
     let plain = module.weights.iter().any(|w| w.ty.shape.len() == 2 && w.ty.dtype.coded().is_none());
     match options.weights {
-        Some(wanted) if !plain => Err(Error::Usage(format!(
-            "the checkpoint is already quantized ({list}): {wanted} would round its numbers a second time; \
-                leave the option out to keep its own bits, or give --dtype"
+        Some(wanted) if !plain && options.keep_quantized.is_some() => Err(Error::Usage(format!(
+            "--keep-quantized keeps all matrices as they are ({list}), so nothing would be {wanted}: leave one of \
+             the options out, or name fewer"
         ))),
-        Some(wanted) => {
-            Ok(Some(format!("matrices that are already quantized keep their own bits ({list}) instead of {wanted}")))
-        }
+        Some(_) => Ok(Some(format!("matrices that are quantized already keep their own bits ({list})"))),
         None => Ok(None),
     }
 }
@@ -248,7 +253,8 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let Lifted { checkpoint, module, adapters, warnings, original_context } = phases.time("read", || lift(options))?;
+    let Lifted { checkpoint, module, adapters, warnings, original_context, requantized } =
+        phases.time("read", || lift(options))?;
     let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     if let (false, Some(config)) = (module.info.output == Output::Logits, texts.text_config.as_object_mut()) {
         // It generates nothing.
@@ -260,7 +266,19 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
-    Ok(Lowered { checkpoint, texts, module, adapters, warnings, original_context, format, coded, versions, phases })
+    Ok(Lowered {
+        checkpoint,
+        texts,
+        module,
+        adapters,
+        warnings,
+        original_context,
+        format,
+        coded,
+        requantized,
+        versions,
+        phases,
+    })
 }
 
 impl Lowered {

@@ -98,6 +98,9 @@ pub struct Options {
     pub activations_wanted: Option<String>,
     /// Further targets.
     pub also: Vec<String>,
+    /// How many tensors the checkpoint has as codes of these formats, which were decoded and rounded anew.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requantized: BTreeMap<String, usize>,
     /// Where the weights are: `embed`, `external`, `absent`.
     pub place: String,
     /// Name for the system's loader (`DT_SONAME`).
@@ -214,8 +217,9 @@ pub struct Version {
     pub predicted: Predicted,
 }
 
-/// Bytes of memory: `weights + kv_per_token·cached tokens + per_sequence·sequences + per_token·T +
-/// per_row·R` with `T` tokens and `R` rows of logits in a step.
+/// Bytes of memory: `weights + sequences + adapters + per_token·T + per_row·R` with `T` tokens and
+/// `R` rows of logits in a step. A sequence takes `per_token·min(its tokens, most_tokens)` in each
+/// group of `kv_groups`, and `per_sequence` for itself and each of its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -232,6 +236,14 @@ pub struct Memory {
     pub adapters: usize,
     pub per_token: usize,
     pub per_row: usize,
+    /// Bytes of a sequence of the longest context, with its snapshots.
+    pub sequence: usize,
+    /// Tokens of the largest step by default.
+    pub step_tokens: usize,
+    /// Bytes of that step's activations, and of its kernels' own memory.
+    pub step: usize,
+    /// Bytes in all, with one sequence of the longest context.
+    pub total: usize,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -252,16 +264,20 @@ pub struct StateGroup {
     pub layers: usize,
     /// Bytes of all of them per token.
     pub per_token: usize,
+    /// The most tokens that a sequence keeps in them: a window, a step, some pages; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_tokens: Option<usize>,
 }
 
 /// How exact an artifact is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Certificate {
-    /// The largest relative root mean square error of a matrix.
-    pub largest_relative_rms_error: f64,
-    /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read.
-    pub rms_error: f64,
+    /// The largest relative root mean square error of a matrix; `None` where no weights were packed, so
+    /// that none was measured.
+    pub largest_relative_rms_error: Option<f64>,
+    /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read; `None` likewise.
+    pub rms_error: Option<f64>,
     /// The choices within a budget; `None` where there was no choice.
     pub budget: Option<Budget>,
     /// Everything that is an approximation of the checkpoint.

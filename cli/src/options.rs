@@ -27,6 +27,9 @@ pub struct CompileOptions {
     pub targets: Vec<&'static TargetSpec>,
     /// Storage of the matrix weights; `None`: as in the checkpoint.
     pub weights: Option<Format>,
+    /// Weights that the checkpoint has as codes and that keep these although a format is given: patterns of names
+    /// of tensors, names of formats.
+    pub keep_quantized: Option<Vec<String>>,
     /// Activations entering quantized products, on the targets that multiply such ones; `None` and
     /// elsewhere: the choice that suits weights and target.
     pub act: Option<ActPolicy>,

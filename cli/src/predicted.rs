@@ -1,7 +1,10 @@
 //! The cost model's prediction for each kernel, as it stands in the manifest: enough for `llmcc
 //! bench` to compare with its measurements.
 
-use llmcc_ir::plan::{Plan, Regime};
+use crate::lowered::Version;
+use llmcc_codegen::artifact;
+use llmcc_ir::output::{Output, Pool};
+use llmcc_ir::plan::{Launch, Plan, Regime};
 use llmcc_ir::target::{RowKind, TargetSpec};
 use llmcc_ir::ty::{Dim, Env};
 use llmcc_passes::cost::work;
@@ -16,6 +19,9 @@ const LARGEST: usize = 512;
 pub struct Predicted {
     /// Seconds of a step of one token.
     pub decode_seconds: f64,
+    /// A text, of a model that makes rows of texts and does not write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Text>,
     /// The machine they are for.
     pub machine: Machine,
     /// By regime and kernel, in plan order.
@@ -35,6 +41,15 @@ pub struct Machine {
     pub f32_macs: f64,
     /// Multiply-adds of 8-bit rows (int8, fp8) per second and core; 0 where it multiplies none.
     pub int8_macs: f64,
+}
+
+/// A text that becomes one row: an embedding, scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Text {
+    /// Its tokens.
+    pub tokens: usize,
+    /// Predicted seconds of the step that computes it alone.
+    pub seconds: f64,
 }
 
 /// Predictions for one kernel in one regime.
@@ -79,7 +94,8 @@ fn is_zero(v: &f64) -> bool {
 }
 
 /// The predictions for a plan on its target.
-pub fn predict(plan: &Plan, target: &TargetSpec, decode_seconds: f64) -> Predicted {
+pub fn predict(v: &Version) -> Predicted {
+    let (plan, target, decode_seconds) = (&v.compiled.plan, v.target, v.compiled.predicted_decode_seconds());
     let machine = Machine {
         target: target.name.into(),
         cores: target.cores,
@@ -94,7 +110,41 @@ pub fn predict(plan: &Plan, target: &TargetSpec, decode_seconds: f64) -> Predict
         kernels.extend(of_regime(plan, regime, target, smallest, largest));
         smallest = largest + 1;
     }
-    Predicted { decode_seconds, machine, kernels }
+    let text = text(v).map(|(tokens, seconds)| Text { tokens, seconds });
+    Predicted { decode_seconds, text, machine, kernels }
+}
+
+/// Tokens and predicted seconds of a text, of a model that makes rows of texts.
+pub fn text(v: &Version) -> Option<(usize, f64)> {
+    let plan = &v.compiled.plan;
+    let Output::Rows(output) = plan.info.output else { return None };
+    let tokens = LARGEST.min(plan.info.max_context.max(1));
+    let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|most| tokens <= most))?;
+    let rows = if matches!(output.pool, Pool::First | Pool::Last) { 1 } else { tokens };
+    // Attention of a token is over the tokens before it, or over all.
+    let context = if artifact::whole(plan) { tokens } else { tokens / 2 };
+    let seconds = |l: &Launch| {
+        let kernel = plan.kernels.get(l.kernel)?;
+        Some(seconds_at(kernel, v.target, Env { tokens, rows }, context))
+    };
+    Some((tokens, regime.launches.iter().filter_map(seconds).sum()))
+}
+
+/// The predicted speed in words.
+pub fn speed(v: &Version) -> String {
+    in_words(text(v).map(|(tokens, seconds)| Text { tokens, seconds }), v.compiled.predicted_decode_seconds())
+}
+
+/// The same of a manifest.
+pub fn in_words(text: Option<Text>, decode_seconds: f64) -> String {
+    match text {
+        Some(Text { tokens, seconds }) => format!(
+            "{:.1} texts/s of {tokens} tokens one by one, {:.0} tokens/s",
+            1.0 / seconds,
+            tokens as f64 / seconds
+        ),
+        None => format!("{:.1} tokens/s at batch 1", 1.0 / decode_seconds),
+    }
 }
 
 fn of_regime(plan: &Plan, regime: &Regime, target: &TargetSpec, smallest: usize, largest: usize) -> Vec<KernelCost> {

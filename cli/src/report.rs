@@ -5,9 +5,10 @@ mod document;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
+use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::session::{Finished, Runtime};
-use crate::{certificate, manifest};
+use crate::{certificate, manifest, predicted, requantized};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};
 use llmcc_ir::quant::{Elem, Format};
@@ -18,6 +19,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+pub use crate::units::{bytes, count};
 pub use document::document;
 
 /// The closing report.
@@ -38,14 +40,16 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     for line in grouped(&other_formats(l, f)) {
         let _ = writeln!(s, "              {line}");
     }
+    for line in requantized::lines(&l.requantized, l.format) {
+        let _ = writeln!(s, "  requantized {line}");
+    }
     let (runtime, runtime_bytes) = f.runtime;
     let which = match runtime {
         Runtime::Core => "core: no tokenizer",
         Runtime::Full => "full: core, tokenizer and templates",
     };
     let _ = writeln!(s, "  runtime     {} ({which}), code {}", bytes(runtime_bytes as f64), bytes(f.code_bytes as f64));
-    let worst = manifest::largest_error(&f.packed);
-    if worst > 0.0 {
+    if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
@@ -55,11 +59,11 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
         let _ = writeln!(s, "  activations {line}");
     }
     for v in &l.versions {
-        let (rate, cores) = (1.0 / v.compiled.predicted_decode_seconds(), v.target.cores);
-        let what = count(cores, if v.target.family() == Family::Cpu { "core" } else { "multiprocessor" });
-        let _ = writeln!(s, "  predicted   {rate:.1} tokens/s at batch 1 on {what} (roofline of {})", v.target.name);
+        let predicted = predicted::speed(v);
+        let what = count(v.target.cores, if v.target.family() == Family::Cpu { "core" } else { "multiprocessor" });
+        let _ = writeln!(s, "  predicted   {predicted} on {what} (roofline of {})", v.target.name);
     }
-    let _ = writeln!(s, "  memory      {}", memory(l));
+    let _ = writeln!(s, "  memory      {}", memory(preferred));
     for v in &l.versions {
         s += &kernels(v);
     }
@@ -79,7 +83,8 @@ const MUCH: f64 = 0.2;
 
 /// Doubts about the format that was asked for.
 fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
-    let (preferred, mut out) = (l.preferred(), vec![]);
+    let preferred = l.preferred();
+    let mut out: Vec<String> = l.versions.iter().filter_map(no_room).collect();
     let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
     if l.format.is_quantized() && error > MUCH {
         out.push(format!(
@@ -99,6 +104,11 @@ fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
         ));
     }
     out
+}
+
+/// A warning where no GPU has the memory for a version.
+fn no_room(v: &Version) -> Option<String> {
+    Need::of(v).too_much(v.target, v.compiled.plan.info.max_context)
 }
 
 /// Whether long rows take more bytes in one format than in another.
@@ -187,18 +197,18 @@ fn golden(outcome: &Outcome, targets: &[&str]) -> String {
     }
 }
 
-/// Peak memory: weights, cache at the full context, activations of a 512-token step.
-fn memory(l: &Lowered) -> String {
-    let plan = &l.preferred().compiled.plan;
-    let (per_token, per_row) = plan.arena();
-    let kv = manifest::kv_bytes_per_token(plan);
-    let context = plan.info.max_context;
-    let peak = plan.weight_bytes() + kv * context + per_token * 512 + per_row;
-    format!(
-        "{} at the full context of {context} (cache {} per token, prefill in chunks of 512)",
-        bytes(peak as f64),
-        bytes(kv as f64)
-    )
+/// Memory with one sequence of the full context.
+fn memory(v: &Version) -> String {
+    let (context, need) = (v.compiled.plan.info.max_context, Need::of(v));
+    let mut parts = vec![format!("weights {}", bytes(need.weights as f64))];
+    if need.sequence > 0 {
+        parts.push(format!("cache {}", bytes(need.sequence as f64)));
+    }
+    if need.adapters > 0 {
+        parts.push(format!("adapters {}", bytes(need.adapters as f64)));
+    }
+    parts.push(format!("steps of {} {}", count(need.step_tokens, "token"), bytes(need.step as f64)));
+    format!("{} with a sequence of the full context of {context}: {}", bytes(need.total() as f64), parts.join(", "))
 }
 
 /// For each stored form and each kernel that was chosen: the choice, the runner-up, the difference.
@@ -247,23 +257,6 @@ pub fn message(text: &str) -> String {
         Some((cut, _)) => format!("{} ... ({} bytes in all)", plain(&text[..cut]), text.len()),
         None => plain(text),
     }
-}
-
-/// A number of things: `1 layer`, `2 layers`.
-pub fn count(n: usize, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
-/// Bytes in binary units.
-pub fn bytes(n: f64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut n = n;
-    let mut unit = 0;
-    while n >= 1024.0 && unit + 1 < UNITS.len() {
-        n /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{n:.0} B") } else { format!("{n:.1} {}", UNITS[unit]) }
 }
 
 fn seconds(t: Duration) -> String {

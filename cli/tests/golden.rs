@@ -138,6 +138,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         checkpoint: llmcc_test_support::fixture("llama3"),
         targets: vec![session::find_target("native").expect("a target")],
         weights: None,
+        keep_quantized: None,
         act: None,
         kv: None,
         choose: session::Choose::default(),

@@ -182,7 +182,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         regimes: b.table(&regimes),
         steps: b.table(&steps),
         operands: b.table(&operands),
-        states: b.table(&plan.states.iter().zip(state::groups(&plan.states)).map(state_desc).collect::<Vec<_>>()),
+        states: b.table(&states(plan)),
         gpu: b.table(&gpu),
         weights: a.weights,
         ..abi::ModelDesc::default()
@@ -299,6 +299,11 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
 
 /// The runtime's description of a state: lifetime and bytes; for keys and values also their sizes,
 /// for inspection.
+/// Descriptors of a plan's states.
+pub fn states(plan: &Plan) -> Vec<abi::StateDesc> {
+    plan.states.iter().zip(state::groups(&plan.states)).map(state_desc).collect()
+}
+
 fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
     let desc = |kind: u32, window: usize| abi::StateDesc {
         kind,

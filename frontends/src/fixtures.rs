@@ -3,6 +3,7 @@
 use crate::arch::{Model, Wanted, WantedRole};
 use crate::error::FrontendError;
 use serde_json::{Map, Value, json};
+use std::io::Write;
 use std::path::Path;
 
 /// A tensor to be written.
@@ -83,4 +84,28 @@ pub fn write_checkpoint(dir: &Path, config: &Value, tensors: &[Tensor]) -> Resul
     std::fs::create_dir_all(dir).map_err(io)?;
     std::fs::write(dir.join("config.json"), config.to_string()).map_err(io)?;
     std::fs::write(dir.join("model.safetensors"), safetensors(tensors)).map_err(io)
+}
+
+/// Writes `config.json` and a `model.safetensors` with the names and shapes of the tensors that a model with it asks
+/// for, in bf16: a sparse file, whose numbers are zeros and take no room.
+///
+/// # Errors
+/// There is no such model; a file cannot be written.
+pub fn write_sparse(dir: &Path, config: &Value) -> Result<(), FrontendError> {
+    let io = |source| FrontendError::Io { path: dir.to_path_buf(), action: "write to", source };
+    let wrong = |source| FrontendError::Config { path: dir.join("config.json"), source };
+    let (_, wanted) = Model::parse(config).map_err(wrong)?.imagined()?;
+    let (mut header, mut at) = (Map::new(), 0);
+    for w in wanted {
+        let (dtype, size) = if w.numbers { ("I64", 8) } else { ("BF16", 2) };
+        let end = at + size * w.shape.iter().product::<usize>();
+        header.insert(w.name, json!({ "dtype": dtype, "shape": w.shape, "data_offsets": [at, end] }));
+        at = end;
+    }
+    let start = with_header(&Value::Object(header).to_string(), 0);
+    std::fs::create_dir_all(dir).map_err(io)?;
+    std::fs::write(dir.join("config.json"), config.to_string()).map_err(io)?;
+    let file = std::fs::File::create(dir.join("model.safetensors")).map_err(io)?;
+    (&file).write_all(&start).map_err(io)?;
+    file.set_len((start.len() + at) as u64).map_err(io)
 }

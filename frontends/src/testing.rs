@@ -84,6 +84,8 @@ pub(crate) fn config(model_type: &str) -> Value {
         // These follow from others.
         "bamba" | "jamba" => &["layers_block_type"],
         "jetmoe" => &["num_attention_heads"],
+        // Each of four layers is described.
+        "nemotron-nas" => &["num_hidden_layers"],
         _ => &[],
     };
     let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name) && !own.contains(&name);

@@ -1,5 +1,6 @@
 //! Targets: the abilities of machines, as data for the cost model and the backends.
 
+mod capacity;
 mod rows;
 
 use crate::gpu::rates::{self, Rates};

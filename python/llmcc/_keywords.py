@@ -106,6 +106,8 @@ class Compiling(TypedDict, total=False):
     fp8: bool
     #: Weights of any other format, by its name.
     format: Optional[str]
+    #: Matrices of a quantized checkpoint that keep their own bits: all, or patterns of names and formats with commas between them.
+    keep_quantized: Union[None, bool, str]
     #: Unquantized weights of this type.
     dtype: Optional[Literal["f32", "f16", "bf16"]]
     #: The fastest mixture of formats whose root mean square relative error is at most this.

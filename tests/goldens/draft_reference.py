@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
+import mimo_reference
 import weights
 from make import HERE, Float64Only, errors, load, random_weights, seed_of
 
@@ -96,6 +97,8 @@ def run(folder, tokens, dtype):
 
 @torch.no_grad()
 def computed(model, tokens, dtype):
+    if model.config.model_type == "mimo":
+        return mimo_reference.computed(model, tokens)
     of = told(model)
     heads = MtpModel.from_pretrained(model).eval()
     for p in heads.parameters():
@@ -130,10 +133,12 @@ def make_in(name, folder):
     seed = seed_of(f"draft_{name}")
     if not (folder / "model.recipe").exists():
         random_weights(folder, seed)
-        model, _ = load(folder, torch.bfloat16)
         path = folder / "model.safetensors"
-        tensors = load_file(path)
-        save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
+        # MiMo's class has its heads.
+        if name != "mimo":
+            model, _ = load(folder, torch.bfloat16)
+            tensors = load_file(path)
+            save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
         weights.remake(path, seed)
     weights.make(folder)
     model, _ = load(folder, torch.bfloat16)

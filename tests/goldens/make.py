@@ -38,6 +38,7 @@ from pathlib import Path
 import bitllama2c_reference
 import gla_reference
 import jina_reference
+import nas_reference
 import neobert_reference
 import numpy as np
 import rwkv_reference
@@ -627,6 +628,7 @@ FOREIGN = {
     "JinaBertForMaskedLM": (jina_reference.twin, jina_reference.renamed),
     "JinaBertModel": (jina_reference.twin, jina_reference.renamed),
     "neobert": (neobert_reference.twin, neobert_reference.renamed),
+    "nemotron-nas": (nas_reference.twin, nas_reference.renamed),
     "glm4v_moe_text": (lambda config: of_parts(config, "glm4v_moe", DEEP_VISION), text_part),
     "glm_ocr_text": (lambda config: of_parts(config, "glm_ocr", DEEP_VISION), text_part),
     "paddleocr_vl_text": (lambda config: of_parts(config, "paddleocr_vl", VISION | {"image_size": 28, "patch_size": 14}), text_part),

@@ -62,6 +62,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         checkpoint: checkpoint.to_owned(),
         targets: vec![session::find_target("native").expect("native is a target")],
         weights: None,
+        keep_quantized: None,
         act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
         choose: Choose::default(),

@@ -7,8 +7,8 @@ use llmcc_frontends::Checkpoint;
 use llmcc_tests::{Artifact, golden, options};
 
 /// Each with the number of its heads.
-const NAMES: [(&str, usize); 5] =
-    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
+const NAMES: [(&str, usize); 6] =
+    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("mimo", 1), ("qwen3_5", 1)];
 
 /// The reference's results.
 struct Golden {

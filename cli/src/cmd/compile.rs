@@ -164,6 +164,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         slots: slots(args),
         targets,
         weights: format_option(args),
+        keep_quantized: args.keep_quantized.clone(),
         act: args.act.map(policy),
         kv: args.kv.and_then(|k| match k {
             KvType::F32 => Some(KvDType::F32),

@@ -7,17 +7,15 @@ use crate::advice::is_checkpoint;
 use crate::args::InspectArgs;
 use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Info, Manifest, Version};
+use crate::predicted;
 use crate::report::{bytes, count, plain};
 use llmcc_abi::tree::part;
-use llmcc_abi::{ABI_VERSION, PAGE_TOKENS, layout};
+use llmcc_abi::{ABI_VERSION, PAGE_TOKENS, layout, pools};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-
-/// Tokens that a prompt is cut into where nothing else is said.
-const CHUNK: usize = 512;
 
 /// Prints the manifest, in words or as JSON; for a checkpoint, its contents.
 ///
@@ -70,12 +68,12 @@ fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
 /// A version in words.
 fn version(v: &Version) -> String {
     format!(
-        "{}: activations {}, {}, {} on generic paths, {:.1} tokens/s at batch 1 predicted",
+        "{}: activations {}, {}, {} on generic paths, {} predicted",
         v.target,
         v.activations,
         count(v.kernels.len(), "kernel"),
         v.generic.len(),
-        1.0 / v.predicted.decode_seconds
+        predicted::in_words(v.predicted.text, v.predicted.decode_seconds)
     )
 }
 
@@ -90,7 +88,9 @@ fn lifetimes(m: &Manifest) -> String {
     let (mut kept, mut all) = (0, 0);
     for g in groups {
         let (layers, per_token, size) = (count(g.layers, "layer"), g.per_token, |n: usize| bytes(n as f64));
-        let most = g.window.map_or(context, |w| context.min(PAGE_TOKENS * layout::window_pages(w, CHUNK)));
+        // (Manifests of older versions do not say it.)
+        let of_window = |w| PAGE_TOKENS * layout::window_pages(w, pools::STEP_TOKENS);
+        let most = g.most_tokens.or(g.window.map(of_window)).map_or(context, |most| context.min(most));
         (kept, all) = (kept + per_token * most, all + per_token * context);
         let _ = match (g.window, g.every) {
             (None, Some(every)) => {
@@ -134,7 +134,7 @@ fn sizes(i: &Info) -> String {
 
 /// A manifest in words.
 pub fn describe(m: &Manifest, tensors: bool) -> String {
-    let (o, i, w, y) = (&m.options, &m.info, &m.weights, &m.memory);
+    let (o, i, w) = (&m.options, &m.info, &m.weights);
     let targets: Vec<&str> = std::iter::once(&o.target).chain(&o.also).map(String::as_str).collect();
     let wanted = o.activations_wanted.as_deref().unwrap_or("as suits weights and target");
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
@@ -170,6 +170,18 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     }
     let _ = writeln!(s, "cache       {}", kv.into_iter().collect::<Vec<_>>().join(", "));
     s += &lifetimes(m);
+    s += &needs(m);
+    s += &(texts(m) + &exactness(m));
+    for t in w.tensors.iter().filter(|_| tensors) {
+        let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
+        let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t.offset, t.storage, t.name);
+    }
+    s
+}
+
+/// The memory that it needs.
+fn needs(m: &Manifest) -> String {
+    let (i, y, mut s) = (&m.info, &m.memory, String::new());
     let _ = writeln!(s, "memory      {}", y.formula);
     let _ = writeln!(
         s,
@@ -179,13 +191,17 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         size(y.per_token),
         size(y.per_row)
     );
+    // (Nor this.)
+    if y.total > 0 {
+        let (total, sequence, step) = (size(y.total), size(y.sequence), size(y.step));
+        let (context, tokens) = (i.max_context, count(y.step_tokens, "token"));
+        let _ = writeln!(
+            s,
+            "            {total} with a sequence of {context} tokens, which takes {sequence}; a step of {tokens} {step}"
+        );
+    }
     if y.per_sequence > 0 {
         let _ = writeln!(s, "            per_sequence {}, however long the sequence", size(y.per_sequence));
-    }
-    s += &(texts(m) + &exactness(m));
-    for t in w.tensors.iter().filter(|_| tensors) {
-        let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
-        let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t.offset, t.storage, t.name);
     }
     s
 }
@@ -225,17 +241,20 @@ fn exactness(m: &Manifest) -> String {
     if c.lossy.is_empty() {
         let _ = writeln!(s, "exactness   as the checkpoint");
     } else {
-        let worst = c.largest_relative_rms_error * 100.0;
-        let _ = writeln!(s, "exactness   {}; largest relative RMS error of a matrix {worst:.2} %", c.lossy.join("; "));
+        let worst = c.largest_relative_rms_error.map_or_else(
+            || "errors not measured".into(),
+            |worst| format!("largest relative RMS error of a matrix {:.2} %", worst * 100.0),
+        );
+        let _ = writeln!(s, "exactness   {}; {worst}", c.lossy.join("; "));
     }
     if let Some(b) = &c.budget {
         if let Some(most) = b.error_budget {
-            let _ = writeln!(
-                s,
-                "budget      RMS error of all matrices {:.3} % of {:.3} %",
-                b.rms_error * 100.0,
-                most * 100.0
-            );
+            let (used, by) = match (b.rms_error, b.predicted_rms_error) {
+                (Some(used), _) => (used, ""),
+                (None, predicted) => (predicted.unwrap_or_default(), " (by samples)"),
+            };
+            let _ =
+                writeln!(s, "budget      RMS error of all matrices {:.3} %{by} of {:.3} %", used * 100.0, most * 100.0);
         }
         for c in &b.stored {
             let _ = writeln!(s, "            {} as {}, error {:.3} %", c.what, c.form, c.relative_rms_error * 100.0);

@@ -8,17 +8,21 @@ use crate::certificate;
 use crate::digest::SourceFile;
 use crate::golden::{self, Outcome};
 use crate::lowered::{self, Lowered};
+use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::predicted;
+use crate::requantized;
 use crate::shared::SharedWeights;
 use crate::version;
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_abi::layout::window_pages;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
-use llmcc_ir::state::{self, Lifetime};
+use llmcc_ir::state::{self, Lifetime, StateSpec};
 use llmcc_passes::ActPolicy;
 use llmcc_passes::pack::PackReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,10 +90,10 @@ impl Manifest {
             classes: classes(f.lowered, plan),
             problem_type: f.lowered.texts.problem_type.clone(),
             pair_activation: f.lowered.texts.pair_activation.clone(),
-            memory: memory(plan),
+            memory: memory(version),
             certificate: Certificate {
                 largest_relative_rms_error: largest_error(f.packed),
-                rms_error: certificate::rms_error(plan, f.packed),
+                rms_error: certificate::measured_error(plan, f.packed),
                 budget: certificate::budget(version, f.options, f.packed),
                 lossy: lossy(f.lowered, version),
                 golden_difference_to_evaluator: match f.golden {
@@ -130,6 +134,7 @@ fn options(f: &Facts<'_>) -> Options {
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
         also: names().skip(1).collect(),
+        requantized: f.lowered.requantized.iter().map(|(from, names)| (from.to_string(), names.len())).collect(),
         place: match f.options.place {
             WeightsPlace::Embed => "embed",
             WeightsPlace::External => "external",
@@ -165,39 +170,45 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
         generic: generic(v),
         lossy: lossy(l, v),
         tolerance: golden::bound(plan),
-        predicted: predicted::predict(plan, v.target, v.compiled.predicted_decode_seconds()),
+        predicted: predicted::predict(v),
     }
 }
 
-fn memory(plan: &Plan) -> Memory {
+fn memory(v: &lowered::Version) -> Memory {
+    let (plan, need) = (&v.compiled.plan, Need::of(v));
     let (per_token, per_row) = plan.arena();
-    let (mut per_sequence, mut adapters) = (0, 0);
-    for state in &plan.states {
-        match state.lifetime() {
-            Lifetime::Window(_) | Lifetime::Every(_) => {}
-            Lifetime::Last => per_sequence += state.bytes(),
-            Lifetime::Chosen(slots) => adapters += slots * state.bytes(),
-        }
-    }
-    let room = if adapters > 0 { " + adapters" } else { "" };
-    let sequences = if per_sequence > 0 { " + per_sequence·sequences" } else { "" };
+    let fixed = plan.states.iter().filter(|s| s.lifetime() == Lifetime::Last);
+    let per_sequence: usize = fixed.map(StateSpec::bytes).sum();
+    let room = if need.adapters > 0 { " + adapters" } else { "" };
+    let groups = kv_groups(plan, need.step_tokens);
+    let windows = match groups.iter().any(|g| g.most_tokens.is_some()) {
+        true => "Σ over kv_groups per_token·min(cached tokens, most_tokens)",
+        false => "kv_per_token·cached tokens",
+    };
+    let sequences = if per_sequence > 0 { " + per_sequence·(sequences and their snapshots)" } else { "" };
     Memory {
         formula: format!(
-            "weights + kv_per_token·cached tokens{sequences}{room} + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
+            "weights + {windows}{sequences}{room} + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
         ),
         weights: plan.weight_bytes(),
         kv_per_token: kv_bytes_per_token(plan),
-        kv_groups: kv_groups(plan),
+        kv_groups: groups,
         per_sequence,
-        adapters,
+        adapters: need.adapters,
         per_token,
         per_row,
+        sequence: need.sequence,
+        step_tokens: need.step_tokens,
+        step: need.step,
+        total: need.total(),
     }
 }
 
-/// The largest relative RMS error that storing made in a matrix; 0 when nothing was quantized.
-pub fn largest_error(packed: &PackReport) -> f64 {
-    packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max)
+/// The largest relative RMS error that storing made in a matrix; 0 when nothing was quantized, `None` when nothing
+/// was packed.
+pub fn largest_error(packed: &PackReport) -> Option<f64> {
+    let errors = packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms);
+    (!packed.tensors.is_empty()).then(|| errors.fold(0.0, f64::max))
 }
 
 /// Everything in a version that is an approximation of the checkpoint.
@@ -234,6 +245,7 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
             list.push(format!("activations entering quantized matrices as int8 in groups of {groups}"));
         }
     }
+    list.extend(requantized::lines(&l.requantized, l.format).into_iter().map(|line| format!("rounded anew: {line}")));
     if let Some(kv) = compiled.plan.kv().next().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
@@ -295,10 +307,10 @@ pub fn kv_bytes_per_token(plan: &Plan) -> usize {
 /// Bytes of these states for each token, rounded up.
 fn per_token<'a>(states: impl Iterator<Item = &'a KvSpec>) -> usize {
     let page_of_tokens = |k: &KvSpec| k.page().bytes.div_ceil(k.every.max(1));
-    states.map(page_of_tokens).sum::<usize>().div_ceil(llmcc_abi::PAGE_TOKENS)
+    states.map(page_of_tokens).sum::<usize>().div_ceil(PAGE_TOKENS)
 }
 
-fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
+fn kv_groups(plan: &Plan, step_tokens: usize) -> Vec<StateGroup> {
     let groups = state::groups(&plan.states);
     let members =
         |g: usize| plan.states.iter().zip(&groups).filter(move |(_, of)| **of == g).filter_map(|(s, _)| s.paged());
@@ -307,6 +319,7 @@ fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
         layers: members(g).count(),
         every: members(g).next().map(|k| k.every).filter(|every| *every > 1),
         per_token: per_token(members(g)),
+        most_tokens: members(g).next().and_then(|k| k.window).map(|w| PAGE_TOKENS * window_pages(w, step_tokens)),
     };
     (0..groups.iter().max().map_or(0, |g| g + 1)).filter(|g| members(*g).next().is_some()).map(group).collect()
 }

@@ -4,9 +4,10 @@ use super::doubts;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
+use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::session::{Finished, Runtime};
-use crate::{certificate, manifest};
+use crate::{certificate, manifest, predicted};
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_passes::{Choice, Stored, regimes};
 use serde_json::{Map, Value, json};
@@ -17,6 +18,7 @@ use std::path::Path;
 pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path, said: &[String]) -> Value {
     let plan = &l.preferred().compiled.plan;
     let (per_token, per_row) = plan.arena();
+    let need = Need::of(l.preferred());
     let beside = options.place != WeightsPlace::Embed;
     let warnings: Vec<String> = said.iter().cloned().chain(doubts(l, f)).collect();
     let seconds: Map<String, Value> = f.phases.0.iter().fold(Map::new(), |mut all, (name, t)| {
@@ -38,8 +40,17 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
             "by_format": manifest::bytes_by_format(plan),
             "largest_relative_rms_error": manifest::largest_error(&f.packed),
         },
+        "requantized": l.requantized.iter().map(|(from, tensors)| {
+            json!({ "from": from.to_string(), "to": l.format.to_string(), "tensors": tensors })
+        }).collect::<Vec<_>>(),
         "budget": certificate::budget(l.preferred(), options, &f.packed),
         "memory": {
+            "total": need.total(),
+            "weights": need.weights,
+            "sequence": need.sequence,
+            "adapters": need.adapters,
+            "step": need.step,
+            "step_tokens": need.step_tokens,
             "max_context": plan.info.max_context,
             "kv_per_token": manifest::kv_bytes_per_token(plan),
             "per_token": per_token,
@@ -63,6 +74,11 @@ fn version(v: &Version) -> Value {
         "generic": generic,
         "predicted_tokens_per_second": 1.0 / v.compiled.predicted_decode_seconds(),
     });
+    if let Some((tokens, seconds)) = predicted::text(v) {
+        all["predicted_tokens_per_second"] = (tokens as f64 / seconds).into();
+        all["predicted_texts_per_second"] = (1.0 / seconds).into();
+        all["predicted_text_tokens"] = tokens.into();
+    }
     if !v.compiled.explain.is_empty() {
         all["regimes"] = regimes(v.target)
             .iter()

@@ -3,20 +3,20 @@
 //! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two
 //! places) in one lane's part of a tile, see [`llmcc_abi::layout`].
 
-use crate::cx::{Args, Cx, share_out, when_below};
+use crate::cx::{Cx, share_out, when_below};
 use crate::mlir::{Builder, Cmp, Elem, F32, I16, I32, I64, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
 use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, fragment_bits};
 use llmcc_ir::graph::F32 as F32Attr;
-use llmcc_ir::kernel::{Embed, Index, ParamId, RowElem};
+use llmcc_ir::kernel::{Embed, Index, RowElem};
 use llmcc_ir::quant::{Code, Float, Format, Per, Scale};
 use std::mem::offset_of;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
-    let Embed { table, index, scale, add, out } = *k;
+    let Embed { table, index, every, shift, scale, add, out } = *k;
     let ((cols, to), format) = (cx.rows(out), cx.kernel.matrix(table).format);
     let storage = piece::storage(to);
     let threads = (cols / 4).next_multiple_of(WARP).clamp(WARP, 256) as u32;
@@ -24,7 +24,14 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
-            let entry = Entry::find(b, args, (table, index), cols, format, row);
+            let mut of_table = args.array_at(b, offset(index), row);
+            if let Some(shift) = shift {
+                of_table = b.addc(of_table, shift as i64);
+            }
+            if every != 1 {
+                of_table = b.divc(of_table, every as i64);
+            }
+            let entry = Entry::of(b, args.operand(table), cols, format, of_table);
             let line = row_at(b, args.operand(out), cols, to, row);
             let add = add.map(|add| row_at(b, args.operand(add), cols, RowElem::F32, row));
             let quads = b.i32(cols.div_ceil(4) as i64);
@@ -42,6 +49,15 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
         });
     });
     Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
+}
+
+/// Where the numbers of tokens are found that name their rows.
+fn offset(index: Index) -> usize {
+    match index {
+        Index::Tokens => offset_of!(GpuCtx, tokens),
+        Index::Positions => offset_of!(GpuCtx, positions),
+        Index::Types => offset_of!(GpuCtx, types),
+    }
 }
 
 /// Values plus columns `4·quad..` of an f32 row, as far as they exist.
@@ -98,24 +114,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The row of a table that is that of the token in row `token_row` of the step.
-    fn find(
-        b: &mut Builder,
-        args: Args<'_>,
-        (table, index): (ParamId, Index),
-        cols: usize,
-        format: Format,
-        token_row: V,
-    ) -> Entry {
-        let index = match index {
-            Index::Tokens => offset_of!(GpuCtx, tokens),
-            Index::Positions => offset_of!(GpuCtx, positions),
-            Index::Types => offset_of!(GpuCtx, types),
-        };
-        let token = args.array_at(b, index, token_row);
-        Entry::of(b, args.operand(table), cols, format, token)
-    }
-
     /// The row of a table with this number.
     pub fn of(b: &mut Builder, table: V, cols: usize, format: Format, token: V) -> Entry {
         let number = b.shrc(token, BLOCK.trailing_zeros().into());

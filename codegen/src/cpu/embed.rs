@@ -15,7 +15,7 @@ use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
-    let Embed { table, index, scale, add, out } = *k;
+    let Embed { table, index, every, shift, scale, add, out } = *k;
     let rows = TableRows::new(low, frame, table);
     let index = match index {
         Index::Tokens => offset_of!(StepCtx, tokens),
@@ -26,6 +26,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let p = e.index(index, row, 4);
         let token = e.load_index(p, 0);
+        let token = shift.map_or(token, |shift| e.offset(token, shift));
+        let token = if every == 1 { token } else { e.div_mod(token, every).0 };
         let out = e.index(low.args.operand(out), row, rows.cols * 4);
         rows.copy(low, e, token, out);
         let add = add.map(|add| e.index(low.args.operand(add), row, rows.cols * 4));

@@ -9,6 +9,7 @@ mod load;
 mod opened;
 pub mod pytorch;
 mod quantized;
+mod requantized;
 mod rwkv_cpp;
 mod rwkv_forms;
 pub mod safetensors;

@@ -54,6 +54,10 @@ family! {
         table: ParamId as Use::READ,
         /// Which rows.
         index: Index,
+        /// Positions that have a row in common.
+        every: usize as Or1,
+        /// Added to positions before they are divided by that.
+        shift: Option<usize>,
         /// Multiplies the rows.
         scale: F32 as Or1,
         /// f32 rows that are added: another embedding.
@@ -66,7 +70,17 @@ family! {
 impl Embed {
     /// The rows of the step's tokens as they are.
     pub fn of_tokens(table: ParamId, out: ParamId) -> Embed {
-        Embed { table, index: Index::Tokens, scale: F32::new(1.0), add: None, out }
+        Embed { table, index: Index::Tokens, every: 1, shift: None, scale: F32::new(1.0), add: None, out }
+    }
+
+    /// Whether the number of a row is that of a token's index.
+    pub fn plain(&self) -> bool {
+        self.every == 1 && self.shift.is_none()
+    }
+
+    /// The row of an index.
+    pub fn row(&self, number: i32) -> i64 {
+        i64::from(number).saturating_add(self.shift.unwrap_or(0) as i64) / (self.every as i64).max(1)
     }
 }
 
@@ -83,6 +97,14 @@ impl Family for Embed {
     fn verify(&self, v: &mut KernelVerifier<'_>) {
         v.tokens_only();
         v.finite("scale", self.scale);
+        // Sums stay below 2³¹, as kernels compute them.
+        let most = 1 << 30;
+        if !(1..=most).contains(&self.every) || self.shift.is_some_and(|shift| shift == 0 || shift > most) {
+            v.error("embed-steps", format!("steps of {} positions, shifted by {:?}", self.every, self.shift));
+        }
+        if !self.plain() && self.index != Index::Positions {
+            v.error("embed-steps", "only positions have a row in common".to_string());
+        }
         let (table, out) = (v.matrix(self.table), v.f32_rows(self.out, v.kernel.rows));
         let Some((_, cols, _)) = table else { return };
         if let Some(have) = out {
@@ -104,7 +126,7 @@ impl Family for Embed {
         };
         let row = |i: usize| {
             let number = self.index.number(x.batch, i);
-            let id = usize::try_from(number).ok().filter(|t| *t < n);
+            let id = usize::try_from(self.row(number)).ok().filter(|t| *t < n);
             let id = id.ok_or_else(|| EvalError::batch(format!("{of} {number} is outside {what} {n}")))?;
             let mut row = x.matrix_row(self.table, id);
             row.iter_mut().for_each(|v| *v *= f64::from(self.scale.get()));

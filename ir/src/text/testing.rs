@@ -341,9 +341,11 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
-        1 => (0..params, index(), attr(), part(), 0..params).prop_map(|(table, index, scale, add, out)| {
-            Body::Embed(kernel::Embed { table, index, scale, add, out })
-        }),
+        1 => (0..params, index(), (size(), option::of(size())), attr(), part(), 0..params).prop_map(
+            |(table, index, (every, shift), scale, add, out)| {
+                Body::Embed(kernel::Embed { table, index, every, shift, scale, add, out })
+            },
+        ),
         1 => (0..params, attr(), option::of(size()), 0..params)
             .prop_map(|(inv_freq, scale, border, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, out })),
         1 => (0..params, 0..params, router(), 0..params)

@@ -141,9 +141,11 @@ impl Used {
 
 /// A table that is read by positions has a row for each that there may be.
 fn position_tables(sink: &mut Sink, module: &Module, func: &Func, place: &Place) {
-    for node in func.nodes.iter().filter(|n| n.op == Op::EmbedPositions) {
+    for node in &func.nodes {
+        let Op::EmbedPositions { every, shift } = node.op else { continue };
         let table = node.args.first().and_then(|v| func.ty(*v)?.tensor());
         let rows = table.and_then(|t| t.shape.first()?.known());
+        let rows = rows.map(|n| n.saturating_mul(every).saturating_sub(shift));
         if let Some(rows) = rows.filter(|n| *n < module.info.max_context) {
             let most = module.info.max_context;
             sink.error("positions", place.clone(), format!("a table of {rows} positions, of {most} that there are"));

@@ -43,6 +43,7 @@ pub const RULES: &[(&str, &str)] = &[
         "adapter-parts",
         "parts of a product with an adapter are whole blocks of its rows, and read columns that there are",
     ),
+    ("embed-steps", "rows of a table are for so many positions: 1 or more, less than 2³⁰, as is what is added to them"),
     (
         "hashes",
         "hashes have a factor for each id, as many sizes for each number of ids, and rows of the table to choose from",

@@ -148,7 +148,12 @@ fn modules_bind_what_functions_need() {
     bad_module("positions", "call 0 of `embed`", |m| {
         m.info.max_context = VOCAB + 1;
         let node = &mut m.funcs[0].nodes[0];
-        (node.op, node.args[1]) = (Op::EmbedPositions, Value(1));
+        (node.op, node.args[1]) = (Op::EmbedPositions { every: 1, shift: 0 }, Value(1));
+    });
+    bad_module("positions", "call 0 of `embed`", |m| {
+        m.info.max_context = 4 * VOCAB;
+        let node = &mut m.funcs[0].nodes[0];
+        (node.op, node.args[1]) = (Op::EmbedPositions { every: 4, shift: 1 }, Value(1));
     });
     bad_module("kv-spec", "state 1", |m| paged(&mut m.states[1]).window = Some(0));
     bad_module("call-func", "call 1 of `9`", |m| m.step[1].func = 9);

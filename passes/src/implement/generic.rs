@@ -115,7 +115,12 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
         let out = d.output(cols, RowElem::F32);
         let others = [(Head::EmbedPositions, Index::Positions), (Head::EmbedTypes, Index::Types)];
         let index = others.iter().find(|(head, _)| *head == op.op.head()).map_or(Index::Tokens, |(_, index)| *index);
-        Body::Embed(Embed { index, ..Embed::of_tokens(table, out) })
+        let mut steps = (1, None);
+        if let Op::EmbedPositions { every, shift } = op.op {
+            steps = (every, Some(shift).filter(|shift| *shift > 0));
+        }
+        let (every, shift) = steps;
+        Body::Embed(Embed { index, every, shift, ..Embed::of_tokens(table, out) })
     }))
 }
 

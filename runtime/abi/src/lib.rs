@@ -22,6 +22,7 @@ pub mod isa;
 pub mod layout;
 pub mod math;
 pub mod output;
+pub mod pools;
 pub mod recur;
 pub mod route;
 mod select;

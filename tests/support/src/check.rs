@@ -121,7 +121,8 @@ impl<'a> Bounds<'a> {
     /// Checks every row of a look-up.
     pub fn check_embed(&self, got: &[OperandData]) {
         let case = self.case;
-        let Body::Embed(Embed { table, index, scale, add, out }) = case.kernel.body else { panic!("no look-up") };
+        let Body::Embed(look_up) = &case.kernel.body else { panic!("no look-up") };
+        let Embed { table, index, scale, add, out, .. } = *look_up;
         let (ParamKind::Matrix { k, format, .. }, OperandData::Matrix(bytes)) =
             (&case.kernel.params[table].kind, &case.operands[table])
         else {
@@ -129,7 +130,7 @@ impl<'a> Bounds<'a> {
         };
         let mut row = vec![0f32; *k];
         for i in 0..case.m() {
-            let number = index.number(&case.batch, i);
+            let number = look_up.row(index.number(&case.batch, i));
             unpack_row(*format, bytes, *k, number as usize, &mut row);
             let scale = Approx::exact(scale.get().into());
             let scaled = row.iter().map(|v| of_binary(BinaryOp::Mul, Approx::exact((*v).into()), scale));

@@ -147,6 +147,14 @@ impl Gen {
         self.rng.pick(&[Index::Tokens, Index::Positions, Index::Types])
     }
 
+    /// Steps of a look-up by that index, of any size for positions: `every` and `shift` of `Embed`.
+    pub fn steps(&mut self, index: Index) -> (usize, Option<usize>) {
+        match index {
+            Index::Positions => self.rng.pick(&[(1, None), (1, None), (3, None), (8, Some(1)), (5, Some(7))]),
+            Index::Tokens | Index::Types => (1, None),
+        }
+    }
+
     /// A random matrix, packed.
     pub fn matrix(&mut self, n: usize, k: usize, format: Format) -> ParamId {
         let mut bytes = vec![0; format.packed_bytes(n, k)];

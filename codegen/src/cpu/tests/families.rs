@@ -136,9 +136,10 @@ proptest! {
         let format = g.format(&FORMATS);
         let table = g.matrix(40, cols, format);
         let (index, scale) = (g.index(), F32::new(g.rng.pick(&[1.0, 0.1])));
+        let (every, shift) = g.steps(index);
         let add = g.rng.chance(2).then(|| g.input(g.rows, cols));
         let out = g.output(cols, RowElem::F32);
-        let case = g.case(Body::Embed(Embed { table, index, scale, add, out }));
+        let case = g.case(Body::Embed(Embed { table, index, every, shift, scale, add, out }));
         let oracle = case.expected();
         let bounds = Bounds::new(&case, own_error);
         if scale == F32::new(1.0) && add.is_none() {

@@ -323,14 +323,17 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// The factors of positions `0..count`.
-    fn factors(&self, count: usize) -> Vec<f32> {
-        let step = self.step.max(1);
-        let factor = |p: usize| match self.power {
-            false => 1.0 + self.beta * libm::log(1.0 + (p / step) as f64),
-            true => libm::exp(self.beta * libm::log1p(p as f64 / step as f64)),
-        };
-        (self.shift..count.saturating_add(self.shift)).map(|p| factor(p) as f32).collect()
+    /// The factors of positions `0..count`, and how positions name them: `every` and `shift` of
+    /// [`Op::EmbedPositions`]. All positions of a step have one factor, so that a table has few rows
+    /// (a power grows with each position).
+    fn factors(&self, count: usize) -> (Vec<f32>, usize, usize) {
+        let (step, end) = (self.step.max(1), count.saturating_add(self.shift));
+        if self.power {
+            let factor = |p: usize| libm::exp(self.beta * libm::log1p(p as f64 / step as f64)) as f32;
+            return ((self.shift..end).map(factor).collect(), 1, 0);
+        }
+        let factor = |s: usize| (1.0 + self.beta * libm::log(1.0 + s as f64)) as f32;
+        ((0..end.div_ceil(step)).map(factor).collect(), step, self.shift)
     }
 }
 
@@ -581,7 +584,8 @@ pub(crate) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N
     let Tuning { beta, shift, step, power } = tuning;
     let kind = if *power { "power" } else { "tuning" };
     let name = format!("$attention.{kind}{beta}_{shift}_{step}");
-    let table = f.shared_table("attn.tuning", &name, [count, 1], tuning.factors(count));
-    let factors = f.op(Op::EmbedPositions, &[table, positions]);
+    let (factors, every, shift) = tuning.factors(count);
+    let table = f.shared_table("attn.tuning", &name, [factors.len(), 1], factors);
+    let factors = f.op(Op::EmbedPositions { every, shift }, &[table, positions]);
     q.map(|q| f.op(Op::Combine, &[factors, q]))
 }

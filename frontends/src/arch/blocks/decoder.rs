@@ -379,7 +379,7 @@ pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
     if let Some(positions) = positions.filter(|_| placed) {
         let table = positions_table(&mut f, d);
-        let rows = f.op(Op::EmbedPositions, &[table, positions]);
+        let rows = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
         x = f.add(x, rows);
     }
     if let Some(spec) = d.embedding.norm {

@@ -54,7 +54,7 @@ pub(crate) fn lift(l: &mut Lifter, shape: &dyn Shape) -> Result<(), FrontendErro
     let given = f.input(Input::Hidden);
     let given = f.op(Op::GivenRows, &[given]);
     let given = norm(&mut f, ROW_NORM, d.norm, given, hidden);
-    let both = f.op(Op::ConcatCols, &[x, given]);
+    let both = f.op(Op::ConcatCols, &if of.names.rows_first() { [given, x] } else { [x, given] });
     let x = linear(&mut f, JOIN, [hidden, 2 * hidden], false, both);
     let x = f.call(&[x])?.pop().unwrap_or_default();
     let x = decoder::layer(l, d, draft.layer, &of.layer, (&x, None), &ropes)?;

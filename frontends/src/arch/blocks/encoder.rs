@@ -79,7 +79,7 @@ pub(crate) struct Embedding {
 pub(crate) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>, types: Option<Value>) -> Value {
     let mut x = x;
     if let Some((table, positions)) = positions {
-        let y = f.op(Op::EmbedPositions, &[table, positions]);
+        let y = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
         x = f.add(x, y);
     }
     if let Some(table) = types {
@@ -387,7 +387,7 @@ impl Encoder {
         let order = (0..dim).map(|j| ((j + dim / 2) % dim) as f32).collect();
         let order = f.computed("turns.order", "$turns.order", order);
         let table = f.op(Op::PlaceCols, &[table, order]);
-        f.op(Op::EmbedPositions, &[table, positions])
+        f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions])
     }
 
     /// Layer `i`, of a group the `inner`-th.

@@ -316,7 +316,7 @@ fn short(f: &mut Draft, l: &Latent, spec: Norm, latent: Value) -> Value {
 fn tuned_by_heads<const N: usize>(f: &mut Draft, heads: usize, q: [(Value, usize); N], positions: Value) -> [Value; N] {
     let logs = (1..=f.max_context()).map(|p| libm::log(p as f64) as f32).collect();
     let table = f.shared_table("attn.logs", "$attention.logs", [f.max_context(), 1], logs);
-    let logs = f.op(Op::EmbedPositions, &[table, positions]);
+    let logs = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
     let weights = [TUNING, TUNING_BIAS].map(|part| f.weight(part, Kind::Bare, &[heads]));
     q.map(|(q, times)| {
         let [grown, same] = weights.map(|w| {

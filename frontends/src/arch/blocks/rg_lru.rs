@@ -89,7 +89,7 @@ fn weighted(f: &mut Draft, [step, rates]: [Value; 2], x: Value) -> Value {
     is_first.iter_mut().take(1).for_each(|x| *x = 1.0);
     let is_first = f.shared_table("unit.first", "$first", [is_first.len(), 1], is_first);
     let positions = f.input(Input::Positions);
-    let is_first = f.op(Op::EmbedPositions, &[is_first, positions]);
+    let is_first = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[is_first, positions]);
     let given_back = f.op(Op::Combine, &[is_first, taken]);
     let weight = f.add(weight, given_back);
     f.mul(x, weight)

@@ -21,6 +21,7 @@ archs! {
     mod mistral;
     mod qwen2;
     mod mimo;
+    mod nemotron_nas;
     mod qwen2_vl_text;
     mod qwen2_5_vl_text;
     mod qwen2_5_omni_text;

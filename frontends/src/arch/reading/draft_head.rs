@@ -10,7 +10,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 
 /// The models whose draft heads are compiled.
-const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Ling 3, Mellum 2, Qwen3-Next and Qwen3.5";
+const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Ling 3, Mellum 2, MiMo, Qwen3-Next and Qwen3.5";
 
 impl Model {
     /// How many draft heads of the model a checkpoint has.
@@ -41,7 +41,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     let names = if numbered { DraftNames::OfLayer } else { names };
     let first = match names {
         DraftNames::OfLayer => layers,
-        DraftNames::Apart => 0,
+        DraftNames::Apart | DraftNames::OfModel => 0,
     };
     if names == DraftNames::OfLayer && number >= model.ahead {
         let what = format!(

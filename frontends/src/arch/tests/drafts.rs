@@ -6,8 +6,8 @@ use crate::error::FrontendError;
 use llmcc_ir::eval::{Left, eval_step};
 
 /// Each with the number of its heads.
-const NAMES: [(&str, usize); 5] =
-    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
+const NAMES: [(&str, usize); 6] =
+    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("mimo", 1), ("qwen3_5", 1)];
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
@@ -127,7 +127,7 @@ fn tensors_of_heads_are_used() {
         let module = lift(&ckpt, &EXACT).unwrap();
         let unused = crate::unused::find_of_head(&ckpt, &module, 0).unwrap().unwrap();
         let layer = format!("model.layers.{}.", crate::arch::config(&ckpt).unwrap().facts().layers);
-        let of_head = |t: &str| t.starts_with("mtp.") || t.starts_with(&layer);
+        let of_head = |t: &str| t.starts_with("mtp.") || t.starts_with("model.mtp_layers.") || t.starts_with(&layer);
         assert!(unused.tensors.len() > 9 && unused.tensors.iter().all(|t| of_head(t)), "{name}: {:?}", unused.tensors);
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Merged {
 }
 
 /// The values of a row of a tensor of the base, in the order of the matrix.
-pub(super) fn base_row(base: &Entry, shards: &[Shard], row: usize, out: &mut [f32]) {
+pub(in crate::checkpoint) fn base_row(base: &Entry, shards: &[Shard], row: usize, out: &mut [f32]) {
     let (Some(layout), Some(dtype)) = (&base.layout, base.info.dtype.dtype) else {
         let plain = View { shard: base.shard, info: base.info.clone(), strides: None };
         return plain.row(shards, row, out);

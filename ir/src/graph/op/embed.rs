@@ -18,11 +18,17 @@ impl Rule for Embed {
 
 impl Rule for EmbedPositions {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        if self.every == 0 {
+            return Err("`embed_positions`: a row is for one position or more".into());
+        }
         looked_up(a)
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
-        gather(a.tensor(0)?, a.tensor(1)?, "position")
+        let positions = a.tensor(1)?;
+        let step = |p: f64| ((p as i64).saturating_add(self.shift as i64) / (self.every as i64).max(1)) as f64;
+        let steps = Tensor { shape: positions.shape.clone(), data: positions.data.iter().map(|p| step(*p)).collect() };
+        gather(a.tensor(0)?, &steps, "position")
     }
 }
 

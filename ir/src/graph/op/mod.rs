@@ -55,8 +55,14 @@ table::operations! {
     /// `embed(table [V,H], tokens i32[T]) → [T,H]`: row `tokens[i]` of the table.
     Embed "embed" Run (table: Table, tokens: Input(Tokens)) moves;
     /// `embed_positions(table [C,H], positions i32[T]) → [T,H]`: row `positions[i]` of the table,
-    /// which has one for every position (learned positions).
-    EmbedPositions "embed_positions" Run (table: Table, positions: Input(Positions)) moves;
+    /// which has one for every position (learned positions), or with `every` and `shift` row
+    /// `⌊(positions[i] + shift)/every⌋` (factors that grow in steps).
+    EmbedPositions "embed_positions" {
+        /// Positions that have a row in common.
+        every: usize = 1,
+        /// Added to positions before they are divided by that.
+        shift: usize = 0,
+    } Run (table: Table, positions: Input(Positions)) moves;
     /// `embed_types(table [S,H], types i32[T]) → [T,H]`: row `types[i]` of the table, which says how
     /// many types there are.
     EmbedTypes "embed_types" Run (table: Table, types: Input(Types)) moves;

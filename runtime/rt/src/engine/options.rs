@@ -40,10 +40,10 @@ pub struct Batch<'a> {
 }
 
 /// Default of [`Options::max_batch_tokens`].
-pub const DEFAULT_BATCH_TOKENS: usize = 512;
+pub const DEFAULT_BATCH_TOKENS: usize = llmcc_abi::pools::STEP_TOKENS;
 
 /// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
-pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
+pub const DEFAULT_GPU_BATCH_TOKENS: usize = llmcc_abi::pools::GPU_STEP_TOKENS;
 
 /// How much goes through the kernels at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

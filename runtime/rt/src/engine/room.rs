@@ -2,6 +2,7 @@
 //! arrays.
 
 use llmcc_abi::output::flags;
+pub use llmcc_abi::pools::{GPU_OUTPUT_BYTES, OUTPUT_BYTES};
 
 use super::options::{Limits, Options};
 use crate::error::{Error, Result};
@@ -11,10 +12,6 @@ use crate::limits::memory;
 
 /// Largest [`Options::max_batch_tokens`].
 const MOST_BATCH_TOKENS: usize = 1 << 20;
-/// The output of one chunk may use this many bytes, unless a single row needs more.
-pub const OUTPUT_BYTES: usize = 64 << 20;
-/// And on a GPU, where a chunk more is all weights once more: 256 rows of 128 Ki logits.
-pub const GPU_OUTPUT_BYTES: usize = 128 << 20;
 
 /// The limits by the options, or by default: tokens, and bytes of output.
 ///

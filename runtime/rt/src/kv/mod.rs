@@ -25,6 +25,7 @@ mod windows;
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::layout::window_pages;
+use llmcc_abi::pools::SNAPSHOTS;
 
 use crate::error::{Error, Result, Status};
 use crate::reserve::{exhausted, need};
@@ -33,9 +34,6 @@ pub use pages::{HostPages, PageStore};
 pub use sequences::SeqId;
 use sequences::{Sequences, Table};
 pub use windows::{Group, Layout, page_count};
-
-/// Snapshots that a sequence keeps.
-const SNAPSHOTS: usize = 2;
 
 /// All sequences and the pages they own.
 pub struct Kv {

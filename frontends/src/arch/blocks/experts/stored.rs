@@ -148,7 +148,11 @@ fn three_stacks(f: &mut Draft, [count, ffn, hidden]: [usize; 3]) -> (Option<Stac
     let shapes = [[count, ffn, hidden], [count, ffn, hidden], [count, hidden, ffn]];
     let parts = [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN];
     // Codes are rows of one matrix already, also beside a stack of floats.
-    let coded = parts.map(|part| f.is_coded(part, Kind::Matrix));
+    // (Decoded ones, too.)
+    let below = shapes.map(|[count, n, k]| [count.saturating_mul(n), k]);
+    let coded: [bool; 3] = std::array::from_fn(|i| {
+        f.is_coded(parts[i], Kind::Matrix) || f.shape_of(parts[i], Kind::Matrix) == Some(&below[i][..])
+    });
     let all: [Value; 3] = std::array::from_fn(|i| match (coded[i], shapes[i]) {
         (true, [count, n, k]) => f.weight(parts[i], Kind::Matrix, &[count.saturating_mul(n), k]),
         (false, shape) => f.weight(parts[i], Kind::Matrix, &shape),

@@ -6,7 +6,7 @@ use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Tab
 pub(crate) const EMBED_NORM: Part = Part("draft.embed_norm");
 /// Norm of the rows that come with tokens.
 pub(crate) const ROW_NORM: Part = Part("draft.row_norm");
-/// Both to one row, `[hidden, 2·hidden]`, the embedding first.
+/// Both to one row, `[hidden, 2·hidden]`, the embedding first, unless [`DraftNames::rows_first`].
 pub(crate) const JOIN: Part = Part("draft.join");
 
 /// Naming schemes of draft heads in checkpoints.
@@ -16,6 +16,8 @@ pub(crate) enum DraftNames {
     OfLayer,
     /// `mtp.layers.N`, with the further parts, of all together, in `mtp`.
     Apart,
+    /// `model.mtp_layers.N`, with the further parts, each head's, beside its blocks (MiMo).
+    OfModel,
 }
 
 impl DraftNames {
@@ -34,13 +36,28 @@ impl DraftNames {
                     ROW_NORM => "pre_fc_norm_hidden", JOIN => "fc",
                 }
             },
+            DraftNames::OfModel => names! {
+                "model.mtp_layers.{}." {
+                    NORM => "final_layernorm", EMBED_NORM => "token_layernorm", ROW_NORM => "hidden_layernorm",
+                    JOIN => "input_proj",
+                }
+            },
         }
+    }
+
+    /// Whether the columns of the given rows come before the embedding's.
+    pub(crate) fn rows_first(self) -> bool {
+        self == DraftNames::OfModel
     }
 
     /// The name of a layer's tensor, if it belongs to the head.
     fn of_layer(self, tensor: &str) -> String {
         match (self, tensor.strip_prefix("model.")) {
             (DraftNames::Apart, Some(rest)) => format!("mtp.{rest}"),
+            (DraftNames::OfModel, Some(rest)) => match rest.strip_prefix("layers.") {
+                Some(rest) => format!("model.mtp_layers.{rest}"),
+                None => tensor.to_string(),
+            },
             _ => tensor.to_string(),
         }
     }
@@ -65,6 +82,10 @@ impl DraftHead {
             DraftNames::Apart => {
                 name.strip_prefix("mtp.").is_some_and(|rest| rest.starts_with(&layer) || !rest.starts_with("layers."))
             }
+            DraftNames::OfModel => name
+                .strip_prefix("model.mtp_")
+                .or(name.strip_prefix("mtp_"))
+                .is_some_and(|rest| rest.starts_with(&layer)),
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) mod mamba_fields;
 pub(crate) mod modernbert_windows;
 pub(crate) mod olmo_experts;
 pub(crate) mod phi_decoder;
+pub(crate) mod qwen2_decoder;
 pub(crate) mod qwen_experts;
 pub(crate) mod qwen_gated_delta;
 pub(crate) mod rotary_by_kind;
