@@ -224,3 +224,47 @@ impl Nas {
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use crate::testing::golden;
+    use serde_json::{Value, json};
+
+    /// Descriptions of layers are read whole: anything that nothing here computes is refused by its name.
+    #[test]
+    fn descriptions_of_layers() {
+        let text = std::fs::read(golden("nemotron_nas").join("config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&text).unwrap();
+        let plain = format!("{:?}", Model::parse(&config).unwrap().shape);
+        let with = |layer: usize, block: &str, name: &str, value: Value| {
+            let mut config = config.clone();
+            config["block_configs"][layer][block][name] = value;
+            Model::parse(&config).map(|m| format!("{:?}", m.shape)).map_err(|e| e.to_string())
+        };
+        for (block, name, value) in [
+            ("attention", "n_heads_in_group", json!(4)),
+            ("attention", "no_op", json!(true)),
+            ("attention", "replace_with_linear", json!(true)),
+            ("ffn", "ffn_mult", json!(9.0)),
+            ("ffn", "no_op", json!(true)),
+        ] {
+            assert_ne!(with(0, block, name, value).unwrap(), plain, "{name}");
+        }
+        for (block, name, value) in [
+            ("attention", "n_heads_in_group", json!(3)),
+            ("attention", "n_heads_in_group", json!(null)),
+            ("attention", "window_length", json!(512)),
+            ("attention", "no_op", json!("yes")),
+            ("ffn", "ffn_mult", json!(0)),
+            ("ffn", "moe", json!({ "num_local_experts": 8 })),
+            ("ffn", "hidden_act", json!("relu")),
+        ] {
+            let error = with(0, block, name, value).unwrap_err();
+            assert!(error.contains("block_configs"), "{error}");
+        }
+        let mut fewer = config.clone();
+        fewer["block_configs"].as_array_mut().unwrap().pop();
+        assert!(Model::parse(&fewer).unwrap_err().to_string().contains("num_hidden_layers"));
+    }
+}
