@@ -97,7 +97,7 @@ pub fn write_sparse(dir: &Path, config: &Value) -> Result<(), FrontendError> {
     let (_, wanted) = Model::parse(config).map_err(wrong)?.imagined()?;
     let (mut header, mut at) = (Map::new(), 0);
     for w in wanted {
-        let (dtype, size) = if w.numbers { ("I64", 8) } else { ("BF16", 2) };
+        let (dtype, size) = if w.role == WantedRole::Numbers { ("I64", 8) } else { ("BF16", 2) };
         let end = at + size * w.shape.iter().product::<usize>();
         header.insert(w.name, json!({ "dtype": dtype, "shape": w.shape, "data_offsets": [at, end] }));
         at = end;

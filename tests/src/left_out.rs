@@ -154,6 +154,6 @@ mod tests {
         let models = ["a b", "a c", "c d e f", "b d", "f"].map(set);
         assert_eq!(cover(&models, 0), [0, 2]);
         assert_eq!(cover(&models, 2), [0, 1, 2]);
-        assert_eq!(cover(&[], 4), []);
+        assert!(cover(&[], 4).is_empty());
     }
 }

@@ -114,7 +114,7 @@ impl Problem {
     }
 
     /// The stored forms that each candidate requires, itself or by all ways to compute its inputs.
-    fn implied(&self, alive: &Alive) -> Requires {
+    pub(super) fn implied(&self, alive: &Alive) -> Requires {
         let own = |class: &Id, i: &usize| self.classes[class][*i].requires.iter().copied().collect::<BTreeSet<Id>>();
         let all = alive.iter().flat_map(|(class, of)| of.iter().map(|i| (*class, *i)));
         let mut requires: Requires = all.map(|(class, i)| ((class, i), own(&class, &i))).collect();

@@ -204,6 +204,7 @@ mod tests {
         let attention = Point { m: 2.0, us: 1.0, us_per_context: 0.5, ..Point::default() };
         Predicted {
             decode_seconds: 0.0,
+            text: None,
             machine: Machine { target: "x86-64-v3".into(), cores: 2, memory: 10e9, f32_macs: 50e9, int8_macs: 100e9 },
             kernels: vec![
                 cost(4, "a", false, vec![point(1.0), point(4.0)]),

@@ -197,7 +197,7 @@ proptest! {
         };
         let segments = segments(&mut g, &mut |g, n| vec![g.matrix(n, k, format)]);
         let tile_m = g.rng.below(1, 9);
-        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m, k_parts: 1 }));
         assert_same(&case.run(&here), &case.run(&calls), "made here and called");
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_segments(got));

@@ -1,7 +1,7 @@
 //! The rows of a cache that an indexer selects, and attention over them.
 
 use super::generate::random;
-use super::jit::{Run, same_bits};
+use super::jit::{Jit, Run, same_bits};
 use super::{config, with_microkernels};
 use llmcc_ir::eval::{KvState, OperandData, Rows};
 use llmcc_ir::graph::F32;

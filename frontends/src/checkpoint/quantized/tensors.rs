@@ -151,7 +151,7 @@ const CHECKED: usize = 4096;
 /// Whether a number, by its bits, is 0 or one that f16 holds and is no subnormal there. Others may be, too.
 fn plain_f32(bits: u32) -> bool {
     let exponent = bits >> 23 & 255;
-    (exponent >= 113) & (exponent <= 142) & (bits & 0x1fff == 0) | (bits << 1 == 0)
+    (113..=142).contains(&exponent) & (bits & 0x1fff == 0) | (bits << 1 == 0)
 }
 
 /// Whether f16 holds a number, or it is none.

@@ -1,6 +1,7 @@
 //! Comparisons and selections.
 
 use half::{bf16, f16};
+use std::cmp::Ordering;
 
 use super::{Dec, Res, lanewise, map3};
 use crate::ast::Operand;
@@ -27,12 +28,12 @@ fn each<T: Bits>(a: &Reg, b: &Reg, holds: impl Fn(T, T) -> bool) -> u32 {
 fn ordered<T: Bits + PartialOrd>(name: &str) -> Option<Compare> {
     Some(match name {
         "eq" => |a, b| each::<T>(a, b, |a, b| a == b),
-        "ne" => |a, b| each::<T>(a, b, |a, b| a < b || a > b),
+        "ne" => |a, b| each::<T>(a, b, |a, b| a.partial_cmp(&b).is_some_and(Ordering::is_ne)),
         "lt" => |a, b| each::<T>(a, b, |a, b| a < b),
         "le" => |a, b| each::<T>(a, b, |a, b| a <= b),
         "gt" => |a, b| each::<T>(a, b, |a, b| a > b),
         "ge" => |a, b| each::<T>(a, b, |a, b| a >= b),
-        "equ" => |a, b| each::<T>(a, b, |a, b| !(a < b || a > b)),
+        "equ" => |a, b| each::<T>(a, b, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_eq)),
         "neu" => |a, b| each::<T>(a, b, |a, b| a != b),
         "ltu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_ge())),
         "leu" => |a, b| each::<T>(a, b, |a, b| !matches!(a.partial_cmp(&b), Some(o) if o.is_gt())),
