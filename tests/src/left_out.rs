@@ -1,13 +1,11 @@
 //! Models that are left out because of their kernels.
 
-use crate::Artifact;
 use llmcc_cli::backends::Backends;
-use llmcc_cli::session::CompileOptions;
 use llmcc_codegen::{Backend, Code, CodegenError, Object};
 use llmcc_gpu::assembler::Ptxas;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::{Arch, TargetSpec};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -46,19 +44,6 @@ impl<F: Fn(&[Kernel]) -> bool> Backend for Unless<F> {
         }
         self.backends.lower_all(kernels, target)
     }
-}
-
-/// Kinds of the kernels of a model's plan, of which no code is made; none if they are to be left out.
-pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> BTreeSet<String> {
-    let found = RefCell::default();
-    let note = |kernels: &[Kernel]| {
-        if !leave_out(kernels) {
-            *found.borrow_mut() = kinds(kernels);
-        }
-        true
-    };
-    assert!(Artifact::compile_unless(options, note).is_none(), "left out");
-    found.into_inner()
 }
 
 /// A compiler to PTX that shows `ptxas`, if there is one, a kernel of each kind.
@@ -127,7 +112,7 @@ impl Kinds {
 }
 
 /// Few models whose kernels are of all kinds of all of them: each time the one with the most that are not there yet,
-/// for its number of kernels. The `first` models are there in any case, unless they
+/// for its number of kernels and what a model costs beside them. The `first` models are there in any case, unless they
 /// have no kernels.
 pub fn cover(models: &[BTreeSet<String>], first: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> = (0..first.min(models.len())).filter(|i| !models[*i].is_empty()).collect();
@@ -136,7 +121,7 @@ pub fn cover(models: &[BTreeSet<String>], first: usize) -> Vec<usize> {
         let share = |i: &usize| {
             let new = models[*i].iter().filter(|kind| !there.contains(kind)).count();
             // In thousandths; of equals, the first.
-            (1000 * new / models[*i].len().max(1), usize::MAX - i)
+            (1000 * new / (models[*i].len() + 8), usize::MAX - i)
         };
         let Some(best) = (0..models.len()).max_by_key(share).filter(|i| share(i).0 > 0) else { return chosen };
         there.extend(&models[best]);
@@ -152,7 +137,7 @@ mod tests {
     fn few_models_have_all_kinds() {
         let set = |kinds: &str| kinds.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
         let models = ["a b", "a c", "c d e f", "b d", "f"].map(set);
-        assert_eq!(cover(&models, 0), [0, 2]);
+        assert_eq!(cover(&models, 0), [2, 0]);
         assert_eq!(cover(&models, 2), [0, 1, 2]);
         assert!(cover(&[], 4).is_empty());
     }

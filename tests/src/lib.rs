@@ -4,7 +4,7 @@ pub mod adapters;
 pub mod left_out;
 pub mod sass;
 
-use left_out::{Emulated, Kinds, Unless};
+use left_out::{Emulated, Kinds, Unless, kinds};
 use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::Backend;
@@ -14,6 +14,8 @@ use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_passes::{ActPolicy, Explain};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -167,6 +169,19 @@ impl Artifact {
     pub fn open(&self, threads: u32) -> Model {
         Model::open(&self.path, EngineOptions { threads, ..EngineOptions::default() }).unwrap_or_else(|e| panic!("{e}"))
     }
+}
+
+/// Kinds of the kernels of a model's plan, of which no code is made; none if they are to be left out.
+pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> BTreeSet<String> {
+    let found = RefCell::default();
+    let note = |kernels: &[Kernel]| {
+        if !leave_out(kernels) {
+            *found.borrow_mut() = kinds(kernels);
+        }
+        true
+    };
+    assert!(Artifact::compile_unless(options, note).is_none(), "left out");
+    found.into_inner()
 }
 
 /// Perplexity of stories260K with quantized weights and exact activations by Transformers in f64,

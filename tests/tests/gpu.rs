@@ -11,8 +11,10 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::adapters;
-use llmcc_tests::left_out::{Kinds, cover, planned};
-use llmcc_tests::{Artifact, Golden, fake_driver, first_goldens, golden, goldens, greedy, logits_in_pieces, options};
+use llmcc_tests::left_out::{Kinds, cover};
+use llmcc_tests::{
+    Artifact, Golden, fake_driver, first_goldens, golden, goldens, greedy, logits_in_pieces, options, planned,
+};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};

@@ -13,7 +13,6 @@ mod budget;
 mod eliminate;
 mod network;
 mod problem;
-mod reduce;
 #[cfg(test)]
 mod tests;
 

@@ -56,30 +56,6 @@ impl Problem {
         goal: Goal,
         unit: f64,
     ) -> Result<BTreeMap<Id, usize>, Failure> {
-        let few = alive.values().all(|of| of.len() <= MANY);
-        let tried = few.then(|| self.network(alive, cuts, (goal, unit)));
-        let (tree, classes) = match tried.and_then(|(net, classes)| Some((net.tree()?, classes))) {
-            Some(found) => found,
-            None => {
-                let fewer = self.reduced(alive, &self.implied(alive), |class, i| self.cost(class, i, goal, unit));
-                let (net, classes) = self.network(&fewer, cuts, (goal, unit));
-                (net.tree().ok_or(Failure::Intricate)?, classes)
-            }
-        };
-        let Values { of, .. } = match goal {
-            Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN))?,
-            Goal::Error => tree.minimum(self.error_counts()).ok_or(Failure::Infeasible)?.0,
-        };
-        let picked = |(class, variables): (&Id, &Class)| {
-            let values: Vec<usize> = variables.scope().iter().map(|v| of[*v]).collect();
-            let Taken::Index(i) = variables.candidate(&values) else { return None };
-            Some((*class, i))
-        };
-        Ok(classes.iter().filter_map(picked).collect())
-    }
-
-    /// The sum of functions whose least value is the solution, and the variables of each class.
-    fn network(&self, alive: &Alive, cuts: &[Cut], (goal, unit): (Goal, f64)) -> (Network, BTreeMap<Id, Class>) {
         let mut net = Network::default();
         let taken = self.decisions.iter().map(|d| self.add_decision(&mut net, d, goal)).collect();
         let requirements = Requirements { p: self, requires: self.implied(alive), taken };
@@ -91,7 +67,17 @@ impl Problem {
             requirements.add_requirements(&mut net, *class, variables);
         }
         cuts.iter().for_each(|cut| requirements.add_cut(&mut net, cut, &classes));
-        (net, classes)
+        let tree = net.tree().ok_or(Failure::Intricate)?;
+        let Values { of, .. } = match goal {
+            Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN))?,
+            Goal::Error => tree.minimum(self.error_counts()).ok_or(Failure::Infeasible)?.0,
+        };
+        let picked = |(class, variables): (&Id, &Class)| {
+            let values: Vec<usize> = variables.scope().iter().map(|v| of[*v]).collect();
+            let Taken::Index(i) = variables.candidate(&values) else { return None };
+            Some((*class, i))
+        };
+        Ok(classes.iter().filter_map(picked).collect())
     }
 
     /// A variable: which option is taken; the number of options: none.
@@ -114,7 +100,7 @@ impl Problem {
     }
 
     /// The stored forms that each candidate requires, itself or by all ways to compute its inputs.
-    pub(super) fn implied(&self, alive: &Alive) -> Requires {
+    fn implied(&self, alive: &Alive) -> Requires {
         let own = |class: &Id, i: &usize| self.classes[class][*i].requires.iter().copied().collect::<BTreeSet<Id>>();
         let all = alive.iter().flat_map(|(class, of)| of.iter().map(|i| (*class, *i)));
         let mut requires: Requires = all.map(|(class, i)| ((class, i), own(&class, &i))).collect();
@@ -134,10 +120,7 @@ impl Problem {
 }
 
 /// Stored forms by candidate.
-pub(super) type Requires = BTreeMap<(Id, usize), BTreeSet<Id>>;
-
-/// Candidates of a class beyond which those that lose are left out before the search.
-const MANY: usize = 512;
+type Requires = BTreeMap<(Id, usize), BTreeSet<Id>>;
 
 /// Kernels through which a requirement is followed.
 const IMPLIED: usize = 4;
@@ -227,9 +210,6 @@ impl Requirements<'_> {
 
     /// Forbids candidates together.
     fn add_cut(&self, net: &mut Network, cut: &Cut, classes: &BTreeMap<Id, Class>) {
-        if !cut.iter().all(|(class, _)| classes.contains_key(class)) {
-            return;
-        }
         let scope: BTreeSet<usize> = cut.iter().flat_map(|(class, _)| classes[class].scope()).collect();
         let scope: Vec<usize> = scope.into_iter().collect();
         let value = |v: &[usize], of: usize| v[scope.binary_search(&of).unwrap_or(0)];

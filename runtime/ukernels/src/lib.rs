@@ -66,6 +66,7 @@
 #[cfg(target_arch = "x86_64")]
 mod attend;
 mod cpu;
+mod element;
 #[cfg(target_arch = "x86_64")]
 mod halves;
 #[cfg(target_arch = "x86_64")]

@@ -11,6 +11,8 @@ use llmcc_abi::{
 };
 
 use crate::attend::results;
+pub(crate) use crate::element::f16_to_f32;
+use crate::element::{bf16_to_f32, cached, read};
 use crate::select::select_by;
 use crate::split::{Share, end, oldest};
 
@@ -18,28 +20,6 @@ mod map;
 mod panel;
 pub(crate) use map::{exp_and_tail, map};
 pub(crate) use panel::{panel_bf16_rows, panel_f32_rows, panel_int8_rows};
-
-unsafe fn read<T>(p: *const u8, byte: usize) -> T {
-    unsafe { p.add(byte).cast::<T>().read_unaligned() }
-}
-
-/// Widens an IEEE binary16.
-pub(crate) fn f16_to_f32(h: u16) -> f32 {
-    let sign = (h as u32 & 0x8000) << 16;
-    let magnitude = h as u32 & 0x7fff;
-    if magnitude >= 0x7c00 {
-        return f32::from_bits(sign | 0x7f80_0000 | (magnitude & 0x3ff) << 13);
-    }
-    // The exponent is 112 too small once the fields are in place; multiplying by 2^112 corrects it,
-    // also for subnormals.
-    let value = f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23);
-    f32::from_bits(sign | value.to_bits())
-}
-
-/// Widens a bfloat16.
-fn bf16_to_f32(b: u16) -> f32 {
-    f32::from_bits((b as u32) << 16)
-}
 
 /// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse
 /// is 0 when no code but 0 makes sense: `amax` is 0 (or so small that `127 / amax` overflows),
@@ -217,25 +197,6 @@ fn tanh(x: f32) -> f32 {
     let t = libm::fmaf(p, power, power - 1.0);
     let y = t / (t + 2.0);
     if x < 0.0 { y } else { 0.0 - y }
-}
-
-/// Element `j` of slot `slot` of a key (or value) of `d` elements, in a cache of type `dtype`.
-pub(crate) unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), dtype: u32) -> f32 {
-    let i = if key { j * PAGE_TOKENS + slot } else { slot * d + j };
-    unsafe {
-        match dtype {
-            kv_dtype::INT4 => {
-                let (byte, up) = layout::kv_nibble(d, key, j);
-                let at = if key { byte * PAGE_TOKENS + slot } else { slot * (d / 2) + byte };
-                let code = read::<u8>(p, at) >> up & 15;
-                f32::from((code ^ 8) as i8 - 8)
-            }
-            kv_dtype::F32 => read(p, i * 4),
-            kv_dtype::F16 => f16_to_f32(read(p, i * 2)),
-            kv_dtype::BF16 => bf16_to_f32(read(p, i * 2)),
-            _ => f32::from(read::<i8>(p, i)),
-        }
-    }
 }
 
 /// See [`llmcc_abi::SelectArgs`].

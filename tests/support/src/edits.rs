@@ -251,6 +251,14 @@ pub const EMBED_TYPES: &str = "kernel @embed rows T {
 }
 ";
 
+/// One by steps of positions.
+pub const EMBED_STEPS: &str = "kernel @embed rows T {
+  param %table: matrix f32[40, 64]
+  param %out: rows f32[T, 64]
+  embed table=%table positions every=3 shift=1 out=%out
+}
+";
+
 /// A look-up by hashes.
 pub const EMBED_HASHED: &str = "kernel @embed rows T {
   param %table: matrix f32[400, 64]

@@ -63,7 +63,7 @@ fn every_field_of_a_kernel_matters() {
     };
     for texts in [
         &[edits::ROW_NORM, edits::GATHER][..],
-        &[edits::EMBED, edits::EMBED_TYPES],
+        &[edits::EMBED, edits::EMBED_TYPES, edits::EMBED_STEPS],
         &[edits::EMBED_HASHED],
         &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
         &[edits::MATMUL],

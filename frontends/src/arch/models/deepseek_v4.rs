@@ -67,7 +67,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
         named: "",
     };
     if sizes.index.dim < sizes.rotated {
-        let expected = format!("at least as many as are rotated ({})", sizes.rotated);
+        let expected = format!("at least `qk_rope_head_dim` ({})", sizes.rotated);
         return Err(f.invalid("index_head_dim", &sizes.index.dim, expected));
     }
     let windows = windows(f, d.facts.layers)?;

@@ -1,7 +1,7 @@
 //! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose indexer rotates neighbours, and whose
 //! layers may read the tokens that an earlier one has selected (arXiv 2603.12201).
 
-use crate::arch::blocks::families::indexer::{FIXED, INDEXER, INDEXERS, indexed, shared};
+use crate::arch::blocks::families::indexer::{FIXED_NEIGHBOURS, INDEXER, INDEXERS, indexed, shared};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
 use crate::arch::blocks::indexer;
 use crate::arch::blocks::prelude::*;
@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "glm_moe_dsa",
     class: "GlmMoeDsaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, INDEXER, INDEXERS, OWN],
-    fixed: FIXED,
+    fixed: FIXED_NEIGHBOURS,
     goldens: &["glm_moe_dsa", "glm_moe_dsa_select"],
     names: Names(&[DEEPSEEK_CORRECTION, DEEPSEEK_EXPERTS, indexer::NAMES, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {

@@ -344,6 +344,8 @@ fn fields_that_change_the_mathematics() {
                 "rope_theta" => base.get(beside).is_none(),
                 // A class whose heads follow from others has another number in the samples.
                 "num_attention_heads" => base.get(beside) != Some(&json!(4)),
+                // Neither has one that describes each layer.
+                "num_hidden_layers" => base.get("block_configs").is_some(),
                 _ => false,
             };
             if absent || of_parts && arch.field("qk_rope_head_dim").is_some() {

@@ -165,7 +165,7 @@ unsafe fn stored_key(run: &Run, page: &Page, slot: usize, to: *mut f32) {
         let scale =
             if has_scales(run.a.dtype) { page.k_scales.add(slot * 4).cast::<f32>().read_unaligned() } else { 1.0 };
         for i in 0..run.own {
-            let x = crate::reference::cached(page.k, (true, run.own, slot, i), run.a.dtype);
+            let x = crate::element::cached(page.k, (true, run.own, slot, i), run.a.dtype);
             to.add(i * PAGE_TOKENS).write(x * scale);
         }
     }

@@ -99,7 +99,6 @@ mod operand;
 mod parts;
 mod produce;
 
-use self::parts::Part;
 use super::tiles::ROW;
 use super::work::{self, Block, Share};
 use super::{PhaseCx, Plan};
@@ -228,6 +227,14 @@ impl Event {
     fn barrier(self, b: &mut Builder, map: &Map, stage: V) -> Mbarrier {
         map.ring().barrier(b, self as usize, stage)
     }
+}
+
+/// The stages that a block has of an output tile.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Number of the first.
+    first: V,
+    count: V,
 }
 
 /// A phase while it is emitted.

@@ -7,18 +7,10 @@
 
 use super::super::warpgroup;
 use super::super::work::{self, Room, Share};
-use super::{Product, STAGES_AT};
+use super::{Part, Product, STAGES_AT};
 use crate::COUNTER_BYTES;
 use crate::mlir::{Builder, Cmp, F32, I1, I64, Ty, V, WARP};
 use llmcc_ir::gpu::schedule::PART_ROWS;
-
-/// The stages that a block has of an output tile.
-#[derive(Clone, Copy)]
-pub(super) struct Part {
-    /// Number of the first.
-    pub(super) first: V,
-    pub(super) count: V,
-}
 
 /// Sums of a thread that lie together: of 8 rows.
 const TOGETHER: usize = 4;

@@ -32,6 +32,22 @@ pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Same("n_routed_experts") => num_experts;
 };
 
+/// [`FIXED`] of a class whose indexer rotates neighbours.
+pub(crate) const FIXED_NEIGHBOURS: &[(&str, Neutral)] =
+    &and::<{ FIXED.len() + 1 }>(FIXED, ("indexer_rope_interleave", Neutral::On));
+
+const fn and<const N: usize>(
+    all: &[(&'static str, Neutral)],
+    last: (&'static str, Neutral),
+) -> [(&'static str, Neutral); N] {
+    let (mut out, mut i) = ([last; N], 0);
+    while i < all.len() {
+        out[i] = all[i];
+        i += 1;
+    }
+    out
+}
+
 /// The decoder with the indexer that [`INDEXER`] says in each layer; it rotates neighbours if so.
 ///
 /// # Errors
@@ -136,8 +152,8 @@ mod tests {
         let read = |changes| Model::parse(&with(config("glm_moe_dsa"), changes)).map_err(|e| e.to_string());
         let shared = |changes| {
             let shape = format!("{:?}", read(changes).unwrap().shape);
-            let words = shape.split("shared: ").skip(1).filter_map(|rest| rest.split([' ', ',']).next());
-            words.filter(|w| matches!(*w, "true" | "false")).take(2).map(|w| w == "true").collect::<Vec<bool>>()
+            let words = shape.split("interleaved: true, shared: ").skip(1);
+            words.take(2).map(|rest| rest.starts_with("true")).collect::<Vec<bool>>()
         };
         assert_eq!(shared(json!({})), [false, false]);
         assert_eq!(shared(json!({ "indexer_types": ["full", "shared"] })), [false, true]);
