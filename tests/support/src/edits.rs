@@ -13,7 +13,7 @@ use llmcc_ir::text::{parse_kernel, print_kernel};
 use std::collections::BTreeSet;
 
 /// Words after which a number says how work is cut, which does not change results.
-const CUTS: [&str; 2] = ["tile_m", "tile_n"];
+const CUTS: [&str; 3] = ["k_parts", "tile_m", "tile_n"];
 /// Words that rows and widths of the operands imply as well: one without the other is refused by
 /// the verifier.
 const TIED: [&str; 5] = ["gather", "heads", "side", "sums", "width"];

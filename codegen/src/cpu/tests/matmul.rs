@@ -186,7 +186,8 @@ proptest! {
     /// Floats of 8 and 4 bits, with all of their scales, by microkernels and by the generic path: the same bits.
     #[test]
     fn small_floats_made_here_equal_microkernels(
-        seed in any::<u64>(), k in 1usize..600, name in prop_oneof![Just("fp8"), Just("fp8b"), Just("nvfp4")], int8: bool,
+        seed in any::<u64>(), k in 1usize..600,
+        name in prop_oneof![Just("fp8"), Just("fp8b"), Just("nvfp4")], int8: bool,
     ) {
         let Some([here, calls]) = v3() else { return Ok(()) };
         let format = Format::parse(name).unwrap();

@@ -155,10 +155,12 @@ mod tests {
             let words = shape.split("interleaved: true, shared: ").skip(1);
             words.take(2).map(|rest| rest.starts_with("true")).collect::<Vec<bool>>()
         };
-        assert_eq!(shared(json!({})), [false, false]);
-        assert_eq!(shared(json!({ "indexer_types": ["full", "shared"] })), [false, true]);
-        assert_eq!(shared(json!({ "index_topk_pattern": "FS" })), [false, true]);
-        assert_eq!(shared(json!({ "index_topk_freq": 2, "index_skip_topk_offset": 1 })), [false, true]);
+        // The fixture has a frequency of 2.
+        assert_eq!(shared(json!({})), [false, true]);
+        assert_eq!(shared(json!({ "index_topk_freq": 1 })), [false, false]);
+        assert_eq!(shared(json!({ "indexer_types": ["full", "full"] })), [false, false]);
+        assert_eq!(shared(json!({ "index_topk_pattern": "FF" })), [false, false]);
+        assert_eq!(shared(json!({ "index_skip_topk_offset": 2 })), [false, false]);
         for (changes, words) in [
             (json!({ "indexer_types": ["shared", "full"] }), "the first being `full`"),
             (json!({ "indexer_types": ["full"] }), "each of 2 layers"),
