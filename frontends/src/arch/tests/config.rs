@@ -453,8 +453,13 @@ fn declared_fields_are_read() {
             {
                 continue;
             }
-            // Of two layers, the second is the first with another frequency for 1 alone.
-            let good = if *name == "index_topk_freq" { json!(1) } else { good };
+            // The second of two layers shares the first's indexer, unless it is said to have one.
+            let good = match *name {
+                "index_topk_freq" => json!(1),
+                "index_topk_pattern" => json!("FF"),
+                "indexer_types" => json!(["full", "full"]),
+                _ => good,
+            };
             // Without the field that counts in its place.
             let instead = if *name == "expand" { "intermediate_size" } else { *name };
             let changed = with(base.clone(), json!({ instead: "absent", *name: good }));
