@@ -62,12 +62,11 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     SELECTING,
 ];
 
-/// Keys about an indexer that makes no difference, as all tokens are read.
-pub(super) const INDEXER_QUIET: [&str; 3] =
-    ["attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.types"];
+/// Key about the layers that have indexers of their own: the others read the tokens that one before has selected.
+pub(super) const INDEXER_TYPES: &str = "attention.indexer.types";
 
 /// Keys about the indexer.
-const INDEXER_KEYS: Keys = &[
+pub(super) const INDEXER_KEYS: Keys = &[
     ("attention.indexer.top_k", "index_topk"),
     ("attention.indexer.head_count", "index_n_heads"),
     ("attention.indexer.key_length", "index_head_dim"),
@@ -78,13 +77,19 @@ const SELECTING: Family = Family {
     name: "glm-dsa",
     model_type: ("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
     keys: &[LATENT, EXPERTS, INDEXER_KEYS],
-    quiet: &["attention.key_length_mla", "attention.value_length_mla", INDEXER_QUIET[2]],
+    quiet: &["attention.key_length_mla", "attention.value_length_mla", INDEXER_TYPES],
     names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
     found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
     reading: Reading::SIGMOIDS,
     adapt: |f, config| {
         latent(f, config)?;
         config.entry("norm_topk_prob").or_insert(false.into());
+        // All layers have one where files do not say it.
+        let own = f.layers(INDEXER_TYPES);
+        if f.get(INDEXER_TYPES).is_some() && own.contains(&false) {
+            let kind = |own: &bool| if *own { "full" } else { "shared" };
+            config.insert("indexer_types".into(), json!(own.iter().map(kind).collect::<Vec<_>>()));
+        }
         Ok(())
     },
     ..PLAIN

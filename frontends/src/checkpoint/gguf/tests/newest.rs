@@ -85,6 +85,34 @@ fn kimi_k3() {
     }
 }
 
+/// Layers that read the tokens which the indexer of an earlier one has selected.
+#[test]
+fn shared_indexers() {
+    let keys = |types: serde_json::Value| {
+        sized(json!({
+            "block_count": 2, "feed_forward_length": 32, "attention.head_count_kv": 1, "rope.freq_base": 10000.0,
+            "attention.q_lora_rank": 16, "attention.kv_lora_rank": 14, "rope.dimension_count": 8,
+            "attention.key_length": 22, "attention.value_length": 14, "attention.key_length_mla": 16,
+            "attention.value_length_mla": 10, "expert_count": 4, "expert_used_count": 2, "expert_gating_func": 2,
+            "expert_feed_forward_length": 16, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+            "expert_weights_norm": true, "leading_dense_block_count": 1, "attention.indexer.head_count": 2,
+            "attention.indexer.key_length": 8, "attention.indexer.top_k": 16, "attention.indexer.types": types,
+        }))
+    };
+    let of = |arch: &str, types| described(arch, keys(types), &[("token_embd.weight", &[64, 32])]).unwrap();
+    let shared = of("glm-dsa", json!([true, false]));
+    assert_eq!(shared.config["indexer_types"], json!(["full", "shared"]));
+    assert!(format!("{:?}", read(&shared).shape).contains("interleaved: true, shared: true"));
+    for types in [json!([true, true]), json!([1, 1])] {
+        let own = of("glm-dsa", types);
+        assert!(own.config.get("indexer_types").is_none());
+        assert!(!format!("{:?}", read(&own).shape).contains("interleaved: true, shared: true"));
+    }
+    // The class has no such layers.
+    let refused = Model::parse(&of("deepseek32", json!([true, false])).config).unwrap_err().to_string();
+    assert!(refused.contains("`indexer_types`"), "{refused}");
+}
+
 /// Windows of each layer, hashed experts, and one limit of all activations.
 #[test]
 fn deepseek_v4() {
