@@ -12,6 +12,7 @@ NumPy and the `llmcc` package.
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -98,14 +99,9 @@ def tensors(config, kind):
 def write(folder, config, kind):
     """A checkpoint, tensor after tensor: the header first, with the sizes of all."""
     folder.mkdir()
-    sizes, at = {}, 0
-    for name, dtype, data in tensors(config, kind):
-        sizes[name] = {"dtype": dtype, "shape": list(data.shape), "data_offsets": [at, at + data.nbytes]}
-        at += data.nbytes
-    text = json.dumps(sizes, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % 64)
+    header, _ = shapes.header_of((name, dtype, data.shape, data.nbytes) for name, dtype, data in tensors(config, kind))
     with (folder / "model.safetensors").open("wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
+        out.write(header)
         for _, _, data in tensors(config, kind):
             out.write(np.ascontiguousarray(data).tobytes())
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": SETTINGS[kind]}))
@@ -135,8 +131,7 @@ def main():
     p.add_argument("--rounds", type=int, default=ROUNDS)
     p.add_argument("--only", action="append", help="formats to take: tensor, row, block, nvfp4, nvfp4-f32; all by default")
     args = p.parse_args()
-    shape = shapes.PRESETS[args.preset]
-    shape |= {"num_hidden_layers": args.layers} if args.layers else {}
+    shape = shapes.PRESETS[args.preset] | ({"num_hidden_layers": args.layers} if args.layers else {})
     shape |= {"vocab_size": args.vocab} if args.vocab else {}
     config = shapes.config_of(shape)
     rng = np.random.default_rng(0)
@@ -157,7 +152,7 @@ def main():
             command = [args.llmcc, "compile", source, "--target", args.target, "--kv", "f16", "--quiet", "--deny-fallback", *flags, "-o", out]
             subprocess.run(command, check=True)
             weights[name] = out.stat().st_size
-            subprocess.run(["rm", "-r", source], check=True)
+            shutil.rmtree(source)
             models[name] = llmcc.Model(str(out), threads=args.threads)
         seconds = {name: [] for name in models}
         for _ in range(args.rounds):

@@ -111,11 +111,10 @@ def tensors_of(config):
 
 
 def header_of(tensors):
-    """The safetensors header: length, then JSON padded with spaces so that the data starts at a multiple of 64 bytes."""
+    """The safetensors header of tensors (name, type, shape, bytes): length, then JSON padded with spaces so that the data starts at a multiple of 64 bytes."""
     entries, at = {}, 0
-    for name, shape in tensors:
-        size = 2 * int(np.prod(shape))
-        entries[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
+    for name, dtype, shape, size in tensors:
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
     text = json.dumps({"__metadata__": {"format": "pt"}} | entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
@@ -158,7 +157,7 @@ def main():
     began = time.time()
     args.out.mkdir(parents=True, exist_ok=True)
     tensors = list(tensors_of(config))
-    header, size = header_of(tensors)
+    header, size = header_of((name, "BF16", dims, 2 * int(np.prod(dims))) for name, dims in tensors)
     partial = args.out / "model.safetensors.partial"
     with open(partial, "wb") as out:
         out.write(header)

@@ -150,9 +150,8 @@ pub struct CompileArgs {
     /// mxfp4...
     #[arg(long = "format", value_name = "FORMAT", value_parser = parse_format)]
     pub stored_as: Option<Format>,
-    /// Of a checkpoint that is quantized already, matrices that keep their own bits, while --w4, --w8, --format
-    /// and so on quantize the others anew: names of tensors (`*.experts.*`) or of formats (nvfp4) [without a
-    /// value: all]
+    /// Matrices of a quantized checkpoint that keep their own bits, while --w4, --w8, --format and so on quantize
+    /// the others anew: names of tensors (`*.experts.*`) or of formats (nvfp4) [without a value: all]
     #[arg(long, value_name = "PATTERN,PATTERN...", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "*", value_delimiter = ',', requires = "format")]
     #[arg(conflicts_with_all = ["error_budget", "dtype"])]

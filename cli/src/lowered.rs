@@ -5,6 +5,7 @@ use crate::options::CompileOptions;
 use crate::requantized::{self, Requantized};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::{Backend, Object};
+use llmcc_frontends::arch::Model;
 use llmcc_frontends::slots::{AdapterSlots, AdapterTable};
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
@@ -126,7 +127,8 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     if options.kv.is_none() && !options.choose.kv && wide {
         module = lift_with(KvDType::F32)?;
     }
-    let mut warnings = left_aside(options, &checkpoint, &module)?;
+    let model = llmcc_frontends::arch::config(&checkpoint)?;
+    let mut warnings = left_aside(options, &checkpoint, &model, &module)?;
     let adapters = match &options.slots {
         Some(slots) => {
             let slots = AdapterSlots { wide: Some(slots.wide.unwrap_or(wide)), ..slots.clone() };
@@ -134,9 +136,9 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
         }
         None => None,
     };
-    let original_context = llmcc_frontends::arch::config(&checkpoint)?.original_context;
+    let original_context = model.original_context;
     warnings.extend(long_factors(options, original_context, module.info.max_context));
-    warnings.extend(unselected(options, &llmcc_frontends::arch::config(&checkpoint)?));
+    warnings.extend(unselected(options, &model));
     let requantized = requantized::of_model(decoded, &module);
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized })
 }
@@ -147,7 +149,7 @@ fn selects(options: &CompileOptions) -> bool {
 }
 
 /// A warning about a context that ends where tokens would be left out.
-fn unselected(options: &CompileOptions, model: &llmcc_frontends::arch::Model) -> Option<String> {
+fn unselected(options: &CompileOptions, model: &Model) -> Option<String> {
     let (most, all) = (model.longest(true), model.longest(selects(options)));
     (all < most && options.max_context.is_none()).then(|| {
         format!(
@@ -180,11 +182,15 @@ fn room(module: &mut Module, slots: &AdapterSlots, warnings: &mut Vec<String>) -
 }
 
 /// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
-fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module) -> Result<Vec<String>, Error> {
-    let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
+fn left_aside(
+    options: &CompileOptions,
+    checkpoint: &Checkpoint,
+    model: &Model,
+    module: &Module,
+) -> Result<Vec<String>, Error> {
     let file = checkpoint.config_path().file_name().unwrap_or_default().to_string_lossy();
     let mut warnings: Vec<String> =
-        unread.into_iter().map(|field| format!("{file}: {field}, which is not read")).collect();
+        model.unread.iter().map(|field| format!("{file}: {field}, which is not read")).collect();
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
     let unused = match options.draft_head {

@@ -27,7 +27,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// What a version needs.
+    /// The needs of a version.
     pub fn of(v: &Version) -> Need {
         let plan = &v.compiled.plan;
         let step_tokens = step_tokens(plan, v.target.family());

@@ -110,12 +110,11 @@ pub fn predict(v: &Version) -> Predicted {
         kernels.extend(of_regime(plan, regime, target, smallest, largest));
         smallest = largest + 1;
     }
-    let text = text(v).map(|(tokens, seconds)| Text { tokens, seconds });
-    Predicted { decode_seconds, text, machine, kernels }
+    Predicted { decode_seconds, text: text(v), machine, kernels }
 }
 
-/// Tokens and predicted seconds of a text, of a model that makes rows of texts.
-pub fn text(v: &Version) -> Option<(usize, f64)> {
+/// The prediction for a text, of a model that makes rows of texts.
+pub fn text(v: &Version) -> Option<Text> {
     let plan = &v.compiled.plan;
     let Output::Rows(output) = plan.info.output else { return None };
     let tokens = LARGEST.min(plan.info.max_context.max(1));
@@ -127,12 +126,12 @@ pub fn text(v: &Version) -> Option<(usize, f64)> {
         let kernel = plan.kernels.get(l.kernel)?;
         Some(seconds_at(kernel, v.target, Env { tokens, rows }, context))
     };
-    Some((tokens, regime.launches.iter().filter_map(seconds).sum()))
+    Some(Text { tokens, seconds: regime.launches.iter().filter_map(seconds).sum() })
 }
 
 /// The predicted speed in words.
 pub fn speed(v: &Version) -> String {
-    in_words(text(v).map(|(tokens, seconds)| Text { tokens, seconds }), v.compiled.predicted_decode_seconds())
+    in_words(text(v), v.compiled.predicted_decode_seconds())
 }
 
 /// The same of a manifest.

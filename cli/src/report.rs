@@ -81,7 +81,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
 /// The rounding error from which on a model hardly works: twice the error of 4 bits.
 const MUCH: f64 = 0.2;
 
-/// Doubts about the format that was asked for.
+/// Doubts about the room that GPUs have, and about the format that was asked for.
 fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
     let preferred = l.preferred();
     let mut out: Vec<String> = l.versions.iter().filter_map(no_room).collect();

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::options::CompileOptions;
 use crate::units::count;
-use llmcc_frontends::Checkpoint;
+use llmcc_frontends::{Checkpoint, wildcard};
 use llmcc_ir::graph::Module;
 use llmcc_ir::quant::Format;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,30 +69,7 @@ fn check(patterns: &[String], all: &[(String, Format)]) -> Result<(), Error> {
 
 /// Whether a pattern is the name of the format, or fits the name of the tensor.
 fn names(pattern: &str, name: &str, format: Format) -> bool {
-    pattern == format.def().name || pattern == format.to_string() || fits(pattern.as_bytes(), name.as_bytes())
-}
-
-/// Whether a text is as a pattern, in which `*` stands for any characters.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
-    // Where the last star began, and what it stands for so far.
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(c) if *c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    (p, t) = (at + 1, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
+    pattern == format.def().name || pattern == format.to_string() || wildcard::fits(pattern, name)
 }
 
 #[cfg(test)]
@@ -100,21 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_name_tensors_and_formats() {
-        let of = |pattern: &str, name: &str| fits(pattern.as_bytes(), name.as_bytes());
-        for (pattern, name) in [
-            ("*", ""),
-            ("*", "a.b"),
-            ("a.b", "a.b"),
-            ("*.experts.*", "model.layers.1.mlp.experts.gate.weight"),
-            ("model.*.q_proj*", "model.layers.0.q_proj.weight"),
-            ("*a*b", "aab_b"),
-        ] {
-            assert!(of(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("a", "ab"), ("", "a"), ("*.experts.*", "model.experts"), ("a*b", "abc")] {
-            assert!(!of(pattern, name), "{pattern} {name}");
-        }
+    fn patterns_name_formats() {
         let nvfp4 = Format::parse("nvfp4").expect("a format");
         assert!(names("nvfp4", "x", nvfp4) && !names("fp8", "x", nvfp4));
         // A format is named with or without its group.

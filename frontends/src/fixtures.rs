@@ -1,6 +1,7 @@
 //! Writing small checkpoints, for tests and demonstrations.
 
-use crate::arch::{Model, Wanted, WantedRole};
+use crate::arch::Model;
+use crate::checkpoint::{Wanted, WantedRole};
 use crate::error::FrontendError;
 use serde_json::{Map, Value, json};
 use std::io::Write;

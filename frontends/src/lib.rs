@@ -29,6 +29,7 @@ mod spelling;
 mod testing;
 pub mod tokenizer;
 pub mod unused;
+pub mod wildcard;
 
 pub use arch::{Options, lift};
 pub use checkpoint::{Adapter, Checkpoint};

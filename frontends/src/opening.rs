@@ -1,9 +1,7 @@
 //! Opening checkpoints: the readers of files, with the fields that architectures declare at hand.
 
-use crate::arch;
-use crate::arch::{Model, Wanted, WantedRole};
-use crate::checkpoint::blank::{self, Asked, Role};
-use crate::checkpoint::{Adapter, Checkpoint, adapter};
+use crate::arch::{self, Model};
+use crate::checkpoint::{Adapter, Checkpoint, adapter, blank};
 use crate::error::FrontendError;
 use serde_json::Value;
 use std::path::Path;
@@ -59,19 +57,7 @@ fn imagined(dir: &Path, config: Value) -> Result<Checkpoint, FrontendError> {
         true => model.wanted(&config, true).or_else(|_| model.wanted(&config, false))?,
         false => model.wanted(&config, false)?,
     };
-    blank::checkpoint(dir, config, wanted.into_iter().map(asked).collect())
-}
-
-/// A tensor as files have it.
-fn asked(Wanted { name, shape, role }: Wanted) -> Asked {
-    let role = match role {
-        WantedRole::Product => Role::Product,
-        WantedRole::Spared => Role::Spared,
-        WantedRole::Experts => Role::Experts,
-        WantedRole::Numbers => Role::Numbers,
-        WantedRole::Gain | WantedRole::Other => Role::Other,
-    };
-    Asked { name, shape, role }
+    blank::checkpoint(dir, config, wanted)
 }
 
 /// Whether the architecture with a `model_type` declares a field of `config.json`.

@@ -169,8 +169,7 @@ impl Model {
     /// # Errors
     /// Errors of the artifact.
     pub fn device(&self) -> Result<String, Error> {
-        let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
-        Ok(stats["device"].as_str().unwrap_or("?").to_owned())
+        Ok(self.statistic("device")?.as_str().unwrap_or("?").to_owned())
     }
 
     /// Bytes per second of the memory of the GPU that computes, as its driver says; `None` on a CPU, and
@@ -179,8 +178,13 @@ impl Model {
     /// # Errors
     /// Errors of the artifact.
     pub fn memory_rate(&self) -> Result<Option<f64>, Error> {
-        let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
-        Ok(stats["memory_bytes_per_second"].as_f64().filter(|rate| *rate > 0.0))
+        Ok(self.statistic("memory_bytes_per_second")?.as_f64().filter(|rate| *rate > 0.0))
+    }
+
+    /// A member of [`Model::stats`]; null where there is none.
+    fn statistic(&self, name: &str) -> Result<serde_json::Value, Error> {
+        let mut stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
+        Ok(stats.get_mut(name).map(serde_json::Value::take).unwrap_or_default())
     }
 
     /// Where it was opened.

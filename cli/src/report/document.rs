@@ -6,8 +6,9 @@ use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
 use crate::memory::Need;
 use crate::options::CompileOptions;
+use crate::predicted::{self, Text};
 use crate::session::{Finished, Runtime};
-use crate::{certificate, manifest, predicted};
+use crate::{certificate, manifest};
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_passes::{Choice, Stored, regimes};
 use serde_json::{Map, Value, json};
@@ -74,7 +75,7 @@ fn version(v: &Version) -> Value {
         "generic": generic,
         "predicted_tokens_per_second": 1.0 / v.compiled.predicted_decode_seconds(),
     });
-    if let Some((tokens, seconds)) = predicted::text(v) {
+    if let Some(Text { tokens, seconds }) = predicted::text(v) {
         all["predicted_tokens_per_second"] = (tokens as f64 / seconds).into();
         all["predicted_texts_per_second"] = (1.0 / seconds).into();
         all["predicted_text_tokens"] = tokens.into();

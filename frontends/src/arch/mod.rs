@@ -12,7 +12,6 @@ use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 pub use blocks::entry::{Arch, REFERENCE, reference};
 use blocks::origin::Source;
-pub(crate) use blocks::origin::{Wanted, WantedRole};
 use llmcc_ir::graph::Module;
 pub use models::ARCHS;
 pub use reading::find_arch::by_model_type;

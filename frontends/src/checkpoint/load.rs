@@ -33,6 +33,8 @@ const FILES: &[&str] = &[
     CONSOLIDATED[1],
     "original/consolidated.00.pth",
 ];
+/// Endings of the names of PyTorch's files.
+pub(super) const PICKLES: [&str; 4] = [".bin", ".pth", ".pt", ".ckpt"];
 /// Trainers' files beside a model, some in PyTorch's format too.
 const OF_TRAINERS: &[&str] = &["training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"];
 const CONVERT: &str = "convert it to safetensors (for example with Transformers' `save_pretrained`)";
@@ -73,8 +75,7 @@ pub(super) fn open(path: &Path, declares: Declares) -> Result<Checkpoint, Fronte
     } else {
         slices(dir, &tensors)?.iter().try_for_each(|file| open_shard(file, &mut opened))?;
     }
-    let config_path = dir.join(CONFIG);
-    let Some(config) = input::read_json(&config_path)? else {
+    let Some(mut config) = read_config(dir)? else {
         return without_config(dir, &tensors, opened);
     };
     let Opened { mut shards, tensors: views, mut notes, .. } = opened;
@@ -83,21 +84,26 @@ pub(super) fn open(path: &Path, declares: Declares) -> Result<Checkpoint, Fronte
     if meta.is_dir() {
         open_modules(dir, &mut shards, &mut index)?;
     }
-    let mut config = config;
-    let beside = dir.join(quantized::MODELOPT);
-    if let Some(said) = input::read_json(&beside)? {
-        quantized::declare(&mut config, &said);
-    }
     let mut of_method = Tensors { index: &mut index, shards: &shards, notes: &mut notes };
     quantized::replace(&mut config, &mut of_method).map_err(wrong(path))?;
+    let config_path = dir.join(CONFIG);
     let mut sources = vec![config_path.clone()];
     sources.extend(by_index.then(|| tensors.clone()));
     sources.extend(shards.iter().map(|s: &Shard| s.path.clone()));
     Ok(assembled(dir, config_path, Described { config, index, notes }, sources, shards))
 }
 
+/// The configuration in a folder, with ModelOpt's settings in the file beside it; `None` where there is none.
+pub(super) fn read_config(dir: &Path) -> Result<Option<Value>, FrontendError> {
+    let Some(mut config) = input::read_json(&dir.join(CONFIG))? else { return Ok(None) };
+    if let Some(said) = input::read_json(&dir.join(quantized::MODELOPT))? {
+        quantized::declare(&mut config, &said);
+    }
+    Ok(Some(config))
+}
+
 /// A checkpoint of these files, which have no other metadata.
-fn assembled(
+pub(super) fn assembled(
     dir: &Path,
     config_path: PathBuf,
     Described { config, index, notes }: Described,
@@ -109,7 +115,7 @@ fn assembled(
 }
 
 /// An error with the file's path.
-fn wrong(path: &Path) -> impl Fn(Wrong) -> FrontendError {
+pub(super) fn wrong(path: &Path) -> impl Fn(Wrong) -> FrontendError {
     let path = path.to_path_buf();
     move |(what, help)| FrontendError::NotACheckpoint { path: path.clone(), what, help: help.into() }
 }
@@ -221,7 +227,7 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     if let [only] = models[..] {
         return Ok(dir.join(only));
     }
-    let pickled = |n: &&String| [".bin", ".pth", ".pt", ".ckpt"].iter().any(|e| n.ends_with(e));
+    let pickled = |n: &&String| PICKLES.iter().any(|e| n.ends_with(e));
     let of_trainer = |n: &&String| OF_TRAINERS.contains(&n.as_str()) || n.starts_with("rng_state");
     // Vocabularies of llama2.c.
     let of_tokens = |n: &&String| {

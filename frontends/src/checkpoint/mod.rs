@@ -16,6 +16,7 @@ pub mod safetensors;
 mod shard;
 mod stored;
 mod views;
+mod wanted;
 
 use crate::error::FrontendError;
 use opened::file_name;
@@ -26,6 +27,7 @@ use stored::Entry;
 pub use opened::{Adapter, Checkpoint, SourceFile, TensorView};
 pub(crate) use rwkv_cpp::is_rwkv;
 pub use stored::{GAIN, InputRounding, InputScale};
+pub(crate) use wanted::{Wanted, WantedRole};
 
 impl Checkpoint {
     /// Opens a checkpoint, see [`Checkpoint::open`]. Files that have no `config.json` get the fields that their

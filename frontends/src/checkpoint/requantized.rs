@@ -2,11 +2,11 @@
 //! f32, so that they are stored as matrices of floats are.
 
 use super::Checkpoint;
-use super::adapter::base_row;
 use super::quantized::COMPUTED;
 use super::safetensors::TensorInfo;
 use super::shard::Shard;
-use super::stored::{Entry, InputRounding, InputScale, Layout};
+use super::stored::{Entry, Layout};
+use super::views::row_of;
 use llmcc_ir::quant::{CodedRow, Format};
 use llmcc_ir::ty::DType;
 use std::ops::Range;
@@ -25,7 +25,7 @@ impl Layout for Decoded {
     fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
 
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
-        base_row(&self.0, shards, row, out);
+        row_of(&self.0, shards, row, out);
     }
 }
 
@@ -40,7 +40,7 @@ impl Checkpoint {
     pub fn decode(&mut self, name: &str) {
         let Some(entry) = self.index.get_mut(name).filter(|entry| format(entry).is_some()) else { return };
         let info = TensorInfo { dtype: &COMPUTED, ..entry.info.clone() };
-        let input = entry.input.filter(|input| !fixed(input));
+        let input = entry.input.filter(|input| input.scale.fixed().is_none());
         let floats = Entry { input, ..Entry::plain(entry.shard, info) };
         let codes = std::mem::replace(entry, floats);
         entry.layout = Some(Arc::new(Decoded(codes)));
@@ -49,8 +49,4 @@ impl Checkpoint {
 
 fn format(entry: &Entry) -> Option<Format> {
     entry.info.dtype.dtype.and_then(DType::coded)
-}
-
-fn fixed(input: &InputRounding) -> bool {
-    matches!(input.scale, InputScale::Fixed(_))
 }

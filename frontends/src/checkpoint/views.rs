@@ -3,8 +3,8 @@
 
 use super::safetensors::TensorInfo;
 use super::shard::Shard;
-use super::stored::{Entry, Layout, Order, read_f32};
-use llmcc_ir::quant::CodedRow;
+use super::stored::{Entry, Layout, Order, Rows, read_f32};
+use llmcc_ir::quant::{CodedRow, StoredRows};
 use llmcc_ir::ty::DType;
 use std::ops::Range;
 use std::sync::Arc;
@@ -76,6 +76,23 @@ impl View {
             row /= n.max(&1);
         }
         (from, if inner == 1 { strides.last().copied().unwrap_or(1) } else { 1 })
+    }
+}
+
+/// Writes the values of a row of a tensor, in the order of the matrix.
+pub(super) fn row_of(tensor: &Entry, shards: &[Shard], row: usize, out: &mut [f32]) {
+    let (Some(layout), Some(dtype)) = (&tensor.layout, tensor.info.dtype.dtype) else {
+        let plain = View { shard: tensor.shard, info: tensor.info.clone(), strides: None };
+        return plain.row(shards, row, out);
+    };
+    Rows { layout: layout.as_ref(), shards, dtype, columns: out.len() }.values(row, out);
+    if let Some(order) = &tensor.order {
+        let stored = out.to_vec();
+        for (j, value) in order.iter().zip(stored) {
+            if let Some(place) = out.get_mut(*j as usize) {
+                *place = value;
+            }
+        }
     }
 }
 

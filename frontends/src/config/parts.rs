@@ -6,6 +6,12 @@ use serde_json::{Map, Value};
 pub(crate) const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 
 /// The objects that say how the text model is quantized: the whole, and its part.
+pub(crate) fn whole_and_part(config: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+    let part = PARTS.iter().find_map(|name| config.get(*name)?.as_object());
+    config.as_object().into_iter().chain(part)
+}
+
+/// Changes the objects of [`whole_and_part`].
 pub(crate) fn quantized(config: &mut Value, mut take: impl FnMut(&mut Map<String, Value>)) {
     let Some(whole) = config.as_object_mut() else { return };
     take(whole);

@@ -3,13 +3,13 @@
 mod states;
 
 use crate::arch::blocks::names::{EXPERT_UP, HEAD, Kind, Part, TABLE};
-use crate::arch::blocks::origin::{Origin, Source, Wanted, WantedRole};
+use crate::arch::blocks::origin::{Origin, Source, role_of};
 use crate::arch::blocks::outputs::Entry;
 use crate::arch::blocks::rounded_inputs::Rounded;
 use crate::arch::blocks::tensors::{checked, numbers_below, without_prefix};
 use crate::arch::reading::nested;
 use crate::checkpoint::safetensors::TensorInfo;
-use crate::checkpoint::{Checkpoint, GAIN};
+use crate::checkpoint::{Checkpoint, GAIN, Wanted, WantedRole};
 use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
@@ -143,7 +143,7 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
             Source::Wanted(wish) => {
                 if !self.weights.contains_key(&tensor) {
-                    let role = WantedRole::of(parameter, kind, shape);
+                    let role = role_of(parameter, kind, shape);
                     wish.tensors.push(Wanted { name: tensor.clone(), shape: stored.clone(), role });
                 }
                 DType::Bf16

@@ -4,7 +4,7 @@ use crate::arch::blocks::names::{
     CLASSES, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_GATE_UP, EXPERTS_UP, HEAD, Kind, Names, Part, ROUTER, SCORE,
     SHARED_MIX,
 };
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Wanted, WantedRole};
 use crate::config::Facts;
 
 /// Where the tensors of a module are.
@@ -18,51 +18,21 @@ pub(crate) enum Source<'a> {
 /// Tensors that a model asks for, in the order of their use.
 #[derive(Debug, Default)]
 pub(crate) struct Wish {
-    /// They.
+    /// The tensors.
     pub tensors: Vec<Wanted>,
     /// Experts have matrices of their own, also where checkpoints have all experts in one tensor.
     pub single_experts: bool,
 }
 
-/// A tensor that a model asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Name in the checkpoint.
-    pub name: String,
-    /// Dimensions.
-    pub shape: Vec<usize>,
-    /// Its use.
-    pub role: WantedRole,
-}
-
-/// The use of a tensor that a model asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WantedRole {
-    /// The matrix of a product.
-    Product,
-    /// One that methods of quantization leave as it is: head, router, scores.
-    Spared,
-    /// The matrices of all experts in one tensor.
-    Experts,
-    /// A factor of normalized rows.
-    Gain,
-    /// Whole numbers; each row holds a permutation of its columns.
-    Numbers,
-    /// Another: tables, biases, taps, rates.
-    Other,
-}
-
-impl WantedRole {
-    /// The use of the tensor of these dimensions that a parameter reads.
-    pub fn of(parameter: &str, kind: Kind, shape: &[usize]) -> WantedRole {
-        let one_of = |parts: &[Part]| parts.iter().any(|of| parameter == kind.parameter(*of));
-        match (kind, shape.len()) {
-            (Kind::Gain, _) => WantedRole::Gain,
-            (_, 3) if one_of(&[EXPERTS_GATE_UP, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP]) => WantedRole::Experts,
-            (Kind::Matrix, 2) if one_of(&[HEAD, ROUTER, SHARED_MIX, CLASSES, SCORE]) => WantedRole::Spared,
-            (Kind::Matrix, 2) => WantedRole::Product,
-            _ => WantedRole::Other,
-        }
+/// The use of the tensor of these dimensions that a parameter reads.
+pub(crate) fn role_of(parameter: &str, kind: Kind, shape: &[usize]) -> WantedRole {
+    let one_of = |parts: &[Part]| parts.iter().any(|of| parameter == kind.parameter(*of));
+    match (kind, shape.len()) {
+        (Kind::Gain, _) => WantedRole::Gain,
+        (_, 3) if one_of(&[EXPERTS_GATE_UP, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP]) => WantedRole::Experts,
+        (Kind::Matrix, 2) if one_of(&[HEAD, ROUTER, SHARED_MIX, CLASSES, SCORE]) => WantedRole::Spared,
+        (Kind::Matrix, 2) => WantedRole::Product,
+        _ => WantedRole::Other,
     }
 }
 

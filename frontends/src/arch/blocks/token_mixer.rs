@@ -61,26 +61,16 @@ pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h:
 /// The same, and the tokens that attention reads, where those are not all.
 pub(crate) fn selecting(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> (Value, Option<Value>) {
     let (a, rope, selection) = (&spec.attention, context.rope, context.selection);
-    if let (Form::Latent(latent), None, Some(Attended { positions, kv })) = (&a.form, &spec.mixer, context.attended) {
-        let over = Over { stored: spec.shares.is_some(), kv, positions, rope, selection };
-        return latent_attention::attention(f, (a, latent), eps, h, over);
-    }
-    (of_mixers(f, eps, spec, context, h), None)
-}
-
-/// The output of attention to all tokens, or of the mixer in its place or beside it.
-fn of_mixers(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
-    let (a, rope, selection) = (&spec.attention, context.rope, context.selection);
     let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.form {
         Form::Latent(latent) => {
             let over = Over { stored: spec.shares.is_some(), kv, positions, rope, selection };
-            latent_attention::attention(f, (a, latent), eps, h, over).0
+            latent_attention::attention(f, (a, latent), eps, h, over)
         }
-        Form::Heads(_) if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
+        Form::Heads(_) if spec.shares.is_some() => (attention_over(f, a, eps, h, kv, positions, rope), None),
         Form::Heads(HeadForm { scores: ScoreForm::Differential(first), .. }) => {
-            differential_attention::attention(f, (a, *first), eps, h, kv, positions, rope)
+            (differential_attention::attention(f, (a, *first), eps, h, kv, positions, rope), None)
         }
-        Form::Heads(_) => attention(f, a, eps, h, kv, positions, rope),
+        Form::Heads(_) => (attention(f, a, eps, h, kv, positions, rope), None),
     };
     match (&spec.mixer, context.attended) {
         (Some(mixer), Some(over)) => {
@@ -88,12 +78,12 @@ fn of_mixers(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value)
             let y = mixer.mix(f, eps, None, h);
             let y = scaled(f, y, of_mixer);
             let h = scaled(f, h, into);
-            let z = attended(f, over, h);
+            let (z, selected) = attended(f, over, h);
             let z = scaled(f, z, out);
-            f.add(y, z)
+            (f.add(y, z), selected)
         }
-        (Some(mixer), None) => mixer.mix(f, eps, rope, h),
+        (Some(mixer), None) => (mixer.mix(f, eps, rope, h), None),
         (None, Some(over)) => attended(f, over, h),
-        (None, None) => f.stop(),
+        (None, None) => (f.stop(), None),
     }
 }

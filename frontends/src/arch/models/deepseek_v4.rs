@@ -9,7 +9,7 @@ mod fields;
 mod tests;
 
 use crate::arch::blocks::experts::TOKEN_EXPERTS;
-use crate::arch::blocks::families::indexer::INDEXER;
+use crate::arch::blocks::families::indexer::{INDEXER, wide_enough};
 use crate::arch::blocks::hyper_connections::{self, ATTEND, FEED, STREAMS, Streams};
 use crate::arch::blocks::prelude::*;
 use crate::config::rope_kinds;
@@ -66,10 +66,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
         },
         named: "",
     };
-    if sizes.index.dim < sizes.rotated {
-        let expected = format!("at least `qk_rope_head_dim` ({})", sizes.rotated);
-        return Err(f.invalid("index_head_dim", &sizes.index.dim, expected));
-    }
+    wide_enough(f, sizes.index.dim, sizes.rotated)?;
     let windows = windows(f, d.facts.layers)?;
     let (experts, by_token) = (experts(f, &d)?, by_token(f, d.facts.layers)?);
     let streams = Streams::read(f, d.norm.eps)?;

@@ -1,7 +1,7 @@
 //! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
 //! position, experts chosen in groups by their probabilities.
 
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, grouped, with_dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, probabilities, with_dense};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -17,8 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let (beta, step) = rope::tuning(f)?;
         let d = d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false }));
-        let chosen = Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true));
-        let router = grouped(f, chosen, 1.0)?;
+        let router = probabilities(f, 4, 1.0)?;
         let experts = experts(f, &d, router, [128, 1, 2048])?;
         Ok(Box::new(with_dense(f, d, experts, 0)))
     },

@@ -5,7 +5,7 @@
 
 use crate::arch::blocks::decoder::ROPE_POWERS;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
-use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, grouped};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, probabilities};
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, TUNING, TUNING_BIAS};
 use crate::arch::blocks::prelude::*;
 
@@ -45,8 +45,7 @@ pub(crate) const ARCH: Arch = Arch {
                 (latent.whole, latent.nope, a.rotary) = (true, latent.nope + latent.rope, None);
             }
         });
-        let chosen = Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true));
-        let router = grouped(f, chosen, 1.0)?;
+        let router = probabilities(f, 4, 1.0)?;
         let experts = experts(f, &d, router, [128, 1, 6144])?;
         d = d.with_sparse(f, f.count("first_k_dense_replace").unwrap_or(1), experts)?;
         Ok(Box::new(d))

@@ -4,7 +4,7 @@
 
 use crate::arch::blocks::decoder::{Half, embedding, head, layer};
 use crate::arch::blocks::prelude::*;
-use serde_json::Map;
+use serde_json::{Map, Value as Json};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "nemotron-nas",
@@ -20,15 +20,14 @@ pub(crate) const ARCH: Arch = Arch {
         let blocks = blocks(f)?;
         let defaults = defaults! { ffn: 4, ..LLAMA };
         let d = Decoder::read(f, &defaults)?;
-        let blocks = blocks.as_array().map(Vec::as_slice).unwrap_or_default();
         if blocks.len() != d.layers.len() {
             let help = format!("as many as `num_hidden_layers` ({})", d.layers.len());
             return Err(f.invalid(BLOCKS, &blocks.len(), help));
         }
         let mut kinds = vec![];
         let mut d = d.with_biases(f);
+        let reader = Reader { f, hidden: d.facts.hidden };
         for (spec, of_layer) in d.layers.iter_mut().zip(blocks) {
-            let reader = Reader { f, hidden: d.facts.hidden };
             let queries = spec.attention.heads.queries;
             let (first, kv) = reader.attention(&of_layer["attention"], queries)?;
             let (second, ffn) = reader.ffn(&of_layer["ffn"])?;
@@ -66,9 +65,9 @@ enum Block {
 }
 
 /// The description of all layers.
-fn blocks<'a>(f: &Fields<'a>) -> Result<&'a serde_json::Value, ConfigError> {
+fn blocks<'a>(f: &Fields<'a>) -> Result<&'a [Json], ConfigError> {
     match f.get(BLOCKS) {
-        Given::Value(v) if v.is_array() => Ok(v),
+        Given::Value(Json::Array(list)) => Ok(list),
         Given::Value(v) => Err(f.invalid_value(BLOCKS, v, "a list with an object for each layer".into())),
         Given::Null | Given::Absent => Err(f.missing(BLOCKS)),
     }
@@ -82,7 +81,7 @@ struct Reader<'f, 'a> {
 
 impl Reader<'_, '_> {
     /// The attention of a layer, and its heads of keys.
-    fn attention(&self, v: &serde_json::Value, queries: usize) -> Result<(Block, usize), ConfigError> {
+    fn attention(&self, v: &Json, queries: usize) -> Result<(Block, usize), ConfigError> {
         let map = self.object(v, "attention", &["n_heads_in_group"])?;
         let block = self.block(map, "attention")?;
         if block != Block::Whole {
@@ -92,14 +91,14 @@ impl Reader<'_, '_> {
             let help = format!("a divisor of `num_attention_heads` ({queries})");
             ConfigError::Invalid { field: format!("{BLOCKS}.attention.n_heads_in_group"), found, expected: help }
         };
-        let given = map.get("n_heads_in_group").unwrap_or(&serde_json::Value::Null);
+        let given = map.get("n_heads_in_group").unwrap_or(&Json::Null);
         let group = given.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let group = group.filter(|n| queries.is_multiple_of(*n)).ok_or_else(|| wrong(given.to_string()))?;
         Ok((block, queries / group))
     }
 
     /// The MLP of a layer, and its width.
-    fn ffn(&self, v: &serde_json::Value) -> Result<(Block, usize), ConfigError> {
+    fn ffn(&self, v: &Json) -> Result<(Block, usize), ConfigError> {
         let map = self.object(v, "ffn", &["ffn_mult", "intermediate_size"])?;
         let block = self.block(map, "ffn")?;
         if block != Block::Whole {
@@ -126,9 +125,9 @@ impl Reader<'_, '_> {
     }
 
     /// Whether the block is there, and whole.
-    fn block(&self, map: &Map<String, serde_json::Value>, of: &str) -> Result<Block, ConfigError> {
+    fn block(&self, map: &Map<String, Json>, of: &str) -> Result<Block, ConfigError> {
         let flag = |name: &str| match map.get(name) {
-            None | Some(serde_json::Value::Null) => Ok(false),
+            None | Some(Json::Null) => Ok(false),
             Some(v) => v.as_bool().ok_or_else(|| ConfigError::Invalid {
                 field: format!("{BLOCKS}.{of}.{name}"),
                 found: v.to_string(),
@@ -143,19 +142,15 @@ impl Reader<'_, '_> {
     }
 
     /// The members of a block's description. Those that nothing here reads have to mean nothing.
-    fn object<'v>(
-        &self,
-        v: &'v serde_json::Value,
-        of: &str,
-        read: &[&str],
-    ) -> Result<&'v Map<String, serde_json::Value>, ConfigError> {
+    fn object<'v>(&self, v: &'v Json, of: &str, read: &[&str]) -> Result<&'v Map<String, Json>, ConfigError> {
         let Some(map) = v.as_object() else {
             return Err(self.f.missing(&format!("{BLOCKS}.{of}")));
         };
         let switches = ["no_op", "replace_with_linear"];
-        let off = |v: &serde_json::Value| v.is_null() || v == false;
-        let usual = |name: &str, v: &serde_json::Value| match name {
-            "hidden_act" => Some(v) == self.act(),
+        let off = |v: &Json| v.is_null() || v == false;
+        let usual = |name: &str, v: &Json| match name {
+            // As of all MLPs.
+            "hidden_act" => self.f.get("hidden_act").value() == Some(v),
             "gated" => v == true,
             _ => false,
         };
@@ -172,11 +167,6 @@ impl Reader<'_, '_> {
                     .into(),
             }),
         }
-    }
-
-    /// The activation of all MLPs.
-    fn act(&self) -> Option<&serde_json::Value> {
-        self.f.get("hidden_act").value()
     }
 }
 

@@ -31,9 +31,7 @@ impl Entry {
             },
         }
     }
-}
 
-impl Entry {
     /// That of a `config.json` without tensors. A classifier has as many classes as the file names, or two as in
     /// Transformers.
     pub(crate) fn of_config(model: &Model, config: &Value) -> Entry {

@@ -3,13 +3,13 @@
 //! experts·rank]`, a run of columns for each rank. A module's two parameters have wrappers one in
 //! the other, so that a name does not say which of them it is of: their sizes do.
 
-use super::merged::{add_product, base_row, round};
+use super::merged::{add_product, round};
 use super::merging::{LowRank, Merging};
 use super::{AGAIN, BASE, is_float};
 use crate::checkpoint::quantized::Wrong;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
-use crate::checkpoint::views::View;
+use crate::checkpoint::views::{View, row_of};
 use llmcc_ir::quant::CodedRow;
 use llmcc_ir::ty::DType;
 use std::ops::Range;
@@ -178,7 +178,7 @@ impl Layout for ExpertSum {
     fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
 
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
-        base_row(&self.base, shards, row, out);
+        row_of(&self.base, shards, row, out);
         let (e, i) = (row / self.span.max(1), row % self.span.max(1));
         if let Some([a, b]) = self.factors.get(e) {
             add_product([a, b], (self.scale, self.across), shards, self.first + i, out);

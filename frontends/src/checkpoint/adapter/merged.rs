@@ -1,9 +1,9 @@
 //! A matrix of the base plus an adapter's product, computed when a row is read.
 
 use crate::checkpoint::shard::Shard;
-use crate::checkpoint::stored::{Entry, Layout, Rows};
-use crate::checkpoint::views::View;
-use llmcc_ir::quant::{CodedRow, StoredRows};
+use crate::checkpoint::stored::{Entry, Layout};
+use crate::checkpoint::views::{View, row_of};
+use llmcc_ir::quant::CodedRow;
 use llmcc_ir::ty::DType;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,23 +26,6 @@ pub(super) struct Merged {
     pub lengths: Vec<f32>,
     /// Results are rounded to it, as PEFT's are.
     pub dtype: DType,
-}
-
-/// The values of a row of a tensor of the base, in the order of the matrix.
-pub(in crate::checkpoint) fn base_row(base: &Entry, shards: &[Shard], row: usize, out: &mut [f32]) {
-    let (Some(layout), Some(dtype)) = (&base.layout, base.info.dtype.dtype) else {
-        let plain = View { shard: base.shard, info: base.info.clone(), strides: None };
-        return plain.row(shards, row, out);
-    };
-    Rows { layout: layout.as_ref(), shards, dtype, columns: out.len() }.values(row, out);
-    if let Some(order) = &base.order {
-        let stored = out.to_vec();
-        for (j, value) in order.iter().zip(stored) {
-            if let Some(place) = out.get_mut(*j as usize) {
-                *place = value;
-            }
-        }
-    }
 }
 
 /// Adds to a row of a matrix that of `scale · B·A`, of `a` `[rank, in]` and `b` `[out, rank]`; `transposed`: the
@@ -83,7 +66,7 @@ pub(super) fn add_product(
 impl Merged {
     /// A row before magnitudes.
     pub fn sum(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
-        base_row(&self.base, shards, row, out);
+        row_of(&self.base, shards, row, out);
         add_product([&self.a, &self.b], (self.scale, self.transposed), shards, row, out);
     }
 
@@ -160,7 +143,7 @@ impl Layout for Replaced {
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         match self.rows.get(&row) {
             Some(i) => self.view.row(shards, *i, out),
-            None => base_row(&self.base, shards, row, out),
+            None => row_of(&self.base, shards, row, out),
         }
         round(self.dtype, out);
     }

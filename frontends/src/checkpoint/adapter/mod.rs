@@ -21,7 +21,6 @@ use crate::input;
 use llmcc_ir::ty::DType;
 use llmcc_text::adapter::names::names;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
-pub(in crate::checkpoint) use merged::base_row;
 use merged::{Merged, Replaced};
 use merging::{LowRank, Merging, Sorted};
 use serde_json::Value;

@@ -2,7 +2,8 @@
 
 use super::super::quantized::{UNQUANTIZED, Wrong};
 use super::super::safetensors::StoredType;
-use super::tensors::{Asked, Blanks, Role};
+use super::super::wanted::{Wanted, WantedRole};
+use super::tensors::Blanks;
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,20 +58,18 @@ const OF_NV: usize = 16;
 
 impl Form {
     /// Adds the tensors of a matrix. Those that the form cannot hold are floats, as methods leave these.
-    pub(super) fn add(self, all: &mut Blanks, asked: Asked, float: &StoredType) -> Result<(), Wrong> {
-        let Asked { name, shape, role } = asked;
-        if role == Role::Numbers {
-            return permutations(all, name, &shape);
-        }
-        match (role, self) {
-            (Role::Experts, Form::Mxfp4 { .. }) => return experts(all, &name, &shape),
-            (Role::Experts, Form::Floats) | (Role::Product | Role::Spared | Role::Numbers | Role::Other, _) => {}
-            (Role::Experts, _) => {
+    pub(super) fn add(self, all: &mut Blanks, wanted: Wanted, float: &StoredType) -> Result<(), Wrong> {
+        let Wanted { name, shape, role } = wanted;
+        let product = match (role, self) {
+            (WantedRole::Numbers, _) => return permutations(all, name, &shape),
+            (WantedRole::Experts, Form::Mxfp4 { .. }) => return experts(all, &name, &shape),
+            (WantedRole::Experts, Form::Floats) | (WantedRole::Gain | WantedRole::Other, _) => false,
+            (WantedRole::Experts, _) => {
                 let what = format!("`{name}`: how the method has the matrices of all experts is not known");
                 return Err((what, "give the folder with the checkpoint's tensors"));
             }
-        }
-        let product = matches!(role, Role::Product | Role::Spared);
+            (WantedRole::Product | WantedRole::Spared, _) => true,
+        };
         let Some(stem) = name.strip_suffix(".weight").filter(|_| product) else {
             return all.add(name, float.name, &shape);
         };

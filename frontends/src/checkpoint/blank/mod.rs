@@ -9,15 +9,16 @@ mod modules;
 mod rules;
 mod tensors;
 
-use super::load::CONFIG;
+use super::consolidated::{Described, PARAMS};
+use super::load::{self, CONFIG, PICKLES};
 use super::opened::Checkpoint;
 use super::quantized::{self, Tensors, Wrong};
 use super::safetensors::{StoredType, stored_type};
 use super::shard::Shard;
 use super::stored::Entry;
+use super::wanted::Wanted;
 use crate::config::parts;
 use crate::error::FrontendError;
-use crate::input;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use rules::Rules;
 use serde_json::Value;
@@ -25,7 +26,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use tensors::Blanks;
-pub(crate) use tensors::{Asked, Role};
 
 /// Pages of zeros, as many as one asks for.
 const ZEROS: &str = "/dev/zero";
@@ -34,9 +34,8 @@ const MOST: usize = 10_000_000;
 
 /// The `config.json` of a folder that holds no tensors; `None` where there are some, or no such file.
 pub(crate) fn config(path: &Path) -> Result<Option<Value>, FrontendError> {
-    const TENSORS: [&str; 6] = [".safetensors", ".gguf", ".bin", ".pth", ".pt", ".ckpt"];
-    let holds = |name: &str| TENSORS.iter().any(|end| name.ends_with(end));
-    if !path.is_dir() || path.join("params.json").exists() {
+    let holds = |name: &str| [".safetensors", ".gguf"].iter().chain(&PICKLES).any(|end| name.ends_with(end));
+    if !path.is_dir() || path.join(PARAMS).exists() {
         return Ok(None);
     }
     let io = |source| FrontendError::Io { path: path.to_path_buf(), action: "list", source };
@@ -44,11 +43,7 @@ pub(crate) fn config(path: &Path) -> Result<Option<Value>, FrontendError> {
     if names.any(|name| holds(&name.to_string_lossy())) {
         return Ok(None);
     }
-    let Some(mut config) = input::read_json(&path.join(CONFIG))? else { return Ok(None) };
-    if let Some(said) = input::read_json(&path.join(quantized::MODELOPT))? {
-        quantized::declare(&mut config, &said);
-    }
-    Ok(Some(config))
+    load::read_config(path)
 }
 
 /// The configuration of the same model with matrices of floats.
@@ -60,44 +55,32 @@ pub(crate) fn unquantized(config: &Value) -> Value {
 
 /// Whether a method has quantized the experts one by one.
 pub(crate) fn by_expert(config: &Value) -> bool {
-    rules::settings(config).is_some_and(|said| said.get("quant_method").and_then(Value::as_str) != Some("mxfp4"))
+    quantized::settings_of(config).is_some_and(|said| said.get("quant_method").and_then(Value::as_str) != Some("mxfp4"))
 }
 
 /// The checkpoint in folder `dir` that has these tensors.
 ///
 /// # Errors
 /// Its quantization is one whose tensors do not follow from the settings, or does not fit the matrices.
-pub(crate) fn checkpoint(dir: &Path, mut config: Value, asked: Vec<Asked>) -> Result<Checkpoint, FrontendError> {
+pub(crate) fn checkpoint(dir: &Path, mut config: Value, wanted: Vec<Wanted>) -> Result<Checkpoint, FrontendError> {
     let config_path = dir.join(CONFIG);
-    let wrong =
-        |(what, help): Wrong| FrontendError::NotACheckpoint { path: config_path.clone(), what, help: help.into() };
-    let (mut index, shards, note) = tensors(dir, &config, asked).map_err(wrong)?;
+    let (mut index, shards, note) = tensors(dir, &config, wanted).map_err(load::wrong(&config_path))?;
     let mut notes = vec![note];
     quantized::replace(&mut config, &mut Tensors { index: &mut index, shards: &shards, notes: &mut notes })
-        .map_err(wrong)?;
+        .map_err(load::wrong(&config_path))?;
     let sources = vec![config_path.clone()];
-    Ok(Checkpoint {
-        dir: dir.to_path_buf(),
-        config_path,
-        config,
-        sources,
-        shards,
-        index,
-        metadata: None,
-        modules: None,
-        notes,
-    })
+    Ok(load::assembled(dir, config_path, Described { config, index, notes }, sources, shards))
 }
 
 type Made = (BTreeMap<String, Entry>, Vec<Shard>, String);
 
 /// All tensors, as files would have them, and a note about them.
-fn tensors(dir: &Path, config: &Value, asked: Vec<Asked>) -> Result<Made, Wrong> {
+fn tensors(dir: &Path, config: &Value, wanted: Vec<Wanted>) -> Result<Made, Wrong> {
     let rules = Rules::of(config)?;
     let float = float_type(config);
     let mut all = Blanks::default();
-    let count = asked.len();
-    for tensor in asked {
+    let count = wanted.len();
+    for tensor in wanted {
         let form = rules.form(&tensor);
         form.add(&mut all, tensor, float)?;
         if all.index.len() > MOST {
@@ -121,9 +104,9 @@ fn tensors(dir: &Path, config: &Value, asked: Vec<Asked>) -> Result<Made, Wrong>
 
 /// The type of floats that a configuration gives; bf16 where it gives none.
 fn float_type(config: &Value) -> &'static StoredType {
-    let said = |of: &Value| ["dtype", "torch_dtype"].iter().find_map(|name| of.get(*name)?.as_str().map(String::from));
-    let inside = || parts::PARTS.iter().find_map(|part| said(config.get(*part)?));
-    let name = match said(config).or_else(inside).as_deref().map(|t| t.trim_start_matches("torch.")) {
+    let mut objects = std::iter::once(config).chain(parts::PARTS.iter().filter_map(|part| config.get(*part)));
+    let said = objects.find_map(|of| ["dtype", "torch_dtype"].iter().find_map(|name| of.get(*name)?.as_str()));
+    let name = match said.map(|t| t.trim_start_matches("torch.")) {
         Some("float32" | "float") => "F32",
         Some("float16" | "half") => "F16",
         _ => "BF16",

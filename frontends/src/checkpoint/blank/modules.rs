@@ -1,6 +1,7 @@
 //! Names of modules in settings of methods: patterns, and the prefixes of models of several parts.
 
 use super::super::quantized::{UNQUANTIZED, Wrong};
+use crate::wildcard;
 use llmcc_text::expression::Expression;
 use std::collections::HashSet;
 
@@ -56,7 +57,7 @@ impl Patterns {
         };
         around(module).any(named)
             || (0..=module.len()).any(begins)
-            || around(module).any(|of| self.forms.iter().any(|form| matches(form, of)))
+            || around(module).any(|of| self.forms.iter().any(|form| wildcard::fits(form, of)))
             || self.expressions.iter().any(expressed)
     }
 }
@@ -65,19 +66,6 @@ impl Patterns {
 pub(super) fn around(module: &str) -> impl Iterator<Item = &str> {
     let ends = module.rmatch_indices('.').map(|(at, _)| at);
     std::iter::once(module.len()).chain(ends).filter_map(|end| module.get(..end))
-}
-
-/// Whether a text has a form in which `*` stands for any text.
-fn matches(form: &str, text: &str) -> bool {
-    let Some((first, rest)) = form.split_once('*') else { return form == text };
-    let Some(mut text) = text.strip_prefix(first) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let last = parts.pop().unwrap_or_default();
-    for part in parts {
-        let Some((_, behind)) = text.split_once(part) else { return false };
-        text = behind;
-    }
-    text.ends_with(last)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Which form each matrix has, by `quantization_config`.
+//! The form of each matrix, by `quantization_config`.
 
 use super::super::quantized::{self, Wrong};
+use super::super::wanted::{Wanted, WantedRole};
 use super::forms::Form;
 use super::modules::{Patterns, around, bare};
-use super::tensors::{Asked, Role};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -20,48 +20,44 @@ const LEFT: [&str; 5] = ["modules_to_not_convert", "ignore", "exclude_modules", 
 /// Forms by module.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Of modules by name, with those inside them.
+    /// Forms of modules by name, with those inside them.
     named: HashMap<String, Form>,
-    /// Of modules that settings name by a pattern, the first that fits.
+    /// Forms of modules that settings name by a pattern, the first that fits.
     targets: Vec<(Patterns, Form)>,
     /// Modules that stay floats where they are not named.
     left: Patterns,
-    /// Of experts' matrices, where these differ from others.
+    /// The form of experts' matrices, where these differ from others.
     experts: Option<Form>,
-    /// Of others.
+    /// The form of others.
     all: Form,
 }
 
-/// The settings of a configuration, if it has any.
-pub(super) fn settings(config: &Value) -> Option<Map<String, Value>> {
-    let mut said = None;
-    crate::config::parts::quantized(&mut config.clone(), |of| {
-        said = said.take().or_else(|| of.get(quantized::SETTINGS).and_then(Value::as_object).cloned());
-    });
-    said
-}
-
 impl Rules {
+    /// One form for all matrices.
+    fn all(form: Form) -> Rules {
+        Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all: form }
+    }
+
     /// The forms that a configuration gives matrices.
     ///
     /// # Errors
     /// The tensors of its method do not follow from its settings.
     pub(super) fn of(config: &Value) -> Result<Rules, Wrong> {
-        let plain =
-            |all| Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all };
-        let Some(said) = settings(config) else { return Ok(plain(Form::Floats)) };
-        let Some(method) = quantized::method(&said) else { return Ok(plain(Form::Floats)) };
+        let Some(said) = quantized::settings_of(config) else { return Ok(Rules::all(Form::Floats)) };
+        let Some(method) = quantized::method(said) else { return Ok(Rules::all(Form::Floats)) };
         let mut rules = match method {
-            "fp8" => fp8(&said, config)?,
-            "modelopt" => modelopt(&said)?,
-            "compressed-tensors" => compressed(&said)?,
-            "fbgemm_fp8" => plain(Form::Fp8Rows),
+            "fp8" => fp8(said, config)?,
+            "modelopt" => modelopt(said)?,
+            "compressed-tensors" => compressed(said)?,
+            "fbgemm_fp8" => Rules::all(Form::Fp8Rows),
             "mxfp4" => {
-                Rules { experts: Some(Form::Mxfp4 { codes: ("", ""), scales: ("", "") }), ..plain(Form::Floats) }
+                // The tensors of stacks have names of their own.
+                let stacks = Form::Mxfp4 { codes: ("", ""), scales: ("", "") };
+                Rules { experts: Some(stacks), ..Rules::all(Form::Floats) }
             }
             other => return Err((format!("the tensors of `{other}` do not follow from config.json"), NEEDS_FILES)),
         };
-        rules.named.extend(by_layer(&said)?);
+        rules.named.extend(by_layer(said)?);
         // (Beside FP8, `ignore` says what ModelOpt has left, in FP8, of layers that it quantized anew.)
         let left = if method == "fp8" { &LEFT[..1] } else { &LEFT[..] };
         for list in left.iter().filter_map(|name| said.get(*name)?.as_array()) {
@@ -73,16 +69,16 @@ impl Rules {
     }
 
     /// The form of a tensor.
-    pub(super) fn form(&self, tensor: &Asked) -> Form {
+    pub(super) fn form(&self, tensor: &Wanted) -> Form {
         let module = bare(tensor.name.strip_suffix(".weight").unwrap_or(&tensor.name));
         match tensor.role {
-            Role::Numbers | Role::Other => return Form::Floats,
-            Role::Product | Role::Spared | Role::Experts => {}
+            WantedRole::Gain | WantedRole::Numbers | WantedRole::Other => return Form::Floats,
+            WantedRole::Product | WantedRole::Spared | WantedRole::Experts => {}
         }
         if let Some(form) = around(module).find_map(|of| self.named.get(of)) {
             return *form;
         }
-        let spared = tensor.role == Role::Spared || FLOATS.iter().any(|part| format!(".{module}").contains(part));
+        let spared = tensor.role == WantedRole::Spared || FLOATS.iter().any(|part| format!(".{module}").contains(part));
         if spared || self.left.cover(module) {
             return Form::Floats;
         }
@@ -107,13 +103,8 @@ fn fp8(said: &Map<String, Value>, config: &Value) -> Result<Rules, Wrong> {
     let input = (text(said, "activation_scheme") == Some("static")).then_some("activation_scale");
     let four = config.get("expert_dtype").and_then(Value::as_str) == Some("fp4");
     let scales = if four { "scale" } else { "weight_scale_inv" };
-    Ok(Rules {
-        named: HashMap::new(),
-        targets: vec![],
-        left: Patterns::default(),
-        experts: four.then_some(Form::Mxfp4 { codes: ("weight", "I8"), scales: ("scale", "F8_E8M0") }),
-        all: Form::Fp8 { scales, block, input },
-    })
+    let experts = four.then_some(Form::Mxfp4 { codes: ("weight", "I8"), scales: ("scale", "F8_E8M0") });
+    Ok(Rules { experts, ..Rules::all(Form::Fp8 { scales, block, input }) })
 }
 
 /// A kind of ModelOpt's.
@@ -134,7 +125,7 @@ fn modelopt(said: &Map<String, Value>) -> Result<Rules, Wrong> {
         "MIXED_PRECISION" => Form::Floats,
         name => of_algorithm(name).ok_or_else(|| unsupported("quant_algo", &name.into()))?,
     };
-    Ok(Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all })
+    Ok(Rules::all(all))
 }
 
 /// Kinds that settings give single layers.
@@ -150,14 +141,13 @@ fn by_layer(said: &Map<String, Value>) -> Result<HashMap<String, Form>, Wrong> {
 
 /// compressed-tensors: a scheme for each target.
 fn compressed(said: &Map<String, Value>) -> Result<Rules, Wrong> {
-    let mut rules =
-        Rules { named: HashMap::new(), targets: vec![], left: Patterns::default(), experts: None, all: Form::Floats };
+    let mut rules = Rules::all(Form::Floats);
     for group in said.get("config_groups").and_then(Value::as_object).into_iter().flat_map(Map::values) {
         let form = scheme(group, text(said, "format"))?;
         let targets = group.get("targets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         for target in targets {
             // A class of modules: all that are no others.
-            match target.starts_with(|c: char| c.is_ascii_uppercase()) && !target.contains('.') {
+            match quantized::is_class(target) {
                 true => rules.all = form,
                 false => {
                     let mut patterns = Patterns::default();

@@ -1,35 +1,9 @@
-//! Tensors that a model reads, and those that are made for them.
+//! Tensors that are made for those that a model asks for.
 
 use super::super::quantized::{COMPUTED, UNQUANTIZED, Wrong};
 use super::super::safetensors::{TensorInfo, stored_type};
 use super::super::stored::Entry;
 use std::collections::BTreeMap;
-
-/// A tensor that a model reads.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    /// Its name.
-    pub name: String,
-    /// Its dimensions.
-    pub shape: Vec<usize>,
-    /// Its use.
-    pub role: Role,
-}
-
-/// The use of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The matrix of a product, `[out, in]`.
-    Product,
-    /// One that methods leave as it is unless their settings name it.
-    Spared,
-    /// Matrices of all experts, `[experts, in, out]`.
-    Experts,
-    /// Whole numbers; each row holds a permutation of its columns.
-    Numbers,
-    /// Another.
-    Other,
-}
 
 /// Tensors that are being made.
 #[derive(Default)]
@@ -61,15 +35,11 @@ impl Blanks {
 
     /// Adds a tensor of numbers that are known.
     pub fn known(&mut self, name: String, dtype: &str, shape: &[usize], numbers: &[u8]) -> Result<(), Wrong> {
-        // Equal ones are one.
-        let last = self.known.len().saturating_sub(numbers.len());
-        let start = match self.known.get(last..) == Some(numbers) {
-            true => last,
-            false => self.known.len(),
-        };
-        if start == self.known.len() {
+        // The same numbers one after the other are stored once.
+        if !self.known.ends_with(numbers) {
             self.known.extend_from_slice(numbers);
         }
+        let start = self.known.len() - numbers.len();
         let dtype = stored_type(dtype).unwrap_or(&COMPUTED);
         let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: start..start + numbers.len() };
         self.put(name, Entry::plain(OF_KNOWN, info))

@@ -235,10 +235,9 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     };
     let whole = columns >= k;
     let unit = if whole { Some(GROUP) } else { unit(columns) };
-    let small = || match (source.times == 1.0, count) {
-        (true, 1) => is_f16(source.scales.single(shards)),
-        (true, _) => source.scales.fits_f16(shards, count),
-        (false, _) => (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times)),
+    let small = || match source.times == 1.0 {
+        true => source.scales.fits_f16(shards, count),
+        false => (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times)),
     };
     let dtype = match (source.kind, unit) {
         (ByteKind::E4m3, _) if whole && small() => Some(&BY_ROW),

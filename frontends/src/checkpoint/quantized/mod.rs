@@ -28,6 +28,7 @@ mod words;
 use super::stored::Entry;
 use crate::config::parts;
 pub(super) use bytes::block_size;
+pub(super) use schemes::is_class;
 use serde_json::{Map, Value};
 pub(super) use tensors::{COMPUTED, Tensors, UNQUANTIZED, Wrong, groups_of_int8};
 use tensors::{Part, coded, grouped_type, unit};
@@ -69,6 +70,11 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
     }
 }
 
+/// The settings of a configuration, if it has any.
+pub(super) fn settings_of(config: &Value) -> Option<&Map<String, Value>> {
+    parts::whole_and_part(config).find_map(|of| of.get(SETTINGS)?.as_object())
+}
+
 /// The method that settings name.
 fn named(settings: &Map<String, Value>) -> Option<&str> {
     settings.get("quant_method").and_then(Value::as_str).or_else(|| modelopt::unnamed(settings))
@@ -85,9 +91,8 @@ pub(super) fn method(settings: &Map<String, Value>) -> Option<&'static str> {
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     hqq::declare(config, tensors);
     quanto::declare(config, tensors);
-    let mut said: Option<Value> = None;
-    parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
-    let Some(settings) = said.as_ref().and_then(Value::as_object) else {
+    let said = settings_of(config).cloned();
+    let Some(settings) = said.as_ref() else {
         stacks::unify(tensors);
         return Ok(());
     };
@@ -109,7 +114,7 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     if decoded_before(method, tensors) || tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
         parts::quantized(config, |of| {
-            if of.get(SETTINGS) == said.as_ref() {
+            if of.get(SETTINGS).and_then(Value::as_object) == said.as_ref() {
                 of.remove(SETTINGS);
             }
         });

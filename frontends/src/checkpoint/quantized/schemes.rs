@@ -78,10 +78,14 @@ impl<'a> Schemes<'a> {
     }
 }
 
+/// Whether a target is the name of a class of modules.
+pub(in crate::checkpoint) fn is_class(target: &str) -> bool {
+    target.starts_with(|c: char| c.is_ascii_uppercase()) && !target.contains('.')
+}
+
 fn target(text: &str) -> Result<Target, Wrong> {
     let Some(expression) = text.strip_prefix("re:") else {
-        let class = text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.contains('.');
-        return Ok(if class { Target::Class } else { Target::Name(text.into()) });
+        return Ok(if is_class(text) { Target::Class } else { Target::Name(text.into()) });
     };
     let wrong = |why| (format!("`targets` has `{text}`, which is not a regular expression: {why}"), UNQUANTIZED);
     Expression::beginning(expression).map(Target::Expression).map_err(wrong)

@@ -107,6 +107,9 @@ impl Part {
         if self.dtype == "F16" || self.dtype == "F8_E4M3" || shards.get(self.shard).is_some_and(|s| s.blank) {
             return true;
         }
+        if count == 1 {
+            return is_f16(self.single(shards));
+        }
         let bytes = self.bytes(shards);
         let all = |of: Range<usize>| of.into_iter().all(|i| is_f16(float_of(self.dtype, bytes, i)));
         let size = match self.dtype {

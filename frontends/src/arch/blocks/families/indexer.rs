@@ -21,31 +21,34 @@ pub(crate) const INDEXERS: &[Field] = fields! {
 /// How many tokens are selected.
 pub(crate) const SELECTION: &[Field] = fields! { index_topk };
 
+/// Fields that all selecting classes fix, and these.
+macro_rules! fixed_and {
+    ($($own:tt)*) => {
+        fixed! {
+            One => moe_layer_freq;
+            Off => mlp_bias;
+            On => rope_interleave;
+            Words(&["sigmoid"]) => scoring_func;
+            Words(&["noaux_tc"]) => topk_method;
+            AllOf(&["indexed_attention", "deepseek_sparse_attention"]) => layer_types;
+            Same("n_routed_experts") => num_experts;
+            $($own)*
+        }
+    };
+}
+
 /// Fields that the selecting classes fix anyway.
-pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
-    One => moe_layer_freq;
-    Off => mlp_bias;
-    On => rope_interleave;
-    Words(&["sigmoid"]) => scoring_func;
-    Words(&["noaux_tc"]) => topk_method;
-    AllOf(&["indexed_attention", "deepseek_sparse_attention"]) => layer_types;
-    Same("n_routed_experts") => num_experts;
-};
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed_and! {};
 
 /// [`FIXED`] of a class whose indexer rotates neighbours.
-pub(crate) const FIXED_NEIGHBOURS: &[(&str, Neutral)] =
-    &and::<{ FIXED.len() + 1 }>(FIXED, ("indexer_rope_interleave", Neutral::On));
+pub(crate) const FIXED_NEIGHBOURS: &[(&str, Neutral)] = fixed_and! { On => indexer_rope_interleave; };
 
-const fn and<const N: usize>(
-    all: &[(&'static str, Neutral)],
-    last: (&'static str, Neutral),
-) -> [(&'static str, Neutral); N] {
-    let (mut out, mut i) = ([last; N], 0);
-    while i < all.len() {
-        out[i] = all[i];
-        i += 1;
+/// Refuses heads of an indexer that are narrower than what is rotated of them.
+pub(crate) fn wide_enough(f: &Fields, dim: usize, rotated: usize) -> Result<(), ConfigError> {
+    if dim < rotated {
+        return Err(f.invalid("index_head_dim", &dim, format!("at least `qk_rope_head_dim` ({rotated})")));
     }
-    out
+    Ok(())
 }
 
 /// The decoder with the indexer that [`INDEXER`] says in each layer; it rotates neighbours if so.
@@ -57,10 +60,7 @@ pub(crate) fn indexed(f: &Fields, mut d: Decoder, heads: usize, interleaved: boo
     let (heads, dim, top) = (size("index_n_heads", heads), size("index_head_dim", 128), size("index_topk", 2048));
     for layer in &mut d.layers {
         let Form::Latent(latent) = &mut layer.attention.form else { continue };
-        if dim < latent.rope {
-            let expected = format!("at least `qk_rope_head_dim` ({})", latent.rope);
-            return Err(f.invalid("index_head_dim", &dim, expected));
-        }
+        wide_enough(f, dim, latent.rope)?;
         latent.indexer = Some(Indexer { heads, dim, top, interleaved, shared: false });
     }
     // Where contexts are no longer than a selection.

@@ -56,17 +56,26 @@ pub(crate) fn second_experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigE
 /// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.
 /// `top` and `scale` are for absent fields.
 pub(crate) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
-    let chosen = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true));
-    sigmoids_of(f, chosen, scale)
+    sigmoids_of(f, chosen(f, top), scale)
 }
 
-/// The same, of as many experts as `chosen`, normalized as there.
+/// The router of Mistral 4: probabilities, in groups as those of [`sigmoids`].
+pub(crate) fn probabilities(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
+    grouped(f, chosen(f, top), scale)
+}
+
+/// The best of all experts, by their probabilities.
+fn chosen(f: &Fields, top: usize) -> Router {
+    Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true))
+}
+
+/// [`sigmoids`] of as many experts as `chosen`, normalized as there.
 pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
     grouped(f, Router { score: Score::Sigmoid, ..chosen }, scale)
 }
 
 /// `chosen` in groups that are ranked by their two best.
-pub(crate) fn grouped(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
+fn grouped(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
     let groups = f.size("n_group").or(1);
     Ok(Router {
         eps: F32::new(1e-20),

@@ -3,7 +3,7 @@
 
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names, UNREAD, numbered};
-use super::latent::{INDEXER, INDEXER_QUIET, latent};
+use super::latent::{INDEXER, INDEXER_KEYS, INDEXER_TYPES, latent};
 use super::mixtures::set_sparse;
 use super::recurrent::{ATTENDS, KIMI};
 use super::{Constants, EXPERTS, Family, Keys, LATENT, PLAIN, Reading, Stored, WINDOW};
@@ -15,8 +15,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
         name: "hy_v4",
         model_type: ("hy_v4", "HYV4ForCausalLM"),
-        keys: &[LATENT, EXPERTS, STREAMS, &[("hyper_connection.magnitude", "hc_magnitude")], TOKENS],
-        quiet: &[MLA[0], MLA[1], INDEXER_QUIET[0], INDEXER_QUIET[1], INDEXER_QUIET[2], LIMITS[0]],
+        keys: &[LATENT, EXPERTS, STREAMS, &[("hyper_connection.magnitude", "hc_magnitude")], INDEXER_KEYS],
+        quiet: &[MLA[0], MLA[1], INDEXER_TYPES, LIMITS[0]],
         names: &[HY_V4, LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
         reading: Reading::SIGMOIDS,
         adapt: |f, config| {
@@ -37,7 +37,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             LATENT,
             EXPERTS,
             STREAMS,
-            TOKENS,
+            INDEXER_KEYS,
             &[
                 ("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"),
                 ("attention.indexer.kpool", "index_kpool"),
@@ -50,9 +50,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &[
             MLA[0],
             MLA[1],
-            INDEXER_QUIET[0],
-            INDEXER_QUIET[1],
-            INDEXER_QUIET[2],
+            INDEXER_TYPES,
             LIMITS[0],
             LIMITS[1],
             // Addend in the norms of the indexer's keys.
@@ -102,7 +100,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             EXPERTS,
             STREAMS,
             WINDOW,
-            TOKENS,
+            INDEXER_KEYS,
             &[
                 ("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"),
                 ("hash_layer_count", "num_hash_layers"),
@@ -115,7 +113,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             ],
         ],
         reading: Reading { lists: &[RATIOS], gating: 4, ..Reading::PLAIN },
-        quiet: &[INDEXER_QUIET[0], INDEXER_QUIET[1], LIMITS[0], LIMITS[1], "embedding_length_out"],
+        quiet: &[LIMITS[0], LIMITS[1], "embedding_length_out"],
         names: &[DEEPSEEK4],
         adapt: |f, config| {
             set_limit(f, config, LIMITS)?;
@@ -227,13 +225,6 @@ const DEEPSEEK4: Names = &[
 ];
 
 const STREAMS: Keys = &[("hyper_connection.count", "hc_mult"), ("hyper_connection.epsilon", "hc_eps")];
-
-/// How many tokens are selected.
-const TOKENS: Keys = &[
-    ("attention.indexer.top_k", "index_topk"),
-    ("attention.indexer.head_count", "index_n_heads"),
-    ("attention.indexer.key_length", "index_head_dim"),
-];
 
 /// Limits of the inputs of experts and of the MLP beside them, one for each layer.
 const LIMITS: &[&str] = &["swiglu_clamp_exp", "swiglu_clamp_shexp"];
