@@ -153,15 +153,14 @@ unit: python eval llvm ptxas programs
 	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
 	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
-# Without LLVM, these differ.
+# Linted programs without LLVM: the only ones that differ then.
 plain: | deps
 	$(LINTED) cargo build --locked -p llmcc -p llmcc-gpu --lib --bins
 
 test: deps format unit plain
 
 # The same features and compiler as `unit`, so that neither builds again what the other has built.
-quick: | llvm
-	cargo fmt --check
+quick: format | llvm
 	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
 
 # Packages to hand out, in build/dist.

@@ -54,10 +54,11 @@ impl Team {
         let slowest = Mutex::new(0f64);
         let run = |thread: usize| {
             meet(&ready);
-            let (start, own) = (Instant::now(), thread_seconds());
+            let (start, own) = (Instant::now(), self.own_time.then(thread_seconds));
             work(thread);
-            let own = thread_seconds() - own;
-            if let Ok(mut slowest) = slowest.lock() {
+            if let Some(own) = own.map(|start| thread_seconds() - start)
+                && let Ok(mut slowest) = slowest.lock()
+            {
                 *slowest = slowest.max(own);
             }
             meet(&done);

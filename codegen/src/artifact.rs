@@ -297,13 +297,13 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     }
 }
 
-/// The runtime's description of a state: lifetime and bytes; for keys and values also their sizes,
-/// for inspection.
 /// Descriptors of a plan's states.
 pub fn states(plan: &Plan) -> Vec<abi::StateDesc> {
     plan.states.iter().zip(state::groups(&plan.states)).map(state_desc).collect()
 }
 
+/// The runtime's description of a state: lifetime and bytes; for keys and values also their sizes,
+/// for inspection.
 fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
     let desc = |kind: u32, window: usize| abi::StateDesc {
         kind,

@@ -35,8 +35,8 @@ llmcc_ir::dummies! { mod dummy; }
 use crate::work::{Launched, Work};
 use cpu::{
     ALONE, ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, CALL, DECODE_STEPS, ELEMENTWISE, EXP_STEPS, EXP_STEPS_WIDE,
-    HALF_PAGE, L1, NOT_HIDDEN, ROPE_STEPS, cols, epilogue, imbalance, multiply, norm_steps, prologue, quant_steps,
-    rows_of,
+    HALF_PAGE, L1, NOT_HIDDEN, ROPE_STEPS, cols, context_parts, epilogue, imbalance, multiply, norm_steps, prologue,
+    quant_steps, rows_of,
 };
 pub(crate) use family::{Cost, OnCpu, OnGpu, of, of_mut};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, Segment, Store, lcm};

@@ -1,4 +1,4 @@
-//! Models that are left out because of their kernels.
+//! Models that are left out, or taken, because of their kernels.
 
 use llmcc_cli::backends::Backends;
 use llmcc_codegen::{Backend, Code, CodegenError, Object};

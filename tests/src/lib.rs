@@ -98,12 +98,16 @@ pub fn quantized(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOpti
     }
 }
 
+/// The configuration of a checkpoint.
+pub fn config(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.join("config.json")).expect("a config")).expect("JSON")
+}
+
 /// The Qwen3 fixture with its two layers over and over, all but each `period`th with a window, for
 /// contexts of `context` tokens.
 pub fn windowed(layers: usize, period: usize, window: usize, context: usize) -> TempDir {
     let (from, to) = (golden("qwen3"), tempfile::tempdir().expect("temporary folder"));
-    let mut config: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("a config")).expect("JSON");
+    let mut config = config(&from);
     let kind = |i: usize| if (i + 1).is_multiple_of(period) { "full_attention" } else { "sliding_attention" };
     config["layer_types"] = (0..layers).map(kind).collect();
     config["num_hidden_layers"] = serde_json::json!(layers);

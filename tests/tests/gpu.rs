@@ -54,6 +54,8 @@ type Case = (&'static str, &'static str, KvDType);
 /// others, which run on CPUs. Two tests take turns, so that two cores work to the end.
 struct Sweep {
     cases: Vec<Case>,
+    /// How many of them are computed in all pieces.
+    whole: usize,
     next: AtomicUsize,
     assembled: Kinds,
 }
@@ -75,6 +77,7 @@ impl Sweep {
         let chosen = cover(&all.into_inner().expect("no panic before"), first);
         Sweep {
             cases: chosen.into_iter().map(|i| cases[i]).collect(),
+            whole: first,
             next: AtomicUsize::new(0),
             assembled: Kinds::default(),
         }
@@ -85,9 +88,9 @@ impl Sweep {
         cases.get(i).map(|case| (i, *case))
     }
 
-    /// The next case, with its place.
-    fn next(&self) -> Option<(usize, Case)> {
-        Sweep::take(&self.next, &self.cases)
+    /// The next case, and whether it is computed in all pieces.
+    fn next(&self) -> Option<(bool, Case)> {
+        Sweep::take(&self.next, &self.cases).map(|(i, case)| (i < self.whole, case))
     }
 
     /// The artifact with PTX alone. `ptxas`, which takes as long as LLVM, assembles one kernel of each kind.
@@ -163,6 +166,11 @@ fn pieces_of(g: &Golden) -> &'static [&'static [usize]] {
     if g.greedy.is_empty() { &PIECES[..1] } else { PIECES }
 }
 
+/// The same if the `whole` of them is wanted, else a `few`: the emulator takes minutes for all pieces of all models.
+fn some_pieces_of(g: &Golden, whole: bool, few: &'static [&'static [usize]]) -> &'static [&'static [usize]] {
+    if whole || g.greedy.is_empty() { pieces_of(g) } else { few }
+}
+
 /// Models with experts: of two that are nearly as good, a rounded row may choose the other, which is
 /// another result and no error of rounding. In f32 they are compared as all others.
 fn chooses_experts(kernels: &[Kernel]) -> bool {
@@ -191,11 +199,10 @@ fn f32_models() {
     let cases = || first_goldens().chain(more).map(|name| (name, "f32", KvDType::F32)).collect();
     let sweep = SWEEP.get_or_init(|| Sweep::new(cases(), WHOLE, |_| false));
     let mut wrong = Vec::new();
-    while let Some((i, (name, format, kv))) = sweep.next() {
+    while let Some((whole, (name, format, kv))) = sweep.next() {
         let (g, model) = (Golden::load(name), sweep.compile(&gpu_options(name, format, kv)).open(1));
         // Each regime below the largest, and one token alone.
-        let few = &[&[19, 1, 13, 7][..]][..];
-        for pieces in if i < WHOLE || g.greedy.is_empty() { pieces_of(&g) } else { few } {
+        for pieces in some_pieces_of(&g, whole, &[&[19, 1, 13, 7]]) {
             let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
             if error > allowed {
                 wrong.push(format!("{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"));
@@ -284,11 +291,10 @@ fn half_precision_models() {
     let cases = || first_goldens().enumerate().flat_map(case).collect();
     let sweep = SWEEP.get_or_init(|| Sweep::new(cases(), 2 * WHOLE, chooses_experts));
     let mut wrong = Vec::new();
-    while let Some((i, (name, format, kv))) = sweep.next() {
+    while let Some((whole, (name, format, kv))) = sweep.next() {
         let (g, model) = (Golden::load(name), sweep.compile(&gpu_options(name, format, kv)).open(1));
         // The largest regime, and then token by token.
-        let few = &[&[36, 1][..]][..];
-        for pieces in if i < 2 * WHOLE || g.greedy.is_empty() { pieces_of(&g) } else { few } {
+        for pieces in some_pieces_of(&g, whole, &[&[36, 1]]) {
             let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
             // An approximation cannot be exact.
             if !(error > 0.0 && error <= allowed) {

@@ -17,7 +17,7 @@ fn windowed(window: usize) -> usize {
     window + 512 + 4 * 16
 }
 
-/// What the manifest says of a model.
+/// The manifest of a model.
 fn manifest(config: &Value, weights: Option<&str>) -> Manifest {
     let folder = tempfile::tempdir().expect("a folder");
     write_sparse(folder.path(), config).unwrap_or_else(|e| panic!("{e}"));

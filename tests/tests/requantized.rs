@@ -2,36 +2,43 @@
 
 use llmcc_cli::manifest::Manifest;
 use llmcc_cli::options::CompileOptions;
+use llmcc_cli::session;
 use llmcc_frontends::Checkpoint;
 use llmcc_frontends::fixtures::{Tensor, write_checkpoint};
 use llmcc_ir::quant::Format;
-use llmcc_tests::{Artifact, golden, options};
-use serde_json::{Value, json};
+use llmcc_tests::{Artifact, config, golden, logits_in_pieces, options};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
 
 /// Logits of some tokens.
 fn logits(artifact: &Artifact) -> Vec<f32> {
-    let model = artifact.open(1);
-    let seq = model.seq_new().expect("a sequence");
     let tokens: Vec<i32> = (0..24).map(|i| i * 7 % 60).collect();
-    let rows: Vec<u32> = (0..24).collect();
-    model.step(&tokens, &[seq; 24], &rows).expect("a step")
+    logits_in_pieces(&artifact.open(1), &tokens, &[24])
 }
 
-fn compiled(folder: &Path, format: &str, keep: Option<&[&str]>) -> Result<Artifact, String> {
-    let options = CompileOptions {
+fn requantizing(folder: &Path, format: &str, keep: Option<&[&str]>) -> CompileOptions {
+    CompileOptions {
         weights: Some(Format::parse(format).expect("a format")),
         keep_quantized: keep.map(|all| all.iter().map(ToString::to_string).collect()),
         ..options(folder)
-    };
-    llmcc_cli::session::lift(&options).map_err(|e| e.to_string())?;
-    Ok(Artifact::compile(&options))
+    }
 }
 
-fn config(folder: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(folder.join("config.json")).expect("a config")).expect("JSON")
+fn compiled(folder: &Path, format: &str, keep: Option<&[&str]>) -> Artifact {
+    Artifact::compile(&requantizing(folder, format, keep))
+}
+
+/// The error of a model that is not compiled.
+fn refused(folder: &Path, format: &str, keep: &[&str]) -> String {
+    let error = session::lift(&requantizing(folder, format, Some(keep))).err();
+    error.expect("an error").to_string()
+}
+
+/// The numbers of a tensor as f32.
+fn numbers(from: &Checkpoint, name: &str) -> Vec<u8> {
+    from.to_f32(name).expect("numbers").into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
 /// The same model with its numbers as f32.
@@ -41,7 +48,7 @@ fn decoded(folder: &Path) -> TempDir {
         name: name.into(),
         dtype: "F32",
         shape: from.info(name).expect("a tensor").shape.clone(),
-        data: from.to_f32(name).expect("numbers").into_iter().flat_map(f32::to_le_bytes).collect(),
+        data: numbers(&from, name),
     };
     let tensors: Vec<Tensor> = from.names().map(float).collect();
     let mut config = config(folder);
@@ -64,8 +71,8 @@ fn nvfp4() -> TempDir {
         let shape = from.info(&name).expect("a tensor").shape.clone();
         let tensor = |name: String, dtype, shape: Vec<usize>, data| Tensor { name, dtype, shape, data };
         let Some(stem) = name.strip_suffix("_proj.weight") else {
-            let numbers = from.to_f32(&name).expect("numbers");
-            tensors.push(tensor(name, "F32", shape, numbers.into_iter().flat_map(f32::to_le_bytes).collect()));
+            let data = numbers(&from, &name);
+            tensors.push(tensor(name, "F32", shape, data));
             continue;
         };
         let (n, k) = (shape[0], shape[1]);
@@ -89,7 +96,6 @@ fn as_of_numbers(folder: &Path, from: &str, count: usize) {
     let floats = decoded(folder);
     for format in ["w4g32", "w8g128", "fp8"] {
         let (own, other) = (compiled(folder, format, None), compiled(floats.path(), format, None));
-        let (own, other) = (own.expect("compiles"), other.expect("compiles"));
         let (own_logits, other_logits) = (logits(&own), logits(&other));
         let same = own_logits.iter().zip(&other_logits).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same && own_logits.iter().all(|x| x.is_finite()), "{from} as {format}");
@@ -117,8 +123,8 @@ fn nvfp4_is_quantized_anew() {
 #[test]
 fn gptq_is_quantized_anew() {
     let folder = golden("quantized_models/gptq_order");
-    let (own, floats) = (compiled(&folder, "w8g32", None).expect("compiles"), decoded(&folder));
-    let other = compiled(floats.path(), "w8g32", None).expect("compiles");
+    let (own, floats) = (compiled(&folder, "w8g32", None), decoded(&folder));
+    let other = compiled(floats.path(), "w8g32", None);
     assert!(logits(&own) == logits(&other));
     assert_eq!(Manifest::of(&own.path).expect("a manifest").options.requantized.len(), 1);
 }
@@ -128,8 +134,7 @@ fn gptq_is_quantized_anew() {
 fn parts_keep_their_bits() {
     let folder = nvfp4();
     let bytes = |keep: Option<&[&str]>| {
-        let manifest =
-            Manifest::of(&compiled(folder.path(), "w8g32", keep).expect("compiles").path).expect("a manifest");
+        let manifest = Manifest::of(&compiled(folder.path(), "w8g32", keep).path).expect("a manifest");
         let count = manifest.options.requantized.values().sum::<usize>();
         (manifest.weights.by_format.get("nvfp4").copied().unwrap_or(0), count)
     };
@@ -138,11 +143,11 @@ fn parts_keep_their_bits() {
     assert!(0 < mlp.0 && mlp.0 < all.0, "{mlp:?} {all:?}");
     assert_eq!(bytes(Some(&["*"])), all);
     // The manifest of another format names nothing.
-    let same = compiled(folder.path(), "nvfp4", None).expect("compiles");
+    let same = compiled(folder.path(), "nvfp4", None);
     assert!(Manifest::of(&same.path).expect("a manifest").options.requantized.is_empty());
-    let error = compiled(folder.path(), "w8g32", Some(&["*.experts.*"])).err().expect("an error");
+    let error = refused(folder.path(), "w8g32", &["*.experts.*"]);
     assert!(error.contains("--keep-quantized=*.experts.*") && error.contains("nvfp4"), "{error}");
     let floats = golden("llama_bf16");
-    let error = compiled(&floats, "w8g32", Some(&["*"])).err().expect("an error");
+    let error = refused(&floats, "w8g32", &["*"]);
     assert!(error.contains("no quantized weights"), "{error}");
 }

@@ -77,12 +77,13 @@ def measured(folder, rows):
 
 def of_repository(folder, paths):
     """The same of the rows in `benches/gpu`."""
-    points, machine = [], None
-    read = [committed.read(folder, path) for path in paths]
-    for (name, asked, work, terms, seconds), machine in [(row, machine) for rows, machine in read for row in rows]:
-        if terms is not None:
-            varied = name if asked != "-" else None
-            points.append(Point(f"{name}/{asked}", terms, seconds, varied, work))
+    points = []
+    for path in paths:
+        rows, machine = committed.read(folder, path)
+        for name, asked, work, terms, seconds in rows:
+            if terms is not None:
+                varied = name if asked != "-" else None
+                points.append(Point(f"{name}/{asked}", terms, seconds, varied, work))
     return points, costs.constants(machine), machine
 
 
@@ -201,19 +202,19 @@ def main():
     parser.add_argument("results", type=Path, nargs="+", help="results of `gpu_check.py`, or tables of `benches/gpu`")
     parser.add_argument("--leave-out", action="store_true", help="predict each shape by constants that were fitted without it, too")
     args = parser.parse_args()
-    rows = {}
+    rows, fixed = {}, ()
     if all(path.suffix == ".tsv" for path in args.results):
         points, old, machine = of_repository(args.folder, args.results)
         # Measured by itself.
-        start, fixed = old, ("launch",)
+        fixed = ("launch",)
     elif len(args.results) == 1:
         rows = load(args.results[0])
         points, old, machine = measured(args.folder, rows)
-        start, fixed = old, ()
     else:
         parser.error("give one results.jsonl, or tables of benches/gpu")
     if not points:
         sys.exit(f"{args.results[0]} has no speeds of kernels")
+    start = old
     if "launch_us" in rows.get("machine", {}):
         # Measured by itself.
         start, fixed = {**old, "launch": rows["machine"]["launch_us"] / 1e6}, ("launch",)

@@ -24,13 +24,9 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
-            let mut of_table = args.array_at(b, offset(index), row);
-            if let Some(shift) = shift {
-                of_table = b.addc(of_table, shift as i64);
-            }
-            if every != 1 {
-                of_table = b.divc(of_table, every as i64);
-            }
+            let token = args.array_at(b, offset(index), row);
+            let shifted = b.addc(token, shift.unwrap_or(0) as i64);
+            let of_table = b.divc(shifted, every as i64);
             let entry = Entry::of(b, args.operand(table), cols, format, of_table);
             let line = row_at(b, args.operand(out), cols, to, row);
             let add = add.map(|add| row_at(b, args.operand(add), cols, RowElem::F32, row));

@@ -167,6 +167,14 @@ pub(super) fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -
     e.add(shared, at)
 }
 
+/// The row of the block table with this number.
+pub(super) fn pages(low: &Lowering, e: &mut Emit, seq: Value) -> Value {
+    let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
+    let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
+    let first = e.b.ins().imul(seq, stride);
+    e.index(tables, first, 4)
+}
+
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // All fields are named here, used or not, so that a new one is not overlooked.
@@ -219,10 +227,7 @@ impl Plan {
             (offset_of!(AttendArgs, page_bytes), self.page.bytes),
             (offset_of!(AttendArgs, out_stride), out_stride),
         ];
-        for (offset, number) in numbers {
-            let number = e.int(number as i64);
-            e.store(number, call, offset);
-        }
+        e.store_ints(call, &numbers);
         let dtype = e.b.ins().iconst(I32, i64::from(self.spec.dtype.number()));
         e.store(dtype, call, offset_of!(AttendArgs, dtype));
         let scale = e.float(k.scale.get());
@@ -325,10 +330,7 @@ impl Plan {
         let q = e.index(q, at.head, self.query_width * 4);
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
         let positions = e.index(positions, at.token, 4);
-        let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
-        let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
-        let first = e.b.ins().imul(work.seq, stride);
-        let pages = e.index(tables, first, 4);
+        let pages = pages(low, e, work.seq);
         let keys = e.times(at.head, self.spec.head_bytes(true) * PAGE_TOKENS);
         let of_values = self.spec.head_bytes(false) * PAGE_TOKENS;
         let values = if self.spec.uniform() { keys } else { e.times(at.head, of_values) };
@@ -357,9 +359,7 @@ impl Plan {
             (offset_of!(AttendArgs, part_to), work.to),
             (offset_of!(AttendArgs, shared), work.shared),
         ];
-        for (offset, value) in values {
-            e.store(value, call, offset);
-        }
+        e.store_all(call, &values);
         if self.with {
             self.store_more(low, e, call, (at, q, results));
         }

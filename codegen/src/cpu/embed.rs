@@ -26,7 +26,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let p = e.index(index, row, 4);
         let token = e.load_index(p, 0);
-        let token = shift.map_or(token, |shift| e.offset(token, shift));
+        let token = e.offset(token, shift.unwrap_or(0));
         let token = if every == 1 { token } else { e.div_mod(token, every).0 };
         let out = e.index(low.args.operand(out), row, rows.cols * 4);
         rows.copy(low, e, token, out);

@@ -73,6 +73,21 @@ impl<'f> Emit<'f> {
         self.b.ins().store(memory(), x, p, offset as i32);
     }
 
+    /// Stores each of some values at its offset.
+    pub fn store_all(&mut self, p: Value, values: &[(usize, Value)]) {
+        for (offset, value) in values {
+            self.store(*value, p, *offset);
+        }
+    }
+
+    /// Stores each of some i64 constants at its offset.
+    pub fn store_ints(&mut self, p: Value, values: &[(usize, usize)]) {
+        for (offset, x) in values {
+            let x = self.int(*x as i64);
+            self.store(x, p, *offset);
+        }
+    }
+
     /// Stores the low byte of an i32.
     pub fn store_byte(&mut self, x: Value, p: Value, offset: usize) {
         self.b.ins().istore8(memory(), x, p, offset as i32);

@@ -221,10 +221,7 @@ fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel, uk: Uk) {
         (offset_of!(PanelArgs, k), p.k),
         (offset_of!(PanelArgs, group), p.rows_elem.group().unwrap_or(p.format.group.into())),
     ];
-    for (offset, number) in numbers {
-        let number = e.int(number as i64);
-        e.store(number, args, offset);
-    }
+    e.store_ints(args, &numbers);
     let values = [
         (offset_of!(PanelArgs, w), p.w),
         (offset_of!(PanelArgs, blocks), p.blocks),
@@ -232,9 +229,7 @@ fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel, uk: Uk) {
         (offset_of!(PanelArgs, m), p.rows),
         (offset_of!(PanelArgs, c), p.c),
     ];
-    for (offset, value) in values {
-        e.store(value, args, offset);
-    }
+    e.store_all(args, &values);
     Microkernel::new(low, e, uk, &[I64], &[]).call(e, &[args]);
 }
 

@@ -329,9 +329,7 @@ impl Token {
             (offset_of!(RecurArgs, write), self.write),
             (offset_of!(RecurArgs, out), self.out),
         ];
-        for (offset, value) in addresses {
-            e.store(value, args, offset);
-        }
+        e.store_all(args, &addresses);
         Microkernel::new(low, e, Uk::Recur, &[I64], &[]).call(e, &[args]);
     }
 }
@@ -349,10 +347,7 @@ impl Plan<'_> {
             (offset_of!(RecurArgs, decays), usize::from(self.per_row)),
             (offset_of!(RecurArgs, update), self.k.update as usize),
         ];
-        for (offset, number) in numbers {
-            let number = e.int(number as i64);
-            e.store(number, args, offset);
-        }
+        e.store_ints(args, &numbers);
         slot
     }
 

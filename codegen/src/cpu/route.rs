@@ -23,10 +23,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Route) {
         (offset_of!(RouteArgs, pairs), usize::from(r.pairs)),
         (offset_of!(RouteArgs, normalize), usize::from(r.normalize)),
     ];
-    for (offset, number) in numbers {
-        let number = e.int(number as i64);
-        e.store(number, args, offset);
-    }
+    e.store_ints(args, &numbers);
     let score = e.b.ins().iconst(I32, r.score as i64);
     e.store(score, args, offset_of!(RouteArgs, score));
     for (offset, number) in [(offset_of!(RouteArgs, eps), r.eps), (offset_of!(RouteArgs, scale), r.scale)] {

@@ -2,12 +2,12 @@
 //! few tokens, for each part of its context that a thread has, as attention is divided.
 
 use super::Lowering;
-use super::attend::{bounds, slot};
+use super::attend::{bounds, pages, slot};
 use super::attention::Item;
 use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind};
+use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
 use llmcc_abi::{ATTEND_PARTS, SELECT_SHARED, SelectArgs, StepCtx, Uk, select_work};
 use llmcc_ir::kernel::{RowElem, Select};
 use llmcc_ir::plan::row_bytes;
@@ -18,32 +18,7 @@ const TOKENS: usize = 16;
 
 /// Emits the items `lo..hi`; returns [`llmcc_abi::KernelDesc::shared_per_block`].
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) -> usize {
-    let Select { q, weights, kv, heads, top, out } = *k;
-    let spec = low.kernel.kv(kv);
-    let page = spec.page();
-    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectArgs>() as u32, 3);
-    let room = e.b.create_sized_stack_slot(room);
-    let args = e.b.ins().stack_addr(I64, room, 0);
-    let numbers = [
-        (offset_of!(SelectArgs, heads), heads),
-        (offset_of!(SelectArgs, d), spec.value_dim),
-        (offset_of!(SelectArgs, top), top),
-        (offset_of!(SelectArgs, dtype), spec.dtype.number() as usize),
-        (offset_of!(SelectArgs, page_bytes), page.bytes),
-        (offset_of!(SelectArgs, v), page.v),
-        (offset_of!(SelectArgs, v_scales), page.v_scales),
-    ];
-    for (offset, number) in numbers {
-        let number = e.int(number as i64);
-        e.store(number, args, offset);
-    }
-    e.store(low.args.operand(kv), args, offset_of!(SelectArgs, pool));
-    let work = e.offset(low.args.scratch, frame.bytes(select_work(spec.value_dim, top)));
-    e.store(work, args, offset_of!(SelectArgs, work));
-    let of_step = [offset_of!(StepCtx, positions), offset_of!(StepCtx, seqs)];
-    let [positions, seqs] = of_step.map(|field| low.args.step(e, field));
-    let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
-    let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
+    let args = arguments(low, e, frame, k);
     let microkernel = Microkernel::new(low, e, Uk::Select, &[I64], &[I64]);
     let (lo, hi) = bounds(low, e);
     e.walk(lo, hi, |e, unit| {
@@ -53,35 +28,64 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select)
         let to = e.add(from, left);
         let to = e.min(to, all);
         let shared = slot(low, e, item, ATTEND_PARTS);
-        for (offset, value) in [
+        let parts = [
             (offset_of!(SelectArgs, part_from), from),
             (offset_of!(SelectArgs, part_to), to),
             (offset_of!(SelectArgs, shared), shared),
-        ] {
-            e.store(value, args, offset);
-        }
-        let p = e.index(positions, token, 4);
-        let position = e.load_index(p, 0);
-        let end = e.offset(position, 1);
-        let (rows, _) = e.div_mod(end, spec.every);
-        let p = e.index(seqs, token, 4);
-        let seq = e.load_index(p, 0);
-        let first = e.b.ins().imul(seq, stride);
-        let pages = e.index(tables, first, 4);
-        e.store(rows, args, offset_of!(SelectArgs, rows));
-        e.store(pages, args, offset_of!(SelectArgs, pages));
-        let of_token = [
-            (offset_of!(SelectArgs, q), q, heads * spec.value_dim),
-            (offset_of!(SelectArgs, weights), weights, heads),
-            (offset_of!(SelectArgs, out), out, top),
         ];
-        for (offset, operand, cols) in of_token {
-            let row = e.index(low.args.operand(operand), token, row_bytes(cols, RowElem::F32));
-            e.store(row, args, offset);
-        }
+        e.store_all(args, &parts);
+        of_token(low, e, k, args, token);
         microkernel.call(e, &[args]);
         let done = e.sub(to, from);
         e.add(unit, done)
     });
     SELECT_SHARED
+}
+
+/// The microkernel's arguments, with those that all tokens have in common.
+fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) -> Value {
+    let spec = low.kernel.kv(k.kv);
+    let page = spec.page();
+    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectArgs>() as u32, 3);
+    let room = e.b.create_sized_stack_slot(room);
+    let args = e.b.ins().stack_addr(I64, room, 0);
+    let sizes = [
+        (offset_of!(SelectArgs, heads), k.heads),
+        (offset_of!(SelectArgs, d), spec.value_dim),
+        (offset_of!(SelectArgs, top), k.top),
+        (offset_of!(SelectArgs, dtype), spec.dtype.number() as usize),
+        (offset_of!(SelectArgs, page_bytes), page.bytes),
+        (offset_of!(SelectArgs, v), page.v),
+        (offset_of!(SelectArgs, v_scales), page.v_scales),
+    ];
+    e.store_ints(args, &sizes);
+    e.store(low.args.operand(k.kv), args, offset_of!(SelectArgs, pool));
+    let work = e.offset(low.args.scratch, frame.bytes(select_work(spec.value_dim, k.top)));
+    e.store(work, args, offset_of!(SelectArgs, work));
+    args
+}
+
+/// Stores the arguments of a token: its operands, and the rows of its sequence that it sees.
+fn of_token(low: &Lowering, e: &mut Emit, k: &Select, args: Value, token: Value) {
+    let Select { q, weights, kv, heads, top, out } = *k;
+    let spec = low.kernel.kv(kv);
+    let of_step = [offset_of!(StepCtx, positions), offset_of!(StepCtx, seqs)];
+    let [position, seq] = of_step.map(|field| {
+        let values = low.args.step(e, field);
+        let p = e.index(values, token, 4);
+        e.load_index(p, 0)
+    });
+    let end = e.offset(position, 1);
+    let (rows, _) = e.div_mod(end, spec.every);
+    let pages = pages(low, e, seq);
+    e.store_all(args, &[(offset_of!(SelectArgs, rows), rows), (offset_of!(SelectArgs, pages), pages)]);
+    let operands = [
+        (offset_of!(SelectArgs, q), q, heads * spec.value_dim),
+        (offset_of!(SelectArgs, weights), weights, heads),
+        (offset_of!(SelectArgs, out), out, top),
+    ];
+    for (offset, operand, cols) in operands {
+        let row = e.index(low.args.operand(operand), token, row_bytes(cols, RowElem::F32));
+        e.store(row, args, offset);
+    }
 }

@@ -6,6 +6,12 @@ pub fn rope_angle(position: i32, inv_freq: f32) -> f64 {
     f64::from(position as f32 * inv_freq)
 }
 
+/// The row of a table for a position, where `every` positions have a row in common and `shift` is added to
+/// them first.
+pub(crate) fn row_of_position(position: i32, every: usize, shift: usize) -> i64 {
+    i64::from(position).saturating_add(shift as i64) / (every as i64).max(1)
+}
+
 /// Subtracts from each run of `width` values their mean.
 pub(crate) fn subtract_mean(x: &mut [f64], width: usize) {
     for run in x.chunks_mut(width) {

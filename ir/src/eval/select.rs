@@ -1,6 +1,7 @@
 //! The rows of a cache that a token's queries select.
 
 use super::{Batch, EvalError, KvState, RowValues};
+use crate::kv::KvSpec;
 use std::cmp::Ordering;
 
 /// For each token the numbers of the `top` rows of `kv` with the highest scores among those that it
@@ -15,17 +16,17 @@ pub(crate) fn select(kv: &KvState, batch: &Batch, [q, w]: [&RowValues; 2], top: 
     }
     batch.check()?;
     let one = |i: usize| {
-        let rows = stored(kv, batch.seqs[i], batch.positions[i].max(0) as usize)?;
-        let scores: Vec<f64> = rows.iter().map(|row| score(row, &q[i], &w[i])).collect();
+        let of_row = |at: usize| kv.value(batch.seqs[i], at, 0).map(|row| score(&row, &q[i], &w[i]));
+        let rows = seen(&kv.spec, batch.positions[i].max(0) as usize);
+        let scores = rows.map(of_row).collect::<Result<Vec<f64>, EvalError>>()?;
         Ok(best(&scores, top))
     };
     (0..tokens).map(one).collect()
 }
 
-/// The rows that a token at `position` sees.
-fn stored(kv: &KvState, seq: usize, position: usize) -> Result<Vec<Vec<f64>>, EvalError> {
-    let at = kv.spec.sees(position, None).filter(|p| kv.spec.row(*p).is_some());
-    at.map(|p| kv.value(seq, p, 0)).collect()
+/// Positions of the rows that a token at `position` sees.
+fn seen(spec: &KvSpec, position: usize) -> impl Iterator<Item = usize> {
+    spec.sees(position, None).filter(move |p| spec.row(*p).is_some())
 }
 
 fn score(row: &[f64], q: &[f64], w: &[f64]) -> f64 {
@@ -39,7 +40,7 @@ fn positive(x: f64) -> f64 {
 }
 
 /// The numbers of the `top` highest scores, ascending, then −1.
-pub(crate) fn best(scores: &[f64], top: usize) -> Vec<f64> {
+fn best(scores: &[f64], top: usize) -> Vec<f64> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     // Stable, so equal scores stay in the order of their numbers; `total_cmp` would order zeros by sign.
     order.sort_by(|a, b| match (scores[*a], scores[*b]) {
@@ -56,7 +57,7 @@ pub(crate) fn best(scores: &[f64], top: usize) -> Vec<f64> {
 /// Positions of the rows that a selection names, among those that a token at `position` sees: numbers
 /// before the first that is none of them, which ends a selection.
 pub(crate) fn selected(kv: &KvState, position: usize, selection: &[f64]) -> Vec<usize> {
-    let seen: Vec<usize> = kv.spec.sees(position, None).filter(|p| kv.spec.row(*p).is_some()).collect();
+    let seen: Vec<usize> = seen(&kv.spec, position).collect();
     let at = |n: &f64| if *n >= 0.0 { seen.get(*n as usize).copied() } else { None };
     selection.iter().map_while(at).collect()
 }
@@ -64,7 +65,7 @@ pub(crate) fn selected(kv: &KvState, position: usize, selection: &[f64]) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::{KvDType, KvSpec};
+    use crate::kv::KvDType;
 
     fn cache(every: usize, rows: &[[f64; 2]]) -> KvState {
         let spec =

@@ -48,6 +48,10 @@ impl Tensor {
         self.data.chunks(self.cols())
     }
 
+    pub(crate) fn to_rows(&self) -> Vec<Vec<f64>> {
+        self.rows().map(<[f64]>::to_vec).collect()
+    }
+
     pub(crate) fn int(&self, i: usize) -> i32 {
         self.data[i] as i32
     }

@@ -2,7 +2,7 @@
 
 use super::part::{As, Fields, Or1, Plain, family};
 use super::{Family, Field, Outcome, Param, ParamId, Store, Use};
-use crate::eval::{Batch, EvalError, KernelRun};
+use crate::eval::{Batch, EvalError, KernelRun, row_of_position};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -74,13 +74,13 @@ impl Embed {
     }
 
     /// Whether the number of a row is that of a token's index.
-    pub fn plain(&self) -> bool {
+    fn plain(&self) -> bool {
         self.every == 1 && self.shift.is_none()
     }
 
-    /// The row of an index.
+    /// The row of the table that `number` of a batch reads.
     pub fn row(&self, number: i32) -> i64 {
-        i64::from(number).saturating_add(self.shift.unwrap_or(0) as i64) / (self.every as i64).max(1)
+        row_of_position(number, self.every, self.shift.unwrap_or(0))
     }
 }
 

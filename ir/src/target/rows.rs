@@ -59,7 +59,7 @@ pub fn microkernel_of(weights: Format, rows: RowElem) -> Option<Uk> {
         }
         RowElem::F16 | RowElem::Fp8 => return None,
     };
-    // Groups of any size are whole chains.
+    // Where the group may be any, it is one of those that are whole chains.
     let is = |e: &Encoding| {
         *e == encoding || e.group() == Some(0) && GROUPS.contains(&group) && e.in_groups(group) == encoding
     };

@@ -51,11 +51,11 @@ pub fn real() -> impl Strategy<Value = f32> {
     ]
 }
 
-/// An attribute: any bits, finite or not.
 fn index() -> impl Strategy<Value = kernel::Index> {
     select(vec![kernel::Index::Tokens, kernel::Index::Positions, kernel::Index::Types])
 }
 
+/// An attribute: any bits, finite or not.
 fn attr() -> impl Strategy<Value = F32> {
     prop_oneof![8 => real(), 1 => any::<u32>().prop_map(f32::from_bits)].prop_map(F32::new)
 }
@@ -330,16 +330,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, bias, residual, out })
             },
         ),
-        1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
-            option::of(attr()), (part(), part(), option::of([0..params, 0..params]), part()),
-            (any::<bool>(), any::<bool>(), any::<bool>()))
-            .prop_map(|(first, softcap, (sinks, bias, relative, selected), (causal, chunked, sums))| {
-                let (q, own, kv, out, heads, scale, tile_m) = first;
-                Body::Attention(kernel::Attention {
-                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, selected, causal, chunked, sums,
-                    tile_m,
-                })
-            }),
+        1 => attention(params),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
         1 => (0..params, index(), (size(), option::of(size())), attr(), part(), 0..params).prop_map(
             |(table, index, (every, shift), scale, add, out)| {
@@ -381,6 +372,34 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
+}
+
+fn attention(params: usize) -> impl Strategy<Value = Body> {
+    let part = || option::of(0..params);
+    let first = (0..params, part(), 0..params, 0..params, size(), attr(), size());
+    let more = (part(), part(), option::of([0..params, 0..params]), part());
+    (first, option::of(attr()), more, (any::<bool>(), any::<bool>(), any::<bool>())).prop_map(
+        |(first, softcap, (sinks, bias, relative, selected), (causal, chunked, sums))| {
+            let (q, own, kv, out, heads, scale, tile_m) = first;
+            Body::Attention(kernel::Attention {
+                q,
+                own,
+                kv,
+                out,
+                heads,
+                scale,
+                softcap,
+                sinks,
+                bias,
+                relative,
+                selected,
+                causal,
+                chunked,
+                sums,
+                tile_m,
+            })
+        },
+    )
 }
 
 /// Kernels from rows to rows, with numeric attributes.

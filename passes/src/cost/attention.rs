@@ -1,9 +1,9 @@
 //! Attention over the paged cache.
 
-use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
+use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, context_parts, imbalance};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, ParamKind, RowElem};
+use llmcc_ir::kernel::{Attention, Param, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
 
@@ -60,10 +60,7 @@ impl Cost for Attention {
         let items = (m * kv.kv_heads).max(1);
         let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
         let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
-        // Few tokens' long contexts are divided.
-        let parts = if m <= ATTEND_SPLIT_TOKENS { context.div_ceil(ATTEND_BLOCK).min(ATTEND_PARTS) } else { 1 };
-        let items = items * parts;
-        (bytes / t.memory).max(computed * imbalance(items, t.cores))
+        (bytes / t.memory).max(computed * imbalance(items * context_parts(m, context), t.cores))
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {

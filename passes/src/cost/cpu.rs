@@ -1,7 +1,10 @@
 //! Common parts of the families' predictions on CPUs: rates, and costs of steps.
 
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{
+    ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment,
+    Store,
+};
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{Arch, CpuRows, RowKind, TargetSpec, microkernel_of};
 
@@ -115,6 +118,12 @@ pub(super) fn multiply(
 pub(super) fn imbalance(items: usize, cores: usize) -> f64 {
     let items = items.max(1);
     (items.div_ceil(cores) * cores) as f64 / items as f64
+}
+
+/// Parts among which the `rows` rows of a cache are divided that each of `m` tokens goes through: few tokens'
+/// long contexts are.
+pub(super) fn context_parts(m: usize, rows: usize) -> usize {
+    if m <= ATTEND_SPLIT_TOKENS { rows.div_ceil(ATTEND_BLOCK).clamp(1, ATTEND_PARTS) } else { 1 }
 }
 
 /// Steps per element of a normalization.

@@ -1,9 +1,9 @@
 //! The rows of a cache that an indexer selects.
 
-use super::{ATTENTION, ATTENTION_TOKEN, Cost, ELEMENTWISE, OnCpu, OnGpu, imbalance};
+use super::{ATTENTION, ATTENTION_TOKEN, Cost, ELEMENTWISE, OnCpu, OnGpu, context_parts, imbalance};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Param, RowElem, Select};
+use llmcc_ir::kernel::{Param, RowElem, Select};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
 
@@ -27,9 +27,8 @@ impl Cost for Select {
         // A score becomes a number that is compared, and the best are written.
         let steps = (m * (rows + self.top)) as f64 * 4.0 / ELEMENTWISE;
         let computed = (m * macs) as f64 / (t.macs(RowKind::F32) * ATTENTION) + m as f64 * ATTENTION_TOKEN;
-        // Few tokens' long contexts are divided.
-        let parts = if m <= ATTEND_SPLIT_TOKENS { rows.div_ceil(ATTEND_BLOCK).clamp(1, ATTEND_PARTS) } else { 1 };
-        (bytes / t.memory).max((computed + steps) / t.cores as f64 * imbalance(m * parts, t.cores))
+        let items = m * context_parts(m, rows);
+        (bytes / t.memory).max((computed + steps) / t.cores as f64 * imbalance(items, t.cores))
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {

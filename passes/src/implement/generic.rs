@@ -25,7 +25,9 @@ pub fn attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 
 /// Attention over each form of its latent state.
 pub fn latent_attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    cx.states(op.args[2]).into_iter().filter_map(|state| latent_attention(cx, class, op, state)).collect()
+    let Op::LatentAttention { heads, scale } = op.op else { return vec![] };
+    let attended = Attended { q: op.args[0], own: Some(op.args[1]), selected: None, sinks: op.args.get(4).copied() };
+    attentions_over(cx, class, op.args[2], attended, |operands| Attention::usual(operands, heads, scale))
 }
 
 /// Attention with keys and queries of distances, for each type of the cache.
@@ -73,22 +75,55 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     }))
 }
 
-fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
+/// Operands of attention beside its state.
+#[derive(Clone, Copy)]
+pub(super) struct Attended {
+    /// Queries.
+    pub q: Id,
+    /// Those for the part of a latent state that is stored as keys.
+    pub own: Option<Id>,
+    /// Rows that are selected.
+    pub selected: Option<Id>,
+    /// Sinks.
+    pub sinks: Option<Id>,
+}
+
+/// Attention over each form of a state, which `of` makes of the queries, the state and the result.
+pub(super) fn attentions_over(
+    cx: &Context<'_>,
+    class: Id,
+    state: Id,
+    attended: Attended,
+    of: impl Fn([ParamId; 3]) -> Attention,
+) -> Vec<Draft> {
+    cx.states(state).into_iter().filter_map(|state| attention_over(cx, class, state, attended, &of)).collect()
+}
+
+fn attention_over(
+    cx: &Context<'_>,
+    class: Id,
+    (spec, kv): (KvSpec, Id),
+    Attended { q, own, selected, sinks }: Attended,
+    of: impl Fn([ParamId; 3]) -> Attention,
+) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let Op::LatentAttention { heads, scale } = op.op else { return None };
-    let [q, own] = [op.args[0], op.args[1]].map(|part| Some((part, cx.rows_kind(part)?)));
-    let ((q, q_kind), (own, own_kind)) = (q?, own?);
-    let sinks = match op.args.get(4) {
-        Some(sinks) => Some((*sinks, cx.vector_of(*sinks)?)),
+    let rows_kind = |part: Option<Id>| match part {
+        Some(id) => Some(Some((id, cx.rows_kind(id)?))),
+        None => Some(None),
+    };
+    let (q_kind, own, selected) = (cx.rows_kind(q)?, rows_kind(own)?, rows_kind(selected)?);
+    let sinks = match sinks {
+        Some(sinks) => Some((sinks, cx.vector_of(sinks)?)),
         None => None,
     };
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
-        let own = Some(d.input(own, own_kind));
+        let own = own.map(|(own, kind)| d.input(own, kind));
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let sinks = sinks.map(|(v, len)| d.input(v, ParamKind::Vector { len }));
+        let selected = selected.map(|(selected, kind)| d.input(selected, kind));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { own, sinks, ..Attention::usual([q, kv, out], heads, scale) })
+        Body::Attention(Attention { own, sinks, selected, ..of([q, kv, out]) })
     }))
 }
 
@@ -115,11 +150,11 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
         let out = d.output(cols, RowElem::F32);
         let others = [(Head::EmbedPositions, Index::Positions), (Head::EmbedTypes, Index::Types)];
         let index = others.iter().find(|(head, _)| *head == op.op.head()).map_or(Index::Tokens, |(_, index)| *index);
-        let mut steps = (1, None);
-        if let Op::EmbedPositions { every, shift } = op.op {
-            steps = (every, Some(shift).filter(|shift| *shift > 0));
-        }
-        let (every, shift) = steps;
+        let (every, shift) = if let Op::EmbedPositions { every, shift } = op.op {
+            (every, Some(shift).filter(|shift| *shift > 0))
+        } else {
+            (1, None)
+        };
         Body::Embed(Embed { index, every, shift, ..Embed::of_tokens(table, out) })
     }))
 }

@@ -405,6 +405,12 @@ pub mod kv_dtype {
             _ => None,
         }
     }
+
+    /// Whether elements are codes, of a scale per token and head.
+    #[inline(always)]
+    pub const fn has_scales(dtype: u32) -> bool {
+        matches!(dtype, INT8 | INT4)
+    }
 }
 
 /// The view every kernel has of the step. All arrays are owned by the runtime and constant during

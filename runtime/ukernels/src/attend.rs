@@ -362,6 +362,40 @@ impl<'a> Run<'a> {
 /// Rows that need so few operations per byte that memory is asked ahead of time.
 const FEW_ROWS: usize = 8;
 
+/// The scratch memory of a call, which takes its rows in groups: see [`llmcc_abi::attend_work`].
+struct Scratch {
+    /// Most rows of a group.
+    most: usize,
+    wide: *mut f32,
+    queries: *mut f32,
+    scores: *mut f32,
+    /// Results of a group, where the call has all blocks.
+    records: *mut f32,
+    /// Maxima and sums of the rows of each KV head, one after the other.
+    state: *mut f32,
+}
+
+impl Scratch {
+    #[inline(always)]
+    fn new(with: &AttendWith, rows: usize) -> Scratch {
+        let (wide, d, values) = (with.args.work, with.args.d as usize, with.value_dim());
+        // Groups of about the same size.
+        let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
+        let queries = wide.wrapping_add(ATTEND_WIDE * PAGE_TOKENS * d.max(values));
+        let scores = queries.wrapping_add(most * d.next_multiple_of(wide::PART));
+        let records = scores.wrapping_add(most * ATTEND_STRIDE);
+        let state = records.wrapping_add(most * attend_record(values));
+        Scratch { most, wide, queries, scores, records, state }
+    }
+
+    /// A group of rows, for the block at page `page`, that sees none of its pages yet.
+    #[inline(always)]
+    fn group<'a>(&self, rows: &'a [Row], page: usize, records: *mut f32, state: *mut f32) -> Group<'a> {
+        let Scratch { wide, queries, scores, .. } = *self;
+        Group { rows, page, from: 0, to: 0, wide, queries, scores, records, state }
+    }
+}
+
 /// Attention: see [`AttendArgs`] and [`AttendMore`].
 ///
 /// # Safety
@@ -370,10 +404,8 @@ const FEW_ROWS: usize = 8;
 pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
     let with = &unsafe { with.counted() };
     let (a, more) = (&with.args, &with.more);
-    let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-    let (d, values) = (a.d as usize, with.value_dim());
-    let rows = a.tokens as usize * heads;
-    if rows == 0 || kv_heads == 0 {
+    let rows = a.tokens as usize * a.heads as usize;
+    if rows == 0 || a.kv_heads == 0 {
         return 1;
     }
     unsafe {
@@ -381,30 +413,40 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         if share.all.is_empty() {
             return results::without(with);
         }
-        let alone = share.alone();
-        // Groups of about the same size.
-        let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
-        let queries = a.work.wrapping_add(ATTEND_WIDE * PAGE_TOKENS * d.max(values));
-        let scores = queries.wrapping_add(most * d.next_multiple_of(wide::PART));
-        let own = scores.wrapping_add(most * ATTEND_STRIDE);
-        let state = own.wrapping_add(most * attend_record(values));
-        let mut copied = false;
-        let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
-        for step in share.own.start * kv_heads..share.own.end * kv_heads {
-            let (block, head) = (step / kv_heads, step % kv_heads);
-            let one = with.kv_head(head);
-            let run = Run::new(&one, rows, &share);
+        let scratch = Scratch::new(with, rows);
+        own_blocks::<I>(with, rows, &share, &scratch);
+        if !share.alone() {
+            if !share.arrive(a.shared) {
+                return 0;
+            }
+            merge_shared::<I>(with, rows, &share, &scratch);
+        }
+        results::more(with, scratch.state)
+    }
+}
+
+/// Goes through the call's own blocks, each for one KV head after the other, in groups of rows; their
+/// results are merged, or left in shared memory where others have blocks, too.
+#[inline(always)]
+unsafe fn own_blocks<I: Isa>(with: &AttendWith, rows: usize, share: &Share, scratch: &Scratch) {
+    let (kv_heads, record) = (with.args.kv_heads as usize, attend_record(with.value_dim()));
+    let (alone, most) = (share.alone(), scratch.most);
+    let mut copied = false;
+    let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
+    for step in share.own.start * kv_heads..share.own.end * kv_heads {
+        let (block, head) = (step / kv_heads, step % kv_heads);
+        let one = with.kv_head(head);
+        unsafe {
+            let run = Run::new(&one, rows, share);
             let run = Run { keys_before: head * run.keys, follows: head + 1 < kv_heads, ..run };
-            let state = state.wrapping_add(2 * head * rows);
+            let state = scratch.state.wrapping_add(2 * head * rows);
             let mut first = 0;
             while first < rows {
                 let count = most.min(rows - first);
                 let page = block * PAGES;
                 let table = run.table(&mut table, first, count, page);
-                let records = if alone { own } else { share.record(with, block).add(first * attend_record(values)) };
-                let state = state.wrapping_add(2 * first);
-                let mut group =
-                    Group { rows: table, page, from: 0, to: 0, wide: a.work, queries, scores, records, state };
+                let records = if alone { scratch.records } else { share.record(with, block).add(first * record) };
+                let mut group = scratch.group(table, page, records, state.wrapping_add(2 * first));
                 let (from, to) = group.union(0, count);
                 if from < to {
                     (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
@@ -423,22 +465,26 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 first += count;
             }
         }
-        if alone || !share.arrive(a) {
-            return if alone { results::more(with, state) } else { 0 };
-        }
-        let run = Run::new(with, rows, &share);
+    }
+}
+
+/// Merges the results of all blocks, which lie in shared memory.
+#[inline(always)]
+unsafe fn merge_shared<I: Isa>(with: &AttendWith, rows: usize, share: &Share, scratch: &Scratch) {
+    let record = attend_record(with.value_dim());
+    let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
+    unsafe {
+        let run = Run::new(with, rows, share);
         for block in share.all.clone() {
+            let records = share.record(with, block);
             let mut first = 0;
             while first < rows {
-                let count = most.min(rows - first);
-                let rows = run.table(&mut table, first, count, block * PAGES);
-                let records = share.record(with, block).add(first * attend_record(values));
-                let state = state.wrapping_add(2 * first);
-                let group = Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state };
+                let count = scratch.most.min(rows - first);
+                let table = run.table(&mut table, first, count, block * PAGES);
+                let group = scratch.group(table, 0, records.add(first * record), scratch.state.wrapping_add(2 * first));
                 I::apart::<_, merge::Merge<I>>((&run, &group));
                 first += count;
             }
         }
-        results::more(with, state)
     }
 }

@@ -3,6 +3,7 @@
 use llmcc_abi::{PAGE_TOKENS, kv_dtype, layout};
 
 /// The value `byte` bytes from `p`, which may be anywhere.
+#[inline(always)]
 pub(crate) unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
 }
@@ -25,6 +26,13 @@ pub(crate) fn bf16_to_f32(b: u16) -> f32 {
     f32::from_bits((b as u32) << 16)
 }
 
+/// The scale of slot `slot` of a page's keys or values, whose scales are at `p`: 1 where elements of type
+/// `dtype` have none.
+#[inline(always)]
+pub(crate) unsafe fn scale(p: *const u8, slot: usize, dtype: u32) -> f32 {
+    if kv_dtype::has_scales(dtype) { unsafe { read(p, slot * 4) } } else { 1.0 }
+}
+
 /// Element `j` of slot `slot` of a key (or value) of `d` elements, in a cache of type `dtype`.
 pub(crate) unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), dtype: u32) -> f32 {
     let i = if key { j * PAGE_TOKENS + slot } else { slot * d + j };
@@ -40,6 +48,19 @@ pub(crate) unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize
             kv_dtype::F16 => f16_to_f32(read(p, i * 2)),
             kv_dtype::BF16 => bf16_to_f32(read(p, i * 2)),
             _ => f32::from(read::<i8>(p, i)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::f16_to_f32;
+
+    #[test]
+    fn every_f16_widens() {
+        for h in 0..=u16::MAX {
+            let (got, expected) = (f16_to_f32(h), half::f16::from_bits(h).to_f32());
+            assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{h:#x}");
         }
     }
 }

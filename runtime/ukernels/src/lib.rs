@@ -22,6 +22,7 @@
 //! - `select.rs`: the choice of rows of a cache, generic over `Isa`.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
 //!   addresses.
+//! - `element.rs`: numbers in memory and elements of caches, one at a time.
 //! - `cpu.rs`: detection.
 //!
 //! # Invariants

@@ -6,13 +6,10 @@
 use core::ops::Range;
 
 use llmcc_abi::layout::{self, groups};
-use llmcc_abi::{
-    ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record, kv_dtype,
-};
+use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record};
 
 use crate::attend::results;
-pub(crate) use crate::element::f16_to_f32;
-use crate::element::{bf16_to_f32, cached, read};
+use crate::element::{cached, scale};
 use crate::select::select_by;
 use crate::split::{Share, end, oldest};
 
@@ -207,9 +204,8 @@ pub(crate) unsafe extern "C" fn select(a: *const SelectArgs) -> u64 {
         let score = |row: usize| {
             let page = a.pool.add(a.pages.add(row / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
             let slot = row % PAGE_TOKENS;
-            let codes = matches!(a.dtype as u32, kv_dtype::INT8 | kv_dtype::INT4);
-            let scale = if codes { read(page, a.v_scales as usize + slot * 4) } else { 1.0f32 };
-            let value = |i| cached(page.add(a.v as usize), (false, d, slot, i), a.dtype as u32) * scale;
+            let step = scale(page.wrapping_add(a.v_scales as usize), slot, a.dtype as u32);
+            let value = |i| cached(page.add(a.v as usize), (false, d, slot, i), a.dtype as u32) * step;
             let of_head = |sum, head: usize| {
                 let term = |acc, i: usize| libm::fmaf(value(i), a.q.add(head * d + i).read(), acc);
                 let product = (0..d).fold(0.0f32, term);
@@ -262,7 +258,7 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
                     attend_block(with, block, (seen, of_row(row)), q, records.add(row * attend_record(d)));
                 });
             }
-            if !share.arrive(a) {
+            if !share.arrive(a.shared) {
                 return 0;
             }
         }
@@ -355,50 +351,54 @@ unsafe fn relative(with: &AttendWith, table: *const f32, row: (usize, usize), sl
     unsafe { table.add((head * with.own_dim() + i) * with.more.bias_width() + at as usize).read() }
 }
 
+/// The page of slot `slot` of a context, and the slot's place in it.
+unsafe fn find(with: &AttendWith, slot: usize) -> (*const u8, usize) {
+    let a = &with.args;
+    unsafe {
+        let at = with.slot(slot);
+        let page = a.pages.add(at / PAGE_TOKENS).read();
+        (a.pool.add(page as usize * a.page_bytes as usize), at % PAGE_TOKENS)
+    }
+}
+
+/// The score of a slot for the query of a head at a position.
+unsafe fn score(with: &AttendWith, row: (usize, usize), slot: usize, (q, own): (*const f32, *const f32)) -> f32 {
+    let (a, softcap) = (&with.args, with.more.softcap);
+    let (own_dim, d) = (with.own_dim(), with.value_dim());
+    unsafe {
+        let (page, place) = find(with, slot);
+        let key = |i| cached(page.add(a.k as usize), (true, own_dim, place, i), a.dtype);
+        let of_key = scale(page.wrapping_add(a.k_scales as usize), place, a.dtype);
+        let product = if with.latent() {
+            let value = |i| cached(page.add(a.v as usize), (false, d, place, i), a.dtype);
+            let of_value = scale(page.wrapping_add(a.v_scales as usize), place, a.dtype);
+            let first = (0..own_dim).fold(0.0, |acc, i| libm::fmaf(key(i) * of_key, own.add(i).read(), acc));
+            (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
+        } else if with.selects() {
+            whole(with, row, slot, q, (&|i| key(i) * of_key, 1.0))
+        } else {
+            whole(with, row, slot, q, (&key, of_key))
+        };
+        let score = product * a.scale;
+        let score = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
+        if with.more.bias.is_null() { score } else { score + bias(&with.more, row, slot) }
+    }
+}
+
 /// One query, of a head at a position, that sees slots `seen`, and one block: weighted values,
 /// maximum, sum at `record`.
 unsafe fn attend_block(
     with: &AttendWith,
     block: usize,
     (seen, row): (Range<usize>, (usize, usize)),
-    (q, own): (*const f32, *const f32),
+    q: (*const f32, *const f32),
     record: *mut f32,
 ) {
-    let (a, AttendMore { softcap, .. }) = (&with.args, with.more);
-    let (own_dim, d) = (with.own_dim(), with.value_dim());
+    let (a, d) = (&with.args, with.value_dim());
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        let place = |slot: usize| with.slot(slot) % PAGE_TOKENS;
-        let page = |slot: usize| {
-            let number = a.pages.add(with.slot(slot) / PAGE_TOKENS).read();
-            a.pool.add(number as usize * a.page_bytes as usize)
-        };
-        let scale = |part: u64, slot: usize| {
-            if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
-                read(page(slot), part as usize + place(slot) * 4)
-            } else {
-                1.0f32
-            }
-        };
-        for slot in slots.clone() {
-            let (keys, values) = (page(slot).add(a.k as usize), page(slot).add(a.v as usize));
-            let (of_key, of_value) = (scale(a.k_scales, slot), scale(a.v_scales, slot));
-            let key = |i| cached(keys, (true, own_dim, place(slot), i), a.dtype);
-            let value = |i| cached(values, (false, d, place(slot), i), a.dtype);
-            let product = if with.latent() {
-                let term = |acc, i| libm::fmaf(key(i) * of_key, own.add(i).read(), acc);
-                let first = (0..own_dim).fold(0.0, term);
-                (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
-            } else {
-                let (key, step) =
-                    (|i| key(i) * if with.selects() { of_key } else { 1.0 }, if with.selects() { 1.0 } else { of_key });
-                whole(with, row, slot, q, (&key, step))
-            };
-            let score = product * a.scale;
-            let score = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
-            p[slot % ATTEND_BLOCK] = if with.more.bias.is_null() { score } else { score + bias(&with.more, row, slot) };
-        }
+        slots.clone().for_each(|slot| p[slot % ATTEND_BLOCK] = score(with, row, slot, q));
         let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });
         p.iter_mut().for_each(|s| *s = exp(*s - maximum));
         let mut total = [0.0f32; PAGE_TOKENS];
@@ -411,28 +411,17 @@ unsafe fn attend_block(
         record.add(d + 1).write(total[0]);
         for i in 0..d {
             let term = |acc, slot: usize| {
-                let (weight, scale) = (p[slot % ATTEND_BLOCK], scale(a.v_scales, slot));
-                let value = cached(page(slot).add(a.v as usize), (false, d, place(slot), i), a.dtype);
+                let (page, place) = find(with, slot);
+                let value = cached(page.add(a.v as usize), (false, d, place, i), a.dtype);
+                let step = scale(page.wrapping_add(a.v_scales as usize), place, a.dtype);
+                let weight = p[slot % ATTEND_BLOCK];
                 if with.selects() {
-                    libm::fmaf(value * scale, weight, acc)
+                    libm::fmaf(value * step, weight, acc)
                 } else {
-                    libm::fmaf(value, weight * scale, acc)
+                    libm::fmaf(value, weight * step, acc)
                 }
             };
             record.add(i).write(slots.clone().fold(0.0, term));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::f16_to_f32;
-
-    #[test]
-    fn every_f16_widens() {
-        for h in 0..=u16::MAX {
-            let (got, expected) = (f16_to_f32(h), half::f16::from_bits(h).to_f32());
-            assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{h:#x}");
         }
     }
 }

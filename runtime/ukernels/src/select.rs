@@ -13,7 +13,7 @@ use crate::isa::{Apart, Isa};
 use crate::split::Share;
 
 /// Rows found so far, as numbers that are ordered as the rows are: see [`rank`].
-pub(crate) struct Best<'a> {
+struct Best<'a> {
     kept: &'a mut [u64],
     count: usize,
     top: usize,
@@ -34,13 +34,13 @@ fn rank(score: f32, number: usize) -> u64 {
 
 impl<'a> Best<'a> {
     /// None so far; `kept` has room for [`select_kept`].
-    pub(crate) fn new(kept: &'a mut [u64], top: usize) -> Best<'a> {
+    fn new(kept: &'a mut [u64], top: usize) -> Best<'a> {
         Best { kept, count: 0, top, least: 0 }
     }
 
     /// Takes the scores of the rows from `first` on, at most a page of them.
     #[inline(always)]
-    pub(crate) fn take(&mut self, scores: &[f32], first: usize) {
+    fn take(&mut self, scores: &[f32], first: usize) {
         self.keep(scores.iter().enumerate().map(|(i, score)| rank(*score, first + i)));
     }
 
@@ -69,7 +69,7 @@ impl<'a> Best<'a> {
     }
 
     /// Writes the numbers of the best, ascending, then −1.
-    pub(crate) fn write(mut self, out: &mut [f32]) {
+    fn write(mut self, out: &mut [f32]) {
         self.leave();
         let numbers = &mut self.kept[..self.count];
         numbers.iter_mut().for_each(|rank| *rank = u64::from(!(*rank as u32)));
@@ -81,7 +81,7 @@ impl<'a> Best<'a> {
 }
 
 /// The result where all rows are selected.
-pub(crate) fn all(rows: usize, out: &mut [f32]) {
+fn all(rows: usize, out: &mut [f32]) {
     out.iter_mut().enumerate().for_each(|(i, out)| *out = if i < rows { i as f32 } else { -1.0 });
 }
 
@@ -125,7 +125,7 @@ pub(crate) unsafe fn select_by(a: &SelectArgs, mut score: impl FnMut(usize) -> [
         let (some, rest) = own.split_at_mut(best.count);
         some.copy_from_slice(&best.kept[..best.count]);
         rest.fill(0);
-        if !share.arrived(a.shared) {
+        if !share.arrive(a.shared) {
             return 0;
         }
         let mut best = Best::new(best.kept, top);
@@ -147,7 +147,8 @@ pub(crate) unsafe fn select<I: Isa>(a: &SelectArgs) -> u64 {
         let page = a.work.cast::<f32>();
         select_by(a, |first| {
             let base = a.pool.wrapping_add(a.pages.add(first / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
-            let values = Rows::of_page(base, (a.v as usize, a.v_scales as usize), (a.dtype as u32, a.d as usize));
+            let at = (base.wrapping_add(a.v as usize), base.wrapping_add(a.v_scales as usize));
+            let values = Rows::of_page(at, (a.dtype as u32, a.d as usize));
             I::apart::<_, Turned<I>>((&values, page));
             let mut scores = [0f32; PAGE_TOKENS];
             I::apart::<_, Scores<I>>((a, page, &mut scores));
@@ -191,7 +192,7 @@ impl<'a, I: Isa> Apart<(&'a SelectArgs, *mut f32, &'a mut [f32; PAGE_TOKENS])> f
 /// Heads whose products are in registers at once.
 const TOGETHER: usize = 6;
 
-/// Adds what `H` heads from `head` on give to the scores of a page.
+/// Adds the products of `H` heads from `head` on, times their weights, to the scores of a page.
 #[inline(always)]
 unsafe fn products<I: Isa, const H: usize>(a: &SelectArgs, page: *const f32, head: usize, sums: &mut [I::F; 2]) {
     unsafe {

@@ -68,19 +68,12 @@ impl Share {
     }
 
     /// Says that the own blocks are in shared memory; whether all blocks are there now. Who is told
-    /// so is the only one, sees them all, and the counter is zero again.
-    ///
-    /// # Safety
-    /// As [`llmcc_abi::AttendFn`]; called once.
-    pub unsafe fn arrive(&self, a: &AttendArgs) -> bool {
-        unsafe { self.arrived(a.shared) }
-    }
-
-    /// The same by the counter at `shared`.
+    /// so is the only one, sees them all, and the counter, with which the shared memory begins, is zero
+    /// again.
     ///
     /// # Safety
     /// The counter is there; called once.
-    pub unsafe fn arrived(&self, shared: *mut u8) -> bool {
+    pub unsafe fn arrive(&self, shared: *mut u8) -> bool {
         let done = unsafe { &*shared.cast::<AtomicU32>() };
         let own = self.own.len() as u32;
         let last = own > 0 && done.fetch_add(own, AcqRel) + own == self.all.len() as u32;

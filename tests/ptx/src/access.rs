@@ -25,6 +25,11 @@ pub(crate) struct How {
     pub constant: bool,
 }
 
+impl How {
+    /// As an asynchronous copy reads.
+    pub const COPY: How = How { atomic: false, constant: false };
+}
+
 /// Number of banks of shared memory, each four bytes wide.
 const BANKS: usize = 32;
 
@@ -76,8 +81,7 @@ impl Cx<'_> {
         Ok(match space {
             Space::Global | Space::Const | Space::Generic => {
                 self.count.read += len as u64;
-                let touch = Touch { access: Access::Read, address, pc: self.pc, atomic: how.atomic };
-                self.mem.read_as(len as u64, touch, how.constant, self.env.options.check_uninitialised)?
+                self.load_global(address, len as u64, how)?
             }
             Space::Shared => {
                 let who = self.who(lane);
@@ -93,6 +97,13 @@ impl Cx<'_> {
                 &self.env.params[at..at + len]
             }
         })
+    }
+
+    /// Reads `len` bytes of global memory.
+    #[inline]
+    pub fn load_global(&mut self, address: u64, len: u64, how: How) -> Result<&[u8], FaultKind> {
+        let touch = Touch { access: Access::Read, address, pc: self.pc, atomic: how.atomic };
+        self.mem.read_as(len, touch, how.constant, self.env.options.check_uninitialised)
     }
 
     /// Writes `data`. The space is resolved.

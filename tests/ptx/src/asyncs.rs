@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::access::How;
 use crate::fault::{Access, FaultKind};
 use crate::machine::{Cx, lanes};
 use crate::shared::Who;
@@ -86,9 +87,7 @@ impl Cx<'_> {
         }
         let mut data = [0; 16];
         if valid > 0 {
-            let check = self.env.options.check_uninitialised;
-            self.touch(Access::Read, from, valid, false)?;
-            data[..valid as usize].copy_from_slice(self.mem.load(from, valid, check)?);
+            data[..valid as usize].copy_from_slice(self.load_global(from, valid, How::COPY)?);
             self.count.read += valid;
             *self.count.copied.entry(from / 128).or_default() += valid;
         }
@@ -130,9 +129,7 @@ impl Cx<'_> {
     /// `mbarrier`.
     pub fn bulk_load(&mut self, lane: u32, to: u64, from: u64, bytes: u64, mbarrier: u64) -> Result<(), FaultKind> {
         bulk_shape(to, from, bytes)?;
-        let check = self.env.options.check_uninitialised;
-        self.touch(Access::Read, from, bytes, false)?;
-        let data = self.mem.load(from, bytes, check)?.to_vec();
+        let data = self.load_global(from, bytes, How::COPY)?.to_vec();
         self.count.read += bytes;
         self.bulk_data(lane, to, data, mbarrier)
     }

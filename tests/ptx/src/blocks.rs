@@ -49,25 +49,20 @@ impl std::fmt::Debug for Shadow {
     }
 }
 
-impl Shadow {
-    fn written(&mut self, word: usize) -> &mut u32 {
-        let page = word / PAGE;
-        if self.written.len() <= page {
-            self.written.resize_with(page + 1, || None);
-        }
-        &mut self.written[page].get_or_insert_with(|| Box::new([0; PAGE]))[word % PAGE]
+/// A page of a list that grows; it is made where there is none yet.
+#[inline]
+fn page<T: Copy + Default>(pages: &mut Vec<Option<Box<[T; PAGE]>>>, number: usize) -> &mut [T; PAGE] {
+    if pages.len() <= number {
+        pages.resize_with(number + 1, || None);
     }
-
-    #[inline]
-    fn page(&mut self, page: usize) -> &mut [Cell; PAGE] {
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, || None);
-        }
-        self.pages[page].get_or_insert_with(|| Box::new([Cell::default(); PAGE]))
-    }
+    pages[number].get_or_insert_with(|| Box::new([T::default(); PAGE]))
 }
 
 impl Shadow {
+    fn written(&mut self, word: usize) -> &mut u32 {
+        &mut page(&mut self.written, word / PAGE)[word % PAGE]
+    }
+
     fn peek(&self, i: usize) -> Option<&Cell> {
         self.pages.get(i / PAGE)?.as_ref().map(|p| &p[i % PAGE])
     }
@@ -184,7 +179,7 @@ impl Blocks {
         let (mut i, end) = (at >> self.shift, (at + len).div_ceil(1 << self.shift));
         while i < end {
             let next = end.min((i / PAGE + 1) * PAGE);
-            let cells = &mut shadow.page(i / PAGE)[i % PAGE..][..next - i];
+            let cells = &mut page(&mut shadow.pages, i / PAGE)[i % PAGE..][..next - i];
             self.touch_cells(cells, i, at, t)?;
             i = next;
         }

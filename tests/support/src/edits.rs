@@ -34,9 +34,9 @@ pub fn check(texts: &[&str], run: &dyn Fn(&Case) -> Option<Vec<OperandData<'stat
         all.extend(fields(&base.kernel));
         let (text, before) = (print_kernel(&base.kernel), base.expected());
         if run(&base).is_none() {
-            let mut refused = REFUSED.iter().filter(|word| text.contains(&format!(" {word}="))).peekable();
-            assert!(refused.peek().is_some(), "the backend refuses\n{text}");
-            changed.extend(refused.map(ToString::to_string));
+            let refused: Vec<&str> = REFUSED.into_iter().filter(|word| text.contains(&format!(" {word}="))).collect();
+            assert!(!refused.is_empty(), "the backend refuses\n{text}");
+            changed.extend(refused.into_iter().map(str::to_owned));
             continue;
         }
         for (key, edited) in edits(&text) {

@@ -1,7 +1,7 @@
 //! Row norms, attention, embedding and RoPE tables.
 
 use super::generate::random;
-use super::jit::{Guarded, Jit, Run, same_bits};
+use super::jit::{Guarded, Jit, check_threads, same_bits};
 use super::{assert_same, config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, Q8Rows, q8_rows_from_bytes};
@@ -356,13 +356,7 @@ fn threads_share_long_contexts() {
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention::usual([q, kv, out], heads, F32::new(0.3))));
         for run in super::with_microkernels() {
-            let object = case.compile(&run);
-            let whole = case.run_object(&object, &run);
-            for threads in [2, 3, 7, 16, 61] {
-                let cuts = (1..threads).map(|t| case.items() * t / threads).collect();
-                let shared = case.run_object(&object, &Run { cuts, ..run.clone() });
-                assert!(same_bits(&shared[out], &whole[out]), "{threads} threads, {dtype}");
-            }
+            check_threads(&case, &run, out, &dtype.to_string());
         }
     }
 }

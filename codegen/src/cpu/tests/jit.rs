@@ -7,6 +7,7 @@ use crate::{Backend, Object};
 use llmcc_abi::{ATTEND_BLOCK, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{KvState, OperandData};
+use llmcc_ir::kernel::ParamId;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::verify::verify_kernel;
 use llmcc_test_support::Case;
@@ -84,6 +85,14 @@ pub(super) struct Run<'a> {
     pub table: UkTable,
     /// Boundaries between the item ranges of threads, ascending.
     pub cuts: Vec<usize>,
+}
+
+impl Run<'_> {
+    /// The same for a case whose items so many threads share.
+    pub fn shared(&self, case: &Case, threads: usize) -> Self {
+        let cuts = (1..threads).map(|t| case.items() * t / threads).collect();
+        Run { cuts, ..self.clone() }
+    }
 }
 
 /// Running a case in this process.
@@ -169,6 +178,16 @@ fn ranges(cuts: &[usize], items: usize) -> Vec<Range<usize>> {
         at = cut.max(at);
     }
     out
+}
+
+/// Checks that operand `out` has the same bits however many threads share the work.
+pub(super) fn check_threads(case: &Case, run: &Run, out: ParamId, name: &str) {
+    let object = case.compile(run);
+    let whole = case.run_object(&object, run);
+    for threads in [2, 3, 7, 16, 61] {
+        let shared = case.run_object(&object, &run.shared(case, threads));
+        assert!(same_bits(&shared[out], &whole[out]), "{threads} threads, {name}");
+    }
 }
 
 /// The bits of two results are the same: NaN too, if both have one.

@@ -1,7 +1,7 @@
 //! The rows of a cache that an indexer selects, and attention over them.
 
 use super::generate::random;
-use super::jit::{Jit, Run, same_bits};
+use super::jit::{Jit, check_threads, same_bits};
 use super::{config, with_microkernels};
 use llmcc_ir::eval::{KvState, OperandData, Rows};
 use llmcc_ir::graph::F32;
@@ -102,13 +102,7 @@ fn selections_depend_on_the_sequence_alone() {
     let out = g.output(top, RowElem::F32);
     let case = g.case(Body::Select(Select { q, weights, kv, heads, top, out }));
     for run in with_microkernels() {
-        let object = case.compile(&run);
-        let whole = case.run_object(&object, &run);
-        for threads in [2, 3, 7, 16, 61] {
-            let cuts = (1..threads).map(|t| case.items() * t / threads).collect();
-            let shared = case.run_object(&object, &Run { cuts, ..run.clone() });
-            assert!(same_bits(&shared[out], &whole[out]), "{threads} threads");
-        }
+        check_threads(&case, &run, out, "a selection");
     }
 }
 
@@ -167,8 +161,7 @@ fn attention_reads_the_selected_rows_alone() {
                     "{a}, not {b}: {i} of {dtype}, seed {seed}"
                 );
             }
-            let cuts = (1..7).map(|t| case.items() * t / 7).collect();
-            let shared = case.run_object(&object, &Run { cuts, ..run.clone() });
+            let shared = case.run_object(&object, &run.shared(&case, 7));
             assert!(same_bits(&shared[out], &got[out]), "by threads, seed {seed}");
         }
     }

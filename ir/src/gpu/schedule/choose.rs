@@ -221,10 +221,10 @@ impl Facts<'_> {
         };
         let mut out = vec![];
         for height in heights {
-            let parts = |wide: usize| self.parts_tried(wide, (*height, rows));
             for columns in self.widths(*height) {
                 let wide = self.body.segments.iter().zip(&columns).map(|(s, n)| s.n.div_ceil(*n)).sum();
-                out.extend(parts(wide).map(|k_parts| Tiles { rows: *height, k_parts, columns: columns.clone() }));
+                let tiles = |k_parts| Tiles { rows: *height, k_parts, columns: columns.clone() };
+                out.extend(self.parts_tried(wide, (*height, rows)).map(tiles));
             }
         }
         out

@@ -4,6 +4,7 @@ use super::of::{Attention, KvAppend, LatentAttention, RelativeAttention};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{Attend, Batch, EvalError, ScoreBias, Tensor, Value, attention, relative_reach, whole_queries};
 use crate::graph::value::ValueType;
+use crate::kv::KvSpec;
 use crate::ty::{Dim, TensorType};
 
 impl Rule for KvAppend {
@@ -71,14 +72,13 @@ impl Rule for Attention {
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (q, batch) = (a.tensor(0)?, batch_at(&a, 2)?);
-        let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
         let Extras { sinks, bias } = self.extras(a.args.len()).map_err(|e| EvalError::malformed("", e))?;
         let extra = |at: Option<usize>| at.map(|at| a.tensor(at).map(|t| &t.data[..])).transpose();
         let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
         let Attention { heads, scale, causal, chunked, sums, .. } = *self;
         let of = Attend { softcap, sinks, bias, causal, chunked, sums, ..Attend::plain(heads, scale) };
-        let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
+        let out = attention(a.kv(1)?.1, &batch, &q.to_rows(), &of)?;
         Ok(rows_of(out))
     }
 }
@@ -112,23 +112,36 @@ pub(super) fn rows_of(rows: Vec<Vec<f64>>) -> Value {
     Value::tensor(Tensor { shape, data: rows.concat() })
 }
 
+/// The latent state that is argument 2, between queries for the two parts of its keys and positions.
+pub(super) fn latent_state(a: &Types<'_>, heads: usize) -> Result<KvSpec, String> {
+    let spec = a.kv(2)?;
+    if !spec.latent {
+        return Err(format!("`{}`: {spec} is not a latent state", a.name));
+    }
+    for (i, dim) in [(0, spec.value_dim), (1, spec.own_dim())] {
+        let (m, n) = a.activation(i)?;
+        a.same("query columns and heads × head size", n, heads.saturating_mul(dim))?;
+        if m != Dim::Tokens {
+            return Err(format!("`{}`: queries need a row per token", a.name));
+        }
+    }
+    a.index(3, Dim::Tokens)?;
+    Ok(spec)
+}
+
+/// The queries of such a state, those for both parts of a key together.
+pub(super) fn latent_queries(a: &mut Operands<'_>, heads: usize) -> Result<Vec<Vec<f64>>, EvalError> {
+    let (q, own) = (a.tensor(0)?, a.tensor(1)?);
+    let spec = a.kv(2)?.1.spec;
+    Ok(q.rows().zip(own.rows()).map(|(q, own)| whole_queries(&spec, heads, own, q)).collect())
+}
+
 /// Where sinks are among the arguments, if there are any.
 const LATENT_SINKS: usize = 4;
 
 impl Rule for LatentAttention {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
-        let spec = a.kv(2)?;
-        if !spec.latent {
-            return Err(format!("`latent_attention`: {spec} is not a latent state"));
-        }
-        for (i, dim) in [(0, spec.value_dim), (1, spec.own_dim())] {
-            let (m, n) = a.activation(i)?;
-            a.same("query columns and heads × head size", n, self.heads.saturating_mul(dim))?;
-            if m != Dim::Tokens {
-                return Err("`latent_attention`: queries need a row per token".into());
-            }
-        }
-        a.index(3, Dim::Tokens)?;
+        let spec = latent_state(a, self.heads)?;
         a.multiple("number of KV heads", self.heads, spec.kv_heads)?;
         if a.len() > LATENT_SINKS {
             a.same("sinks and heads", a.vector(LATENT_SINKS)?, self.heads)?;
@@ -137,13 +150,10 @@ impl Rule for LatentAttention {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, own, batch) = (a.tensor(0)?, a.tensor(1)?, batch_at(&a, 3)?);
+        let (q, batch) = (latent_queries(&mut a, self.heads)?, batch_at(&a, 3)?);
         let sinks = (a.args.len() > LATENT_SINKS).then(|| a.tensor(LATENT_SINKS)).transpose()?;
-        let kv = a.kv(2)?.1;
-        let queries = |(q, own): (&[f64], &[f64])| whole_queries(&kv.spec, self.heads, own, q);
-        let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
         let of = Attend { sinks: sinks.map(|t| &t.data[..]), ..Attend::plain(self.heads, self.scale) };
-        Ok(rows_of(attention(kv, &batch, &rows, &of)?))
+        Ok(rows_of(attention(a.kv(2)?.1, &batch, &q, &of)?))
     }
 }
 
@@ -168,9 +178,8 @@ impl Rule for RelativeAttention {
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (q, batch) = (a.tensor(0)?, batch_at(&a, 2)?);
-        let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
         let relative = Some([&a.tensor(3)?.data[..], &a.tensor(4)?.data[..]]);
         let of = Attend { relative, causal: false, ..Attend::plain(self.heads, self.scale) };
-        Ok(rows_of(attention(a.kv(1)?.1, &batch, &rows, &of)?))
+        Ok(rows_of(attention(a.kv(1)?.1, &batch, &q.to_rows(), &of)?))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::of::{Embed, EmbedPositions, EmbedTypes, GatherRows};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value};
+use crate::eval::{EvalError, Tensor, Value, row_of_position};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
@@ -25,10 +25,8 @@ impl Rule for EmbedPositions {
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
-        let positions = a.tensor(1)?;
-        let step = |p: f64| ((p as i64).saturating_add(self.shift as i64) / (self.every as i64).max(1)) as f64;
-        let steps = Tensor { shape: positions.shape.clone(), data: positions.data.iter().map(|p| step(*p)).collect() };
-        gather(a.tensor(0)?, &steps, "position")
+        let rows = a.tensor(1)?.map(|p| row_of_position(p as i32, self.every, self.shift) as f64);
+        gather(a.tensor(0)?, &rows, "position")
     }
 }
 

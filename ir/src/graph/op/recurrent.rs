@@ -39,7 +39,7 @@ impl Rule for CausalConv {
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (x, taps, seqs) = (a.tensor(0)?, a.tensor(1)?, &a.batch.seqs);
-        let rows: Vec<Vec<f64>> = x.rows().map(<[f64]>::to_vec).collect();
+        let rows = x.to_rows();
         let out = convolve(a.fixed(2)?, seqs, &rows, &taps.data);
         Ok(Value::tensor(Tensor { shape: x.shape.clone(), data: out.concat() }))
     }
@@ -98,7 +98,7 @@ impl Rule for Recurrence {
             Ok::<_, EvalError>(match (x.shape[..].len(), self.update, i) {
                 // A matrix of rates.
                 (_, Update::Scan, 4) | (1, _, _) => Each::Same(x.data.clone()),
-                _ => Each::Rows(x.rows().map(<[f64]>::to_vec).collect()),
+                _ => Each::Rows(x.to_rows()),
             })
         };
         let write = if self.update == Update::Erase { each(6)? } else { Each::Same(vec![]) };
@@ -123,7 +123,7 @@ impl Rule for Wkv {
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (keys, values, decay, bonus) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.tensor(3)?);
-        let [k, v] = [keys, values].map(|x| x.rows().map(<[f64]>::to_vec).collect::<Vec<_>>());
+        let [k, v] = [keys, values].map(Tensor::to_rows);
         let seqs = &a.batch.seqs;
         let out = weighted_means(a.fixed(4)?, seqs, [&k, &v], [&decay.data, &bonus.data]);
         Ok(Value::tensor(Tensor { shape: keys.shape.clone(), data: out.concat() }))
@@ -152,7 +152,7 @@ impl Rule for WindowMeans {
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (keys, values, places, positions) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.tensor(3)?);
-        let [k, v] = [keys, values].map(|x| x.rows().map(<[f64]>::to_vec).collect::<Vec<_>>());
+        let [k, v] = [keys, values].map(Tensor::to_rows);
         let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
         let seqs = &a.batch.seqs;
         let state = a.fixed(4)?;

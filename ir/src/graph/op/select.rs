@@ -1,9 +1,9 @@
 //! The rows of a cache that an indexer selects, and attention over them.
 
-use super::attention::{batch_at, rows_of};
+use super::attention::{batch_at, latent_queries, latent_state, rows_of};
 use super::of::{Select, SelectedAttention, SelectedLatentAttention};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Attend, EvalError, Tensor, Value, attention, select, whole_queries};
+use crate::eval::{Attend, EvalError, Value, attention, select};
 use crate::graph::value::ValueType;
 use crate::kv::KvSpec;
 use crate::ty::{Dim, TensorType};
@@ -29,13 +29,9 @@ impl Rule for Select {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, w, batch) = (rows(a.tensor(0)?), rows(a.tensor(1)?), batch_at(&a, 3)?);
+        let (q, w, batch) = (a.tensor(0)?.to_rows(), a.tensor(1)?.to_rows(), batch_at(&a, 3)?);
         Ok(rows_of(select(a.kv(2)?.1, &batch, [&q, &w], self.top)?))
     }
-}
-
-fn rows(t: &Tensor) -> Vec<Vec<f64>> {
-    t.rows().map(<[f64]>::to_vec).collect()
 }
 
 /// The shape of a selection, and of sinks after it, as arguments from `at` on.
@@ -54,7 +50,7 @@ fn verify_selection(a: &Types<'_>, at: usize, heads: usize, spec: &KvSpec) -> Re
 
 /// Attention of queries over the selections that argument `at` has, before the sinks.
 fn attend(a: &mut Operands<'_>, (kv, at): (usize, usize), q: &[Vec<f64>], of: Attend<'_>) -> Result<Value, EvalError> {
-    let (batch, selection) = (batch_at(a, kv + 1)?, rows(a.tensor(at)?));
+    let (batch, selection) = (batch_at(a, kv + 1)?, a.tensor(at)?.to_rows());
     let sinks = (a.args.len() > at + 1).then(|| a.tensor(at + 1)).transpose()?;
     let of = Attend { sinks: sinks.map(|t| &t.data[..]), selected: Some(&selection), ..of };
     Ok(rows_of(attention(a.kv(kv)?.1, &batch, q, &of)?))
@@ -77,33 +73,20 @@ impl Rule for SelectedAttention {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let q = rows(a.tensor(0)?);
+        let q = a.tensor(0)?.to_rows();
         attend(&mut a, (1, 3), &q, Attend { sums: self.sums, ..Attend::plain(self.heads, self.scale) })
     }
 }
 
 impl Rule for SelectedLatentAttention {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
-        let spec = a.kv(2)?;
-        if !spec.latent {
-            return Err(format!("`{}`: {spec} is not a latent state", a.name));
-        }
-        for (i, dim) in [(0, spec.value_dim), (1, spec.own_dim())] {
-            let (m, n) = a.activation(i)?;
-            a.same("query columns and heads × head size", n, self.heads.saturating_mul(dim))?;
-            if m != Dim::Tokens {
-                return Err(format!("`{}`: queries need a row per token", a.name));
-            }
-        }
-        a.index(3, Dim::Tokens)?;
+        let spec = latent_state(a, self.heads)?;
         verify_selection(a, 4, self.heads, &spec)?;
         Ok(TensorType::rows(Dim::Tokens, self.heads.saturating_mul(spec.value_dim)).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, own) = (rows(a.tensor(0)?), rows(a.tensor(1)?));
-        let spec = a.kv(2)?.1.spec;
-        let q: Vec<Vec<f64>> = q.iter().zip(&own).map(|(q, own)| whole_queries(&spec, self.heads, own, q)).collect();
+        let q = latent_queries(&mut a, self.heads)?;
         attend(&mut a, (2, 4), &q, Attend::plain(self.heads, self.scale))
     }
 }

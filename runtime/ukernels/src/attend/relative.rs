@@ -33,7 +33,7 @@ unsafe fn one<I: Isa>(run: &Run, group: &Group, (row, of): (usize, &Row), page: 
     // All of them are distances of their own: the usual case.
     let apart = first >= 0 && first + PAGE_TOKENS as i64 <= width as i64;
     let at = |lane: usize| (first + lane as i64).clamp(0, width as i64 - 1) as usize;
-    let scaled = matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4);
+    let scaled = kv_dtype::has_scales(run.a.dtype);
     unsafe {
         let head = of.head * run.d * width;
         let (keys, queries) = (run.more.relative_keys.add(head), run.more.relative_queries.add(head));

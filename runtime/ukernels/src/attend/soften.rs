@@ -17,9 +17,8 @@ part!(pub(super) Soften<I> = all(run, group): Args);
 #[inline(always)]
 unsafe fn all<I: Isa>(run: &Run, group: &Group) {
     unsafe {
-        // Only codes have scales.
-        // Those of selected slots have been multiplied by theirs.
-        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) && !run.selects() {
+        // Only codes have scales, and those of selected slots have been multiplied by theirs.
+        if kv_dtype::has_scales(run.a.dtype) && !run.selects() {
             rows::<I, true>(run, group)
         } else {
             rows::<I, false>(run, group)

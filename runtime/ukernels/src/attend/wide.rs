@@ -4,6 +4,7 @@
 use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS, kv_dtype};
 
 use super::{Cache, Group, Page, Run, part, typed};
+use crate::element;
 use crate::isa::Isa;
 
 /// Elements of a query that lie together.
@@ -67,13 +68,13 @@ unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: 
 #[inline(always)]
 unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
     unsafe {
-        if has_scales(run.a.dtype) {
+        if kv_dtype::has_scales(run.a.dtype) {
             for i in (0..run.own * PAGE_TOKENS).step_by(I::LANES) {
                 let scale = I::load(page.k_scales.add(i % PAGE_TOKENS * 4));
                 I::store(to.add(i), I::mul(I::load(to.add(i).cast()), scale));
             }
         }
-        let values = Rows::new((page.v, page.v_scales), (run.a.dtype, run.values));
+        let values = Rows::of_page((page.v, page.v_scales), (run.a.dtype, run.values));
         values.together::<I>(to.add(run.own * PAGE_TOKENS), true);
     }
 }
@@ -87,15 +88,9 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The rows of the page at `base`, at such offsets as values and their scales have.
+    /// The rows of a page, whose values and their scales are at these addresses.
     #[inline(always)]
-    pub(crate) unsafe fn of_page(base: *const u8, (v, scales): (usize, usize), of: (u32, usize)) -> Rows {
-        unsafe { Rows::new((base.wrapping_add(v), base.wrapping_add(scales)), of) }
-    }
-
-    /// The rows of a page.
-    #[inline(always)]
-    unsafe fn new((values, scales): (*const u8, *const u8), (dtype, d): (u32, usize)) -> Rows {
+    pub(crate) unsafe fn of_page((values, scales): (*const u8, *const u8), (dtype, d): (u32, usize)) -> Rows {
         let mut rows = Rows { at: [values; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS], dtype, d };
         for slot in 0..PAGE_TOKENS {
             unsafe { rows.take((values, scales), slot, slot) };
@@ -108,9 +103,7 @@ impl Rows {
     unsafe fn take(&mut self, (values, scales): (*const u8, *const u8), slot: usize, from: usize) {
         let bytes = self.d * kv_dtype::bits(self.dtype).unwrap_or_default() / 8;
         self.at[slot] = values.wrapping_add(from * bytes);
-        if has_scales(self.dtype) {
-            self.scales[slot] = unsafe { scales.add(from * 4).cast::<f32>().read_unaligned() };
-        }
+        self.scales[slot] = unsafe { element::scale(scales, from, self.dtype) };
     }
 
     /// The rows times their scales, as `[16][d]`, or `turned` as `[d][16]`.
@@ -120,16 +113,11 @@ impl Rows {
         let place = |slot: usize, i: usize| to.wrapping_add(if turned { i * PAGE_TOKENS + slot } else { slot * d + i });
         unsafe {
             match self.dtype {
-                kv_dtype::INT4 => values4(self, d, place),
-                dtype => typed!(dtype, C => turn::<I, C>(self, d, place)),
+                kv_dtype::INT4 => values4(self, place),
+                dtype => typed!(dtype, C => turn::<I, C>(self, place)),
             }
         }
     }
-}
-
-/// Whether elements are codes.
-fn has_scales(dtype: u32) -> bool {
-    matches!(dtype, kv_dtype::INT8 | kv_dtype::INT4)
 }
 
 /// The keys or the values of the selected slots that are page `page` of the context; where fewer are
@@ -162,10 +150,9 @@ unsafe fn selected<I: Isa>(run: &Run, page: usize, to: *mut f32, keys: bool) {
 #[inline(always)]
 unsafe fn stored_key(run: &Run, page: &Page, slot: usize, to: *mut f32) {
     unsafe {
-        let scale =
-            if has_scales(run.a.dtype) { page.k_scales.add(slot * 4).cast::<f32>().read_unaligned() } else { 1.0 };
+        let scale = element::scale(page.k_scales, slot, run.a.dtype);
         for i in 0..run.own {
-            let x = crate::element::cached(page.k, (true, run.own, slot, i), run.a.dtype);
+            let x = element::cached(page.k, (true, run.own, slot, i), run.a.dtype);
             to.add(i * PAGE_TOKENS).write(x * scale);
         }
     }
@@ -173,8 +160,8 @@ unsafe fn stored_key(run: &Run, page: &Page, slot: usize, to: *mut f32) {
 
 /// Elements of 16 slots times their scales, each to its place.
 #[inline(always)]
-unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
-    let mut column = 0;
+unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, place: impl Fn(usize, usize) -> *mut f32) {
+    let (mut column, d) = (0, rows.d);
     while column < d {
         let count = PAGE_TOKENS.min(d - column);
         let mut tile = [[0f32; PAGE_TOKENS]; PAGE_TOKENS];
@@ -200,8 +187,8 @@ unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize,
 
 /// The same of values of 4 bits, the two of a byte half a head apart.
 #[inline(always)]
-unsafe fn values4(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
-    let half = d / 2;
+unsafe fn values4(rows: &Rows, place: impl Fn(usize, usize) -> *mut f32) {
+    let half = rows.d / 2;
     for (slot, scale) in rows.scales.iter().enumerate() {
         for j in 0..half {
             unsafe {

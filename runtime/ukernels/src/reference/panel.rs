@@ -4,7 +4,7 @@ use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32, planes};
 use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, block, groups, q8_row};
 
-use super::{bf16_to_f32, f16_to_f32, read};
+use crate::element::{bf16_to_f32, f16_to_f32, read};
 
 /// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at
 /// `codes`.

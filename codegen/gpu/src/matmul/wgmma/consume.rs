@@ -2,7 +2,7 @@
 
 use super::super::decode;
 use super::super::warpgroup::{self, Step, Sums};
-use super::super::work::{self, Room, Share};
+use super::super::work::{self, Room};
 use super::operand::Reader;
 use super::parts::Multiplier;
 use super::{Event, Part, Product, STAGES_AT};
@@ -10,12 +10,10 @@ use crate::mlir::{Builder, Cmp, Elem, F32, V};
 use crate::ring::Turn;
 use llmcc_ir::gpu::program::Atom;
 
-/// A thread's place.
+/// A thread.
 struct Thread {
-    warp: V,
-    lane: V,
+    place: Multiplier,
     reader: Reader,
-    share: Share,
 }
 
 /// Whether there was a unit before in the same output tile.
@@ -32,7 +30,7 @@ impl Product<'_> {
         let (warp, lane) = b.warp_and_lane(tid);
         let reader = self.reader(b, warp, lane);
         let share = work::share(b, self.plan, self.p, &self.block);
-        let th = Thread { warp, lane, reader, share };
+        let th = Thread { place: Multiplier { warp, lane, share }, reader };
         self.each_tile(b, (share, at), |b, tile, part, turn| self.tile(b, &th, (tile, part), turn));
     }
 
@@ -86,24 +84,26 @@ impl Product<'_> {
 
     /// Makes the results of an output tile of the sums.
     fn finish(&self, b: &mut Builder, th: &Thread, tile: V, sums: &[V]) {
-        let room = |b: &mut Builder| Room {
-            sums: b.shared_in("sums", STAGES_AT),
-            spare: b.shared_in("spare", self.map.spare),
-            flag: b.shared_in("flag", STAGES_AT - 16),
-        };
         if self.p.phase.cut {
-            let room = room(b);
-            let place = Multiplier { warp: th.warp, lane: th.lane, share: th.share };
-            let mine = self.join_parts(b, place, &room, tile, sums);
+            let room = self.room(b);
+            let mine = self.join_parts(b, th.place, &room, tile, sums);
             return b.if_(mine, |b| {
                 b.barrier();
                 work::result(b, self.args, self.plan, self.p, &self.block, &room, tile);
             });
         }
-        let at = b.shared_in("sums", STAGES_AT);
-        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), sums);
-        let room = room(b);
-        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1);
+        self.store(b, th.place, 0, sums);
+        let room = self.room(b);
+        work::finish(b, self.args, self.plan, self.p, (&self.block, th.place.share, &room), tile, 1);
+    }
+
+    /// The room in shared memory where results are made.
+    fn room(&self, b: &mut Builder) -> Room {
+        Room {
+            sums: b.shared_in("sums", STAGES_AT),
+            spare: b.shared_in("spare", self.map.spare),
+            flag: b.shared_in("flag", STAGES_AT - 16),
+        }
     }
 
     /// Registers of a lane for sums: where a stage's products are added to others, both sets, first
@@ -178,7 +178,7 @@ impl Product<'_> {
 
     /// A lane of the warp arrives for it.
     fn free(&self, b: &mut Builder, th: &Thread, stage: V, when: Before) {
-        let mut one = b.cmpc(Cmp::Eq, th.lane, 0);
+        let mut one = b.cmpc(Cmp::Eq, th.place.lane, 0);
         if let Before::If(when) = when {
             one = b.and(one, when);
         }

@@ -9,8 +9,8 @@ use super::super::warpgroup;
 use super::super::work::{self, Room, Share};
 use super::{Part, Product, STAGES_AT};
 use crate::COUNTER_BYTES;
-use crate::mlir::{Builder, Cmp, F32, I1, I64, Ty, V, WARP};
-use llmcc_ir::gpu::schedule::PART_ROWS;
+use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Ty, V, WARP};
+use llmcc_ir::gpu::schedule::{self, PART_ROWS};
 
 /// Sums of a thread that lie together: of 8 rows.
 const TOGETHER: usize = 4;
@@ -50,10 +50,10 @@ impl Product<'_> {
         joined[0]
     }
 
-    /// Writes sums to shared memory, `row` and the following.
-    fn store(&self, b: &mut Builder, th: Multiplier, row: usize, sums: &[V]) {
+    /// Writes a thread's sums of rows from `row` on to shared memory.
+    pub(super) fn store(&self, b: &mut Builder, th: Multiplier, row: usize, sums: &[V]) {
         let at = b.shared_in("sums", STAGES_AT);
-        let skip = row * llmcc_ir::gpu::schedule::sums_stride(&self.p.segments[0]) * 4;
+        let skip = row * schedule::sums_stride(&self.p.segments[0]) * 4;
         let at = b.atc(at, skip as i64);
         warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), sums);
     }
@@ -65,9 +65,7 @@ impl Product<'_> {
                 body(b, row);
                 continue;
             }
-            let some = b.cmpc(Cmp::Slt, self.block.rows, row as i64 + 1);
-            let yes = b.yes();
-            let some = b.xor(some, yes);
+            let some = b.cmpc(Cmp::Sge, self.block.rows, row as i64 + 1);
             b.if_(some, |b| body(b, row));
         }
     }
@@ -113,7 +111,7 @@ impl Product<'_> {
             b.store(before, room.flag);
         });
         b.barrier();
-        let before = b.load(room.flag, crate::mlir::I32);
+        let before = b.load(room.flag, I32);
         let last = b.cmpc(Cmp::Eq, before, parts as i64 - 1);
         b.if_(last, |b| {
             let slots: Vec<V> = (0..parts)
@@ -136,7 +134,7 @@ impl Product<'_> {
 
     /// The sums of a thread over all parts, of [`PART_ROWS`] rows from `row` on.
     fn add(&self, b: &mut Builder, slots: &[V], row: usize) -> Vec<V> {
-        let four = Ty::Vec(TOGETHER as u8, crate::mlir::Elem::F32);
+        let four = Ty::Vec(TOGETHER as u8, Elem::F32);
         let mut sums: Vec<V> = vec![];
         for (part, slot) in slots.iter().enumerate() {
             let mut these = vec![];
