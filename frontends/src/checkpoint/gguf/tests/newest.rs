@@ -97,6 +97,7 @@ fn shared_indexers() {
             "expert_feed_forward_length": 16, "expert_shared_count": 1, "expert_weights_scale": 2.5,
             "expert_weights_norm": true, "leading_dense_block_count": 1, "attention.indexer.head_count": 2,
             "attention.indexer.key_length": 8, "attention.indexer.top_k": 16, "attention.indexer.types": types,
+            "expert_group_count": 1, "expert_group_used_count": 1,
         }))
     };
     let of = |arch: &str, types| described(arch, keys(types), &[("token_embd.weight", &[64, 32])]).unwrap();
