@@ -105,7 +105,7 @@ pub fn examine(
                 report this"
             ))
         })?;
-    if let Some((step, row, entry, v)) = not_finite(&computed, plan.info.columns()) {
+    if let Some((step, row, entry, v)) = not_finite(&computed, plan.columns()) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was \
                 written: the checkpoint's values overflow on the way{}; --no-golden writes it anyway",
@@ -113,7 +113,7 @@ pub fn examine(
             wider(l.format, version)
         )));
     }
-    let steps = steps(seed, plan.info.vocab, plan.info.max_context, artifact::whole(plan));
+    let steps = steps(seed, plan.info.vocab, plan.info.max_context, artifact::whole(plan, 0));
     let difference = match multiply_adds(plan, &steps) <= EVALUATED {
         true => Some(hold_against_evaluator(plan, &shared.spans()[ran], path, &steps, &computed)?),
         false => None,

@@ -262,7 +262,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let Lifted { checkpoint, module, adapters, warnings, original_context, requantized } =
         phases.time("read", || lift(options))?;
     let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
-    if let (false, Some(config)) = (module.info.output == Output::Logits, texts.text_config.as_object_mut()) {
+    if let (false, Some(config)) = (module.output() == Output::Logits, texts.text_config.as_object_mut()) {
         // It generates nothing.
         config.remove("generation");
     }

@@ -71,7 +71,7 @@ pub fn step_tokens(plan: &Plan, family: Family) -> usize {
         Family::Cpu => pools::STEP_TOKENS,
         Family::Nvidia => pools::GPU_STEP_TOKENS,
     };
-    if artifact::whole(plan) { usual.max(plan.info.max_context) } else { usual }
+    if artifact::whole(plan, 0) { usual.max(plan.info.max_context) } else { usual }
 }
 
 /// The groups of states.
@@ -87,9 +87,9 @@ pub fn groups(descs: &[StateDesc]) -> Vec<Group> {
 fn step(v: &Version, tokens: usize) -> usize {
     let plan = &v.compiled.plan;
     let gpu = v.target.family() == Family::Nvidia;
-    let rows = match (artifact::whole(plan), gpu) {
+    let rows = match (artifact::whole(plan, 0), gpu) {
         (true, _) => tokens,
-        (false, true) => (pools::GPU_OUTPUT_BYTES / (4 * plan.info.columns().max(1))).clamp(1, tokens),
+        (false, true) => (pools::GPU_OUTPUT_BYTES / (4 * plan.columns().max(1))).clamp(1, tokens),
         (false, false) => 1,
     };
     let (per_token, per_row) = plan.arena();

@@ -105,7 +105,7 @@ pub fn predict(v: &Version) -> Predicted {
     };
     let mut kernels = vec![];
     let mut smallest = 1;
-    for regime in &plan.regimes {
+    for regime in plan.regimes_of(0) {
         let largest = regime.max_tokens.unwrap_or(LARGEST).max(smallest);
         kernels.extend(of_regime(plan, regime, target, smallest, largest));
         smallest = largest + 1;
@@ -116,12 +116,12 @@ pub fn predict(v: &Version) -> Predicted {
 /// The prediction for a text, of a model that makes rows of texts.
 pub fn text(v: &Version) -> Option<Text> {
     let plan = &v.compiled.plan;
-    let Output::Rows(output) = plan.info.output else { return None };
+    let Output::Rows(output) = plan.output() else { return None };
     let tokens = LARGEST.min(plan.info.max_context.max(1));
-    let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|most| tokens <= most))?;
+    let regime = plan.regimes_of(0).find(|r| r.max_tokens.is_none_or(|most| tokens <= most))?;
     let rows = if matches!(output.pool, Pool::First | Pool::Last) { 1 } else { tokens };
     // Attention of a token is over the tokens before it, or over all.
-    let context = if artifact::whole(plan) { tokens } else { tokens / 2 };
+    let context = if artifact::whole(plan, 0) { tokens } else { tokens / 2 };
     let seconds = |l: &Launch| {
         let kernel = plan.kernels.get(l.kernel)?;
         Some(seconds_at(kernel, v.target, Env { tokens, rows }, context))

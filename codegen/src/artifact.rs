@@ -4,7 +4,7 @@ use crate::{Code, Object};
 use llmcc_abi as abi;
 
 use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
-use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+use llmcc_ir::output::{EntryOutput, Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{self, Lifetime, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
@@ -166,17 +166,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         vocab: plan.info.vocab as u64,
         hidden: plan.info.hidden as u64,
         max_context: plan.info.max_context as u64,
-        output: output_kind(plan.info.output),
-        pool: pooling(plan.info.output),
-        columns: plan.info.columns() as u64,
-        output_buffer: plan.output as u64,
-        flags: output_flags(plan),
-        candidates_buffer: plan.candidates.map_or(0, |c| c.slot as u64),
-        candidates: plan.candidates.map_or(0, |c| c.k as u64),
-        types: types(plan) as u64,
-        given: given(plan) as u64,
-        kept: plan.hidden.map_or(0, |_| plan.info.hidden as u64),
-        kept_buffer: plan.hidden.unwrap_or_default() as u64,
+        entries: entries(b, plan),
         buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),
@@ -193,9 +183,53 @@ fn buffer(slot: &Slot) -> abi::BufferDesc {
     abi::BufferDesc { per_token: slot.per_token as u64, per_row: slot.per_row as u64, fixed: 64 }
 }
 
+/// Descriptors of all entries.
+fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
+    let mut first = 0;
+    let mut descs = vec![];
+    for (index, e) in plan.entries.iter().enumerate() {
+        let outputs: Vec<abi::OutputDesc> = e.outputs.iter().map(|o| output(plan, o)).collect();
+        let regimes = plan.regimes_of(index).count() as u32;
+        descs.push(abi::EntryDesc {
+            name: b.span(e.name.as_bytes()),
+            inputs: b.table(&inputs(plan, index)),
+            outputs: b.table(&outputs),
+            first_regime: first,
+            regimes,
+            flags: if whole(plan, index) { abi::entry_flags::WHOLE } else { 0 },
+            candidates_buffer: e.candidates.map_or(0, |c| c.slot as u64),
+            candidates: e.candidates.map_or(0, |c| c.k as u64),
+        });
+        first += regimes;
+    }
+    b.table(&descs)
+}
+
+/// The arrays that an entry takes with the tokens.
+fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
+    let all = [(abi::input::TYPES, types(plan, entry)), (abi::input::HIDDEN, given(plan, entry))];
+    let there = all.into_iter().filter(|(_, size)| *size > 0);
+    there.map(|(kind, size)| abi::InputDesc { kind, reserved: 0, size: size as u64 }).collect()
+}
+
+fn output(plan: &Plan, o: &EntryOutput) -> abi::OutputDesc {
+    let (_, columns) = o.output.rows(&plan.info);
+    abi::OutputDesc {
+        kind: output_kind(o.output),
+        pool: pooling(o.output),
+        flags: match o.output {
+            Output::Rows(Rows { normalize: true, .. }) => abi::output::flags::NORMALIZE,
+            _ => 0,
+        },
+        columns: columns as u64,
+        buffer: o.at as u64,
+    }
+}
+
 fn output_kind(output: Output) -> u32 {
     match output {
         Output::Logits => abi::output::kind::LOGITS,
+        Output::Hidden => abi::output::kind::HIDDEN,
         Output::Rows(rows) => match rows.name {
             RowsName::Embedding => abi::output::kind::EMBEDDING,
             RowsName::Scores => abi::output::kind::SCORES,
@@ -205,7 +239,7 @@ fn output_kind(output: Output) -> u32 {
 
 fn pooling(output: Output) -> u32 {
     match output {
-        Output::Logits => abi::output::pool::NONE,
+        Output::Logits | Output::Hidden => abi::output::pool::NONE,
         Output::Rows(rows) => match rows.pool {
             Pool::Mean => abi::output::pool::MEAN,
             Pool::First => abi::output::pool::FIRST,
@@ -217,34 +251,31 @@ fn pooling(output: Output) -> u32 {
     }
 }
 
-fn output_flags(plan: &Plan) -> u64 {
-    let normalize = matches!(plan.info.output, Output::Rows(Rows { normalize: true, .. }));
-    [(normalize, abi::output::flags::NORMALIZE), (whole(plan), abi::output::flags::WHOLE)]
-        .into_iter()
-        .map(|(on, flag)| if on { flag } else { 0 })
-        .sum()
+/// The kernels that an entry launches.
+fn kernels_of(plan: &Plan, entry: usize) -> impl Iterator<Item = &Kernel> {
+    plan.regimes_of(entry).flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel))
 }
 
-/// Whether tokens see later ones, so that a sequence is computed in one step.
-pub fn whole(plan: &Plan) -> bool {
+/// Whether tokens of an entry see later ones, so that a sequence is computed in one step.
+pub fn whole(plan: &Plan, entry: usize) -> bool {
     let ahead = |k: &Kernel| matches!(&k.body, Body::Attention(Attention { causal: false, .. }));
-    plan.kernels.iter().any(ahead)
+    kernels_of(plan, entry).any(ahead)
 }
 
-/// Types that a token may be of: rows of every table that is read by types; 0 without one.
-pub fn types(plan: &Plan) -> usize {
+/// Types that a token of an entry may be of: rows of every table that is read by types; 0 without one.
+pub fn types(plan: &Plan, entry: usize) -> usize {
     let rows = |k: &Kernel| {
         let Body::Embed(Embed { table, index: Index::Types, .. }) = &k.body else { return None };
         let ParamKind::Matrix { n, .. } = &k.params[*table].kind else { return None };
         Some(*n)
     };
-    plan.kernels.iter().filter_map(rows).min().unwrap_or(0)
+    kernels_of(plan, entry).filter_map(rows).min().unwrap_or(0)
 }
 
-/// Columns of the rows that come with the tokens; 0: there are none.
-pub fn given(plan: &Plan) -> usize {
+/// Columns of the rows that come with the tokens of an entry; 0: there are none.
+pub fn given(plan: &Plan, entry: usize) -> usize {
     let takes = |k: &Kernel| matches!(&k.body, Body::GivenRows(_));
-    if plan.kernels.iter().any(takes) { plan.info.hidden } else { 0 }
+    if kernels_of(plan, entry).any(takes) { plan.info.hidden } else { 0 }
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).
@@ -359,6 +390,9 @@ impl Descriptor for abi::ModelDesc {}
 impl Descriptor for abi::BufferDesc {}
 impl Descriptor for abi::KernelDesc {}
 impl Descriptor for abi::GpuKernelDesc {}
+impl Descriptor for abi::EntryDesc {}
+impl Descriptor for abi::InputDesc {}
+impl Descriptor for abi::OutputDesc {}
 impl Descriptor for abi::RegimeDesc {}
 impl Descriptor for abi::StepDesc {}
 impl Descriptor for abi::OperandDesc {}
@@ -378,7 +412,10 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 13 * 8 + 7 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 3 * 8 + 8 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::EntryDesc>(), 3 * 16 + 8 + 3 * 8);
+        assert_eq!(size_of::<abi::InputDesc>(), 16);
+        assert_eq!(size_of::<abi::OutputDesc>(), 8 + 3 * 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
         assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);

@@ -109,7 +109,7 @@ fn kinds(module: &Module, slots: &AdapterSlots) -> Vec<String> {
 
 /// The tensors that the calls of a function bind to a parameter; `None` for other weights.
 fn bound(module: &Module, func: usize, param: usize) -> Vec<Option<&str>> {
-    let calls = module.step.iter().filter(|c| c.func == func);
+    let calls = module.calls().filter(|c| c.func == func);
     let name = |arg: Option<&Arg>| match arg {
         Some(Arg::Weight(w)) => {
             module.weights.get(*w).filter(|w| w.data.is_none() && w.name.ends_with(".weight")).map(|w| w.name.as_str())
@@ -288,7 +288,7 @@ fn bind(module: &mut Module, func: usize, group: &SharedRows, slots: &AdapterSlo
         .iter()
         .map(|t| bound(module, func, t.param).into_iter().map(|n| n.unwrap_or_default().to_string()).collect())
         .collect();
-    for (at, call) in module.step.iter_mut().filter(|c| c.func == func).enumerate() {
+    for (at, call) in module.entries.iter_mut().flat_map(|e| &mut e.calls).filter(|c| c.func == func).enumerate() {
         let first = module.states.len();
         module.states.extend(specs.map(StateSpec::Adapter));
         call.args.extend([Arg::State(first), Arg::State(first + 1)]);

@@ -30,11 +30,11 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
             || derived(ckpt, &model, name)
             || copy(name)
             || looks_ahead(name)
-            || model.leaves_out(name, module.info.output)
+            || model.leaves_out(name, module.output())
             || of_zeros(ckpt, name)
     };
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
-    let reasons = reasons(ckpt, &model, &tensors, module.info.output);
+    let reasons = reasons(ckpt, &model, &tensors, module.output());
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
@@ -49,7 +49,7 @@ pub fn find_of_head(ckpt: &Checkpoint, module: &Module, number: usize) -> Result
     let of_head = model.of_draft_head(ckpt, number);
     let tensors: Vec<String> =
         of_head.into_iter().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
-    let reasons = reasons(ckpt, &model, &tensors, module.info.output);
+    let reasons = reasons(ckpt, &model, &tensors, module.output());
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 

@@ -1,8 +1,10 @@
-//! The output of a step: logits, or rows that describe whole sequences.
+//! Outputs of entries: logits, rows that describe whole sequences, hidden states.
 
+use crate::graph::ModelInfo;
+use crate::ty::{Dim, TensorType};
 use std::fmt;
 
-/// The output of a step: f32 rows, one for each token that was asked for.
+/// An output of an entry: f32 rows that the caller gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Logits of the next token, `[R, vocab]`.
@@ -10,6 +12,58 @@ pub enum Output {
     Logits,
     /// Rows `[R, width]`, from which the runtime makes one per sequence.
     Rows(Rows),
+    /// Hidden states of all tokens, `[T, hidden]`.
+    Hidden,
+}
+
+impl Output {
+    /// Its word in text.
+    pub fn word(self) -> &'static str {
+        match self {
+            Output::Logits => "logits",
+            Output::Rows(rows) => name(RowsName::ALL, &rows.name),
+            Output::Hidden => "hidden",
+        }
+    }
+
+    /// Its rows in a model of these sizes: `T`, or the `R` that the caller asks for, and their columns.
+    pub fn rows(self, info: &ModelInfo) -> (Dim, usize) {
+        match self {
+            Output::Logits => (Dim::Rows, info.vocab),
+            Output::Rows(rows) => (Dim::Rows, rows.width),
+            Output::Hidden => (Dim::Tokens, info.hidden),
+        }
+    }
+
+    /// Its type in a model of these sizes.
+    pub fn ty(self, info: &ModelInfo) -> TensorType {
+        let (dim, columns) = self.rows(info);
+        TensorType::rows(dim, columns)
+    }
+
+    /// Whether it has a row for each token that the caller asks for. An entry has one such output at most.
+    pub fn is_requested(self) -> bool {
+        !matches!(self, Output::Hidden)
+    }
+}
+
+/// An output of an entry and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryOutput {
+    /// The output.
+    pub output: Output,
+    /// Its place: the index of a value of the entry in a module, of a slot in a plan.
+    pub at: usize,
+}
+
+/// The output that has a row for each token that the caller asks for.
+pub fn requested(outputs: &[EntryOutput]) -> Option<EntryOutput> {
+    outputs.iter().copied().find(|o| o.output.is_requested())
+}
+
+/// The place of the hidden states.
+pub fn hidden(outputs: &[EntryOutput]) -> Option<usize> {
+    outputs.iter().find(|o| o.output == Output::Hidden).map(|o| o.at)
 }
 
 /// Rows that describe a sequence.
@@ -98,11 +152,11 @@ fn name<T: PartialEq>(all: &'static [(T, &'static str)], of: &T) -> &'static str
 }
 
 impl fmt::Display for Output {
-    /// `logits`, or the meaning of rows: `embedding width=384 pool=mean normalize`.
+    /// Its word, and the properties of rows: `embedding width=384 pool=mean normalize`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Output::Logits => f.write_str("logits"),
             Output::Rows(rows) => write!(f, "{} {rows}", rows.name),
+            Output::Logits | Output::Hidden => f.write_str(self.word()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Plan level: how a step runs.
 //!
-//! A [`Plan`] has the distinct kernels once, and for each regime (a range of `T`) the sequence of
+//! A [`Plan`] has the distinct kernels once, and for each entry and regime (a range of `T`) the sequence of
 //! their launches with operands bound to buffers, weights and states. Buffers are assigned to slots
 //! by liveness; each slot's size is linear in `T` and `R`, so the peak is a formula known before
 //! anything is loaded.
@@ -8,6 +8,7 @@
 use crate::graph::{ModelInfo, Op, ValueType};
 use crate::kernel::{Kernel, RowElem};
 use crate::kv::KvSpec;
+use crate::output::{self, EntryOutput, Output};
 use crate::quant::Format;
 use crate::state::StateSpec;
 use crate::ty::{Dim, TensorType};
@@ -27,14 +28,34 @@ pub struct Plan {
     pub weights: Vec<PackedWeight>,
     /// Memory slots.
     pub slots: Vec<Slot>,
-    /// Launch sequences, ascending by `max_tokens`; the last serves any size (`None`).
+    /// Computations that a caller runs, those of the module.
+    pub entries: Vec<PlanEntry>,
+    /// Launch sequences by entry, in the order of the entries; for each ascending by `max_tokens`, and the last
+    /// serves any size (`None`).
     pub regimes: Vec<Regime>,
-    /// Slot of the output, f32 `[R, columns]` ([`ModelInfo::columns`]).
-    pub output: usize,
-    /// Slot of the hidden states, f32 `[T, hidden]`, which the caller gets ([`crate::graph::Module::hidden`]).
-    pub hidden: Option<usize>,
+}
+
+/// A computation that a caller runs ([`crate::graph::Entry`]): where its results are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanEntry {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Outputs and their slots.
+    pub outputs: Vec<EntryOutput>,
     /// The most probable tokens of each row of logits, where the plan finds them.
     pub candidates: Option<Candidates>,
+}
+
+impl PlanEntry {
+    /// The output that has a row for each token that the caller asks for.
+    pub fn requested(&self) -> Option<EntryOutput> {
+        output::requested(&self.outputs)
+    }
+
+    /// Slot of the hidden states.
+    pub fn hidden(&self) -> Option<usize> {
+        output::hidden(&self.outputs)
+    }
 }
 
 /// The results of [`crate::kernel::TopK`] for the host.
@@ -56,9 +77,11 @@ pub struct Slot {
     pub per_row: usize,
 }
 
-/// Launches for steps of at most `max_tokens` tokens.
+/// Launches of an entry for steps of at most `max_tokens` tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regime {
+    /// Index in [`Plan::entries`].
+    pub entry: usize,
     /// Largest `T`; `None` = any.
     pub max_tokens: Option<usize>,
     /// Buffers of this regime.
@@ -87,7 +110,7 @@ pub struct Launch {
     pub kernel: usize,
     /// One per parameter of the kernel.
     pub operands: Vec<Operand>,
-    /// Call of the module's step it belongs to (layers of a model are calls of one function).
+    /// Call of the module's entry it belongs to (layers of a model are calls of one function).
     pub call: usize,
 }
 
@@ -193,6 +216,21 @@ pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
 }
 
 impl Plan {
+    /// The output of the first entry whose rows a caller asks for; logits where there is none.
+    pub fn output(&self) -> Output {
+        self.entries.first().and_then(PlanEntry::requested).map_or(Output::Logits, |o| o.output)
+    }
+
+    /// Columns of [`Plan::output`].
+    pub fn columns(&self) -> usize {
+        self.output().rows(&self.info).1
+    }
+
+    /// Regimes of entry `entry`, ascending by their number of tokens.
+    pub fn regimes_of(&self, entry: usize) -> impl Iterator<Item = &Regime> {
+        self.regimes.iter().filter(move |r| r.entry == entry)
+    }
+
     /// Activation bytes of a step, the arena included: `(per token, per logits row)`.
     pub fn arena(&self) -> (usize, usize) {
         self.slots.iter().fold((0, 0), |(t, r), s| (t + s.per_token, r + s.per_row))

@@ -1,11 +1,12 @@
 //! Finding the most probable tokens on the machine that has the logits.
 //!
-//! On a GPU each regime ends with a launch of [`TopK`]: the runtime then fetches some hundred bytes
-//! per row and not all logits. There is nothing to choose, so this comes after the choices. On a
+//! On a GPU each regime of an entry with logits ends with a launch of [`TopK`]: the runtime then fetches some hundred
+//! bytes per row and not all logits. There is nothing to choose, so this comes after the choices. On a
 //! CPU the runtime reads the logits where they are.
 
 use crate::cost::seconds;
-use llmcc_ir::graph::Module;
+use crate::memory::{Kind, ResultBuffers};
+use llmcc_ir::graph::{Entry, Module};
 use llmcc_ir::kernel::{Body, Kernel, Param, ParamKind, RowElem, TopK};
 use llmcc_ir::output::Output;
 use llmcc_ir::plan::{Buffer, Launch, Operand, Plan};
@@ -16,35 +17,36 @@ use llmcc_ir::ty::{Dim, Env};
 /// a top-p of 0.95 keeps.
 pub const CANDIDATES: usize = 64;
 
-/// Adds the launch to every regime of a plan for a GPU. Returns the candidates' buffer in each
-/// regime; none where there is no launch.
-pub fn add(plan: &mut Plan, module: &Module, target: &TargetSpec, logits: &[usize]) -> Vec<usize> {
+/// Adds the launch to every regime with logits of a plan for a GPU, and its buffer to the results.
+pub fn add(plan: &mut Plan, module: &Module, target: &TargetSpec, results: &mut ResultBuffers) {
     let vocab = plan.info.vocab;
-    if plan.info.output != Output::Logits
-        || target.family() != Family::Nvidia
-        || vocab == 0
-        || vocab >= TopK::MOST_COLUMNS
-    {
-        return vec![];
+    if target.family() != Family::Nvidia || vocab == 0 || vocab >= TopK::MOST_COLUMNS {
+        return;
     }
-    let call = module.step.len().saturating_sub(1);
-    let func = module.step.last().and_then(|c| module.funcs.get(c.func)).map_or("step", |f| f.name.as_str());
-    let kernel = kernel(format!("{func}.top_k0"), vocab, CANDIDATES.min(vocab));
-    let index = plan.kernels.len();
-    let mut buffers = vec![];
-    for (regime, logits) in plan.regimes.iter_mut().zip(logits) {
+    let mut kernel = None;
+    for (regime, results) in plan.regimes.iter_mut().zip(&mut results.by_regime) {
+        let logits = results.iter().find(|(kind, _)| *kind == Kind::Output(Output::Logits));
+        let (Some((_, logits)), Some(entry)) = (logits, module.entries.get(regime.entry)) else { continue };
+        let index = *kernel.get_or_insert_with(|| {
+            plan.kernels.push(top_k(module, entry, vocab));
+            plan.kernels.len() - 1
+        });
         let cols = TopK::columns(CANDIDATES.min(vocab));
         regime.buffers.push(Buffer { rows: Dim::Rows, cols, elem: RowElem::F32, slot: 0 });
         let out = regime.buffers.len() - 1;
         regime.launches.push(Launch {
             kernel: index,
             operands: vec![Operand::Buffer(*logits), Operand::Buffer(out)],
-            call,
+            call: entry.calls.len().saturating_sub(1),
         });
-        buffers.push(out);
+        results.push((Kind::Candidates, out));
     }
-    plan.kernels.push(kernel);
-    buffers
+}
+
+/// The kernel, named after the last function of `entry`.
+fn top_k(module: &Module, entry: &Entry, vocab: usize) -> Kernel {
+    let func = entry.calls.last().and_then(|c| module.funcs.get(c.func)).map_or(&*entry.name, |f| f.name.as_str());
+    kernel(format!("{func}.top_k0"), vocab, CANDIDATES.min(vocab))
 }
 
 fn kernel(name: String, vocab: usize, k: usize) -> Kernel {
@@ -56,7 +58,9 @@ fn kernel(name: String, vocab: usize, k: usize) -> Kernel {
     Kernel { name, rows: Dim::Rows, params, body: Body::TopK(TopK { x: 0, k, out: 1 }) }
 }
 
-/// Predicted seconds of the launch, if the plan has it.
-pub fn cost(plan: &Plan, target: &TargetSpec, env: Env) -> Option<f64> {
-    plan.kernels.iter().find(|k| matches!(k.body, Body::TopK(_))).map(|k| seconds(k, target, env))
+/// Predicted seconds of the launch in a regime of `entry`, if it has one.
+pub fn cost(plan: &Plan, entry: &Entry, target: &TargetSpec, env: Env) -> Option<f64> {
+    let kernel = plan.kernels.iter().find(|k| matches!(k.body, Body::TopK(_)))?;
+    let has_logits = entry.outputs.iter().any(|o| o.output == Output::Logits);
+    has_logits.then(|| seconds(kernel, target, env))
 }

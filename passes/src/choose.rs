@@ -210,7 +210,7 @@ fn join(open: &mut Vec<Open>, mut new: Open) {
 /// The states that the calls of a function bind to the parameter which `class` updates.
 fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize> {
     let Some(param) = state_param(g, class) else { return BTreeSet::new() };
-    let bound = module.step.iter().filter(|c| c.func == func).filter_map(|c| c.args.get(param));
+    let bound = module.calls().filter(|c| c.func == func).filter_map(|c| c.args.get(param));
     bound.filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None }).collect()
 }
 
@@ -218,7 +218,7 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
     let part = |(at, f): (usize, &Choosing<'_>)| {
         let contested: Stores =
             classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
-        let calls = module.step.iter().filter(|c| c.func == at).count();
+        let calls = module.calls_once().filter(|c| c.func == at).count();
         let scope = Scope { target: opts.target, env: regimes(opts.target)[0].env, only: None, open: &contested };
         (Problem::new(f.graph, f.roots, scope), calls as f64)
     };

@@ -7,6 +7,7 @@
 
 use crate::PassError;
 use llmcc_ir::kernel::Body;
+use llmcc_ir::output::{EntryOutput, Output};
 use llmcc_ir::plan::{Buffer, Candidates, Operand, Plan, Regime, Slot};
 use llmcc_ir::ty::Dim;
 use petgraph::graph::{NodeIndex, UnGraph};
@@ -18,22 +19,32 @@ struct Life {
     to: usize,
 }
 
-/// The buffers that the runtime reads after a step, in each regime.
+/// A result that the runtime reads after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An output of an entry.
+    Output(Output),
+    /// The most probable tokens of each row of logits.
+    Candidates,
+}
+
+/// The buffers of results, in each regime.
 #[derive(Clone, Debug, Default)]
 pub struct ResultBuffers {
-    /// That of the output.
-    pub outputs: Vec<usize>,
-    /// That of the hidden states; empty where the caller gets none.
-    pub hidden: Vec<usize>,
-    /// That of the candidates; empty where there are none.
-    pub candidates: Vec<usize>,
+    /// By regime: outputs in the order of the entry, then the candidates, if there are any.
+    pub by_regime: Vec<Vec<(Kind, usize)>>,
 }
 
 impl ResultBuffers {
-    /// Those that there are, the output first.
-    fn all(&self) -> impl Iterator<Item = &[usize]> {
-        let more = [&self.hidden, &self.candidates].into_iter().filter(|of| !of.is_empty());
-        std::iter::once(&self.outputs).chain(more).map(Vec::as_slice)
+    /// Every kind of result of any regime once: a slot holds it, whichever entry runs.
+    fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = vec![];
+        for (kind, _) in self.by_regime.iter().flatten() {
+            if !kinds.contains(kind) {
+                kinds.push(*kind);
+            }
+        }
+        kinds
     }
 }
 
@@ -45,22 +56,22 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
     let mut token_slots: Vec<usize> = vec![];
     let mut row_slots: Vec<usize> = vec![];
     let mut placed = vec![];
+    let kinds = results.kinds();
     for (i, regime) in plan.regimes.iter().enumerate() {
-        let buffer = |of: &[usize]| of.get(i).copied().filter(|b| *b < regime.buffers.len());
-        let results: Option<Vec<usize>> = results.all().map(buffer).collect();
+        let results = results
+            .by_regime
+            .get(i)
+            .filter(|all| !all.is_empty() && all.iter().all(|(_, b)| *b < regime.buffers.len()));
         let results = results.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
+        let slot = |kind: &Kind| kinds.iter().position(|k| k == kind).unwrap_or_default();
+        let results: Vec<(usize, usize)> = results.iter().map(|(kind, b)| (slot(kind), *b)).collect();
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
-    plan.slots = results.all().map(|buffers| slot_of(plan, buffers)).collect();
+    plan.slots = kinds.iter().map(|kind| slot_of(plan, results, *kind)).collect();
     let fixed = plan.slots.len();
     plan.slots.extend(token_slots.iter().map(|b| Slot { per_token: *b, per_row: 0 }));
     plan.slots.extend(row_slots.iter().map(|b| Slot { per_token: 0, per_row: *b }));
-    plan.output = 0;
-    plan.hidden = (!results.hidden.is_empty()).then_some(1);
-    plan.candidates = plan.kernels.iter().find_map(|k| match &k.body {
-        Body::TopK(t) => Some(Candidates { slot: fixed - 1, k: t.k }),
-        _ => None,
-    });
+    place_results(plan, results, &kinds);
     let tokens = token_slots.len();
     for (regime, places) in plan.regimes.iter_mut().zip(placed) {
         for (b, place) in regime.buffers.iter_mut().zip(places) {
@@ -74,19 +85,39 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
     Ok(())
 }
 
-/// A slot that holds one of the buffers, whichever regime runs.
-fn slot_of(plan: &Plan, buffers: &[usize]) -> Slot {
-    let of = plan.regimes.iter().zip(buffers).map(|(r, b)| &r.buffers[*b]);
-    of.fold(Slot::default(), |slot, b| match b.rows {
-        Dim::Tokens => Slot { per_token: slot.per_token.max(b.row_bytes()), ..slot },
-        _ => Slot { per_row: slot.per_row.max(b.row_bytes()), ..slot },
+/// Tells each entry the slots of its results.
+fn place_results(plan: &mut Plan, results: &ResultBuffers, kinds: &[Kind]) {
+    let k = plan.kernels.iter().find_map(|k| if let Body::TopK(t) = &k.body { Some(t.k) } else { None });
+    for (index, entry) in plan.entries.iter_mut().enumerate() {
+        let first = plan.regimes.iter().position(|r| r.entry == index);
+        let own = first.and_then(|r| results.by_regime.get(r)).map_or(&[][..], Vec::as_slice);
+        for (kind, _) in own {
+            let slot = kinds.iter().position(|k| k == kind).unwrap_or_default();
+            match kind {
+                Kind::Output(output) => entry.outputs.push(EntryOutput { output: *output, at: slot }),
+                Kind::Candidates => entry.candidates = k.map(|k| Candidates { slot, k }),
+            }
+        }
+    }
+}
+
+/// A slot that holds a result, whichever regime runs.
+fn slot_of(plan: &Plan, results: &ResultBuffers, kind: Kind) -> Slot {
+    let of_regime = |(r, all): (&Regime, &Vec<(Kind, usize)>)| {
+        let (_, buffer) = all.iter().find(|(k, _)| *k == kind)?;
+        r.buffers.get(*buffer).map(|b| (b.rows, b.row_bytes()))
+    };
+    let buffers = plan.regimes.iter().zip(&results.by_regime).filter_map(of_regime);
+    buffers.fold(Slot::default(), |slot, (rows, bytes)| match rows {
+        Dim::Tokens => Slot { per_token: slot.per_token.max(bytes), ..slot },
+        _ => Slot { per_row: slot.per_row.max(bytes), ..slot },
     })
 }
 
 /// A slot before slots are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Buffer of a result of the step.
+    /// Slot of a result.
     Result(usize),
     Tokens(usize),
     Rows(usize),
@@ -105,9 +136,14 @@ fn lives(regime: &Regime) -> Vec<Life> {
     lives
 }
 
-/// Places the buffers of one regime, `results` in slots of their own; slots grow to their largest
+/// Places the buffers of one regime, `results` (slot and buffer) in slots of their own; slots grow to their largest
 /// buffer.
-fn color(regime: &Regime, results: &[usize], token_slots: &mut Vec<usize>, row_slots: &mut Vec<usize>) -> Vec<Place> {
+fn color(
+    regime: &Regime,
+    results: &[(usize, usize)],
+    token_slots: &mut Vec<usize>,
+    row_slots: &mut Vec<usize>,
+) -> Vec<Place> {
     let lives = lives(regime);
     let mut graph: UnGraph<usize, ()> = UnGraph::new_undirected();
     let nodes: Vec<NodeIndex> = (0..lives.len()).map(|i| graph.add_node(i)).collect();
@@ -118,11 +154,11 @@ fn color(regime: &Regime, results: &[usize], token_slots: &mut Vec<usize>, row_s
             }
         }
     }
-    let mut order: Vec<usize> = (0..lives.len()).filter(|b| !results.contains(b)).collect();
+    let mut order: Vec<usize> = (0..lives.len()).filter(|b| results.iter().all(|(_, result)| result != b)).collect();
     let size = |b: &Buffer| b.row_bytes();
     order.sort_by_key(|i| (usize::MAX - size(&regime.buffers[*i]), *i));
     let mut places: Vec<Option<Place>> = vec![None; lives.len()];
-    results.iter().enumerate().for_each(|(i, b)| places[*b] = Some(Place::Result(i)));
+    results.iter().for_each(|(slot, b)| places[*b] = Some(Place::Result(*slot)));
     for i in order {
         let taken: Vec<Place> = graph.neighbors(nodes[i]).filter_map(|n| places[graph[n]]).collect();
         let bytes = size(&regime.buffers[i]);

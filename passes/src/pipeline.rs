@@ -7,6 +7,7 @@ use crate::egraph::{Form, Graph, store_of};
 use crate::explain::explain;
 use crate::extract::{self, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
+use crate::memory::ResultBuffers;
 use crate::pack::WeightSource;
 use crate::rounding::Operations;
 use crate::schedule::{FuncSchedule, Source, state_param};
@@ -17,7 +18,7 @@ use crate::{
 };
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Place, Severity};
-use llmcc_ir::graph::{Arg, Func, Module, Reads, ValueType};
+use llmcc_ir::graph::{Arg, Entry, Func, Module, Reads, ValueType};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
@@ -103,11 +104,13 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         false => Default::default(),
     };
     let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
-    let cost = |(regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
+    let cost = |entry: &Entry, (regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
         let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
-        module.step.iter().flat_map(of_call).chain(candidates::cost(&plan, opts.target, spec.env)).collect()
+        let candidates = candidates::cost(&plan, entry, opts.target, spec.env);
+        entry.calls.iter().flat_map(of_call).chain(candidates).collect()
     };
-    let costs = state.schedules.iter().zip(regimes(opts.target)).map(cost).collect();
+    let by_regime = || state.schedules.iter().zip(regimes(opts.target));
+    let costs = module.entries.iter().flat_map(|e| by_regime().map(|r| cost(e, r)).collect::<Vec<_>>()).collect();
     Ok(Compiled {
         plan,
         costs,
@@ -146,7 +149,7 @@ struct State<'a> {
     solutions: usize,
     plan: Option<Plan>,
     /// Buffers that the caller reads.
-    results: memory::ResultBuffers,
+    results: ResultBuffers,
 }
 
 impl<'a> State<'a> {
@@ -163,7 +166,7 @@ impl<'a> State<'a> {
             explain: vec![],
             solutions: 0,
             plan: None,
-            results: memory::ResultBuffers::default(),
+            results: ResultBuffers::default(),
         }
     }
 
@@ -244,10 +247,10 @@ fn exact_enough_to_change(format: Format) -> bool {
     format == Format::F32 || (format.is_quantized() && format.def().bits() >= 8)
 }
 
-/// Kernels read tokens, positions and logits rows from the step itself, so every call must bind the
+/// Kernels read tokens, positions and logits rows from the batch itself, so every call must bind the
 /// parameter used as such to that array.
 fn check_inputs(module: &Module) -> Result<(), PassError> {
-    for call in &module.step {
+    for call in module.calls() {
         let Some(func) = module.funcs.get(call.func) else { continue };
         for node in &func.nodes {
             for (i, (_, reads)) in node.op.facts().args.iter().enumerate() {
@@ -331,8 +334,10 @@ fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
 
 fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
     let mut assembler = plan::Assembler::new(s.module);
-    for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
-        assembler.regime(regime.max_tokens, schedules)?;
+    for entry in 0..s.module.entries.len() {
+        for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
+            assembler.regime(entry, regime.max_tokens, schedules)?;
+        }
     }
     let (mut plan, results) = assembler.finish();
     set_cache_types(&mut plan, s);
@@ -343,7 +348,7 @@ fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
 
 /// States are cached in the type that the functions which update them chose.
 fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
-    for call in &s.module.step {
+    for call in s.module.calls() {
         let Some(f) = s.funcs.get(call.func) else { continue };
         for store in f.stores.iter().flatten() {
             let Some((Form::Cached(dtype), _, state)) = store_of(&f.graph, *store) else { continue };
@@ -358,7 +363,7 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
 
 fn add_candidates(s: &mut State<'_>) -> Result<(), PassError> {
     if let Some(plan) = &mut s.plan {
-        s.results.candidates = candidates::add(plan, s.module, s.opts.target, &s.results.outputs);
+        candidates::add(plan, s.module, s.opts.target, &mut s.results);
     }
     Ok(())
 }

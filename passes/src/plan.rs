@@ -2,14 +2,15 @@
 //! weights and states.
 
 use crate::PassError;
-use crate::memory::ResultBuffers;
+use crate::memory::{Kind, ResultBuffers};
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
-use llmcc_ir::graph::{Arg, Call, Module};
+use llmcc_ir::graph::{Arg, Call, Entry, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
-use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Storage, WeightExpr};
+use llmcc_ir::output::EntryOutput;
+use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Storage, WeightExpr};
 use std::collections::BTreeMap;
 
-/// Builds a plan regime by regime; kernels and weights are shared by all.
+/// Builds a plan regime by regime; kernels and weights are shared by all entries.
 pub struct Assembler<'a> {
     module: &'a Module,
     plan: Plan,
@@ -19,7 +20,7 @@ pub struct Assembler<'a> {
     results: ResultBuffers,
 }
 
-/// A value of the step while a regime is assembled.
+/// A value of the entry while a regime is assembled.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     Buffer(usize),
@@ -29,6 +30,7 @@ enum Bound {
 impl<'a> Assembler<'a> {
     /// An empty plan for `module`.
     pub fn new(module: &'a Module) -> Assembler<'a> {
+        let entry = |e: &Entry| PlanEntry { name: e.name.clone(), outputs: vec![], candidates: None };
         let plan = Plan {
             name: module.name.clone(),
             info: module.info,
@@ -36,10 +38,8 @@ impl<'a> Assembler<'a> {
             kernels: vec![],
             weights: vec![],
             slots: vec![],
+            entries: module.entries.iter().map(entry).collect(),
             regimes: vec![],
-            output: 0,
-            hidden: None,
-            candidates: None,
         };
         Assembler {
             module,
@@ -51,14 +51,23 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Adds a regime from the schedule of each function.
+    /// Adds a regime of entry `entry` from the schedule of each function.
     ///
     /// # Errors
-    /// A call that binds a parameter to the wrong kind of thing.
-    pub fn regime(&mut self, max_tokens: Option<usize>, schedules: &[FuncSchedule]) -> Result<(), PassError> {
-        let mut regime = Regime { max_tokens, buffers: vec![], launches: vec![] };
+    /// A call that binds a parameter to the wrong kind of thing; an output that no value has.
+    pub fn regime(
+        &mut self,
+        entry: usize,
+        max_tokens: Option<usize>,
+        schedules: &[FuncSchedule],
+    ) -> Result<(), PassError> {
+        let module = self.module;
+        let Some(Entry { name, calls, outputs }) = module.entries.get(entry) else {
+            return Err(PassError::Invalid { func: module.name.clone(), what: format!("there is no entry {entry}") });
+        };
+        let mut regime = Regime { entry, max_tokens, buffers: vec![], launches: vec![] };
         let mut values: Vec<Bound> = vec![];
-        for (index, call) in self.module.step.iter().enumerate() {
+        for (index, call) in calls.iter().enumerate() {
             let schedule = schedules.get(call.func).ok_or_else(|| self.invalid(call, "is not defined"))?;
             let mut results: Vec<Vec<usize>> = vec![];
             for step in &schedule.steps {
@@ -80,14 +89,14 @@ impl<'a> Assembler<'a> {
                 values.push(bound);
             }
         }
-        let buffer = |number: usize, what: &str| match values.get(number) {
-            Some(Bound::Buffer(b)) => Ok(*b),
-            _ => Err(PassError::Invalid { func: "step".into(), what: format!("{what} no value of the step") }),
+        let result = |o: &EntryOutput| match values.get(o.at) {
+            Some(Bound::Buffer(b)) => Ok((Kind::Output(o.output), *b)),
+            _ => {
+                let what = format!("its output `{}` is no value that it computes", o.output.word());
+                Err(PassError::Invalid { func: name.clone(), what })
+            }
         };
-        self.results.outputs.push(buffer(self.module.output, "the output is")?);
-        if let Some(number) = self.module.hidden {
-            self.results.hidden.push(buffer(number, "the hidden states are")?);
-        }
+        self.results.by_regime.push(outputs.iter().map(result).collect::<Result<_, _>>()?);
         self.plan.regimes.push(regime);
         Ok(())
     }

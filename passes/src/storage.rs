@@ -182,7 +182,7 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
 fn bound(module: &Module, func: usize, expr: &WeightExpr) -> BTreeSet<WeightExpr> {
     let in_call =
         |args: &Vec<Arg>| expr.substitute(&|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
-    module.step.iter().filter(|c| c.func == func).filter_map(|c| in_call(&c.args)).collect()
+    module.calls().filter(|c| c.func == func).filter_map(|c| in_call(&c.args)).collect()
 }
 
 /// Everything that products of the module read, by function.

@@ -155,7 +155,10 @@ fn regimes_end_with_candidates() {
         let compiled = compile(&module, &options("sm90", "bf16")).unwrap();
         let plan = &compiled.plan;
         let k = toy.vocab.min(llmcc_passes::candidates::CANDIDATES);
-        assert_eq!((plan.output, plan.candidates.map(|c| (c.slot, c.k))), (0, Some((1, k))));
+        assert_eq!(
+            (plan.entries[0].outputs[0].at, plan.entries[0].candidates.map(|c| (c.slot, c.k))),
+            (0, Some((1, k)))
+        );
         for (regime, costs) in plan.regimes.iter().zip(&compiled.costs) {
             assert_eq!(regime.launches.len(), costs.len());
             let last = regime.launches.last().unwrap();
@@ -167,6 +170,6 @@ fn regimes_end_with_candidates() {
             }
         }
         let cpu = compile(&module, &Options::new(target::find("x86-64-v3").unwrap(), Format::F32)).unwrap().plan;
-        assert!(cpu.candidates.is_none() && cpu.kernels.iter().all(|k| !matches!(k.body, Body::TopK(_))));
+        assert!(cpu.entries[0].candidates.is_none() && cpu.kernels.iter().all(|k| !matches!(k.body, Body::TopK(_))));
     }
 }

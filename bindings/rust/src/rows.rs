@@ -37,7 +37,7 @@ impl Model {
                 Normalize::Yes => LLMCC_EMBED_NORMALIZE,
                 Normalize::No => LLMCC_EMBED_RAW,
             },
-            reserved: 0,
+            pool: 0,
             types: ptr::null(),
         };
         let mut out = vec![0f32; lengths.len() * self.info().columns];

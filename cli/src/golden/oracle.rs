@@ -17,7 +17,7 @@ pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
     let mut sum = 0;
     for batch in batches(plan, steps) {
         let env = batch.env();
-        let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+        let regime = plan.regimes_of(0).find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
         for kernel in regime.iter().flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel)) {
             if let Body::Matmul(_) = kernel.body {
                 sum += (weights(kernel) * kernel.rows.eval(env)) as u64;
@@ -152,8 +152,8 @@ pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Comput
     let logits = logits(plan, &weights.of(plan)?, steps)?;
     let mut worst = 0f64;
     for (logits, got) in logits.iter().zip(got) {
-        for (i, want) in logits.chunks_exact(plan.info.columns()).enumerate() {
-            let kept: Vec<f32> = entries(plan.info.columns()).map(|e| want[e]).collect();
+        for (i, want) in logits.chunks_exact(plan.columns()).enumerate() {
+            let kept: Vec<f32> = entries(plan.columns()).map(|e| want[e]).collect();
             worst = worst.max(apart(&kept, &got.row(i), largest(want)));
         }
     }
@@ -188,7 +188,7 @@ pub fn sensitivity(
                 .for_each(|x| *x = changed(*x, &mut state));
         };
         for (want, got) in evaluated.logits.iter().zip(watched(plan, &packed, steps, &mut watch)?) {
-            let rows = want.chunks_exact(plan.info.columns()).zip(got.chunks_exact(plan.info.columns()));
+            let rows = want.chunks_exact(plan.columns()).zip(got.chunks_exact(plan.columns()));
             // (A result that is not finite excuses nothing.)
             let moved = rows.map(|(w, g)| apart(w, g, largest(w))).filter(|d| d.is_finite());
             worst = moved.fold(worst, f64::max);
@@ -293,7 +293,7 @@ fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
         out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
-        hidden: stand_ins(&s.tokens, artifact::given(plan)),
+        hidden: stand_ins(&s.tokens, artifact::given(plan, 0)),
         ..Batch::default()
     };
     steps.iter().map(batch).collect()

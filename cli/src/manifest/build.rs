@@ -59,7 +59,7 @@ impl Manifest {
             source: f.files.clone(),
             options: options(f),
             info: Info {
-                output: plan.info.output.to_string(),
+                output: plan.output().to_string(),
                 vocab: plan.info.vocab,
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
@@ -111,7 +111,7 @@ impl Manifest {
 
 /// Names of the classes that are scored.
 fn classes(l: &Lowered, plan: &Plan) -> Vec<String> {
-    match plan.info.output {
+    match plan.output() {
         Output::Rows(Rows { name: RowsName::Scores, width, .. }) if width == l.texts.classes.len() => {
             l.texts.classes.clone()
         }

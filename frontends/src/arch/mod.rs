@@ -52,7 +52,7 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
     };
     let wants_hidden = entry.hidden;
     let (module, _) = model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?;
-    if wants_hidden && module.hidden.is_none() {
+    if wants_hidden && module.entries.iter().all(|e| e.hidden().is_none()) {
         return Err(chosen_output::without_hidden(ckpt, model.arch.class));
     }
     Ok(module)

@@ -112,7 +112,7 @@ fn scores(module: &Module, expected: &Checkpoint, eval: impl Fn(&Batch) -> Vec<f
     };
     let (texts, lengths) = (ints("texts"), ints("lengths"));
     let types = if expected.info("types").is_some() { ints("types") } else { vec![0; texts.len()] };
-    let Output::Rows(Rows { pool, width, .. }) = module.info.output else { panic!("no rows") };
+    let Output::Rows(Rows { pool, width, .. }) = module.output() else { panic!("no rows") };
     let mut ours = vec![];
     let mut start = 0;
     for n in lengths.iter().map(|n| *n as usize) {
@@ -283,7 +283,7 @@ fn saved_configurations_mean_the_same() {
 #[test]
 fn equal_layers_share_a_function() {
     let names = |m: &Module| m.funcs.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
-    let calls = |m: &Module| m.step.iter().map(|c| c.func).collect::<Vec<_>>();
+    let calls = |m: &Module| m.calls().map(|c| c.func).collect::<Vec<_>>();
     let m = lifted(&with(config("llama"), json!({ "num_hidden_layers": 5 })));
     assert_eq!(
         (names(&m), calls(&m)),
@@ -310,7 +310,7 @@ fn equal_layers_share_a_function() {
 fn a_tied_table_is_one_shared_weight() {
     let roles = |m: &Module| {
         let table = m.weights.iter().position(|w| w.name == "model.embed_tokens.weight").unwrap();
-        let used = m.step.iter().flat_map(|c| c.args.iter().zip(&m.funcs[c.func].params));
+        let used = m.calls().flat_map(|c| c.args.iter().zip(&m.funcs[c.func].params));
         used.filter(|(a, _)| **a == Arg::Weight(table)).map(|(_, p)| p.role).collect::<Vec<_>>()
     };
     assert_eq!(

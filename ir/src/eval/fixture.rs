@@ -2,15 +2,16 @@
 
 use crate::eval::{Batch, State};
 use crate::graph::{
-    Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight,
+    Arg, BinaryOp, Call, Entry, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, STEP, UnaryOp, Value,
+    ValueType, Weight,
 };
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RopeTable, RowElem, RowNorm,
     Segment, Store,
 };
 use crate::kv::{KvDType, KvSpec};
-use crate::output::Output;
-use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::output::{EntryOutput, Output};
+use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Slot, Storage, WeightExpr};
 use crate::quant::{BLOCK, Format, pack_block};
 use crate::ty::{DType, Dim, TensorType};
 use std::borrow::Cow;
@@ -158,14 +159,17 @@ pub(crate) fn module(kv: KvSpec) -> Module {
     step.push(Call { func: 2, args: vec![Arg::Value(LAYERS + 1), Arg::Input(Input::OutRows), last, Arg::Weight(0)] });
     Module {
         name: "tiny".into(),
-        info: ModelInfo { vocab: VOCAB, hidden: HIDDEN, max_context: 64, output: Output::Logits },
+        info: ModelInfo { vocab: VOCAB, hidden: HIDDEN, max_context: 64 },
         weights,
         states: vec![kv.into(); LAYERS],
         funcs: vec![embed_func(), layer_func(kv), head_func()],
-        step,
-        output: LAYERS + 2,
-        hidden: None,
+        entries: vec![Entry { name: STEP.into(), calls: step, outputs: logits(LAYERS + 2) }],
     }
+}
+
+/// Logits at a place.
+fn logits(at: usize) -> Vec<EntryOutput> {
+    vec![EntryOutput { output: Output::Logits, at }]
 }
 
 /// Values of the module's weights: decoded from `format` for matrices.
@@ -366,7 +370,7 @@ fn regime(max_tokens: Option<usize>) -> Regime {
     buffers.extend([buffer(Dim::Rows, HIDDEN, 5), buffer(Dim::Rows, VOCAB, 6)]);
     launches.push(launch(7, call, &[b(x), w(2 + LAYERS * LAYER_WEIGHTS.len()), b(n)]));
     launches.push(launch(8, call, &[b(n), w(0), b(n + 1)]));
-    Regime { max_tokens, buffers, launches }
+    Regime { entry: 0, max_tokens, buffers, launches }
 }
 
 /// The same model as a plan with matrices in `format`; packed weight `i` is module weight `i`.
@@ -397,10 +401,8 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
             slot(0, HIDDEN),
             slot(0, VOCAB),
         ],
+        entries: vec![PlanEntry { name: STEP.into(), outputs: logits(6), candidates: None }],
         regimes: vec![regime(Some(1)), regime(None)],
-        output: 6,
-        hidden: None,
-        candidates: None,
     }
 }
 

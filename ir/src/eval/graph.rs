@@ -2,7 +2,8 @@
 
 use super::tensor::{Tensor, Value};
 use super::{Batch, EvalError};
-use crate::graph::{Arg, Func, Module, Node, Operands, ValueType};
+use crate::graph::{Arg, Entry, Func, Module, Node, Operands, ValueType};
+use crate::output::EntryOutput;
 use crate::state::State;
 use crate::ty::{DType, TensorType};
 
@@ -35,43 +36,37 @@ pub fn eval_func(func: &Func, args: &[Value], states: &mut [State], batch: &Batc
     func.results.iter().map(|v| result(v.0 as usize)).collect()
 }
 
-/// Evaluates a step: its output `[R, columns]`, row-major. `weights(i)` yields module weight `i` in f32
-/// (not asked for weights with data in the module); there is one of `states` for each that the
-/// module has.
+/// Evaluates the first entry of a module: its first output, `[R, columns]`, row-major. See [`eval_entry`].
 ///
 /// # Errors
-/// As [`eval_func`].
+/// As [`eval_entry`].
 pub fn eval_module(
     module: &Module,
     weights: &dyn Fn(usize) -> Vec<f32>,
     states: &mut [State],
     batch: &Batch,
 ) -> Result<Vec<f64>, EvalError> {
-    Ok(eval_step(module, weights, states, batch)?.output)
+    let none = || EvalError::malformed(&module.name, "the module has no entry with an output");
+    let entry = module.entries.first().ok_or_else(none)?;
+    eval_entry(module, entry, weights, states, batch)?.into_iter().next().ok_or_else(none)
 }
 
-/// The results of a step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Left {
-    /// `[R, columns]`.
-    pub output: Vec<f64>,
-    /// `[T, hidden]`, of a module that has it.
-    pub hidden: Vec<f64>,
-}
-
-/// The same as [`eval_module`], with the hidden states.
+/// Evaluates an entry of a module: its outputs in order, row-major. `weights(i)` yields module weight `i` in f32
+/// (not asked for weights with data in the module); there is one of `states` for each that the
+/// module has.
 ///
 /// # Errors
 /// As [`eval_func`].
-pub fn eval_step(
+pub fn eval_entry(
     module: &Module,
+    entry: &Entry,
     weights: &dyn Fn(usize) -> Vec<f32>,
     states: &mut [State],
     batch: &Batch,
-) -> Result<Left, EvalError> {
+) -> Result<Vec<Vec<f64>>, EvalError> {
     let mut results: Vec<Value> = vec![];
-    for (i, call) in module.step.iter().enumerate() {
-        let place = || format!("call {i} of `{}`", module.name);
+    for (i, call) in entry.calls.iter().enumerate() {
+        let place = || format!("call {i} of `{}`, `@{}`", module.name, entry.name);
         let func = module
             .funcs
             .get(call.func)
@@ -97,11 +92,11 @@ pub fn eval_step(
         }
         results.extend(eval_func(func, &args, states, batch)?.into_iter().map(Value::tensor));
     }
-    let value = |number: usize| match results.get(number) {
+    let value = |o: &EntryOutput| match results.get(o.at) {
         Some(Value::Tensor(t)) => Ok(t.data.clone()),
-        _ => Err(EvalError::malformed(&module.name, format!("the step has no value {number}"))),
+        _ => Err(EvalError::malformed(&module.name, format!("`@{}` has no value {}", entry.name, o.at))),
     };
-    Ok(Left { output: value(module.output)?, hidden: module.hidden.map(value).transpose()?.unwrap_or_default() })
+    entry.outputs.iter().map(value).collect()
 }
 
 fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> Result<(), EvalError> {

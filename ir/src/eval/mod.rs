@@ -1,11 +1,11 @@
 //! The oracle: plain f64 evaluators of all three levels.
 //!
-//! - [`eval_module`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as
+//! - [`eval_module`], [`eval_entry`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as
 //!   its [`KvDType`](crate::kv::KvDType) says, f32 excepted).
 //! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32, f16 or
 //!   bf16, or quantized to int8 exactly by the rule of [`llmcc_abi::layout`]; weights are read from
 //!   their packed bytes.
-//! - [`eval_plan`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
+//! - [`eval_plan`], [`eval_plan_entry`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
 //! - [`eval_weight`]: weight expressions in f32, the definition of packed values.
 //!
 //! They are written to be obviously right, not fast. Wrong input gives an [`EvalError`], never a
@@ -36,13 +36,13 @@ pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
-pub use graph::{Left, eval_func, eval_module, eval_step};
+pub use graph::{eval_entry, eval_func, eval_module};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub(crate) use kv::{Attend, attention, whole_queries};
 pub use kv::{ScoreBias, relative_reach};
-pub use plan::{eval_plan, eval_plan_watched};
+pub use plan::{eval_plan, eval_plan_entry, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;

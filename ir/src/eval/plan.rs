@@ -6,20 +6,16 @@ use super::{
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use crate::kernel::{Kernel, ParamKind, RowElem};
+use crate::output::EntryOutput;
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
 use crate::state::State;
 use crate::verify::accesses;
 use std::borrow::Cow;
 
-/// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`]
-/// on real memory slots. Returns the output, f32 `[R, columns]`.
-///
-/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; there is one of `states` for each
-/// that the plan has. Slots start as NaN, and a buffer becomes NaN when it is first written: a
-/// wrong lifetime or a missing launch shows in the output.
+/// Runs the first entry as the plan says. Returns its first output, f32 `[R, columns]`. See [`eval_plan_entry`].
 ///
 /// # Errors
-/// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
+/// As [`eval_plan_entry`].
 pub fn eval_plan(
     plan: &Plan,
     weights: &[Cow<'_, [u8]>],
@@ -32,7 +28,7 @@ pub fn eval_plan(
 /// [`eval_plan`]; `watch` sees the rows that each kernel stores, and may change them.
 ///
 /// # Errors
-/// As [`eval_plan`].
+/// As [`eval_plan_entry`].
 pub fn eval_plan_watched(
     plan: &Plan,
     weights: &[Cow<'_, [u8]>],
@@ -40,6 +36,28 @@ pub fn eval_plan_watched(
     batch: &Batch,
     watch: &mut dyn FnMut(&Kernel, &mut Rows),
 ) -> Result<Vec<f32>, EvalError> {
+    let outputs = eval_plan_entry(plan, 0, weights, states, batch, watch)?;
+    outputs.into_iter().next().ok_or_else(|| EvalError::malformed(&plan.name, "the plan has no output"))
+}
+
+/// Runs entry `entry` as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`]
+/// on real memory slots. Returns its outputs in order, f32 rows. `watch` sees the rows that each kernel stores, and
+/// may change them.
+///
+/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; there is one of `states` for each
+/// that the plan has. Slots start as NaN, and a buffer becomes NaN when it is first written: a
+/// wrong lifetime or a missing launch shows in the output.
+///
+/// # Errors
+/// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
+pub fn eval_plan_entry(
+    plan: &Plan,
+    entry: usize,
+    weights: &[Cow<'_, [u8]>],
+    states: &mut [State],
+    batch: &Batch,
+    watch: &mut dyn FnMut(&Kernel, &mut Rows),
+) -> Result<Vec<Vec<f32>>, EvalError> {
     batch.check()?;
     let env = batch.env();
     if states.len() != plan.states.len() || weights.len() != plan.weights.len() {
@@ -49,20 +67,17 @@ pub fn eval_plan_watched(
             format!("{} states and {} weights given, not {want:?}", states.len(), weights.len()),
         ));
     }
-    let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
-    let regime =
-        regime.ok_or_else(|| EvalError::malformed(&plan.name, format!("no regime serves {} tokens", env.tokens)))?;
+    let regime = plan.regimes_of(entry).find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+    let regime = regime.ok_or_else(|| {
+        EvalError::malformed(&plan.name, format!("no regime of entry {entry} serves {} tokens", env.tokens))
+    })?;
     let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
     let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
     for (i, launch) in regime.launches.iter().enumerate() {
         run.launch(i, launch, states, watch)?;
     }
-    let columns = plan.info.columns();
-    let bytes = env.rows * columns * 4;
-    let output = run.slots.get(plan.output).and_then(|s| s.get(..bytes));
-    let output = output
-        .ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the output", plan.output)))?;
-    Ok(rows_from_bytes(columns, output).data)
+    let outputs = plan.entries.get(entry).map_or(&[][..], |e| &e.outputs);
+    outputs.iter().map(|o| run.output(o)).collect()
 }
 
 /// A step in progress.
@@ -78,6 +93,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// The values of an output.
+    fn output(&self, o: &EntryOutput) -> Result<Vec<f32>, EvalError> {
+        let (rows, columns) = o.output.rows(&self.plan.info);
+        let bytes = rows.eval(self.batch.env()) * columns * 4;
+        let slot = self.slots.get(o.at).and_then(|s| s.get(..bytes));
+        let missing = || EvalError::malformed(&self.plan.name, format!("slot {} cannot hold an output", o.at));
+        Ok(rows_from_bytes(columns, slot.ok_or_else(missing)?).data)
+    }
+
     fn launch(
         &mut self,
         i: usize,

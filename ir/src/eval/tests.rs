@@ -497,10 +497,10 @@ fn malformed_things_are_errors() {
     assert_eq!(run(&module, &Batch::single(&[1], 4)), Err(EvalError::MissingKv { seq: 0, position: 0 }));
     assert!(matches!(run(&module, &Batch { out_rows: vec![2], ..batch.clone() }), Err(EvalError::Batch(_))));
     let mut m = module.clone();
-    m.output = 99;
+    m.entries[0].outputs[0].at = 99;
     assert!(matches!(run(&m, &batch), Err(EvalError::Malformed { .. })));
     let mut m = module.clone();
-    m.step[1].args.swap(4, 5);
+    m.entries[0].calls[1].args.swap(4, 5);
     assert!(matches!(run(&m, &batch), Err(EvalError::Operand { .. })));
     let mut m = module;
     m.funcs[1].nodes[0].op = Op::Normalize { eps: F32::new(0.0), width: 5 };

@@ -1,17 +1,20 @@
 //! Graph level: the model as typed SSA tensor operations.
 //!
-//! A [`Module`] is one model. Its `step` is a straight line of [`Call`]s of a few [`Func`]s
+//! A [`Module`] is one model. Its [`Entry`]s are what a caller runs: `step`, and others over the same
+//! weights and states. An entry is a straight line of [`Call`]s of a few [`Func`]s
 //! (embedding, one function per *distinct layer signature*, head); calls of the same function
 //! differ only in the weights and the states they bind, so passes and code generation look
-//! at each distinct layer once. `step` processes a ragged batch: `T` tokens of any sequences, each
-//! with its position; logits, or other rows ([`Output`]), are computed for `R` chosen ones. Prefill, decode, chunked prefill and
-//! mixed batches are the same function with different data.
+//! at each distinct layer once. An entry processes a ragged batch: `T` tokens of any sequences, each
+//! with its position; logits, or other rows ([`Output`]), are computed for `R` chosen ones. Prefill,
+//! decode, chunked prefill and mixed batches are the same entry with different data.
 
 mod build;
+mod entry;
 mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
+pub use entry::{Arg, Call, Entry, STEP};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,
@@ -23,7 +26,7 @@ use crate::output::Output;
 use crate::state::StateSpec;
 use crate::ty::TensorType;
 
-/// A model: weights, state, functions and the step that calls them.
+/// A model: weights, state, functions and the entries that call them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module {
     /// Name of the model (from the checkpoint).
@@ -36,14 +39,29 @@ pub struct Module {
     pub states: Vec<StateSpec>,
     /// Distinct functions.
     pub funcs: Vec<Func>,
-    /// The step.
-    pub step: Vec<Call>,
-    /// The step value that is its output, f32 `[R, columns]` ([`ModelInfo::columns`]): index among
-    /// all results of all calls, in order.
-    pub output: usize,
-    /// The step value that holds the hidden states, f32 `[T, hidden]`, of a model that leaves them
-    /// to its caller: its head computes logits from them.
-    pub hidden: Option<usize>,
+    /// Computations that a caller runs; at least one. The first is the one that callers run unless they name
+    /// another.
+    pub entries: Vec<Entry>,
+}
+
+impl Module {
+    /// The output of the first entry whose rows a caller asks for; logits where there is none.
+    pub fn output(&self) -> Output {
+        self.entries.first().and_then(Entry::requested).map_or(Output::Logits, |o| o.output)
+    }
+
+    /// The calls of all entries in order: the numbers of [`crate::diag::Place::Call`].
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.entries.iter().flat_map(|e| &e.calls)
+    }
+
+    /// The calls of all entries, without calls that an earlier entry has too: of the same function with the same
+    /// weights and states.
+    pub fn calls_once(&self) -> impl Iterator<Item = &Call> {
+        let known = |before: &[Entry], call: &Call| before.iter().any(|e| e.calls.iter().any(|c| c.binds_as(call)));
+        let entries = self.entries.iter().enumerate();
+        entries.flat_map(move |(i, e)| e.calls.iter().filter(move |c| !known(&self.entries[..i], c)))
+    }
 }
 
 /// Sizes of a model.
@@ -55,18 +73,6 @@ pub struct ModelInfo {
     pub hidden: usize,
     /// Longest sequence, in tokens.
     pub max_context: usize,
-    /// The output of a step.
-    pub output: Output,
-}
-
-impl ModelInfo {
-    /// Columns of the output.
-    pub fn columns(&self) -> usize {
-        match self.output {
-            Output::Logits => self.vocab,
-            Output::Rows(rows) => rows.width,
-        }
-    }
 }
 
 /// A weight of the model.
@@ -78,28 +84,6 @@ pub struct Weight {
     pub ty: TensorType,
     /// Values computed by the frontend (RoPE frequencies); `None`: read from the checkpoint.
     pub data: Option<Vec<f32>>,
-}
-
-/// One use of a function in the step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Call {
-    /// Index in [`Module::funcs`].
-    pub func: usize,
-    /// One per parameter of the function.
-    pub args: Vec<Arg>,
-}
-
-/// The argument of a call for a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arg {
-    /// Result number `i` of the step (results of all calls, counted in order).
-    Value(usize),
-    /// Weight `i` of the module.
-    Weight(usize),
-    /// State `i` of the module.
-    State(usize),
-    /// A per-step input array.
-    Input(Input),
 }
 
 /// The kinds of values that a parameter may be bound to.

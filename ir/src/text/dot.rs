@@ -1,12 +1,12 @@
 //! Graphs of the three levels in DOT, the language of Graphviz.
 //!
 //! Boxes are operations, calls and launches; ellipses are parameters, results, weights and states. An edge goes from a
-//! value to its reader. Each function, and each regime of a plan, is a cluster. The text depends on the item alone, so
+//! value to its reader. Each function, entry and regime of a plan is a cluster. The text depends on the item alone, so
 //! that two graphs can be compared by their lines.
 
 use super::Item;
 use super::print_graph::{operation, role};
-use crate::graph::{Arg, Call, Func, Module, Value};
+use crate::graph::{Arg, Call, Entry, Func, Module, Value};
 use crate::kernel::Kernel;
 use crate::plan::{Operand, Plan, Regime};
 use crate::verify::accesses;
@@ -103,7 +103,7 @@ pub fn items(items: &[Item]) -> String {
     dot.finish()
 }
 
-/// The graph of a module: its functions, and the step that calls them.
+/// The graph of a module: its functions, and the entries that call them.
 #[must_use]
 pub fn module(m: &Module) -> String {
     let mut dot = Dot::new(&m.name);
@@ -148,10 +148,16 @@ fn add_module(dot: &mut Dot, id: &str, m: &Module) {
     for (i, f) in m.funcs.iter().enumerate() {
         add_func(dot, &format!("{id}.f{i}"), f);
     }
+    for e in &m.entries {
+        add_entry(dot, &format!("{id}.{}", e.name), m, e);
+    }
+}
+
+fn add_entry(dot: &mut Dot, id: &str, m: &Module, e: &Entry) {
     let mut results: Vec<(String, usize)> = vec![];
     let mut states: BTreeSet<usize> = BTreeSet::new();
-    dot.open(&format!("{id}.step"), &format!("step of {}", m.name));
-    for (i, call) in m.step.iter().enumerate() {
+    dot.open(id, &format!("{} of {}", e.name, m.name));
+    for (i, call) in e.calls.iter().enumerate() {
         let this = format!("{id}.call{i}");
         dot.step(&this, &called(m, call));
         for arg in &call.args {
@@ -166,16 +172,16 @@ fn add_module(dot: &mut Dot, id: &str, m: &Module) {
                     }
                     dot.edge(&format!("{id}.state{s}"), &this, "");
                 }
-                // The inputs of a step reach most calls, and each weight one: the label has them.
+                // The inputs of an entry reach most calls, and each weight one: the label has them.
                 Arg::Weight(_) | Arg::Input(_) => {}
             }
         }
         let of_call = m.funcs.get(call.func).map_or(0, |f| f.results.len());
         results.extend((0..of_call).map(|at| (this.clone(), at)));
     }
-    let outputs = [("output", Some(m.output)), ("hidden", m.hidden)];
-    for (name, value) in outputs {
-        if let Some((from, at)) = value.and_then(|v| results.get(v)) {
+    for o in &e.outputs {
+        if let Some((from, at)) = results.get(o.at) {
+            let name = o.output.word();
             dot.value(&format!("{id}.{name}"), name);
             dot.edge(from, &format!("{id}.{name}"), &at.to_string());
         }
@@ -183,7 +189,7 @@ fn add_module(dot: &mut Dot, id: &str, m: &Module) {
     dot.close();
 }
 
-/// A call with its weights, by their names, and the inputs of the step.
+/// A call with its weights, by their names, and the inputs of the entry.
 fn called(m: &Module, call: &Call) -> String {
     let mut label = format!("@{}", m.funcs.get(call.func).map_or("?", |f| &f.name));
     for arg in &call.args {
@@ -220,9 +226,10 @@ fn add_kernel(dot: &mut Dot, id: &str, k: &Kernel) {
 
 fn add_plan(dot: &mut Dot, id: &str, p: &Plan) {
     for (i, r) in p.regimes.iter().enumerate() {
+        let entry = p.entries.get(r.entry).map_or("?", |e| &e.name);
         let label = match r.max_tokens {
-            Some(n) => format!("{}, at most {n} tokens", p.name),
-            None => format!("{}, any number of tokens", p.name),
+            Some(n) => format!("{entry} of {}, at most {n} tokens", p.name),
+            None => format!("{entry} of {}, any number of tokens", p.name),
         };
         let cluster = format!("{id}.r{i}");
         dot.open(&cluster, &label);

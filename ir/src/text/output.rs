@@ -1,35 +1,42 @@
 //! Text of outputs, in modules and plans: `logits %x`, `embedding %x width=384 pool=mean normalize`.
 
-use super::parse::{Parsed, Parser};
-use crate::output::{Output, Pool, Rows, RowsName};
+use super::parse::{Parsed, Parser, fault};
+use crate::output::{EntryOutput, Output, Pool, Rows, RowsName};
 
 /// Words that an output begins with.
-pub(super) const WORDS: &[&str] = &["logits", "embedding", "scores"];
+pub(super) const WORDS: &[&str] = &["logits", "embedding", "scores", "hidden"];
 
 /// `word place`, and the properties of rows.
 pub(super) fn print(out: &mut String, output: Output, place: &str) {
-    match output {
-        Output::Logits => put!(out, "logits {place}\n"),
-        Output::Rows(rows) => put!(out, "{} {place} {rows}\n", rows.name),
+    put!(out, "{} {place}", output.word());
+    if let Output::Rows(rows) = output {
+        put!(out, " {rows}");
     }
+    out.push('\n');
 }
 
-/// An output and where it is, which `place` reads.
+/// Adds an output and its place, which `place` reads, to those of an entry.
 pub(super) fn parse<'a>(
     p: &mut Parser<'a>,
+    outputs: &mut Vec<EntryOutput>,
     place: impl FnOnce(&mut Parser<'a>) -> Parsed<usize>,
-) -> Parsed<(Output, usize)> {
-    let name = RowsName::ALL.iter().find(|(_, word)| p.peek_word() == *word);
-    if name.is_none() && p.peek_word() != "logits" {
-        return Err(p.one_of("the output", WORDS));
+) -> Parsed<()> {
+    let first = p.peek().range();
+    let word = p.peek_word();
+    if !WORDS.contains(&word) {
+        return Err(p.one_of("an output", WORDS));
     }
     p.next();
-    let place = place(p)?;
-    let output = match name {
-        None => Output::Logits,
+    let at = place(p)?;
+    let output = match RowsName::ALL.iter().find(|(_, name)| *name == word) {
         Some((name, _)) => Output::Rows(rows(p, *name)?),
+        None if word == "hidden" => Output::Hidden,
+        None => Output::Logits,
     };
-    Ok((output, place))
+    let again = outputs.iter().any(|o| o.output.is_requested() == output.is_requested());
+    outputs.push(EntryOutput { output, at });
+    let what = if output.is_requested() { "the output that has the rows asked for is" } else { "this output is" };
+    if again { Err(fault("duplicate-name", first, format!("{what} given twice"))) } else { Ok(()) }
 }
 
 fn rows(p: &mut Parser, name: RowsName) -> Parsed<Rows> {

@@ -5,13 +5,15 @@ use super::output;
 use super::parse::{Label, Parsed, Parser, Scope, fault, shorten, suggest};
 use super::print_graph::ROLES;
 use crate::diag::Place;
-use crate::graph::{Arg, Call, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Value, ValueType, Weight};
-use crate::output::Output;
+use crate::graph::{
+    Arg, Call, Entry, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Value, ValueType, Weight,
+};
 use crate::state::StateSpec;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Words that start a part of a module, beside the words of its states.
-const MODULE_WORDS: &[&str] = &["info", "weight", "func", "step"];
+const MODULE_WORDS: &[&str] = &["info", "weight", "func", "entry"];
 
 /// The parts of a module read so far.
 #[derive(Default)]
@@ -22,16 +24,9 @@ struct Parts {
     funcs: Vec<Func>,
     /// Index of each function; `None` if its text was wrong, so that its calls cannot be checked.
     names: HashMap<String, Option<usize>>,
-    step: Option<Step>,
+    entries: Vec<Entry>,
     next_weight: usize,
     next_state: usize,
-}
-
-#[derive(Default)]
-struct Step {
-    calls: Vec<Call>,
-    output: Option<(Output, usize)>,
-    hidden: Option<usize>,
 }
 
 /// `module "name" { … }`
@@ -47,30 +42,14 @@ pub(super) fn module(p: &mut Parser) -> Parsed<Module> {
     )?;
     // The missing parts of a text with other errors are probably among those.
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the module has no `{what}`"));
-    let (mut info, step) = match (parts.info, parts.step) {
-        (Some(info), Some(step)) => (info, step),
-        _ if p.failed() => (NO_INFO, Step::default()),
-        (None, _) => return Err(lacks("info")),
-        (_, None) => return Err(lacks("step")),
+    let info = match parts.info {
+        Some(_) if parts.entries.is_empty() && !p.failed() => return Err(lacks("entry")),
+        Some(info) => info,
+        None if p.failed() => NO_INFO,
+        None => return Err(lacks("info")),
     };
-    let output = match step.output {
-        Some((kind, value)) => {
-            info.output = kind;
-            value
-        }
-        None if p.failed() => 0,
-        None => return Err(lacks("logits")),
-    };
-    Ok(Module {
-        name,
-        info,
-        weights: parts.weights,
-        states: parts.states,
-        funcs: parts.funcs,
-        step: step.calls,
-        output,
-        hidden: step.hidden,
-    })
+    let Parts { weights, states, funcs, entries, .. } = parts;
+    Ok(Module { name, info, weights, states, funcs, entries })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
@@ -85,16 +64,9 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
         "weight" => weight(p, parts)?,
         word if StateSpec::is_word(word) => state(p, &mut parts.states, &mut parts.next_state)?,
         "func" => func_of(p, parts)?,
-        "step" => {
-            let again = parts.step.is_some();
-            let read = step(p, parts)?;
-            parts.step = Some(read);
-            if again {
-                return Err(fault("duplicate-name", first.range(), "`step` is given twice"));
-            }
-        }
+        "entry" => entry(p, parts)?,
         _ => {
-            let words = [&["info", "weight"], StateSpec::WORDS, &["func", "step"]].concat();
+            let words = [&["info", "weight"], StateSpec::WORDS, &["func", "entry"]].concat();
             return Err(p.one_of("a part of a module", &words));
         }
     }
@@ -102,16 +74,15 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
 }
 
 /// Sizes in place of those whose text was wrong.
-pub(super) const NO_INFO: ModelInfo = ModelInfo { vocab: 0, hidden: 0, max_context: 0, output: Output::Logits };
+pub(super) const NO_INFO: ModelInfo = ModelInfo { vocab: 0, hidden: 0, max_context: 0 };
 
-/// `info vocab=… hidden=… max_context=…`, shared with plans; the output is said elsewhere.
+/// `info vocab=… hidden=… max_context=…`, shared with plans.
 pub(super) fn info(p: &mut Parser) -> Parsed<ModelInfo> {
     p.expect_word("info")?;
     Ok(ModelInfo {
         vocab: p.field_size("vocab")?,
         hidden: p.field_size("hidden")?,
         max_context: p.field_size("max_context")?,
-        output: Output::Logits,
     })
 }
 
@@ -291,48 +262,48 @@ pub(super) fn attributes(p: &mut Parser, head: Head, t: Token) -> Parsed<Op> {
         .ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
 }
 
-/// `step { … }`
-fn step<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Step> {
-    p.expect_word("step")?;
-    let mut step = Step::default();
+/// `entry @name { … }`
+fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
+    let (name, range) = entry_name(p)?;
+    let mut entry = Entry::new(&name);
     let mut scope = Scope::new();
-    let mut results = 0;
-    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || yields(word);
+    let (before, mut results) = (parts.entries.iter().map(|e| e.calls.len()).sum::<usize>(), 0);
+    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || output::WORDS.contains(&word);
     p.statements(starts, |p: &mut Parser<'a>| {
-        if yields(p.peek_word()) {
-            return yielded(p, &mut step, &scope);
+        if output::WORDS.contains(&p.peek_word()) {
+            return output::parse(p, &mut entry.outputs, |p| {
+                let (label, range) = p.label("the value of the output, `%n`")?;
+                scope.find(&label, range)
+            });
         }
         let mark = p.mark();
         if let Some(call) = call(p, parts, &mut scope, &mut results)? {
             let range = p.since(mark);
-            p.places.insert(Place::Call { call: step.calls.len(), func: parts.funcs[call.func].name.clone() }, range);
-            step.calls.push(call);
+            let place = Place::Call { call: before + entry.calls.len(), func: parts.funcs[call.func].name.clone() };
+            p.places.insert(place, range);
+            entry.calls.push(call);
         }
         Ok(())
     })?;
-    Ok(step)
+    let (again, empty) = (parts.entries.iter().any(|e| e.name == name), entry.outputs.is_empty());
+    parts.entries.push(entry);
+    entry_read(p, (&name, range), again, empty)
 }
 
-/// Words of a step's results.
-fn yields(word: &str) -> bool {
-    word == "hidden" || output::WORDS.contains(&word)
+/// `entry @name`, shared with plans.
+pub(super) fn entry_name(p: &mut Parser) -> Parsed<(String, Range<usize>)> {
+    p.expect_word("entry")?;
+    let (name, range) = p.symbol("the entry's name, `@name`")?;
+    Ok((name.into_owned(), range))
 }
 
-/// `logits %n`, or the other kinds of output; `hidden %n`.
-fn yielded<'a>(p: &mut Parser<'a>, step: &mut Step, scope: &Scope<'a>) -> Parsed<()> {
-    let first = p.peek();
-    let value = |p: &mut Parser<'a>, what| {
-        let (label, range) = p.label(what)?;
-        scope.find(&label, range)
-    };
-    let (again, what) = if p.eat_word("hidden") {
-        let read = value(p, "the value of the hidden states, `%n`")?;
-        (step.hidden.replace(read).is_some(), "the values of hidden states are")
-    } else {
-        let read = output::parse(p, |p| value(p, "the value of the output, `%n`"))?;
-        (step.output.replace(read).is_some(), "the output is")
-    };
-    if again { Err(fault("duplicate-name", first.range(), format!("{what} given twice"))) } else { Ok(()) }
+/// Errors of an entry that was read: `again`, another one has its name; `empty`, it has no output. Shared with plans.
+pub(super) fn entry_read(p: &Parser, (name, range): (&str, Range<usize>), again: bool, empty: bool) -> Parsed<()> {
+    match (again, empty && !p.failed()) {
+        (true, _) => Err(fault("duplicate-name", range, format!("there is another entry `@{}`", shorten(name)))),
+        (_, true) => Err(fault("missing-part", range, format!("the entry `@{}` has no output", shorten(name)))),
+        (false, false) => Ok(()),
+    }
 }
 
 /// `%0, %1 = @func(arg, …)`; nothing if the function's own text was wrong.
@@ -368,7 +339,7 @@ fn callee<'a>(p: &mut Parser<'a>, parts: &Parts, scope: &Scope<'a>, results: usi
         Some(Some(func)) => *func,
         Some(None) => return Ok(None),
         None => {
-            let message = format!("no function `@{}` before the step", shorten(&name));
+            let message = format!("no function `@{}` before the entry", shorten(&name));
             return Err(Box::new(suggest(
                 *fault("unknown-name", range, message),
                 &name,

@@ -4,19 +4,19 @@ use super::expr::{self, Args, ParseTree};
 use super::lex::Kind;
 use super::output;
 use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
-use super::parse_graph::{NO_INFO, attributes, info, state};
+use super::parse_graph::{NO_INFO, attributes, entry_name, entry_read, info, state};
 use super::parse_kernel::{format, kernel, row_elem, vector_len};
 use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, Head, ModelInfo, Op, UnaryOp};
 use crate::kernel::Kernel;
-use crate::output::Output;
-use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::plan::{
+    Buffer, Candidates, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Slot, Storage, WeightExpr,
+};
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
 /// Words that start a part of a plan, beside `info` and the words of its states.
-const PLAN_WORDS: &[&str] =
-    &["weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "hidden", "candidates"];
+const PLAN_WORDS: &[&str] = &["weight", "kernel", "slot", "entry", "regime"];
 
 /// Whether a part of a plan starts so.
 fn starts_part(kind: Kind, word: &str) -> bool {
@@ -33,10 +33,8 @@ struct Parts {
     /// Index of each kernel; `None` if its text was wrong.
     names: HashMap<String, Option<usize>>,
     slots: Vec<Slot>,
+    entries: Vec<PlanEntry>,
     regimes: Vec<Regime>,
-    output: Option<(Output, usize)>,
-    hidden: Option<usize>,
-    candidates: Option<Candidates>,
     next_state: usize,
     next_weight: usize,
     next_slot: usize,
@@ -51,66 +49,65 @@ pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
     let mut parts = Parts::default();
     p.statements(starts_part, |p| statement(p, &mut parts))?;
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the plan has no `{what}`"));
-    let (info, output) = match (parts.info, parts.output) {
-        (Some(info), Some((output, slot))) => (ModelInfo { output, ..info }, slot),
-        _ if p.failed() => (NO_INFO, 0),
-        (None, _) => return Err(lacks("info")),
-        (_, None) => return Err(lacks("logits")),
+    let info = match parts.info {
+        Some(_) if parts.entries.is_empty() && !p.failed() => return Err(lacks("entry")),
+        Some(info) => info,
+        None if p.failed() => NO_INFO,
+        None => return Err(lacks("info")),
     };
-    let Parts { states, weights, kernels, slots, regimes, hidden, candidates, .. } = parts;
-    Ok(Plan { name, info, states, kernels, weights, slots, regimes, output, hidden, candidates })
+    let Parts { states, weights, kernels, slots, entries, regimes, .. } = parts;
+    Ok(Plan { name, info, states, kernels, weights, slots, entries, regimes })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
     let first = p.peek().range();
-    let again = match p.peek_word() {
+    match p.peek_word() {
         "info" => {
             let info = info(p)?;
-            parts.info.replace(info).is_some()
+            if parts.info.replace(info).is_some() {
+                return Err(fault("duplicate-name", first, "this part is given twice"));
+            }
+            Ok(())
         }
-        word if output::WORDS.contains(&word) => {
-            let read = output::parse(p, |p| {
-                p.expect_word("slot")?;
-                p.size("the slot's number")
-            })?;
-            parts.output.replace(read).is_some()
-        }
-        "hidden" => {
-            p.next();
-            p.expect_word("slot")?;
-            parts.hidden.replace(p.size("the slot's number")?).is_some()
-        }
-        "candidates" => {
-            p.next();
-            p.expect_word("slot")?;
-            let slot = p.size("the slot's number")?;
-            let k = p.field_size("k")?;
-            parts.candidates.replace(Candidates { slot, k }).is_some()
-        }
-        word if StateSpec::is_word(word) => {
-            state(p, &mut parts.states, &mut parts.next_state)?;
-            false
-        }
-        "weight" => {
-            weight(p, parts)?;
-            false
-        }
-        "kernel" => {
-            kernel_of(p, parts)?;
-            false
-        }
-        "slot" => {
-            slot(p, parts)?;
-            false
-        }
+        word if StateSpec::is_word(word) => state(p, &mut parts.states, &mut parts.next_state),
+        "weight" => weight(p, parts),
+        "kernel" => kernel_of(p, parts),
+        "slot" => slot(p, parts),
+        "entry" => entry(p, &mut parts.entries),
         "regime" => {
             let regime = regime(p, parts)?;
             parts.regimes.push(regime);
-            false
+            Ok(())
         }
-        _ => return Err(p.one_of("a part of a plan", PLAN_WORDS)),
+        _ => Err(p.one_of("a part of a plan", PLAN_WORDS)),
+    }
+}
+
+/// `entry @name { … }`
+fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
+    let (name, range) = entry_name(p)?;
+    let mut entry = PlanEntry { name, outputs: vec![], candidates: None };
+    let starts = |kind, word: &str| kind == Kind::Word && (word == "candidates" || output::WORDS.contains(&word));
+    let slot = |p: &mut Parser<'a>| {
+        p.expect_word("slot")?;
+        p.size("the slot's number")
     };
-    if again { Err(fault("duplicate-name", first, "this part is given twice")) } else { Ok(()) }
+    p.statements(starts, |p: &mut Parser<'a>| {
+        let first = p.peek().range();
+        if !p.eat_word("candidates") {
+            return output::parse(p, &mut entry.outputs, slot);
+        }
+        let slot = slot(p)?;
+        let k = p.field_size("k")?;
+        match entry.candidates.replace(Candidates { slot, k }) {
+            Some(_) => Err(fault("duplicate-name", first, "candidates are given twice")),
+            None => Ok(()),
+        }
+    })?;
+    let (again, empty) = (entries.iter().any(|e| e.name == entry.name), entry.outputs.is_empty());
+    let name = entry.name.clone();
+    entries.push(entry);
+    entry_read(p, (&name, range), again, empty)
 }
 
 /// `weight 0: matrix w4g32[512, 256] = expr`
@@ -167,10 +164,17 @@ fn slot(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
     Ok(())
 }
 
-/// `regime max_tokens=8 { … }`, `regime any { … }`
+/// `regime @entry max_tokens=8 { … }`, `regime @entry any { … }`
 fn regime<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Regime> {
     let mark = p.mark();
     p.expect_word("regime")?;
+    let (name, range) = p.symbol("the entry, `@name`")?;
+    let entry = parts.entries.iter().position(|e| e.name == name);
+    // Its error is reported once the rest was read.
+    let unknown = || {
+        let e = *fault("unknown-name", range.clone(), format!("no entry `@{}` before the regime", shorten(&name)));
+        Box::new(suggest(e, &name, parts.entries.iter().map(|e| e.name.as_str())))
+    };
     let max_tokens = match p.peek_word() {
         "any" => {
             p.next();
@@ -189,7 +193,8 @@ fn regime<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Regime> {
         "call" => reader.launch(p),
         _ => Err(p.one_of("a part of a regime", &["buffer", "call"])),
     })?;
-    Ok(Regime { max_tokens, buffers: reader.buffers, launches: reader.launches })
+    let RegimeReader { buffers, launches, .. } = reader;
+    Ok(Regime { entry: entry.ok_or_else(unknown)?, max_tokens, buffers, launches })
 }
 
 /// A regime being read.

@@ -2,7 +2,7 @@
 
 use super::names::{Float, List, Name, Quoted};
 use super::output;
-use crate::graph::{Arg, Attr, Call, Func, ModelInfo, Module, Op, Role, Value, Weight};
+use crate::graph::{Arg, Attr, Call, Entry, Func, ModelInfo, Module, Op, Role, Value, Weight};
 use crate::state::StateSpec;
 
 /// The text of a module.
@@ -17,7 +17,9 @@ pub fn print_module(m: &Module) -> String {
     for f in &m.funcs {
         func(&mut out, f, "  ");
     }
-    step(&mut out, m);
+    for e in &m.entries {
+        entry(&mut out, m, e);
+    }
     out.push_str("}\n");
     out
 }
@@ -134,17 +136,16 @@ pub(super) fn role(r: Role) -> &'static str {
 pub(super) const ROLES: &[(Role, &str)] =
     &[(Role::Weight, "weight"), (Role::SharedWeight, "shared_weight"), (Role::State, "state")];
 
-fn step(out: &mut String, m: &Module) {
-    out.push_str("  step {\n");
+fn entry(out: &mut String, m: &Module, e: &Entry) {
+    put!(out, "  entry @{} {{\n", Name(&e.name));
     let mut next = 0;
-    for c in &m.step {
+    for c in &e.calls {
         out.push_str("    ");
         call(out, m, c, &mut next);
     }
-    out.push_str("    ");
-    output::print(out, m.info.output, &format!("%{}", m.output));
-    if let Some(value) = m.hidden {
-        put!(out, "    hidden %{value}\n");
+    for o in &e.outputs {
+        out.push_str("    ");
+        output::print(out, o.output, &format!("%{}", o.at));
     }
     out.push_str("  }\n");
 }

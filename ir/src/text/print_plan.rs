@@ -6,7 +6,7 @@ use super::output;
 use super::print_graph::{info, operation, state_word, states};
 use super::print_kernel::kernel;
 use crate::graph::Op;
-use crate::plan::{Operand, Plan, Regime, Storage, WeightExpr};
+use crate::plan::{Operand, Plan, PlanEntry, Regime, Storage, WeightExpr};
 use crate::state::StateSpec;
 use std::fmt;
 
@@ -27,25 +27,36 @@ pub fn print_plan(p: &Plan) -> String {
     for (i, s) in p.slots.iter().enumerate() {
         put!(out, "  slot {i}: per_token={} per_row={}\n", s.per_token, s.per_row);
     }
+    for e in &p.entries {
+        entry(&mut out, e);
+    }
     for r in &p.regimes {
         regime(&mut out, p, r);
-    }
-    out.push_str("  ");
-    output::print(&mut out, p.info.output, &format!("slot {}", p.output));
-    if let Some(slot) = p.hidden {
-        put!(out, "  hidden slot {slot}\n");
-    }
-    if let Some(c) = p.candidates {
-        put!(out, "  candidates slot {} k={}\n", c.slot, c.k);
     }
     out.push_str("}\n");
     out
 }
 
+fn entry(out: &mut String, e: &PlanEntry) {
+    put!(out, "  entry @{} {{\n", Name(&e.name));
+    for o in &e.outputs {
+        out.push_str("    ");
+        output::print(out, o.output, &format!("slot {}", o.at));
+    }
+    if let Some(c) = e.candidates {
+        put!(out, "    candidates slot {} k={}\n", c.slot, c.k);
+    }
+    out.push_str("  }\n");
+}
+
 fn regime(out: &mut String, p: &Plan, r: &Regime) {
+    match p.entries.get(r.entry) {
+        Some(e) => put!(out, "  regime @{} ", Name(&e.name)),
+        None => put!(out, "  regime @\"missing entry {}\" ", r.entry),
+    }
     match r.max_tokens {
-        Some(n) => put!(out, "  regime max_tokens={n} {{\n"),
-        None => out.push_str("  regime any {\n"),
+        Some(n) => put!(out, "max_tokens={n} {{\n"),
+        None => out.push_str("any {\n"),
     }
     for (i, b) in r.buffers.iter().enumerate() {
         put!(out, "    buffer %{i}: {}[{}, {}] in slot {}\n", b.elem, b.rows, b.cols, b.slot);

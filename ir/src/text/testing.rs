@@ -4,13 +4,15 @@
 //! for printing, not for running.
 
 use crate::graph::{
-    Arg, Attr, AttrKind, Balance, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role,
-    Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
+    Arg, Attr, AttrKind, Balance, BinaryOp, Call, Entry, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param,
+    Role, Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
-use crate::output::{Output, Pool, Rows, RowsName};
-use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::output::{EntryOutput, Output, Pool, Rows, RowsName};
+use crate::plan::{
+    Buffer, Candidates, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Slot, Storage, WeightExpr,
+};
 use crate::quant::{FORMATS, Format, Packing};
 use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use crate::ty::{DType, Dim, TensorType};
@@ -173,15 +175,11 @@ pub fn func() -> impl Strategy<Value = Func> {
 }
 
 fn info() -> impl Strategy<Value = ModelInfo> {
-    (size(), size(), size(), output()).prop_map(|(vocab, hidden, max_context, output)| ModelInfo {
-        vocab,
-        hidden,
-        max_context,
-        output,
-    })
+    (size(), size(), size()).prop_map(|(vocab, hidden, max_context)| ModelInfo { vocab, hidden, max_context })
 }
 
-fn output() -> impl Strategy<Value = Output> {
+/// An output with the rows that are asked for.
+fn requested() -> impl Strategy<Value = Output> {
     let names = select(RowsName::ALL.iter().map(|(n, _)| *n).collect::<Vec<_>>());
     let pools = select(Pool::ALL.iter().map(|(p, _)| *p).collect::<Vec<_>>());
     let rows = (names, size(), pools, any::<bool>());
@@ -197,8 +195,27 @@ fn funcs() -> impl Strategy<Value = Vec<Func>> {
     names(1..4).prop_flat_map(|names| names.into_iter().map(func_named).collect::<Vec<_>>())
 }
 
-/// A module whose step has at least one result, for the output.
-pub fn module() -> impl Strategy<Value = Module> {
+/// Outputs of an entry: at least one, each kind once, at places that `at` makes.
+fn outputs<A: Strategy<Value = usize> + Clone>(at: A) -> impl Strategy<Value = Vec<EntryOutput>> {
+    let both = (requested(), at.clone(), at, 0..3usize);
+    both.prop_map(|(output, first, second, which)| {
+        let all = [EntryOutput { output, at: first }, EntryOutput { output: Output::Hidden, at: second }];
+        match which {
+            0 => all[..1].to_vec(),
+            1 => all[1..].to_vec(),
+            _ => all.to_vec(),
+        }
+    })
+}
+
+/// Entries with names of their own over these functions; each has at least one result, for its outputs.
+fn entries(funcs: Vec<Func>) -> impl Strategy<Value = Vec<Entry>> {
+    let named = names(1..3)
+        .prop_flat_map(move |names| names.into_iter().map(|name| entry(name, funcs.clone())).collect::<Vec<_>>());
+    named.prop_filter_map("an output needs a result", |entries| entries.into_iter().collect())
+}
+
+fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>> {
     let input = select(Input::ALL.iter().map(|(i, _)| *i).collect::<Vec<_>>());
     let arg = prop_oneof![
         any::<Index>().prop_map(Ok),
@@ -207,11 +224,10 @@ pub fn module() -> impl Strategy<Value = Module> {
         input.prop_map(|i| Err(Arg::Input(i))),
     ];
     let call = (any::<Index>(), vec(arg, 0..6));
-    let yields = (any::<Index>(), option::of(any::<Index>()));
-    let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs(), vec(call, 1..6), yields);
-    parts.prop_filter_map("the output needs a result", |(name, info, weights, states, funcs, calls, yields)| {
+    let outputs = outputs(any::<u16>().prop_map(usize::from));
+    (vec(call, 1..6), outputs).prop_map(move |(calls, mut outputs)| {
         let mut results = 0;
-        let mut step = vec![];
+        let mut made = vec![];
         for (func, args) in calls {
             let func = func.index(funcs.len());
             let arg = |a: Result<Index, Arg>| match a {
@@ -219,12 +235,26 @@ pub fn module() -> impl Strategy<Value = Module> {
                 Ok(i) => Arg::Value(i.index(results)),
                 Err(a) => a,
             };
-            step.push(Call { func, args: args.into_iter().map(arg).collect() });
+            made.push(Call { func, args: args.into_iter().map(arg).collect() });
             results += funcs[func].results.len();
         }
-        let number = |of: Index| of.index(results);
-        let (output, hidden) = (results > 0).then(|| (number(yields.0), yields.1.map(number)))?;
-        Some(Module { name, info, weights, states, funcs, step, output, hidden })
+        outputs.iter_mut().for_each(|o| o.at %= results.max(1));
+        (results > 0).then(|| Entry { name: name.clone(), calls: made, outputs })
+    })
+}
+
+/// A module.
+pub fn module() -> impl Strategy<Value = Module> {
+    let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs());
+    parts.prop_flat_map(|(name, info, weights, states, funcs)| {
+        entries(funcs.clone()).prop_map(move |entries| Module {
+            name: name.clone(),
+            info,
+            weights: weights.clone(),
+            states: states.clone(),
+            funcs: funcs.clone(),
+            entries,
+        })
     })
 }
 
@@ -461,9 +491,9 @@ fn packed_weight() -> impl Strategy<Value = PackedWeight> {
     (weight_expr(), storage).prop_map(|(expr, storage)| PackedWeight { expr, storage })
 }
 
-fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
+fn regime(entries: usize, kernels: usize) -> impl Strategy<Value = Regime> {
     let buffer = (dim(), size(), elem(), size()).prop_map(|(rows, cols, elem, slot)| Buffer { rows, cols, elem, slot });
-    (option::of(size()), vec(buffer, 1..5)).prop_flat_map(move |(max_tokens, buffers)| {
+    (0..entries, option::of(size()), vec(buffer, 1..5)).prop_flat_map(move |(entry, max_tokens, buffers)| {
         let operand = prop_oneof![
             (0..buffers.len()).prop_map(Operand::Buffer),
             size().prop_map(Operand::Weight),
@@ -474,29 +504,35 @@ fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
             operands,
             call,
         });
-        vec(launch, 0..5).prop_map(move |launches| Regime { max_tokens, buffers: buffers.clone(), launches })
+        vec(launch, 0..5).prop_map(move |launches| Regime { entry, max_tokens, buffers: buffers.clone(), launches })
     })
+}
+
+fn plan_entries() -> impl Strategy<Value = Vec<PlanEntry>> {
+    let entry = |name: String| {
+        let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
+        let parts = (outputs(0..64usize), candidates);
+        parts.prop_map(move |(outputs, candidates)| PlanEntry { name: name.clone(), outputs, candidates })
+    };
+    names(1..3).prop_flat_map(move |names| names.into_iter().map(entry).collect::<Vec<_>>())
 }
 
 /// A plan.
 pub fn plan() -> impl Strategy<Value = Plan> {
     let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
-    let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
-    let results = (size(), option::of(size()), candidates);
-    let parts = (name(), info(), vec(state(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), results);
-    parts.prop_flat_map(|(name, info, states, kernels, weights, slots, (output, hidden, candidates))| {
-        vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
+    let weights = vec(packed_weight(), 0..4);
+    let parts = (name(), info(), vec(state(), 0..3), kernels, weights, vec(slot, 0..4), plan_entries());
+    parts.prop_flat_map(|(name, info, states, kernels, weights, slots, entries)| {
+        vec(regime(entries.len(), kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),
             info,
             states: states.clone(),
             kernels: kernels.clone(),
             weights: weights.clone(),
             slots: slots.clone(),
+            entries: entries.clone(),
             regimes,
-            output,
-            hidden,
-            candidates,
         })
     })
 }

@@ -2,20 +2,19 @@
 
 use super::{Sink, state_spec};
 use crate::diag::{Diagnostic, Place};
-use crate::graph::{Arg, Attr, Call, Func, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight};
+use crate::graph::{
+    Arg, Attr, Call, Entry, Func, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight,
+};
+use crate::output::{EntryOutput, Output};
 use crate::quant::Packing;
-use crate::ty::{Dim, TensorType};
+use crate::ty::Dim;
 use std::collections::HashMap;
 
-/// Checks a module: every function, the weights, the step. Returns all findings.
+/// Checks a module: every function, the weights, the entries. Returns all findings.
 pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
-    let sizes = [
-        ("vocabulary", module.info.vocab),
-        ("width", module.info.hidden),
-        ("context", module.info.max_context),
-        ("width of the output", module.info.columns()),
-    ];
+    let sizes =
+        [("vocabulary", module.info.vocab), ("width", module.info.hidden), ("context", module.info.max_context)];
     for (what, _) in sizes.iter().filter(|(_, n)| *n == 0) {
         sink.error("model-info", Place::Whole, format!("the {what} of the model is 0"));
     }
@@ -30,7 +29,7 @@ pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
     for (index, spec) in module.states.iter().enumerate() {
         state_spec(&mut sink, &Place::State { index }, spec);
     }
-    step(&mut sink, module);
+    entries(&mut sink, module);
     sink.out
 }
 
@@ -53,12 +52,42 @@ fn weight(sink: &mut Sink, w: &Weight) {
     }
 }
 
-/// Calls: arguments, states, output.
-fn step(sink: &mut Sink, module: &Module) {
+/// Entries: calls, outputs, and the use of weights and states by all of them.
+fn entries(sink: &mut Sink, module: &Module) {
+    if module.entries.is_empty() {
+        sink.error("entries", Place::Whole, "the module has no entry");
+    }
+    sink.unique(module.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
+    let mut uses = Uses { states: vec![], weights: HashMap::new() };
+    let mut first = 0;
+    for e in &module.entries {
+        uses.states.push(vec![Used::default(); module.states.len()]);
+        let results = calls(sink, module, e, first, &mut uses);
+        first += e.calls.len();
+        outputs(sink, &e.name, &e.outputs);
+        output_types(sink, module, e, &results);
+    }
+    for index in 0..module.states.len() {
+        let adapter = module.states[index].adapter().is_some();
+        let by_entry: Vec<Used> = uses.states.iter().map(|states| states[index]).collect();
+        judge(sink, &Place::State { index }, adapter, &by_entry);
+    }
+    shared(sink, module, &uses.weights);
+}
+
+/// The use of a module's states and weights by its calls.
+struct Uses {
+    /// By entry, then state.
+    states: Vec<Vec<Used>>,
+    /// By weight.
+    weights: HashMap<usize, Vec<WeightUse>>,
+}
+
+/// Checks the calls of an entry, the first of which is number `first` of the module. Returns the types of its values;
+/// `None` for one that has no type.
+fn calls(sink: &mut Sink, module: &Module, e: &Entry, first: usize, uses: &mut Uses) -> Vec<Option<ValueType>> {
     let mut results: Vec<Option<ValueType>> = vec![];
-    let mut states = vec![Used::default(); module.states.len()];
-    let mut uses: HashMap<usize, Vec<WeightUse>> = HashMap::new();
-    for (i, call) in module.step.iter().enumerate() {
+    for (i, call) in (first..).zip(&e.calls) {
         let Some(func) = module.funcs.get(call.func) else {
             sink.error(
                 "call-func",
@@ -75,25 +104,25 @@ fn step(sink: &mut Sink, module: &Module) {
         position_tables(sink, module, func, &place());
         for (arg, param) in call.args.iter().zip(&func.params) {
             match arg {
-                Arg::State(s) => states.get_mut(*s).into_iter().for_each(|used| used.by(func, param)),
-                Arg::Weight(w) => {
-                    uses.entry(*w).or_default().push(WeightUse { role: param.role, call: i, place: place() })
+                Arg::State(s) => {
+                    let used = uses.states.last_mut().and_then(|states| states.get_mut(*s));
+                    used.into_iter().for_each(|used| used.by(func, param));
                 }
+                Arg::Weight(w) => uses.weights.entry(*w).or_default().push(WeightUse {
+                    role: param.role,
+                    call: i,
+                    bound: weights_of(call),
+                    place: place(),
+                }),
                 Arg::Value(_) | Arg::Input(_) => {}
             }
         }
         results.extend(func.results.iter().map(|v| func.ty(*v).cloned()));
     }
-    for (index, used) in states.into_iter().enumerate() {
-        let adapter = module.states.get(index).is_some_and(|s| s.adapter().is_some());
-        used.judge(sink, Place::State { index }, adapter);
-    }
-    shared(sink, module, &uses);
-    output(sink, module, &results);
-    hidden(sink, module, &results);
+    results
 }
 
-/// How the calls of a step use a state.
+/// How the calls of an entry use a state.
 #[derive(Clone, Copy, Default)]
 struct Used {
     updates: usize,
@@ -119,23 +148,29 @@ impl Used {
             self.early += usize::from(self.updates == 0);
         }
     }
+}
 
-    /// One call updates a state; later ones may read the updated state. No step changes an
-    /// `adapter`.
-    fn judge(self, sink: &mut Sink, place: Place, adapter: bool) {
-        let Used { updates, reads, early } = self;
-        match updates {
-            0 if reads == 0 => sink.warning("unused-state", place, "no call uses it"),
-            0 if adapter => {}
-            0 => sink.error("state-calls", place, format!("is read by {reads} calls and updated by none")),
-            1 if early > 0 => sink.error(
-                "state-calls",
-                place,
-                format!("is read by {early} calls before the one that updates it: they would see the last step's"),
-            ),
-            1 => {}
-            n => sink.error("state-calls", place, format!("is updated by {n} calls; each layer has its own")),
-        }
+/// One call of an entry updates a state; later ones may read the updated state. An entry may read a state that another
+/// one updates. No entry changes an `adapter`.
+fn judge(sink: &mut Sink, place: &Place, adapter: bool, by_entry: &[Used]) {
+    let updated = by_entry.iter().any(|u| u.updates > 0);
+    let all_reads: usize = by_entry.iter().map(|u| u.reads).sum();
+    if !updated && all_reads == 0 {
+        return sink.warning("unused-state", place.clone(), "no call uses it");
+    }
+    if !updated && !adapter {
+        let message = format!("is read by {all_reads} calls and updated by none");
+        return sink.error("state-calls", place.clone(), message);
+    }
+    for Used { updates, early, .. } in by_entry {
+        let message = match updates {
+            1 if *early > 0 => {
+                format!("is read by {early} calls before the one that updates it: they would see the last step's")
+            }
+            0 | 1 => continue,
+            n => format!("is updated by {n} calls; each layer has its own"),
+        };
+        sink.error("state-calls", place.clone(), message);
     }
 }
 
@@ -189,7 +224,10 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
 /// A parameter that a weight is bound to.
 struct WeightUse {
     role: Role,
+    /// Number of the call among those of the module.
     call: usize,
+    /// The function of the call, and the weights that it binds.
+    bound: (usize, Vec<Option<usize>>),
     place: Place,
 }
 
@@ -201,8 +239,7 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>
             sink.warning("unused-weight", Place::Tensor { name: w.name.clone() }, "no call uses it");
             continue;
         };
-        let bound: Vec<_> = uses.iter().map(|u| weights_of(&module.step[u.call])).collect();
-        if bound.iter().all(|b| *b == bound[0]) && of_different_calls(uses) {
+        if uses.iter().all(|u| u.bound == uses[0].bound) && of_different_calls(uses) {
             continue;
         }
         for used in uses.iter().filter(|u| u.role == Role::Weight) {
@@ -226,32 +263,39 @@ fn of_different_calls(uses: &[WeightUse]) -> bool {
     uses.windows(2).all(|pair| pair[0].call != pair[1].call)
 }
 
-fn output(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
-    let want: ValueType = TensorType::rows(Dim::Rows, module.info.columns()).into();
-    match results.get(module.output) {
-        None => sink.error(
-            "output",
-            Place::Whole,
-            format!("the step has {} values; the output is number {}", results.len(), module.output),
-        ),
-        Some(Some(ty)) if *ty != want => {
-            sink.error("output", Place::Whole, format!("the output must be {want}, not {ty}"))
-        }
-        // An undefined result is reported at its function.
-        Some(_) => {}
+/// The outputs of an entry have the types of their kinds.
+fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<ValueType>]) {
+    for o in &e.outputs {
+        let want: ValueType = o.output.ty(&module.info).into();
+        let (code, word) = if o.output.is_requested() { ("output", "output") } else { ("hidden", "hidden output") };
+        let message = match results.get(o.at) {
+            None => {
+                format!("`@{}` has {} values; the {word} is number {}", e.name, results.len(), o.at)
+            }
+            Some(Some(ty)) if *ty != want => format!("the {word} of `@{}` must be {want}, not {ty}", e.name),
+            // An undefined result is reported at its function.
+            Some(_) => continue,
+        };
+        sink.error(code, Place::Whole, message);
     }
 }
 
-/// The rows behind the output are of all tokens.
-fn hidden(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
-    let Some(value) = module.hidden else { return };
-    let want: ValueType = TensorType::rows(Dim::Tokens, module.info.hidden).into();
-    let message = match results.get(value) {
-        None => format!("the step has {} values; the hidden states are number {value}", results.len()),
-        Some(Some(ty)) if *ty != want => format!("the hidden states must be {want}, not {ty}"),
-        Some(_) => return,
-    };
-    sink.error("hidden", Place::Whole, message);
+/// An entry has outputs, each kind once, and one at most with the rows that the caller asks for. Shared with plans.
+pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput]) {
+    if outputs.is_empty() {
+        sink.error("output", Place::Whole, format!("`@{name}` has no output"));
+    }
+    for (i, o) in outputs.iter().enumerate() {
+        if outputs[..i].iter().any(|other| other.output.is_requested() == o.output.is_requested()) {
+            let message = format!("`@{name}` has more outputs like `{}`: give one", o.output.word());
+            sink.error("output", Place::Whole, message);
+        }
+        if let Output::Rows(rows) = o.output
+            && rows.width == 0
+        {
+            sink.error("model-info", Place::Whole, format!("the width of the output of `@{name}` is 0"));
+        }
+    }
 }
 
 fn role_name(role: Role) -> &'static str {

@@ -35,7 +35,7 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
             );
         }
     }
-    regimes(&mut sink, plan);
+    entries(&mut sink, plan);
     for (i, regime) in plan.regimes.iter().enumerate() {
         RegimeVerifier { plan, regime, index: i, sink: &mut sink }.run();
     }
@@ -104,24 +104,46 @@ pub fn verify_packed(plan: &Plan, weights: &[Weight]) -> Vec<Diagnostic> {
     sink.out
 }
 
-/// Ascending sizes; the last serves any.
-fn regimes(sink: &mut Sink, plan: &Plan) {
-    if plan.regimes.last().is_none_or(|r| r.max_tokens.is_some()) {
-        sink.error("regimes", Place::Whole, "the last regime must serve any number of tokens");
+/// There are entries with names and outputs of their own, whose regimes stand in their order.
+fn entries(sink: &mut Sink, plan: &Plan) {
+    if plan.entries.is_empty() {
+        sink.error("entries", Place::Whole, "the plan has no entry");
     }
-    let mut least = 0;
-    for (regime, r) in plan.regimes.iter().enumerate() {
+    sink.unique(plan.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
+    for e in &plan.entries {
+        super::outputs(sink, &e.name, &e.outputs);
+    }
+    if !plan.regimes.is_sorted_by_key(|r| r.entry) {
+        sink.error("entries", Place::Whole, "regimes do not stand in the order of their entries");
+    }
+    for (regime, r) in plan.regimes.iter().enumerate().filter(|(_, r)| r.entry >= plan.entries.len()) {
+        sink.error("entries", Place::Regime { regime }, format!("is of entry {}, which does not exist", r.entry));
+    }
+    for entry in 0..plan.entries.len() {
+        regimes(sink, plan, entry);
+    }
+}
+
+/// Ascending sizes of an entry; the last serves any.
+fn regimes(sink: &mut Sink, plan: &Plan, entry: usize) {
+    let name = &plan.entries[entry].name;
+    if plan.regimes_of(entry).last().is_none_or(|r| r.max_tokens.is_some()) {
+        let message = format!("the last regime of `@{name}` must serve any number of tokens");
+        sink.error("regimes", Place::Whole, message);
+    }
+    let (mut least, mut any) = (0, false);
+    for (regime, r) in plan.regimes.iter().enumerate().filter(|(_, r)| r.entry == entry) {
+        if any {
+            sink.error("regimes", Place::Regime { regime }, "is hidden by a regime before it");
+        }
         match r.max_tokens {
-            None if regime + 1 < plan.regimes.len() => {
-                sink.error("regimes", Place::Regime { regime }, "hides the regimes after it")
-            }
             Some(n) if n <= least => sink.error(
                 "regimes",
                 Place::Regime { regime },
                 format!("serves up to {n} tokens, which an earlier one does too"),
             ),
             Some(n) => least = n,
-            None => {}
+            None => any = true,
         }
     }
 }
@@ -175,13 +197,14 @@ impl<'a> RegimeVerifier<'a> {
         for (i, launch) in self.regime.launches.iter().enumerate() {
             self.launch(i, launch, &mut states, &mut kv);
         }
-        let (slot, columns) = (self.plan.output, self.plan.info.columns());
-        self.result(&mut states, "output", slot, (Dim::Rows, columns));
-        if let Some(slot) = self.plan.hidden {
-            self.result(&mut states, "hidden", slot, (Dim::Tokens, self.plan.info.hidden));
-        }
-        if let Some(Candidates { slot, k }) = self.plan.candidates {
-            self.result(&mut states, "candidates", slot, (Dim::Rows, llmcc_abi::layout::candidate_cols(k)));
+        if let Some(entry) = self.plan.entries.get(self.regime.entry) {
+            for o in &entry.outputs {
+                let code = if o.output.is_requested() { "output" } else { "hidden" };
+                self.result(&mut states, code, o.at, o.output.rows(&self.plan.info));
+            }
+            if let Some(Candidates { slot, k }) = entry.candidates {
+                self.result(&mut states, "candidates", slot, (Dim::Rows, llmcc_abi::layout::candidate_cols(k)));
+            }
         }
         self.lifetimes(&states);
         for (buffer, s) in states.iter().enumerate().filter(|(_, s)| s.life.is_none()) {

@@ -3,10 +3,11 @@
 use super::*;
 use crate::eval::fixture;
 use crate::eval::{Batch, OperandData, eval_kernel};
-use crate::graph::{Arg, F32, Func, Input, Module, Node, Op, Role, UnaryOp, Value, ValueType};
+use crate::graph::{Arg, Entry, F32, Func, Input, Module, Node, Op, Role, UnaryOp, Value, ValueType};
 use crate::kernel::{Body, Expr, Kernel, Matmul, ParamKind, Pointwise, RowElem};
 use crate::kv::{KvDType, KvSpec};
-use crate::plan::{Buffer, Operand, PackedWeight, Plan, Slot, Storage, WeightExpr};
+use crate::output::{EntryOutput, Output};
+use crate::plan::{Buffer, Operand, PackedWeight, Plan, PlanEntry, Slot, Storage, WeightExpr};
 use crate::quant::{Elem, Packing};
 use crate::state::StateSpec;
 use crate::ty::{DType, Dim, TensorType};
@@ -63,7 +64,7 @@ fn all_findings_are_collected() {
     let mut m = fixture::module(spec());
     m.info.vocab = 0;
     m.funcs[1].nodes[0].args = vec![Value(99)];
-    m.output = 77;
+    m.entries[0].outputs[0].at = 77;
     let found = verify_module(&m);
     for code in ["model-info", "undefined-value", "output"] {
         assert!(codes(&found).contains(&code), "{code}");
@@ -156,23 +157,70 @@ fn modules_bind_what_functions_need() {
         (node.op, node.args[1]) = (Op::EmbedPositions { every: 4, shift: 1 }, Value(1));
     });
     bad_module("kv-spec", "state 1", |m| paged(&mut m.states[1]).window = Some(0));
-    bad_module("call-func", "call 1 of `9`", |m| m.step[1].func = 9);
-    bad_module("call-args", call, |m| m.step[1].args.truncate(3));
-    bad_module("call-arg", call, |m| m.step[1].args[0] = Arg::Value(2));
-    bad_module("call-arg", call, |m| m.step[1].args[4] = Arg::Weight(999));
-    bad_module("call-role", call, |m| m.step[1].args[4] = Arg::Value(0));
-    bad_module("call-role", call, |m| m.step[1].args[0] = Arg::Weight(0));
-    bad_module("call-type", call, |m| m.step[1].args.swap(4, 5));
-    bad_module("call-type", call, |m| m.step[1].args[2] = Arg::Input(Input::OutRows));
+    bad_module("call-func", "call 1 of `9`", |m| m.entries[0].calls[1].func = 9);
+    bad_module("call-args", call, |m| m.entries[0].calls[1].args.truncate(3));
+    bad_module("call-arg", call, |m| m.entries[0].calls[1].args[0] = Arg::Value(2));
+    bad_module("call-arg", call, |m| m.entries[0].calls[1].args[4] = Arg::Weight(999));
+    bad_module("call-role", call, |m| m.entries[0].calls[1].args[4] = Arg::Value(0));
+    bad_module("call-role", call, |m| m.entries[0].calls[1].args[0] = Arg::Weight(0));
+    bad_module("call-type", call, |m| m.entries[0].calls[1].args.swap(4, 5));
+    bad_module("call-type", call, |m| m.entries[0].calls[1].args[2] = Arg::Input(Input::OutRows));
     bad_module("call-type", call, |m| paged(&mut m.states[0]).window = Some(3));
-    bad_module("state-calls", "state 0", |m| m.step[2].args[3] = Arg::State(0));
-    bad_module("unused-state", "state 1", |m| m.step[2].args[3] = Arg::State(0));
-    bad_module("unused-weight", "tensor `layers.1.g1`", |m| m.step[2].args[4] = m.step[1].args[4]);
-    bad_module("unshared-weight", call, |m| m.step[2].args[4] = m.step[1].args[4]);
-    bad_module("output", "", |m| m.output = 0);
-    bad_module("output", "", |m| m.output = 77);
-    bad_module("hidden", "", |m| m.hidden = Some(m.output));
-    bad_module("hidden", "", |m| m.hidden = Some(77));
+    bad_module("state-calls", "state 0", |m| m.entries[0].calls[2].args[3] = Arg::State(0));
+    bad_module("unused-state", "state 1", |m| m.entries[0].calls[2].args[3] = Arg::State(0));
+    bad_module("unused-weight", "tensor `layers.1.g1`", |m| {
+        m.entries[0].calls[2].args[4] = m.entries[0].calls[1].args[4]
+    });
+    bad_module("unshared-weight", call, |m| m.entries[0].calls[2].args[4] = m.entries[0].calls[1].args[4]);
+    bad_module("output", "", |m| m.entries[0].outputs[0].at = 0);
+    bad_module("output", "", |m| m.entries[0].outputs[0].at = 77);
+    bad_module("hidden", "", |m| {
+        let at = m.entries[0].outputs[0].at;
+        m.entries[0].outputs.push(EntryOutput { output: Output::Hidden, at });
+    });
+    bad_module("hidden", "", |m| {
+        m.entries[0].outputs.push(EntryOutput { output: Output::Hidden, at: 77 });
+    });
+}
+
+#[test]
+fn entries_have_names_and_outputs_of_their_own() {
+    bad_module("entries", "", |m| m.entries.clear());
+    bad_module("duplicate-name", "", |m| m.entries.extend(m.entries.clone()));
+    bad_module("output", "", |m| m.entries[0].outputs.clear());
+    bad_module("output", "", |m| {
+        let output = m.entries[0].outputs[0];
+        m.entries[0].outputs.push(output);
+    });
+    // Calls are counted over all entries.
+    bad_module("call-args", "call 5 of `layer`", |m| {
+        m.entries.push(Entry { name: "other".into(), ..m.entries[0].clone() });
+        m.entries[1].calls[1].args.truncate(3);
+    });
+    bad_plan("entries", "", |p| p.entries.clear());
+    bad_plan("duplicate-name", "", |p| p.entries.extend(p.entries.clone()));
+    bad_plan("entries", "regime 1", |p| p.regimes[1].entry = 1);
+    bad_plan("regimes", "", |p| p.entries.push(PlanEntry { name: "other".into(), ..p.entries[0].clone() }));
+    bad_plan("entries", "", |p| {
+        p.entries.push(PlanEntry { name: "other".into(), ..p.entries[0].clone() });
+        p.regimes[0].entry = 1;
+    });
+}
+
+/// Two entries over the same states and weights, and a state that one writes and the other reads.
+#[test]
+fn entries_share_weights_and_states() {
+    let mut m = fixture::module(spec());
+    m.entries.push(Entry { name: "other".into(), ..m.entries[0].clone() });
+    assert_eq!(verify_module(&m), []);
+    let mut m = sharing(["stores", "reads"]);
+    let mut reader = Entry { name: "reader".into(), ..m.entries[0].clone() };
+    reader.calls[1].func = reader.calls[2].func;
+    m.entries.push(reader);
+    assert_eq!(verify_module(&m), []);
+    m.entries.remove(0);
+    let codes: Vec<_> = verify_module(&m).into_iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["state-calls"]);
 }
 
 /// A module whose two layers use one state, by the named functions.
@@ -201,7 +249,7 @@ fn sharing([first, second]: [&str; 2]) -> Module {
     %logits = matmul(%last, %table) : f32[R, 8]
     return %logits
   }}
-  step {{
+  entry @step {{
     %a = @embed(weight 0, tokens)
     %b = @{first}(%a, positions, kv 0)
     %c = @{second}(%b, positions, kv 0)
@@ -419,9 +467,12 @@ fn buffers_are_written_before_they_are_read() {
         p.kernels[QKV].params[4].kind = ParamKind::Matrix { n: 16, k: HIDDEN, format: Format::F32 };
     });
     bad_plan("output", "regime 1", |p| drop(p.regimes[1].launches.pop()));
-    bad_plan("output", "regime 0", |p| p.output = 5);
-    bad_plan("output", "regime 0", |p| p.output = 55);
-    bad_plan("hidden", "regime 0", |p| p.hidden = Some(p.output));
+    bad_plan("output", "regime 0", |p| p.entries[0].outputs[0].at = 5);
+    bad_plan("output", "regime 0", |p| p.entries[0].outputs[0].at = 55);
+    bad_plan("hidden", "regime 0", |p| {
+        let at = p.entries[0].outputs[0].at;
+        p.entries[0].outputs.push(EntryOutput { output: Output::Hidden, at });
+    });
 }
 
 #[test]

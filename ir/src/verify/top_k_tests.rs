@@ -35,9 +35,9 @@ fn candidates_are_results_of_plans_for_gpus() {
     let (vocab, slot) = (plan.info.vocab, plan.slots.len());
     plan.kernels.push(kernel(vocab, 4));
     plan.slots.push(Slot { per_token: 0, per_row: 4 * TopK::columns(4) });
-    plan.candidates = Some(Candidates { slot, k: 4 });
+    plan.entries[0].candidates = Some(Candidates { slot, k: 4 });
     for regime in &mut plan.regimes {
-        let logits = regime.buffers.iter().position(|b| b.slot == plan.output).unwrap();
+        let logits = regime.buffers.iter().position(|b| b.slot == plan.entries[0].outputs[0].at).unwrap();
         regime.buffers.push(Buffer { rows: Dim::Rows, cols: TopK::columns(4), elem: RowElem::F32, slot });
         let operands = vec![Operand::Buffer(logits), Operand::Buffer(regime.buffers.len() - 1)];
         regime.launches.push(Launch { kernel: plan.kernels.len() - 1, operands, call: 0 });
@@ -48,7 +48,7 @@ fn candidates_are_results_of_plans_for_gpus() {
     assert!(target("x86-64-v3").iter().any(|d| d.code == "target-kernel"));
     assert!(target("sm90").iter().all(|d| d.code != "target-kernel"));
     let mut wrong = plan.clone();
-    wrong.candidates = Some(Candidates { slot, k: 5 });
+    wrong.entries[0].candidates = Some(Candidates { slot, k: 5 });
     assert_eq!(codes(&wrong), ["candidates", "candidates"]);
     wrong = plan.clone();
     wrong.regimes[1].launches.pop();

@@ -50,20 +50,8 @@ fn setup(weights: &[(&str, DType, &[usize])]) -> (Module, Memory) {
         let ty = TensorType::new(*dtype, shape.iter().map(|n| (*n).into()));
         list.push(Weight { name: name.to_string(), ty, data: None });
     }
-    let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1, output: llmcc_ir::output::Output::Logits };
-    (
-        Module {
-            name: "m".into(),
-            info,
-            weights: list,
-            states: vec![],
-            funcs: vec![],
-            step: vec![],
-            output: 0,
-            hidden: None,
-        },
-        source,
-    )
+    let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1 };
+    (Module { name: "m".into(), info, weights: list, states: vec![], funcs: vec![], entries: vec![] }, source)
 }
 
 fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
@@ -75,10 +63,8 @@ fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
         kernels: vec![],
         weights,
         slots: vec![],
+        entries: vec![],
         regimes: vec![],
-        output: 0,
-        hidden: None,
-        candidates: None,
     }
 }
 

@@ -5,10 +5,11 @@
 
 use llmcc_ir::eval::{Batch, State, eval_module, eval_plan};
 use llmcc_ir::graph::{
-    Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Router, UnaryOp, Value, ValueType,
-    Weight,
+    Arg, BinaryOp, Call, Entry, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Router, STEP, UnaryOp,
+    Value, ValueType, Weight,
 };
 use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::output::{EntryOutput, Output};
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::unpack_row;
 use llmcc_ir::ty::{DType, Dim, TensorType};
@@ -284,18 +285,15 @@ impl Toy {
         step.push(Call { func: 2, args: vec![Arg::Value(self.layers + 1), Arg::Input(Input::OutRows), gain, head] });
         Module {
             name: "toy".into(),
-            info: ModelInfo {
-                vocab: self.vocab,
-                hidden: self.hidden,
-                max_context: 64,
-                output: llmcc_ir::output::Output::Logits,
-            },
+            info: ModelInfo { vocab: self.vocab, hidden: self.hidden, max_context: 64 },
             weights,
             states: vec![self.spec().into(); self.layers],
             funcs: vec![self.embed_func(), self.layer_func(), self.head_func()],
-            step,
-            output: self.layers + 2,
-            hidden: None,
+            entries: vec![Entry {
+                name: STEP.into(),
+                calls: step,
+                outputs: vec![EntryOutput { output: Output::Logits, at: self.layers + 2 }],
+            }],
         }
     }
 }

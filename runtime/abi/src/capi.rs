@@ -71,9 +71,40 @@ pub struct llmcc_model_info {
     pub columns: u64,
     /// [`LLMCC_OUTPUT_LOGITS`], [`LLMCC_OUTPUT_EMBEDDING`], [`LLMCC_OUTPUT_SCORES`].
     pub output: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Entries of the model ([`llmcc_entry_info`]).
+    pub entries: u32,
 }
+
+/// An entry of a model.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_entry_info {
+    /// `sizeof(llmcc_entry_info)`.
+    pub size: usize,
+    /// [`LLMCC_OUTPUT_LOGITS`], [`LLMCC_OUTPUT_EMBEDDING`], [`LLMCC_OUTPUT_SCORES`].
+    pub output: u32,
+    /// How the rows of a text become one ([`LLMCC_POOL_MEAN`] and others); 0: not at all.
+    pub pool: u32,
+    /// Columns of the output.
+    pub columns: u64,
+    /// [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`], [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`].
+    pub flags: u32,
+    /// Types that a token may be of; 0: tokens have none.
+    pub types: u32,
+}
+
+/// Pooling of a text's rows: their mean.
+pub const LLMCC_POOL_MEAN: u32 = 1;
+/// The first token's row.
+pub const LLMCC_POOL_FIRST: u32 = 2;
+/// The last token's row.
+pub const LLMCC_POOL_LAST: u32 = 3;
+/// The largest of each column.
+pub const LLMCC_POOL_MAX: u32 = 4;
+/// The sum over the root of the number of rows.
+pub const LLMCC_POOL_ROOT: u32 = 5;
+/// A mean in which the first row weighs 1, the second 2, and so on.
+pub const LLMCC_POOL_WEIGHTED: u32 = 6;
 
 /// The artifact has a tokenizer.
 pub const LLMCC_HAS_TOKENIZER: u32 = 1;
@@ -134,8 +165,8 @@ pub struct llmcc_embed_rows {
     pub tokens: *const i32,
     /// [`LLMCC_EMBED_NORMALIZE`], [`LLMCC_EMBED_RAW`] or neither.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// [`LLMCC_POOL_MEAN`] and others; 0: as the model says.
+    pub pool: u32,
     /// Type of each token; null: 0.
     pub types: *const i32,
 }

@@ -18,6 +18,7 @@
 mod attend;
 pub mod capi;
 pub mod encoding;
+mod entry;
 pub mod isa;
 pub mod layout;
 pub mod math;
@@ -31,12 +32,13 @@ pub mod tree;
 mod uk;
 
 pub use attend::*;
+pub use entry::*;
 pub use select::*;
 pub use spans::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -119,34 +121,13 @@ pub struct ModelDesc {
     pub hidden: u64,
     /// Longest sequence, in tokens.
     pub max_context: u64,
-    /// Kind of a step's output: see [`output::kind`].
-    pub output: u32,
-    /// How the rows of a sequence become one: see [`output::pool`].
-    pub pool: u32,
-    /// Columns of the output; for logits, the vocabulary.
-    pub columns: u64,
-    /// Index in the buffer table of the output, f32 `[R, columns]`.
-    pub output_buffer: u64,
-    /// See [`output::flags`].
-    pub flags: u64,
-    /// Index in the buffer table of the most probable tokens of each logits row:
-    /// [`layout::candidate_cols`]`(candidates)` f32 per row.
-    pub candidates_buffer: u64,
-    /// How many of them there are per row; 0: the model computes logits only.
-    pub candidates: u64,
-    /// Types that a token may be of (segments of BERT); 0: tokens have none.
-    pub types: u64,
-    /// Columns of the rows that the caller gives with the tokens, the model's width; 0: it gives none.
-    pub given: u64,
-    /// Columns of the rows that a step leaves of its tokens, the model's width; 0: it leaves none.
-    pub kept: u64,
-    /// Index in the buffer table of those rows, f32 `[T, kept]`.
-    pub kept_buffer: u64,
+    /// [`EntryDesc`] per entry; at least one. The first is the one that appends tokens.
+    pub entries: Table,
     /// [`BufferDesc`] per activation slot.
     pub buffers: Table,
     /// [`KernelDesc`] per generated kernel.
     pub kernels: Table,
-    /// [`RegimeDesc`], ascending by `max_tokens`; the last has `max_tokens == NONE`.
+    /// [`RegimeDesc`] of all entries.
     pub regimes: Table,
     /// [`StepDesc`] of all regimes.
     pub steps: Table,
@@ -451,9 +432,9 @@ pub struct StepCtx {
     pub shared_stride: u64,
     /// `i32 [T]` length of each token's sequence after the step.
     pub ends: *const i32,
-    /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; null if that is 0.
+    /// `i32 [T]` types of tokens, less than the size of [`input::TYPES`]; null if the entry does not take them.
     pub types: *const i32,
-    /// `f32 [T, given]` the row of each token ([`ModelDesc::given`]); null if that is 0.
+    /// `f32 [T, given]` the row of each token, of the size of [`input::HIDDEN`]; null if the entry does not take them.
     pub given: *const f32,
 }
 
@@ -481,16 +462,16 @@ pub struct GpuCtx {
     /// `S`.
     pub n_seqs: u64,
     /// `i32 [R]` how many of its most probable tokens are wanted of each logits row: 0, 1, or more,
-    /// which means all that the artifact finds ([`ModelDesc::candidates`]).
+    /// which means all that the artifact finds ([`EntryDesc::candidates`]).
     pub wanted: u64,
     /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are
     /// summed.
     pub scales: u64,
     /// `i32 [T]` length of each token's sequence after the step.
     pub ends: u64,
-    /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; not there if that is 0.
+    /// `i32 [T]` types of tokens, as in [`StepCtx`]; not there if the entry does not take them.
     pub types: u64,
-    /// `f32 [T, given]` the row of each token ([`ModelDesc::given`]); not there if that is 0.
+    /// `f32 [T, given]` the row of each token, as in [`StepCtx`]; not there if the entry does not take them.
     pub given: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Kinds of a step's output, and the runtime's use of it.
+//! Kinds of outputs, and the runtime's use of them.
 
-/// Meaning of the rows of a step's output, in [`crate::ModelDesc::output`].
+/// Meaning of an output's rows, in [`crate::OutputDesc::kind`].
 pub mod kind {
     /// Logits of the next token.
     pub const LOGITS: u32 = 0;
@@ -8,11 +8,15 @@ pub mod kind {
     pub const EMBEDDING: u32 = 1;
     /// Scores of classes.
     pub const SCORES: u32 = 2;
+    /// Hidden states of all tokens.
+    pub const HIDDEN: u32 = 3;
+    /// No output, in the C API: an entry that has no rows which are asked for.
+    pub const NONE: u32 = u32::MAX;
 }
 
-/// How rows of a sequence become one, in [`crate::ModelDesc::pool`].
+/// How rows of a sequence become one, in [`crate::OutputDesc::pool`].
 pub mod pool {
-    /// Not at all: logits.
+    /// Not at all: logits and hidden states.
     pub const NONE: u32 = 0;
     /// Their mean.
     pub const MEAN: u32 = 1;
@@ -30,10 +34,8 @@ pub mod pool {
     pub const LARGEST: u32 = WEIGHTED;
 }
 
-/// Bits of [`crate::ModelDesc::flags`].
+/// Bits of [`crate::OutputDesc::flags`].
 pub mod flags {
     /// Pooled rows are scaled to length 1.
     pub const NORMALIZE: u64 = 1;
-    /// Tokens see later ones: a sequence is computed in one step, and is whole then.
-    pub const WHOLE: u64 = 2;
 }

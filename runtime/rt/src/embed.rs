@@ -4,10 +4,11 @@
 //! A row is a sequence of its own, which ends with the call. Pooling and scaling are in f64, in the
 //! order of the tokens, so results do not depend on how rows are put together.
 
-use llmcc_abi::output::{flags, pool};
+use llmcc_abi::output::pool;
 
 use crate::engine::{Batch, Engine};
 use crate::error::{Error, Result, Status};
+use crate::image::Entry;
 use crate::kv::SeqId;
 use crate::reserve::need;
 
@@ -25,6 +26,8 @@ pub struct Rows<'a> {
     pub types: &'a [i32],
     /// Whether results have length 1; `None`: as the model says.
     pub normalize: Option<bool>,
+    /// How the rows of a sequence become one ([`llmcc_abi::output::pool`]); `None`: as the model says.
+    pub pool: Option<u32>,
 }
 
 /// The output of each row: f32 `[rows, columns]`. No sequence is left.
@@ -33,9 +36,12 @@ pub struct Rows<'a> {
 /// The model has logits; a row is empty, too long, or has a token outside the vocabulary; no room
 /// in the cache; a result is not finite; the machine fails.
 pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
-    engine.need_pooled()?;
-    check(engine, rows)?;
-    let columns = engine.image().desc().columns as usize;
+    let index = engine.pooled()?;
+    let image = engine.shared_image();
+    let entry = &image.entries[index];
+    check(engine, entry, rows)?;
+    let columns = entry.columns();
+    let pooling = rows.pool.or(entry.output.map(|o| o.pool)).unwrap_or(pool::MEAN);
     let room = rows.lengths.len().checked_mul(columns);
     let room = room.ok_or_else(|| Error::invalid("the results do not fit in memory; give fewer rows"))?;
     // Sums in f64 beside the results, and the request for each token.
@@ -49,10 +55,10 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
         let tokens = &rows.tokens[token..][..lengths.iter().sum()];
         let mut seqs = Vec::with_capacity(lengths.len());
         let types = rows.types.get(token..token + tokens.len()).unwrap_or_default();
-        let pooled = pooled(engine, (tokens, types), lengths, &mut seqs);
+        let pooled = pooled(engine, (index, pooling, columns), (tokens, types), lengths, &mut seqs);
         // Whatever happened: freeing a sequence that is there cannot fail.
         seqs.into_iter().for_each(|seq| drop(engine.kv_mut().seq_free(seq)));
-        let normalize = rows.normalize.unwrap_or(engine.image().desc().flags & flags::NORMALIZE != 0);
+        let normalize = rows.normalize.unwrap_or(entry.normalizes());
         for (i, values) in pooled?.chunks_exact(columns).enumerate() {
             finish(values, normalize, &mut out).ok_or_else(|| not_finite(row + i))?;
         }
@@ -68,8 +74,10 @@ fn not_finite(row: usize) -> Error {
     )
 }
 
-fn check(engine: &Engine, rows: &Rows) -> Result<()> {
-    let desc = engine.image().desc();
+fn check(engine: &Engine, entry: &Entry, rows: &Rows) -> Result<()> {
+    if let Some(pool) = rows.pool.filter(|p| !(pool::MEAN..=pool::LARGEST).contains(p)) {
+        return Err(Error::invalid(format!("there is no pooling {pool}: give LLMCC_POOL_MEAN or another of these")));
+    }
     let (context, most) = (engine.kv().max_context(), engine.max_batch_tokens());
     for (i, &n) in rows.lengths.iter().enumerate() {
         if n == 0 {
@@ -79,15 +87,15 @@ fn check(engine: &Engine, rows: &Rows) -> Result<()> {
             let message = format!("row {i} has {n} tokens: the model's longest context is {context}; cut the text");
             return Err(Error::new(Status::ContextFull, message));
         }
-        if desc.flags & flags::WHOLE != 0 && n > most {
+        if entry.whole && n > most {
             return Err(Error::invalid(format!(
                 "row {i} has {n} tokens, which see each other and so go through the model at once: open it with \
                     max_batch_tokens of at least that many (it is {most}), or cut the text"
             )));
         }
     }
-    engine.check_types(rows.types, rows.tokens.len())?;
-    let vocab = desc.vocab;
+    engine.check_types(entry, rows.types, rows.tokens.len())?;
+    let vocab = engine.image().desc().vocab;
     match rows.tokens.iter().position(|t| *t < 0 || *t as u64 >= vocab) {
         Some(i) => {
             let token = rows.tokens[i];
@@ -114,14 +122,15 @@ fn together(engine: &Engine, lengths: &[usize]) -> usize {
     lengths.iter().take_while(fits).count().max(1)
 }
 
-/// Runs rows (tokens, and their types) as new sequences, which `seqs` gets, and pools their outputs: `[rows, columns]`.
+/// Runs rows (tokens, and their types) as new sequences, which `seqs` gets, through an entry, and pools their outputs:
+/// `[rows, columns]`.
 fn pooled(
     engine: &mut Engine,
+    (entry, pooling, columns): (usize, u32, usize),
     (tokens, types): (&[i32], &[i32]),
     lengths: &[usize],
     seqs: &mut Vec<SeqId>,
 ) -> Result<Vec<f64>> {
-    let (pooling, columns) = (engine.image().desc().pool, engine.image().desc().columns as usize);
     // The row of each token that is wanted.
     let (mut of_tokens, mut wanted, mut of_wanted) = (vec![], vec![], vec![]);
     for (row, &n) in lengths.iter().enumerate() {
@@ -142,7 +151,7 @@ fn pooled(
     let mut taken = vec![0u32; lengths.len()];
     let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted, types, hidden: &[] };
     // In the order of the tokens.
-    engine.step(&batch, &mut |i, values| {
+    let mut add = |i: usize, values: &[f32]| {
         let row = of_wanted[i];
         taken[row] += 1;
         let weight = if pooling == pool::WEIGHTED { f64::from(taken[row]) } else { 1.0 };
@@ -157,7 +166,8 @@ fn pooled(
                 x
             };
         }
-    })?;
+    };
+    engine.run_each(entry, &batch, &mut add, None)?;
     for (sums, &n) in sums.chunks_exact_mut(columns).zip(lengths) {
         let by = divisor(pooling, n as f64);
         sums.iter_mut().for_each(|sum| *sum /= by);

@@ -406,7 +406,7 @@ fn another_thread_interrupts_a_call() {
         lengths: lengths.as_ptr(),
         tokens: tokens.as_ptr(),
         flags: 0,
-        reserved: 0,
+        pool: 0,
         types: null(),
     };
     let mut out = vec![0f32; VOCAB * lengths.len()];

@@ -71,15 +71,15 @@ fn wrong_batches_change_nothing() {
 
 #[test]
 fn hidden_states_are_of_models_that_leave_them() {
-    let mut engine = toy_engine_as(Options::default(), |desc| desc.kept = 0);
+    let mut engine = toy_engine_as(Options::default(), |d| d.entry.outputs.count = 1);
     let seq = engine.kv_mut().seq_new().unwrap();
     let error = step_keeping(&mut engine, &[1], &[seq], &[]).unwrap_err();
     assert!(error.message.contains("does not return hidden states"), "{error}");
     assert_eq!(engine.kv().tokens(seq).unwrap(), &[] as &[i32]);
-    let columns = changed(toy_data("{}", "", ""), |desc| desc.kept = 2);
-    let buffer = changed(toy_data("{}", "", ""), |desc| desc.kept_buffer = 2);
+    let columns = changed(toy_data("{}", "", ""), |d| d.hidden.columns = 2);
+    let buffer = changed(toy_data("{}", "", ""), |d| d.hidden.buffer = 2);
     for bad in [columns, buffer] {
-        assert!(toy_image_from(&bad).err().unwrap().message.contains("hidden states of "));
+        assert!(toy_image_from(&bad).err().unwrap().message.contains("output"));
     }
 }
 

@@ -51,9 +51,10 @@ fn structures_have_the_layout_of_the_header() {
     let mut c = String::from("#include <stddef.h>\n#include \"llmcc.h\"\n");
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
-        max_batch_tokens activation_bytes threads isa bos_token flags columns output reserved);
+        max_batch_tokens activation_bytes threads isa bos_token flags columns output entries);
+    layout!(c, llmcc_entry_info: size output pool columns flags types);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
-    layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags reserved types);
+    layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);
     layout!(c, llmcc_pair: first first_len second second_len);
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);

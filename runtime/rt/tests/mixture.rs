@@ -79,7 +79,9 @@ fn data(window: u32, group: u32) -> Vec<u8> {
         bytes: layout::page(1, 1, 1, 32).bytes as u64,
         ..StateDesc::default()
     };
+    let entries = toy_entry(&mut data, 1, 0);
     let desc = ModelDesc {
+        entries,
         states: data.table(&[state(window, 0), state(0, group)]),
         operands: data.table(&operands),
         steps: data.table(&steps),

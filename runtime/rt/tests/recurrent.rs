@@ -151,7 +151,9 @@ fn data(isa: u32, code: &[u64], ptx: Option<[Span; 3]>) -> Vec<u8> {
     };
     let steps = [step(0, 0, 1), step(1, 0, 4), step(2, 3, 3)];
     let state = |bytes| StateDesc { kind: state::FIXED, bytes, ..StateDesc::default() };
+    let entries = toy_entry(&mut data, 1, 0);
     let desc = ModelDesc {
+        entries,
         states: data.table(&[state(64), state(128)]),
         operands: data.table(&operands),
         steps: data.table(&steps),

@@ -13,9 +13,11 @@ use crate::checkpoint::{Checkpoint, GAIN, Wanted, WantedRole};
 use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Value, ValueType, Weight};
+use llmcc_ir::graph::{
+    self, Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, STEP, Value, ValueType, Weight,
+};
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::output::Output;
+use llmcc_ir::output::{EntryOutput, Output};
 use llmcc_ir::ty::{DType, Dim, TensorType};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -81,7 +83,7 @@ impl DerefMut for Draft<'_, '_> {
 impl<'a> Lifter<'a> {
     pub(crate) fn new(origin: Origin<'a>, entry: Entry, kv_dtype: KvDType, max_context: usize) -> Lifter<'a> {
         let facts = origin.facts;
-        let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context, output: entry.output };
+        let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context };
         let name = facts.name.clone().unwrap_or_else(|| origin.model_type.to_string());
         let module = Module {
             name,
@@ -89,9 +91,7 @@ impl<'a> Lifter<'a> {
             weights: vec![],
             states: vec![],
             funcs: vec![],
-            step: vec![],
-            output: 0,
-            hidden: None,
+            entries: vec![graph::Entry::new(STEP)],
         };
         Lifter { origin, entry, kv_dtype, module, weights: HashMap::new(), owners: vec![], results: 0 }
     }
@@ -124,9 +124,15 @@ impl<'a> Lifter<'a> {
         Draft { half: Some(half), ..self.layer(name, i) }
     }
 
+    /// The entry under construction.
+    fn step(&mut self) -> &mut graph::Entry {
+        &mut self.module.entries[0]
+    }
+
     /// Ends the module; the last call's result is the output.
     pub(crate) fn finish(mut self) -> (Module, Source<'a>) {
-        self.module.output = self.results.saturating_sub(1);
+        let output = EntryOutput { output: self.entry.output, at: self.results.saturating_sub(1) };
+        self.step().outputs.insert(0, output);
         (self.module, self.origin.source)
     }
 
@@ -492,8 +498,12 @@ impl<'a> Draft<'_, 'a> {
             m.funcs.push(func);
             m.funcs.len() - 1
         });
-        m.step.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
-        m.hidden = m.hidden.or(kept.map(|_| lifter.results));
+        let at = lifter.results;
+        let step = lifter.step();
+        step.calls.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
+        if kept.is_some() && step.hidden().is_none() {
+            step.outputs.push(EntryOutput { output: Output::Hidden, at });
+        }
         let first = lifter.results + all.len() - results.len();
         lifter.results += all.len();
         Ok(types.into_iter().enumerate().map(|(i, ty)| Carried { result: first + i, ty }).collect())

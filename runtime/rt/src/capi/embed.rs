@@ -6,6 +6,7 @@ use super::{array, guard, llmcc_model, null, read_struct};
 use crate::embed::{Rows, embed};
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
+use llmcc_abi::output::pool;
 
 /// Pooled rows of an embedder, or scores of a classifier, f32 `[n_rows, columns]`.
 ///
@@ -25,9 +26,7 @@ pub unsafe extern "C" fn llmcc_embed(
             return Err(null("rows"));
         }
         let normalize = normalize(given.flags)?;
-        if given.reserved != 0 {
-            return Err(Error::invalid("llmcc_embed_rows.reserved must be zero"));
-        }
+        let pool = Some(given.pool).filter(|pool| *pool != pool::NONE);
         // SAFETY: the caller's promise.
         let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
         let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
@@ -40,7 +39,7 @@ pub unsafe extern "C" fn llmcc_embed(
         };
         let mut engine = model.engine();
         check_room(&engine, lengths.len(), out, capacity)?;
-        let found = embed(&mut engine, &Rows { tokens, lengths, types, normalize })?;
+        let found = embed(&mut engine, &Rows { tokens, lengths, types, normalize, pool })?;
         // SAFETY: there is room for as many, as was just checked.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
@@ -49,8 +48,7 @@ pub unsafe extern "C" fn llmcc_embed(
 
 /// The model has rows to pool, and `out` has room for `rows` of them.
 pub(super) fn check_room(engine: &Engine, rows: usize, out: *mut f32, capacity: usize) -> Result<()> {
-    engine.need_pooled()?;
-    let columns = engine.image().desc().columns as usize;
+    let columns = engine.image().entries[engine.pooled()?].columns();
     if rows.checked_mul(columns).is_none_or(|n| n > capacity) {
         let message = format!("the buffer has room for {capacity} floats; {rows} rows of {columns} are needed");
         return Err(Error::new(Status::Buffer, message));

@@ -4,7 +4,7 @@ use super::handles::MODELS;
 use super::model::{hidden_out, hidden_rows};
 use super::types::llmcc_batch;
 use super::{array, guard, llmcc_model, null, read_struct};
-use crate::engine::{Batch, Keep};
+use crate::engine::{Batch, Keep, STEP};
 use crate::error::{Error, Result};
 use crate::logprob::{LogProb, LogProbs};
 use crate::reserve::need;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
                 out.put_top(row, &found.as_ref().map_or_else(|_| nothing(), |f| f.top(n_top)));
             }
         };
-        engine.step_keeping(&batch, &mut sink, keep)
+        engine.run_each(STEP, &batch, &mut sink, keep)
     })
 }
 

@@ -11,16 +11,15 @@ use super::handles::MODELS;
 use super::types::*;
 use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_struct};
 use crate::desk::Desk;
-use crate::engine::{Batch, Engine, Keep, Options};
+use crate::engine::{Batch, Engine, Io, Keep, Options, STEP, Sink};
 use crate::error::{Error, Result};
-use crate::image::Image;
+use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
 use crate::rules::Defaults;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
-use llmcc_abi::output::flags;
 use llmcc_abi::{StateDesc, state};
 
 /// Memory that work with a text takes, in its bytes: for a token a character, with offsets and the
@@ -76,7 +75,7 @@ impl Model {
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
-            columns: image.desc().columns as usize,
+            columns: image.step().columns(),
             hidden: image.desc().hidden as usize,
             process: std::process::id(),
             opening: Duration::ZERO,
@@ -254,7 +253,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
         let (model, info) = unsafe { (MODELS.get(model)?, OutStruct::new(info)?) };
         let engine = model.engine();
         let (image, config) = (engine.image(), model.text().map(Text::config));
-        let desc = image.desc();
+        let (desc, step) = (image.desc(), image.step());
         let tokens_of_row = |s: &StateDesc| match s.kind {
             state::PAGED => Some(1),
             state::STRIDED => Some(u64::from(s.window).max(1)),
@@ -280,16 +279,58 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
                 | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
-                | has(desc.flags & flags::NORMALIZE != 0, LLMCC_IS_NORMALIZED)
-                | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE)
-                | has(desc.types > 0, LLMCC_HAS_TYPES)
-                | has(desc.given > 0, LLMCC_NEEDS_HIDDEN)
-                | has(desc.kept > 0, LLMCC_HAS_HIDDEN),
-            columns: desc.columns,
-            output: desc.output,
-            reserved: 0,
+                | entry_flags(step),
+            columns: step.columns() as u64,
+            output: step.kind(),
+            entries: image.entries.len() as u32,
         };
         info.set(&value)
+    })
+}
+
+/// Properties of an entry.
+fn entry_flags(entry: &Entry) -> u32 {
+    let all = [
+        (entry.normalizes(), LLMCC_IS_NORMALIZED),
+        (entry.whole, LLMCC_IS_WHOLE),
+        (entry.types > 0, LLMCC_HAS_TYPES),
+        (entry.given > 0, LLMCC_NEEDS_HIDDEN),
+        (entry.hidden.is_some(), LLMCC_HAS_HIDDEN),
+    ];
+    all.into_iter().filter(|(yes, _)| *yes).fold(0, |flags, (_, flag)| flags | flag)
+}
+
+/// Describes an entry of a model.
+///
+/// # Safety
+/// `model` is open, `info` valid, `name` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_entry(
+    model: *const llmcc_model,
+    index: u32,
+    info: *mut llmcc_entry_info,
+    name: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, info) = unsafe { (MODELS.get(model)?, OutStruct::new(info)?) };
+        let engine = model.engine();
+        let entries = &engine.image().entries;
+        let entry = entries.get(index as usize).ok_or_else(|| {
+            Error::invalid(format!("entry {index} does not exist: the model has {}, counted from 0", entries.len()))
+        })?;
+        info.set(&llmcc_entry_info {
+            size: size_of::<llmcc_entry_info>(),
+            output: entry.kind(),
+            pool: entry.output.map_or(0, |o| o.pool),
+            columns: entry.columns() as u64,
+            flags: entry_flags(entry),
+            types: entry.types as u32,
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&entry.name, name, capacity, needed) }
     })
 }
 
@@ -430,6 +471,6 @@ pub unsafe extern "C" fn llmcc_step(
         // SAFETY: the caller's promise.
         let mut keep = unsafe { hidden_out(&model, &given)? };
         let keep = keep.as_mut().map(|keep| keep as Keep);
-        model.engine().step_into(&batch, out, keep)
+        model.engine().run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep })
     })
 }

@@ -5,6 +5,7 @@ use super::handles::MODELS;
 use super::types::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
 use super::{Model, array, guard, llmcc_model, owned, put_array, utf8};
 use crate::embed::{Rows, embed};
+use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::reserve::need;
 
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn llmcc_tokenize_pair(
             let model = MODELS.get(model)?;
             let (first, second) = texts(array(pair, 1, "pair")?, 0)?;
             let (ids, mut of) = encode(&model, (first, second), Some(most).filter(|n| *n > 0))?;
-            if model.engine().image().desc().types == 0 {
+            if !takes_types(&model.engine()) {
                 of.fill(0);
             }
             if !types.is_aligned() {
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn llmcc_score_pairs(
             let engine = model.engine();
             engine.need_scores()?;
             check_room(&engine, n, out, capacity)?;
-            (engine.longest_row(), engine.image().desc().types > 0)
+            (engine.longest_row(), takes_types(&engine))
         };
         let cut = (flags & LLMCC_PAIR_TRUNCATE != 0).then_some(most);
         let (mut tokens, mut types, mut lengths) = (vec![], vec![], vec![]);
@@ -90,11 +91,20 @@ pub unsafe extern "C" fn llmcc_score_pairs(
             types.extend(of);
         }
         let types = if typed { types.as_slice() } else { &[] };
-        let found = embed(&mut model.engine(), &Rows { tokens: &tokens, lengths: &lengths, types, normalize: None })?;
+        let found = embed(
+            &mut model.engine(),
+            &Rows { tokens: &tokens, lengths: &lengths, types, normalize: None, pool: None },
+        )?;
         // SAFETY: there is room for as many, as was checked.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
+}
+
+/// Whether tokens of texts that are compared have types.
+fn takes_types(engine: &Engine) -> bool {
+    let image = engine.image();
+    image.entries[image.pooled().unwrap_or(0)].types > 0
 }
 
 /// Ids and types of two texts.

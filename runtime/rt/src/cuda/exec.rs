@@ -36,7 +36,10 @@ pub(crate) struct Gpu {
     graphs: Vec<Option<Graph>>,
     modules: Modules,
     inputs: InputBlock,
-    results: Results,
+    /// By entry.
+    results: Vec<Results>,
+    /// The entry of the last step.
+    entry: usize,
     memory: Memory,
     /// Operands of all steps, as device addresses.
     operands: Vec<u64>,
@@ -91,7 +94,8 @@ impl Gpu {
         let mut gpu = Gpu {
             graphs: image.regimes.iter().map(|_| None).collect(),
             modules: Modules::none(device),
-            results: Results::new(image, limits, |slot| memory.slot(slot)),
+            results: image.entries.iter().map(|e| Results::new(e, limits, |slot| memory.slot(slot))).collect(),
+            entry: 0,
             operands: image.operands.iter().map(|o| memory.address(image, &pages, o)).collect(),
             workspaces: workspace.iter().map(|offset| memory.workspace.address() + *offset as u64).collect(),
             events: Vec::new(),
@@ -206,7 +210,8 @@ impl Executor for Gpu {
     fn run(&mut self, step: &Step) -> Result<()> {
         let device = self.device.clone();
         let _current = device.current()?;
-        self.results.make_room(&device, &step.inputs.wants)?;
+        self.entry = step.entry;
+        self.results[step.entry].make_room(&device, &step.inputs.wants)?;
         if self.inputs.grow(&device, step.inputs)? {
             // The context has moved, and its address is in the graphs.
             self.graphs.iter_mut().for_each(|g| *g = None);
@@ -218,33 +223,29 @@ impl Executor for Gpu {
         } else {
             self.launch_all(step)?;
         }
-        self.results.fetch(&device, &step.inputs.wants)?;
+        self.results[step.entry].fetch(&device, &step.inputs.wants)?;
         device.synchronize("the GPU failed in a step")?;
         step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
     }
 
     fn output(&mut self, row: usize) -> Result<&[f32]> {
-        self.results.output(&self.device, row)
+        self.results[self.entry].output(&self.device, row)
     }
 
     fn store(&mut self, rows: &[(usize, usize)], out: &mut [MaybeUninit<f32>]) -> Result<()> {
-        self.results.store(&self.device, &mut self.copier, rows, out)
+        self.results[self.entry].store(&self.device, &mut self.copier, rows, out)
     }
 
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {
-        self.results.hidden(&self.device, tokens)
-    }
-
-    fn candidate_count(&self) -> usize {
-        self.results.candidate_count()
+        self.results[self.entry].hidden(&self.device, tokens)
     }
 
     fn candidates(&self, row: usize) -> &[f32] {
-        self.results.candidates(row)
+        self.results[self.entry].candidates(row)
     }
 
     fn fetched_bytes(&self) -> u64 {
-        self.results.fetched_bytes()
+        self.results.iter().map(Results::fetched_bytes).sum()
     }
 
     fn threads(&self) -> usize {

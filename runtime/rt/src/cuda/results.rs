@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
+use llmcc_abi::OutputDesc;
 use llmcc_abi::layout::candidate_cols;
 
 use super::copier::{Copier, Disjoint};
@@ -15,7 +16,7 @@ use super::device::{Device, Pinned};
 use crate::candidates::Want;
 use crate::engine::Limits;
 use crate::error::Result;
-use crate::image::Image;
+use crate::image::Entry;
 
 /// Values that a thread copies at once.
 const PART: usize = 1 << 16;
@@ -34,13 +35,12 @@ struct Rows {
     purpose: &'static str,
 }
 
-/// Results of the last step.
+/// Results of the last step of an entry.
 pub(crate) struct Results {
     output: Rows,
     candidates: Rows,
     /// Hidden states, a row for each token.
     kept: Rows,
-    candidate_count: usize,
     /// Which rows of the output are on the host.
     present: Vec<bool>,
     fetched_bytes: u64,
@@ -49,19 +49,17 @@ pub(crate) struct Results {
 impl Results {
     /// Results of steps within `limits`; `address` tells where an activation slot lies on the
     /// device.
-    pub fn new(image: &Image, limits: Limits, address: impl Fn(u64) -> u64) -> Results {
-        let desc = image.desc();
+    pub fn new(entry: &Entry, limits: Limits, address: impl Fn(u64) -> u64) -> Results {
         let rows = |cols: usize, (slot, limit): (u64, usize), purpose| {
             let device = if cols > 0 { address(slot) } else { 0 };
             Rows { host: None, room: 0, device, cols, limit, purpose }
         };
-        let count = desc.candidates as usize;
-        let cols = if count > 0 { candidate_cols(count) } else { 0 };
+        let slot = |o: Option<OutputDesc>| o.map_or(0, |o| o.buffer);
+        let cols = if entry.candidates > 0 { candidate_cols(entry.candidates) } else { 0 };
         Results {
-            output: rows(desc.columns as usize, (desc.output_buffer, limits.rows), "the output of steps"),
-            candidates: rows(cols, (desc.candidates_buffer, limits.rows), "candidates"),
-            kept: rows(desc.kept as usize, (desc.kept_buffer, limits.tokens), "hidden states"),
-            candidate_count: count,
+            output: rows(entry.columns(), (slot(entry.output), limits.rows), "the output of steps"),
+            candidates: rows(cols, (entry.candidates_slot as u64, limits.rows), "candidates"),
+            kept: rows(entry.kept(), (slot(entry.hidden), limits.tokens), "hidden states"),
             present: Vec::new(),
             fetched_bytes: 0,
         }
@@ -74,11 +72,6 @@ impl Results {
         // More may be wanted of any row later.
         self.output.make_room(device, if logits { wants.len() } else { 0 })?;
         self.candidates.make_room(device, if wants.iter().all(|w| *w == Want::Logits) { 0 } else { wants.len() })
-    }
-
-    /// Candidates of a row; 0: the model finds none.
-    pub fn candidate_count(&self) -> usize {
-        self.candidate_count
     }
 
     /// Bytes fetched so far.

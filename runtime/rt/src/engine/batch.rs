@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use llmcc_abi::{ModelDesc, NONE, PAGE_TOKENS};
+use llmcc_abi::{NONE, PAGE_TOKENS};
 
 use super::options::{Batch, Limits};
 use crate::candidates::Want;
+use crate::image::Entry;
 use crate::kv::Kv;
 
 /// Arrays of a step, as in [`llmcc_abi::StepCtx`].
@@ -17,9 +18,9 @@ pub(crate) struct Inputs {
     pub positions: Vec<i32>,
     /// Lengths of their sequences after the step.
     pub ends: Vec<i32>,
-    /// Their types, where the model has types.
+    /// Their types, where the entry takes types.
     pub types: Vec<i32>,
-    /// Rows that came with them, where the model takes rows.
+    /// Rows that came with them, where the entry takes rows.
     pub given: Vec<f32>,
     /// Their rows in each group's table.
     pub seqs: Vec<i32>,
@@ -37,30 +38,21 @@ pub(crate) struct Inputs {
     pub counts: Vec<u32>,
     /// Row in each table of each KV slot, [`NONE`] when absent.
     row_of_slot: Vec<u32>,
-    /// Tokens have types.
-    typed: bool,
-    /// Columns of the rows that come with tokens.
-    given_cols: usize,
 }
 
 impl Inputs {
-    /// For a model.
-    pub fn new(desc: &ModelDesc) -> Inputs {
-        Inputs { typed: desc.types > 0, given_cols: desc.given as usize, ..Inputs::default() }
-    }
-
-    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`,
+    /// Describes tokens `range` of `batch` to an entry, with the rows that `out` (indices in `batch.out_rows`,
     /// ascending by token) want; `wants` has an entry per `batch.out_rows`, or none: all want
     /// logits.
-    pub fn fill(&mut self, batch: &Batch, wants: &[Want], range: Range<usize>, out: &[usize], kv: &Kv) {
+    pub fn fill(&mut self, entry: &Entry, batch: &Batch, wants: &[Want], range: Range<usize>, out: &[usize], kv: &Kv) {
         self.tokens.clear();
         self.tokens.extend_from_slice(&batch.tokens[range.clone()]);
         self.types.clear();
-        if self.typed {
+        if entry.types > 0 {
             self.types.extend(range.clone().map(|i| batch.types.get(i).copied().unwrap_or(0)));
         }
         self.given.clear();
-        self.given.extend_from_slice(of_tokens(batch.hidden, self.given_cols, range.clone()));
+        self.given.extend_from_slice(of_tokens(batch.hidden, entry.given, range.clone()));
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
@@ -108,12 +100,8 @@ impl Inputs {
     }
 }
 
-/// The rows of tokens `range`.
-pub(crate) fn rows_of<'a>(hidden: &'a [f32], desc: &ModelDesc, range: Range<usize>) -> &'a [f32] {
-    of_tokens(hidden, desc.given as usize, range)
-}
-
-fn of_tokens(hidden: &[f32], cols: usize, range: Range<usize>) -> &[f32] {
+/// The rows of tokens `range`, of `cols` columns.
+pub(crate) fn of_tokens(hidden: &[f32], cols: usize, range: Range<usize>) -> &[f32] {
     hidden.get(range.start * cols..range.end * cols).unwrap_or_default()
 }
 

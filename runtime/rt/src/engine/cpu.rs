@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
+use llmcc_abi::{KernelFn, OutputDesc, StepCtx, StepDesc, UkTable, operand, rows};
 
 use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
 use super::executor::{Executor, Step};
@@ -34,10 +34,9 @@ pub(super) struct Cpu {
     shared: Shared,
     /// One per operand of the plan.
     pointers: Vec<*mut u8>,
-    /// Columns of the output, and its slot in the arena.
-    columns: usize,
-    output_slot: usize,
-    /// The same of the hidden states.
+    /// Columns of the output of the step just run, and its slot in the arena.
+    output: (usize, usize),
+    /// The same of its hidden states.
     kept: (usize, usize),
 }
 
@@ -55,7 +54,6 @@ impl Cpu {
         uk: UkTable,
     ) -> Result<Cpu> {
         let threads = if threads == 0 { threads::default_threads() } else { threads };
-        let desc = image.desc();
         let mut cpu = Cpu {
             pool: Pool::new(threads, pin)?,
             uk: Box::new(uk),
@@ -64,9 +62,8 @@ impl Cpu {
             arena: Arena::empty(),
             shared: Shared::new(image),
             pointers: fixed_pointers(image, &pools),
-            columns: desc.columns as usize,
-            output_slot: desc.output_buffer as usize,
-            kept: (desc.kept as usize, desc.kept_buffer as usize),
+            output: (0, 0),
+            kept: (0, 0),
         };
         cpu.grow(image, 1, 1)?;
         Ok(cpu)
@@ -112,6 +109,9 @@ impl Executor for Cpu {
     fn run(&mut self, step: &Step) -> Result<()> {
         let (image, i) = (step.image, step.inputs);
         let (tokens, rows) = (i.tokens.len(), i.out_rows.len());
+        let entry = &image.entries[step.entry];
+        let place = |o: Option<OutputDesc>| o.map_or((0, 0), |o| (o.columns as usize, o.buffer as usize));
+        (self.output, self.kept) = (place(entry.output), place(entry.hidden));
         self.grow(image, tokens, rows)?;
         self.shared.grow(i.stride, self.pool.threads())?;
         let regime = image.regimes[step.regime];
@@ -165,9 +165,10 @@ impl Executor for Cpu {
     }
 
     fn output(&mut self, row: usize) -> Result<&[f32]> {
+        let (columns, slot) = self.output;
         // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), and was
         // written by it.
-        Ok(unsafe { self.floats(self.output_slot, row * self.columns, self.columns) })
+        Ok(unsafe { self.floats(slot, row * columns, columns) })
     }
 
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {

@@ -13,7 +13,9 @@ use crate::interrupt::Watch;
 pub(crate) struct Step<'a> {
     /// The model.
     pub image: &'a Image,
-    /// Index of the regime that serves `T` tokens.
+    /// Index of the entry.
+    pub entry: usize,
+    /// Index of its regime that serves `T` tokens.
     pub regime: usize,
     /// Arrays of the step.
     pub inputs: &'a Inputs,
@@ -50,11 +52,6 @@ pub(crate) trait Executor: Send {
     /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
     /// them.
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]>;
-
-    /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
-    fn candidate_count(&self) -> usize {
-        0
-    }
 
     /// The candidates of row `row` of the last step, if it was asked for them
     /// ([`llmcc_abi::layout::candidate_cols`]).

@@ -1,5 +1,5 @@
-//! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences
-//! through all kernels.
+//! Walks the plan: one call of [`Engine::run`] takes a ragged batch of tokens of many sequences
+//! through all kernels of an entry.
 //!
 //! This module holds the parts common to all machines: sequences, checks, cutting batches. Batches
 //! larger than the activation memory are cut into consecutive chunks, which does not change
@@ -22,13 +22,12 @@ mod row;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use llmcc_abi::output::flags;
 use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result, Status};
-use crate::image::Image;
+use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
 use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
@@ -47,11 +46,23 @@ use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
 
 /// Where the rows of a batch go.
-enum Sink<'a> {
+pub enum Sink<'a> {
     /// To a function, one after the other.
     Each(&'a mut dyn FnMut(usize, Row)),
     /// To memory, f32 `[out_rows, columns]`.
     Memory(&'a mut [MaybeUninit<f32>]),
+}
+
+/// What a caller of an entry gives with a batch, and where the results go.
+pub struct Io<'a, 's, 'k> {
+    /// The tokens.
+    pub batch: &'a Batch<'a>,
+    /// A request for each of `out_rows` instead of the whole row (no entry: the whole row).
+    pub wants: &'a [Want],
+    /// Where the rows that are asked for go.
+    pub rows: Sink<'s>,
+    /// Where hidden states go.
+    pub keep: Option<Keep<'k>>,
 }
 
 /// A model ready to run: image, cache, and the machine it runs on.
@@ -66,6 +77,21 @@ pub struct Engine {
     /// Kept to reuse its memory.
     inputs: Inputs,
     interrupts: Interrupts,
+}
+
+/// Index of the entry that appends tokens.
+pub const STEP: usize = 0;
+
+/// Memory for rows has room for all that are asked for.
+fn check_room(entry: &Entry, batch: &Batch, rows: &Sink) -> Result<()> {
+    let Sink::Memory(out) = rows else { return Ok(()) };
+    let (rows, columns) = (batch.out_rows.len(), entry.columns());
+    if rows.checked_mul(columns).is_none_or(|n| n > out.len()) {
+        let message =
+            format!("the logits buffer has room for {} floats; {rows} rows of {columns} are needed", out.len());
+        return Err(Error::new(Status::Buffer, message));
+    }
+    Ok(())
 }
 
 impl Engine {
@@ -106,7 +132,7 @@ impl Engine {
     ) -> Result<Engine> {
         let kv = Kv::new(pages, layout, image.desc().max_context as usize);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
-        let inputs = Inputs::new(image.desc());
+        let inputs = Inputs::default();
         let loaded = vec![false; kv.adapters()];
         Ok(Engine { image, kv, executor, limits, profile, loaded, inputs, interrupts: Interrupts::default() })
     }
@@ -182,22 +208,23 @@ impl Engine {
         self.executor.arena_bytes()
     }
 
-    /// Appends the batch's tokens to their sequences and calls `sink(i, row)` for each
+    /// Runs [`Engine::run`] of the first entry and calls `sink(i, row)` for each
     /// `out_rows[i]`, `row` having one f32 per column of the output.
     ///
-    /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU)
-    /// after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
-    /// called for these, but their tokens are taken back: on an error no sequence has changed.
-    /// (Except one whose sliding window has moved on meanwhile: it keeps them; and one with a
-    /// recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of
-    /// it.)
+    /// # Errors
+    /// As there.
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        self.step_keeping(batch, sink, None)
+        self.run_each(STEP, batch, sink, None)
     }
 
-    /// The same; `keep(i, rows)` gets the hidden states of the tokens from `i` on, chunk by chunk.
-    pub fn step_keeping(
+    /// [`Engine::run`] of entry `entry`; `sink(i, row)` gets the row of each `out_rows[i]`, and `keep(i, rows)` the
+    /// hidden states of the tokens from `i` on, chunk by chunk.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_each(
         &mut self,
+        entry: usize,
         batch: &Batch,
         sink: &mut dyn FnMut(usize, &[f32]),
         keep: Option<Keep>,
@@ -207,28 +234,13 @@ impl Engine {
             Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
         };
-        self.run(batch, &[], &mut Sink::Each(&mut values), keep)?;
+        self.run(entry, Io { batch, wants: &[], rows: Sink::Each(&mut values), keep })?;
         failed
-    }
-
-    /// As [`Engine::step_keeping`], with all rows in memory: f32 `[out_rows, columns]`, the row of
-    /// `out_rows[i]` the `i`-th. A GPU's rows are copied there by several threads.
-    ///
-    /// # Errors
-    /// As there; or `out` has no room for them.
-    pub fn step_into(&mut self, batch: &Batch, out: &mut [MaybeUninit<f32>], keep: Option<Keep>) -> Result<()> {
-        let (rows, columns) = (batch.out_rows.len(), self.image.desc().columns as usize);
-        if rows.checked_mul(columns).is_none_or(|n| n > out.len()) {
-            let message =
-                format!("the logits buffer has room for {} floats; {rows} rows of {columns} are needed", out.len());
-            return Err(Error::new(Status::Buffer, message));
-        }
-        self.run(batch, &[], &mut Sink::Memory(out), keep)
     }
 
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
     pub fn candidates(&self) -> usize {
-        self.executor.candidate_count()
+        self.image.step().candidates
     }
 
     /// Bytes of results fetched from a GPU since the model was opened.
@@ -239,18 +251,40 @@ impl Engine {
     /// As [`Engine::step`], with a request per row instead of all logits: `wants[i]` for
     /// `out_rows[i]` (no entry: logits). A row can give its logits in any case, at the cost of
     /// fetching them.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
-        self.run(batch, wants, &mut Sink::Each(sink), None)
+        self.run(STEP, Io { batch, wants, rows: Sink::Each(sink), keep: None })
     }
 
-    fn run(&mut self, batch: &Batch, wants: &[Want], sink: &mut Sink, mut keep: Option<Keep>) -> Result<()> {
+    /// Runs entry `entry`: takes the batch's tokens through its kernels, which append them to their sequences, and
+    /// delivers the rows of `out_rows` and the hidden states.
+    ///
+    /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU)
+    /// after some chunks of a batch longer than [`Engine::max_batch_tokens`], results have been
+    /// delivered for these, but their tokens are taken back: on an error no sequence has changed.
+    /// (Except one whose sliding window has moved on meanwhile: it keeps them; and one with a
+    /// recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of
+    /// it.)
+    ///
+    /// # Errors
+    /// There is no such entry; the batch does not fit it; memory for the rows is too small; no room in the cache; the
+    /// machine fails.
+    pub fn run(&mut self, entry: usize, io: Io) -> Result<()> {
+        let Io { batch, wants, mut rows, mut keep } = io;
         let watch = self.interrupts.watch();
-        self.check_keeps(keep.is_some())?;
+        let image = self.image.clone();
+        let own = image.entries.get(entry).ok_or_else(|| {
+            Error::invalid(format!("this model has {} entries, none of number {entry}", image.entries.len()))
+        })?;
+        check_room(own, batch, &rows)?;
+        self.check_keeps(own, keep.is_some())?;
         self.executor.ready()?;
-        let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
+        let wants = if own.candidates > 0 { wants } else { &[] };
         need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
-        let wanted = self.check(batch)?;
-        need(self.inputs_bytes(batch, &wanted))?;
+        let wanted = self.check(own, batch)?;
+        need(self.inputs_bytes(own, batch, &wanted))?;
         self.kv.reserve(&wanted, self.limits.tokens)?;
         let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot)).collect();
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
@@ -260,13 +294,13 @@ impl Engine {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
             let result = watch
                 .check()
-                .and_then(|()| self.make_room(batch, from..to))
-                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto], &watch))
+                .and_then(|()| self.make_room(own, batch, from..to))
+                .and_then(|()| self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch))
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),
                 })
-                .and_then(|()| self.deliver(batch, &order[done..upto], sink));
+                .and_then(|()| self.deliver(batch, &order[done..upto], &mut rows));
             if let Err(error) = result {
                 // Only the machine can fail here, or be interrupted.
                 wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
@@ -293,7 +327,7 @@ impl Engine {
     }
 
     /// Checks tokens, sequences and rows; returns how many tokens each KV slot gets.
-    fn check(&self, batch: &Batch) -> Result<Vec<(usize, usize)>> {
+    fn check(&self, entry: &Entry, batch: &Batch) -> Result<Vec<(usize, usize)>> {
         let n = batch.tokens.len();
         if batch.seqs.len() != n {
             return Err(Error::invalid(format!(
@@ -305,8 +339,8 @@ impl Engine {
         if let Some((i, token)) = batch.tokens.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
             return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
         }
-        self.check_types(batch.types, n)?;
-        self.check_hidden(batch.hidden, n)?;
+        self.check_types(entry, batch.types, n)?;
+        self.check_hidden(entry, batch.hidden, n)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
             return Err(Error::invalid(format!("out_rows has token {row}, but the step has {n} tokens")));
         }
@@ -320,13 +354,13 @@ impl Engine {
             }
             counts[index[slot] as usize].1 += 1;
         }
-        self.check_whole(&counts, n)?;
+        self.check_whole(entry, &counts, n)?;
         Ok(counts)
     }
 
     /// Where tokens see later ones: all sequences of the step are new, and it is one chunk.
-    fn check_whole(&self, counts: &[(usize, usize)], tokens: usize) -> Result<()> {
-        if self.image.desc().flags & flags::WHOLE == 0 {
+    fn check_whole(&self, entry: &Entry, counts: &[(usize, usize)], tokens: usize) -> Result<()> {
+        if !entry.whole {
             return Ok(());
         }
         if tokens > self.limits.tokens {
@@ -347,35 +381,37 @@ impl Engine {
 
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
     /// snapshots. (Other sequences have had all their pages reserved.)
-    fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
+    fn make_room(&mut self, entry: &Entry, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
             let part = Batch {
                 tokens: &batch.tokens[range.clone()],
                 seqs: &batch.seqs[range.clone()],
                 out_rows: &[],
                 types: &[],
-                hidden: batch::rows_of(batch.hidden, self.image.desc(), range),
+                hidden: batch::of_tokens(batch.hidden, entry.given, range),
             };
-            for (slot, count) in self.check(&part)? {
+            for (slot, count) in self.check(entry, &part)? {
                 self.kv.extend(slot, count)?;
             }
         }
         Ok(())
     }
 
-    /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`,
+    /// Runs tokens `range` through an entry and its index, with rows after the tokens that `out` (indices in `batch.out_rows`,
     /// ascending by token) want.
     fn run_chunk(
         &mut self,
+        (index, entry): (usize, &Entry),
         batch: &Batch,
         wants: &[Want],
         range: std::ops::Range<usize>,
         out: &[usize],
         watch: &Watch,
     ) -> Result<()> {
-        self.inputs.fill(batch, wants, range, out, &self.kv);
-        let regime = self.regime(self.inputs.tokens.len());
-        let step = Step { image: &self.image, regime, inputs: &self.inputs, profile: self.profile.as_ref(), watch };
+        self.inputs.fill(entry, batch, wants, range, out, &self.kv);
+        let regime = self.regime(entry, self.inputs.tokens.len());
+        let (image, inputs, profile) = (&*self.image, &self.inputs, self.profile.as_ref());
+        let step = Step { image, entry: index, regime, inputs, profile, watch };
         self.executor.run(&step)?;
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
@@ -394,10 +430,10 @@ impl Engine {
         Ok(())
     }
 
-    fn regime(&self, tokens: usize) -> usize {
-        let found = self.image.regimes.iter().position(|r| r.max_tokens as usize >= tokens);
-        // The image was checked: its last regime serves any number of tokens.
-        found.unwrap_or(self.image.regimes.len() - 1)
+    fn regime(&self, entry: &Entry, tokens: usize) -> usize {
+        let found = entry.regimes.clone().find(|r| self.image.regimes[*r].max_tokens as usize >= tokens);
+        // The image was checked: the last regime of an entry serves any number of tokens.
+        found.unwrap_or(entry.regimes.end - 1)
     }
 
     /// Time per kernel since the model was opened, as JSON; `None` without [`Options::profile`].

@@ -2,21 +2,22 @@
 
 use super::{Batch, Engine};
 use crate::error::{Error, Result, Status};
+use crate::image::Entry;
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::kind;
 
 impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
-    pub(super) fn inputs_bytes(&self, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
+    pub(super) fn inputs_bytes(&self, entry: &Entry, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
         let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
-        3 * (tables + tokens * (32 + 4 * self.image.desc().given as usize)) + 256 * wanted.len()
+        3 * (tables + tokens * (32 + 4 * entry.given)) + 256 * wanted.len()
     }
 
     /// Fails unless the model has logits.
     pub fn need_logits(&self) -> Result<()> {
-        match self.image.desc().output {
+        match self.image.step().kind() {
             kind::LOGITS => Ok(()),
             kind::SCORES => Err(Error::new(
                 Status::Unsupported,
@@ -33,7 +34,7 @@ impl Engine {
 
     /// Fails unless the model writes text by itself.
     pub fn need_text(&self) -> Result<()> {
-        match self.image.desc().given {
+        match self.image.step().given {
             0 => self.need_logits(),
             _ => Err(Error::new(
                 Status::Unsupported,
@@ -46,18 +47,22 @@ impl Engine {
 
     /// Fails unless the model has rows to pool.
     pub fn need_pooled(&self) -> Result<()> {
-        match self.image.desc().output {
-            kind::LOGITS => Err(Error::new(
-                Status::Unsupported,
-                "this artifact writes text and does not make embeddings: compile the model with --embed",
-            )),
-            _ => Ok(()),
-        }
+        self.pooled().map(|_| ())
     }
 
-    /// Rows come with `n` tokens of a model that takes them, and with no others.
-    pub(crate) fn check_hidden(&self, hidden: &[f32], n: usize) -> Result<()> {
-        match (self.image.desc().given as usize, hidden.len()) {
+    /// The index of the entry that has rows to pool.
+    pub fn pooled(&self) -> Result<usize> {
+        self.image.pooled().ok_or_else(|| {
+            Error::new(
+                Status::Unsupported,
+                "this artifact writes text and does not make embeddings: compile the model with --embed",
+            )
+        })
+    }
+
+    /// Rows come with `n` tokens of an entry that takes them, and with no others.
+    pub(crate) fn check_hidden(&self, entry: &Entry, hidden: &[f32], n: usize) -> Result<()> {
+        match (entry.given, hidden.len()) {
             (0, 0) => Ok(()),
             (0, _) => Err(Error::invalid(
                 "this model does not take hidden states with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
@@ -71,9 +76,9 @@ impl Engine {
         }
     }
 
-    /// Hidden states are wanted of a model that leaves them.
-    pub(crate) fn check_keeps(&self, wanted: bool) -> Result<()> {
-        match wanted && self.image.desc().kept == 0 {
+    /// Hidden states are wanted of an entry that leaves them.
+    pub(crate) fn check_keeps(&self, entry: &Entry, wanted: bool) -> Result<()> {
+        match wanted && entry.hidden.is_none() {
             false => Ok(()),
             true => Err(Error::invalid(
                 "this artifact does not return hidden states (LLMCC_HAS_HIDDEN): compile it with --hidden-states",

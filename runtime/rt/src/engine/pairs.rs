@@ -2,13 +2,14 @@
 
 use super::Engine;
 use crate::error::{Error, Result, Status};
-use llmcc_abi::output::{flags, kind};
+use crate::image::Entry;
+use llmcc_abi::output::kind;
 
 impl Engine {
     /// Fails unless the model has scores of classes.
     pub fn need_scores(&self) -> Result<()> {
-        match self.image.desc().output {
-            kind::SCORES => Ok(()),
+        match self.image.pooled().map(|entry| self.image.entries[entry].kind()) {
+            Some(kind::SCORES) => Ok(()),
             _ => Err(Error::new(
                 Status::Unsupported,
                 "this artifact does not compare pairs of texts: use a model with a head that scores classes \
@@ -19,16 +20,16 @@ impl Engine {
 
     /// Most tokens of a row that is embedded.
     pub fn longest_row(&self) -> usize {
-        let whole = self.image.desc().flags & flags::WHOLE != 0;
+        let whole = self.image.pooled().is_some_and(|entry| self.image.entries[entry].whole);
         self.kv.max_context().min(if whole { self.limits.tokens } else { usize::MAX })
     }
 
-    /// Types of `n` tokens are types that the model has.
-    pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
+    /// Types of `n` tokens are types that the entry takes.
+    pub(crate) fn check_types(&self, entry: &Entry, types: &[i32], n: usize) -> Result<()> {
         if !types.is_empty() && types.len() != n {
             return Err(Error::invalid(format!("{n} tokens, but {} types; give one for each token", types.len())));
         }
-        let known = self.image.desc().types;
+        let known = entry.types;
         // Type 0 is that of all tokens where there are no types.
         match types.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= known.max(1)) {
             Some((i, t)) if known == 0 => Err(Error::invalid(format!(

@@ -1,7 +1,6 @@
 //! Sizes a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of a step's
 //! arrays.
 
-use llmcc_abi::output::flags;
 pub use llmcc_abi::pools::{GPU_OUTPUT_BYTES, OUTPUT_BYTES};
 
 use super::options::{Limits, Options};
@@ -18,13 +17,14 @@ const MOST_BATCH_TOKENS: usize = 1 << 20;
 /// # Errors
 /// More tokens than there may be.
 pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize)) -> Result<Limits> {
-    let whole = image.desc().flags & flags::WHOLE != 0;
+    let whole = image.entries.iter().any(|e| e.whole);
     let default = if whole { default.max(image.desc().max_context as usize) } else { default };
     let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
     if tokens > MOST_BATCH_TOKENS {
         return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
     }
-    let rows = (output / (4 * image.desc().columns as usize)).max(1);
+    let columns = image.entries.iter().map(|e| e.columns()).max().unwrap_or(1);
+    let rows = (output / (4 * columns.max(1))).max(1);
     // A step is computed as one chunk.
     let rows = if whole { tokens } else { rows.min(tokens) };
     Ok(Limits { tokens, rows })

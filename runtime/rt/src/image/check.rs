@@ -2,11 +2,7 @@
 
 use std::ffi::CStr;
 
-use llmcc_abi::{
-    BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, NONE, Span, StateDesc, kv_dtype, layout, operand,
-    output::{flags, kind, pool},
-    rows, state,
-};
+use llmcc_abi::{GPU_MAX_SHARED, GPU_MAX_THREADS, Span, StateDesc, kv_dtype, layout, operand, rows, state};
 
 use super::Image;
 use super::segment::{check_text, damaged};
@@ -83,68 +79,13 @@ impl Image {
     fn check_sizes(&self) -> Result<()> {
         let d = &self.desc;
         let small = |x: u64| x > 0 && x <= i32::MAX as u64;
-        if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) || d.types > i32::MAX as u64 {
+        if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) {
             return Err(damaged(format_args!(
-                "sizes: vocabulary {}, context {}, width {}, types {}",
-                d.vocab, d.max_context, d.hidden, d.types
+                "sizes: vocabulary {}, context {}, width {}",
+                d.vocab, d.max_context, d.hidden
             )));
-        }
-        if d.given != 0 && d.given != d.hidden {
-            return Err(damaged(format_args!("rows of {} columns with tokens, for a width of {}", d.given, d.hidden)));
-        }
-        self.check_kept()?;
-        self.check_output()?;
-        if d.candidates == 0 {
-            return Ok(());
-        }
-        let candidates = usize::try_from(d.candidates_buffer).ok().and_then(|i| self.buffers.get(i));
-        let holds = |b: &BufferDesc| b.per_row >= 4 * layout::candidate_cols(d.candidates as usize) as u64;
-        if d.output != kind::LOGITS
-            || d.candidates > d.vocab
-            || self.gpu_level().is_none()
-            || !candidates.is_some_and(holds)
-        {
-            return Err(damaged(format_args!("{} candidates in buffer {}", d.candidates, d.candidates_buffer)));
         }
         Ok(())
-    }
-
-    fn check_kept(&self) -> Result<()> {
-        let d = &self.desc;
-        let buffer = usize::try_from(d.kept_buffer).ok().and_then(|i| self.buffers.get(i));
-        let holds = |b: &BufferDesc| b.per_token >= d.kept * 4;
-        match d.kept {
-            0 => Ok(()),
-            columns if columns == d.hidden && buffer.is_some_and(holds) => Ok(()),
-            columns => Err(damaged(format_args!(
-                "hidden states of {columns} columns in buffer {}, for a width of {}",
-                d.kept_buffer, d.hidden
-            ))),
-        }
-    }
-
-    fn check_output(&self) -> Result<()> {
-        let d = &self.desc;
-        let known = match d.output {
-            kind::LOGITS => d.pool == pool::NONE && d.columns == d.vocab && d.flags == 0,
-            kind::EMBEDDING | kind::SCORES => {
-                (pool::MEAN..=pool::LARGEST).contains(&d.pool)
-                    && (1..=i32::MAX as u64).contains(&d.columns)
-                    && d.flags & !(flags::NORMALIZE | flags::WHOLE) == 0
-            }
-            _ => false,
-        };
-        if !known {
-            return Err(damaged(format_args!(
-                "output {} with {} columns, pooling {}, flags {:#x}",
-                d.output, d.columns, d.pool, d.flags
-            )));
-        }
-        match usize::try_from(d.output_buffer).ok().and_then(|i| self.buffers.get(i)) {
-            Some(b) if b.per_row.saturating_add(b.fixed) >= d.columns * 4 => Ok(()),
-            Some(_) => Err(damaged("the output buffer is too small")),
-            None => Err(damaged("the output buffer does not exist")),
-        }
     }
 
     fn check_kernels(&self) -> Result<()> {
@@ -158,18 +99,10 @@ impl Image {
     }
 
     fn check_regimes(&self) -> Result<()> {
-        let mut below = 0;
         for (i, r) in self.regimes.iter().enumerate() {
-            if r.max_tokens <= below {
-                return Err(damaged(format_args!("regime {i} is out of order")));
-            }
-            below = r.max_tokens;
             if u64::from(r.first_step) + u64::from(r.steps) > self.steps.len() as u64 {
                 return Err(damaged(format_args!("regime {i} has steps outside the table")));
             }
-        }
-        if below != NONE {
-            return Err(damaged("no regime serves steps of any size"));
         }
         Ok(())
     }

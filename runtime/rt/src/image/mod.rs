@@ -9,6 +9,7 @@
 
 mod check;
 pub mod cpu;
+mod entry;
 mod file;
 mod integrity;
 mod origin;
@@ -19,16 +20,17 @@ use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef,
-    KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
+    ABI_VERSION, BufferDesc, EntryDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC,
+    ImageRef, KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
     tree::{self, PartDesc, part},
 };
 
 use crate::error::{Error, Result};
 use crate::reserve::need;
+pub use entry::Entry;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
-use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, version_error};
+use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, text_of, version_error};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
 /// of this crate can neither fold its zeros nor move it to read-only data.
@@ -69,11 +71,13 @@ pub struct Image {
     code: Segment,
     data: Segment,
     weights: Segment,
+    /// Entries; at least one.
+    pub entries: Vec<Entry>,
     /// Activation slots.
     pub buffers: Vec<BufferDesc>,
     /// Generated kernels.
     pub kernels: Vec<KernelDesc>,
-    /// Kernel sequences, ascending by number of tokens.
+    /// Kernel sequences of all entries ([`Entry::regimes`]).
     pub regimes: Vec<RegimeDesc>,
     /// Kernel invocations of all regimes.
     pub steps: Vec<StepDesc>,
@@ -190,15 +194,13 @@ impl Image {
                 return Err(damaged(format_args!("a further version of the model at {next}")));
             }
             let mut desc = read_desc(parts.data, next)?;
-            let sizes = |d: &ModelDesc| {
-                [d.vocab, d.max_context, d.hidden, d.columns, d.output.into(), d.pool.into(), d.flags, d.types]
-            };
-            if sizes(&desc) != sizes(&first) {
-                return Err(damaged("versions of different models"));
-            }
             (at, next) = (next, desc.alternative);
             (desc.manifest, desc.tokenizer, desc.text_config) = (first.manifest, first.tokenizer, first.text_config);
-            images.push(Image::check(parts, desc)?);
+            let image = Image::check(parts, desc)?;
+            if !image.is_like(&images[0]) {
+                return Err(damaged("versions of different models"));
+            }
+            images.push(image);
         }
         Ok(images)
     }
@@ -210,6 +212,7 @@ impl Image {
             code: parts.code,
             data,
             weights: parts.weights,
+            entries: Vec::new(),
             buffers: table(data, desc.buffers, "buffers")?,
             kernels: table(data, desc.kernels, "kernels")?,
             regimes: table(data, desc.regimes, "regimes")?,
@@ -223,8 +226,31 @@ impl Image {
             _side: parts.side.clone(),
         };
         image.check_all()?;
+        for desc in table::<EntryDesc>(data, desc.entries, "entries")? {
+            let entry = Entry::read(&image, data, &desc)?;
+            image.entries.push(entry);
+        }
+        entry::check_entries(&image)?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
+    }
+
+    /// Whether both are versions of one model.
+    fn is_like(&self, other: &Image) -> bool {
+        let sizes = |d: &ModelDesc| [d.vocab, d.max_context, d.hidden];
+        sizes(&self.desc) == sizes(&other.desc)
+            && self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_like(b))
+    }
+
+    /// The entry that appends tokens: the first one.
+    pub fn step(&self) -> &Entry {
+        &self.entries[0]
+    }
+
+    /// The index of the first entry whose rows are pooled; `None`: the model describes no texts.
+    pub fn pooled(&self) -> Option<usize> {
+        self.entries.iter().position(Entry::is_pooled)
     }
 
     /// The descriptor of this version.
@@ -375,11 +401,7 @@ impl Image {
 
     /// Text of a checked span.
     fn text(&self, span: Span) -> &str {
-        // SAFETY: `check` proved bounds and UTF-8 of every span, and the segment outlives the
-        // image.
-        unsafe {
-            let bytes = slice::from_raw_parts(self.data.ptr.add(span.off as usize), span.len as usize);
-            std::str::from_utf8_unchecked(bytes)
-        }
+        // `check` proved bounds and UTF-8 of every span.
+        text_of(self.data, span)
     }
 }

@@ -66,6 +66,15 @@ pub(super) fn table<T: Copy>(data: Segment, table: Table, what: &str) -> Result<
     }
 }
 
+/// Text of a span that [`check_text`] accepted.
+pub(super) fn text_of<'a>(data: Segment, span: Span) -> &'a str {
+    // SAFETY: bounds and UTF-8 were checked, and the segment outlives the image.
+    unsafe {
+        let bytes = slice::from_raw_parts(data.ptr.add(span.off as usize), span.len as usize);
+        std::str::from_utf8_unchecked(bytes)
+    }
+}
+
 pub(super) fn check_text(data: Segment, span: Span, what: &str) -> Result<()> {
     if span.off.checked_add(span.len).is_none_or(|end| end > data.len) {
         return Err(damaged(format_args!("{what} lies outside the data segment")));

@@ -5,7 +5,6 @@ use std::ffi::CStr;
 use std::mem::{size_of, zeroed};
 use std::ptr::null_mut;
 
-use llmcc_abi::ModelDesc;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};
@@ -42,7 +41,7 @@ pub fn open(options: Options) -> Handle {
 }
 
 /// The model after a change of its descriptor.
-pub fn open_as(options: Options, change: impl FnOnce(&mut ModelDesc)) -> Handle {
+pub fn open_as(options: Options, change: impl FnOnce(&mut Descs)) -> Handle {
     let data = changed(toy_data("{\"name\":\"toy\"}", TOKENIZER, CONFIG), change);
     let image = toy_image_from(data.leak()).unwrap();
     Handle(into_handle(Model::new(vec![image], &options).unwrap()))
@@ -89,7 +88,7 @@ pub fn rows(tokens: &[i32], lengths: &[usize]) -> llmcc_embed_rows {
         lengths: lengths.as_ptr(),
         tokens: tokens.as_ptr(),
         flags: 0,
-        reserved: 0,
+        pool: 0,
         types: std::ptr::null(),
     }
 }

@@ -10,7 +10,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
 use llmcc_abi::*;
-use llmcc_rt::engine::Keep;
+use llmcc_rt::engine::{Io, Keep, STEP, Sink};
 use llmcc_rt::{Batch, Engine, Image, Options, SeqId};
 
 pub const VOCAB: usize = 7;
@@ -156,6 +156,7 @@ pub fn toy_desc_with(
         }
     }
     let each = steps.len() as u32 / 2;
+    let entries = toy_entry(data, 2, candidates);
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
     let bytes = layout::page(1, 1, 1, 32).bytes as u64;
     let kv = [StateDesc { kv_heads: 1, key_dim: 1, dtype: kv_dtype::F32, bytes, ..StateDesc::default() }; 2];
@@ -166,12 +167,7 @@ pub fn toy_desc_with(
         vocab: VOCAB as u64,
         hidden: 1,
         max_context: CONTEXT as u64,
-        columns: VOCAB as u64,
-        output_buffer: 2,
-        candidates_buffer: 3,
-        candidates: candidates as u64,
-        kept: 1,
-        kept_buffer: 1,
+        entries,
         buffers: data.table(&buffers),
         kernels: data.table(kernels),
         regimes: data.table(&[regime(FEW, 0), regime(NONE, each)]),
@@ -184,6 +180,29 @@ pub fn toy_desc_with(
         weights: Span { off: 0, len: size_of_val(&WEIGHTS) as u64 },
         ..ModelDesc::default()
     }
+}
+
+/// The toy's only entry, with so many regimes: logits in buffer 2, hidden states in buffer 1, candidates in buffer 3.
+pub fn toy_entry(data: &mut Data, regimes: u32, candidates: usize) -> Table {
+    let logits = OutputDesc { kind: output::kind::LOGITS, columns: VOCAB as u64, buffer: 2, ..OutputDesc::default() };
+    let hidden = OutputDesc { kind: output::kind::HIDDEN, columns: 1, buffer: 1, ..OutputDesc::default() };
+    let entry = EntryDesc {
+        name: data.text("step"),
+        outputs: data.table(&[logits, hidden]),
+        regimes,
+        candidates_buffer: 3,
+        candidates: candidates as u64,
+        ..EntryDesc::default()
+    };
+    data.table(&[entry])
+}
+
+/// Descriptors of the toy that tests change.
+pub struct Descs {
+    pub model: ModelDesc,
+    pub entry: EntryDesc,
+    pub output: OutputDesc,
+    pub hidden: OutputDesc,
 }
 
 /// Weights: f32 `[2 + VOCAB]`, used from the third on: `v + 1`.
@@ -199,26 +218,38 @@ pub fn toy_image() -> Image {
     toy_image_from(toy_data("{}", "", "").leak()).unwrap()
 }
 
-/// A data segment after a change of its first descriptor.
-pub fn changed(mut data: Vec<u8>, change: impl FnOnce(&mut ModelDesc)) -> Vec<u8> {
-    // SAFETY: a descriptor is plain integers, and the segment begins with one.
+/// A data segment after a change of its first descriptors.
+pub fn changed(mut data: Vec<u8>, change: impl FnOnce(&mut Descs)) -> Vec<u8> {
+    // SAFETY: descriptors are plain integers; the segment begins with the model's, which says where its first entry
+    // is, and that where its two outputs are.
     unsafe {
-        let mut desc = data.as_ptr().cast::<ModelDesc>().read_unaligned();
-        change(&mut desc);
-        data.as_mut_ptr().cast::<ModelDesc>().write_unaligned(desc);
+        let bytes = data.as_mut_ptr();
+        let model = bytes.cast::<ModelDesc>();
+        let entry = bytes.add(model.read_unaligned().entries.off as usize).cast::<EntryDesc>();
+        let output = bytes.add(entry.read_unaligned().outputs.off as usize).cast::<OutputDesc>();
+        let mut descs = Descs {
+            model: model.read_unaligned(),
+            entry: entry.read_unaligned(),
+            output: output.read_unaligned(),
+            hidden: output.add(1).read_unaligned(),
+        };
+        change(&mut descs);
+        model.write_unaligned(descs.model);
+        entry.write_unaligned(descs.entry);
+        output.cast::<[OutputDesc; 2]>().write_unaligned([descs.output, descs.hidden]);
     }
     data
 }
 
 /// Makes the output embeddings: one of the last token.
-pub fn embeds(desc: &mut ModelDesc) {
-    (desc.output, desc.pool) = (output::kind::EMBEDDING, output::pool::LAST);
+pub fn embeds(descs: &mut Descs) {
+    (descs.output.kind, descs.output.pool) = (output::kind::EMBEDDING, output::pool::LAST);
 }
 
 /// Makes the output embeddings of whole sequences: the mean.
-pub fn encodes(desc: &mut ModelDesc) {
-    (desc.output, desc.pool, desc.flags) =
-        (output::kind::EMBEDDING, output::pool::MEAN, output::flags::WHOLE | output::flags::NORMALIZE);
+pub fn encodes(descs: &mut Descs) {
+    (descs.output.kind, descs.output.pool) = (output::kind::EMBEDDING, output::pool::MEAN);
+    (descs.output.flags, descs.entry.flags) = (output::flags::NORMALIZE, entry_flags::WHOLE);
 }
 
 pub fn toy_engine(options: Options) -> Engine {
@@ -226,7 +257,7 @@ pub fn toy_engine(options: Options) -> Engine {
 }
 
 /// The model after a change of its descriptor.
-pub fn toy_engine_as(options: Options, change: impl FnOnce(&mut ModelDesc)) -> Engine {
+pub fn toy_engine_as(options: Options, change: impl FnOnce(&mut Descs)) -> Engine {
     let image = toy_image_from(changed(toy_data("{}", "", ""), change).leak()).unwrap();
     let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
     // The toy is so small that its steps would all run on one thread.
@@ -253,15 +284,18 @@ impl Rng {
 
 /// Runs a step with all its logits in memory; logits per wanted row.
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
-    let columns = engine.image().desc().columns as usize;
+    let columns = engine.image().step().columns();
     let mut logits = vec![MaybeUninit::new(f32::NAN); out_rows.len() * columns + 1];
     let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[] };
-    let small = engine.step_into(&batch, &mut logits[..(out_rows.len() * columns).saturating_sub(1)], None);
+    let mut into = |out: &mut [MaybeUninit<f32>]| {
+        engine.run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep: None })
+    };
+    let small = into(&mut logits[..(out_rows.len() * columns).saturating_sub(1)]);
     if out_rows.is_empty() {
         return small.map(|()| vec![]);
     }
     assert_eq!(small.unwrap_err().status, llmcc_rt::Status::Buffer);
-    engine.step_into(&batch, &mut logits, None)?;
+    into(&mut logits)?;
     // SAFETY: all values were initialised above.
     let logits: Vec<f32> = logits.iter().map(|x| unsafe { x.assume_init() }).collect();
     Ok(logits.chunks_exact(columns).map(<[f32]>::to_vec).collect())
@@ -295,7 +329,7 @@ fn step_to(
         assert!(logits[i].is_empty());
         logits[i] = row.to_vec();
     };
-    engine.step_keeping(&Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut sink, keep)?;
+    engine.run_each(STEP, &Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut sink, keep)?;
     Ok(logits)
 }
 

@@ -110,7 +110,7 @@ fn about_rows<'a>() -> Vec<Row<'a>> {
         )),
         embed!(Invalid, "llmcc_embed_rows.size is 0", |b| b.size = 0),
         embed!(Invalid, "flags are 0x3", |b| b.flags = 3),
-        embed!(Invalid, "reserved", |b| b.reserved = 1),
+        embed!(Invalid, "there is no pooling 7", |b| b.pool = 7),
         embed!(Invalid, "rows.lengths is a null", |b| b.lengths = null()),
         embed!(Invalid, "misaligned", |b| b.lengths = b.lengths.wrapping_byte_add(1)),
         embed!(Invalid, "add up to more tokens than fit in memory", |b| b.lengths = ENDLESS.as_ptr()),

@@ -23,7 +23,7 @@ fn weights_arrive_whole() {
     let weights: Vec<u8> =
         (0..3 * upload::BLOCK as u32 + 5).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (code, data) = artifact(SM90, ptx);
-    let data = changed(data.to_vec(), |desc| desc.weights.len = weights.len() as u64).leak();
+    let data = changed(data.to_vec(), |d| d.model.weights.len = weights.len() as u64).leak();
     cuda::reset(&GPU_KERNELS);
     // SAFETY: code and data are leaked, the weights live until the engine is dropped.
     let images = unsafe {

@@ -20,7 +20,7 @@ fn the_published_sizes() {
     let (module, wanted) = model.imagined().unwrap();
     assert_eq!(module.states.len(), 20);
     let states =
-        module.step.iter().flat_map(|c| &c.args).filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None });
+        module.calls().flat_map(|c| &c.args).filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None });
     let states: Vec<usize> = states.collect();
     assert_eq!(states[..20], *(0..20).collect::<Vec<_>>());
     assert_eq!(states[20..], [18, 18, 18, 18, 19].repeat(3));

@@ -1,0 +1,74 @@
+//! Entries: the computations of a model that a caller runs.
+
+use super::Input;
+use crate::output::{self, EntryOutput};
+
+/// Name of the entry that appends tokens to sequences; every model has it, as its first entry.
+pub const STEP: &str = "step";
+
+/// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
+///
+/// Its inputs are those that its calls bind ([`Entry::inputs`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Name, unique in the module.
+    pub name: String,
+    /// Calls in order.
+    pub calls: Vec<Call>,
+    /// Outputs, each kind once: values of the entry, counted among all results of its calls in order.
+    pub outputs: Vec<EntryOutput>,
+}
+
+/// One use of a function in an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Index in [`super::Module::funcs`].
+    pub func: usize,
+    /// One per parameter of the function.
+    pub args: Vec<Arg>,
+}
+
+/// The argument of a call for a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arg {
+    /// Value `i` of the entry (results of its calls, counted in order).
+    Value(usize),
+    /// Weight `i` of the module.
+    Weight(usize),
+    /// State `i` of the module.
+    State(usize),
+    /// An input array of the entry.
+    Input(Input),
+}
+
+impl Call {
+    /// Whether it calls the same function with the same weights and states.
+    pub fn binds_as(&self, other: &Call) -> bool {
+        let bound = |arg: &Arg| matches!(arg, Arg::Weight(_) | Arg::State(_));
+        let same = |(a, b): (&Arg, &Arg)| a == b || !(bound(a) || bound(b));
+        self.func == other.func && self.args.len() == other.args.len() && self.args.iter().zip(&other.args).all(same)
+    }
+}
+
+impl Entry {
+    /// An entry of this name without calls and outputs.
+    pub fn new(name: &str) -> Entry {
+        Entry { name: name.to_string(), calls: vec![], outputs: vec![] }
+    }
+
+    /// The inputs that its calls bind, each once, in the order of [`Input::ALL`].
+    pub fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
+        let bound = |input: &Input| self.calls.iter().any(|c| c.args.contains(&Arg::Input(*input)));
+        Input::ALL.iter().map(|(input, _)| *input).filter(bound)
+    }
+
+    /// The output that has a row for each token that the caller asks for.
+    pub fn requested(&self) -> Option<EntryOutput> {
+        output::requested(&self.outputs)
+    }
+
+    /// The value that holds the hidden states.
+    pub fn hidden(&self) -> Option<usize> {
+        output::hidden(&self.outputs)
+    }
+}

@@ -1,0 +1,200 @@
+//! Entries of an image: what a caller may run.
+
+use std::ops::Range;
+
+use llmcc_abi::output::{flags, kind, pool};
+use llmcc_abi::{BufferDesc, EntryDesc, InputDesc, NONE, OutputDesc, entry_flags, input, layout};
+
+use super::Image;
+use super::segment::{Segment, check_text, damaged, table, text_of};
+use crate::error::Result;
+
+/// The most entries of a model.
+const MAX_ENTRIES: usize = 64;
+
+/// An entry, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its part of [`Image::regimes`].
+    pub regimes: Range<usize>,
+    /// Types that a token may be of; 0: tokens have none.
+    pub types: u64,
+    /// Columns of the rows that come with the tokens; 0: there are none.
+    pub given: usize,
+    /// The output with a row for each token that the caller asks for.
+    pub output: Option<OutputDesc>,
+    /// Hidden states of all tokens.
+    pub hidden: Option<OutputDesc>,
+    /// Tokens see later ones: a sequence is computed in one step.
+    pub whole: bool,
+    /// Candidates per row of logits; 0: logits only.
+    pub candidates: usize,
+    /// Slot of the candidates.
+    pub candidates_slot: usize,
+}
+
+impl Entry {
+    /// Kind of the output whose rows the caller asks for; [`kind::NONE`] without one.
+    pub fn kind(&self) -> u32 {
+        self.output.map_or(kind::NONE, |o| o.kind)
+    }
+
+    /// Columns of that output; 0 without one.
+    pub fn columns(&self) -> usize {
+        self.output.map_or(0, |o| o.columns as usize)
+    }
+
+    /// Columns of the hidden states; 0: a step leaves none.
+    pub fn kept(&self) -> usize {
+        self.hidden.map_or(0, |o| o.columns as usize)
+    }
+
+    /// Whether the runtime makes one row of the rows of a sequence.
+    pub fn is_pooled(&self) -> bool {
+        matches!(self.kind(), kind::EMBEDDING | kind::SCORES)
+    }
+
+    /// Whether pooled rows are scaled to length 1.
+    pub fn normalizes(&self) -> bool {
+        self.output.is_some_and(|o| o.flags & flags::NORMALIZE != 0)
+    }
+
+    /// Whether a caller sees no difference: versions of a model have the same entries.
+    pub(super) fn is_like(&self, other: &Entry) -> bool {
+        let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
+        (&self.name, self.types, self.given, self.whole) == (&other.name, other.types, other.given, other.whole)
+            && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
+    }
+
+    /// Reads an entry and checks it against the tables of `image`, which has all others.
+    pub(super) fn read(image: &Image, data: Segment, desc: &EntryDesc) -> Result<Entry> {
+        check_text(data, desc.name, "entry name")?;
+        let mut entry = Entry {
+            name: text_of(data, desc.name).to_string(),
+            regimes: regimes(image, desc)?,
+            types: 0,
+            given: 0,
+            output: None,
+            hidden: None,
+            whole: desc.flags & entry_flags::WHOLE != 0,
+            candidates: 0,
+            candidates_slot: 0,
+        };
+        if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {
+            return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
+        }
+        for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
+            entry.input(image, i)?;
+        }
+        let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
+        for o in &outputs {
+            entry.add_output(image, *o)?;
+        }
+        if outputs.is_empty() {
+            return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
+        }
+        entry.find_candidates(image, desc)?;
+        Ok(entry)
+    }
+
+    fn input(&mut self, image: &Image, i: InputDesc) -> Result<()> {
+        let good = match i.kind {
+            input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
+            input::HIDDEN => self.given == 0 && i.size == image.desc.hidden,
+            _ => false,
+        };
+        if !good || i.reserved != 0 {
+            return Err(damaged(format_args!("an input of entry `{}`: {i:?}", self.name)));
+        }
+        match i.kind {
+            input::TYPES => self.types = i.size,
+            _ => self.given = i.size as usize,
+        }
+        Ok(())
+    }
+
+    fn add_output(&mut self, image: &Image, o: OutputDesc) -> Result<()> {
+        let known = match o.kind {
+            kind::LOGITS => o.pool == pool::NONE && o.columns == image.desc.vocab && o.flags == 0,
+            kind::EMBEDDING | kind::SCORES => {
+                (pool::MEAN..=pool::LARGEST).contains(&o.pool)
+                    && (1..=i32::MAX as u64).contains(&o.columns)
+                    && o.flags & !flags::NORMALIZE == 0
+            }
+            kind::HIDDEN => o.pool == pool::NONE && o.columns == image.desc.hidden && o.flags == 0,
+            _ => false,
+        };
+        let place = if o.kind == kind::HIDDEN { &mut self.hidden } else { &mut self.output };
+        if !known || place.is_some() {
+            return Err(damaged(format_args!("an output of entry `{}`: {o:?}", self.name)));
+        }
+        let room =
+            |b: &BufferDesc| if o.kind == kind::HIDDEN { b.per_token } else { b.per_row.saturating_add(b.fixed) };
+        match buffer(image, o.buffer) {
+            Some(b) if room(b) >= o.columns * 4 => *place = Some(o),
+            Some(_) => return Err(damaged("the output buffer is too small")),
+            None => return Err(damaged("the output buffer does not exist")),
+        }
+        Ok(())
+    }
+
+    fn find_candidates(&mut self, image: &Image, desc: &EntryDesc) -> Result<()> {
+        if desc.candidates == 0 {
+            return Ok(());
+        }
+        let holds = |b: &BufferDesc| b.per_row >= 4 * layout::candidate_cols(desc.candidates as usize) as u64;
+        if self.kind() != kind::LOGITS
+            || desc.candidates > image.desc.vocab
+            || image.gpu_level().is_none()
+            || !buffer(image, desc.candidates_buffer).is_some_and(holds)
+        {
+            let (count, at) = (desc.candidates, desc.candidates_buffer);
+            return Err(damaged(format_args!("{count} candidates in buffer {at}")));
+        }
+        (self.candidates, self.candidates_slot) = (desc.candidates as usize, desc.candidates_buffer as usize);
+        Ok(())
+    }
+}
+
+/// Checks the entries as a whole: there are some, with names and regimes of their own.
+pub(super) fn check_entries(image: &Image) -> Result<()> {
+    let entries = &image.entries;
+    if entries.is_empty() || entries.len() > MAX_ENTRIES {
+        return Err(damaged(format_args!("{} entries", entries.len())));
+    }
+    let mut next = 0;
+    for (i, e) in entries.iter().enumerate() {
+        if e.regimes.start != next || entries[..i].iter().any(|other| other.name == e.name) {
+            return Err(damaged(format_args!("entry `{}` is out of order, or is there twice", e.name)));
+        }
+        next = e.regimes.end;
+    }
+    if next != image.regimes.len() {
+        return Err(damaged("regimes without an entry"));
+    }
+    Ok(())
+}
+
+fn buffer(image: &Image, index: u64) -> Option<&BufferDesc> {
+    usize::try_from(index).ok().and_then(|i| image.buffers.get(i))
+}
+
+/// The regimes of an entry: they ascend, and the last serves any number of tokens.
+fn regimes(image: &Image, desc: &EntryDesc) -> Result<Range<usize>> {
+    let first = desc.first_regime as usize;
+    let range = first..first + desc.regimes as usize;
+    let own = image.regimes.get(range.clone()).ok_or_else(|| damaged("an entry has regimes outside the table"))?;
+    let mut below = 0;
+    for (i, r) in own.iter().enumerate() {
+        if r.max_tokens <= below {
+            return Err(damaged(format_args!("regime {} is out of order", first + i)));
+        }
+        below = r.max_tokens;
+    }
+    if below != NONE {
+        return Err(damaged("no regime serves steps of any size"));
+    }
+    Ok(range)
+}
