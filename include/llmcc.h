@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010004u
+#define LLMCC_ABI_VERSION 0x00010005u
 
 typedef int32_t llmcc_status;
 enum {
@@ -124,7 +124,8 @@ typedef struct llmcc_model_info {
     uint32_t flags;              /* LLMCC_HAS_*, LLMCC_IS_* */
     uint64_t columns;            /* floats in a row of the output: the vocabulary (logits), the size of an embedding, or the number of classes (scores) */
     uint32_t output;             /* LLMCC_OUTPUT_* */
-    uint32_t reserved;
+    uint32_t entries;            /* computations that the artifact has: see llmcc_entry. The fields above are those of the first */
+    uint64_t embed_columns;      /* floats in a row of llmcc_embed; 0: it refuses */
 } llmcc_model_info;
 
 enum {
@@ -137,7 +138,8 @@ enum {
     LLMCC_HAS_HIDDEN = 64    /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
 };
 
-/* Kinds of models. A model with logits refuses llmcc_embed; the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
+/* Kinds of entries. A model whose entries all have logits refuses llmcc_embed; one whose first entry has none refuses generations and log-probabilities
+ * (LLMCC_E_UNSUPPORTED). */
 enum {
     LLMCC_OUTPUT_LOGITS = 0,    /* logits of the next token: it writes text */
     LLMCC_OUTPUT_EMBEDDING = 1, /* a vector for a text, near the vectors of texts of similar meaning */
@@ -145,6 +147,30 @@ enum {
 };
 
 llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
+
+/* How the rows of a text become one. */
+enum {
+    LLMCC_POOL_MEAN = 1,    /* their mean */
+    LLMCC_POOL_FIRST = 2,   /* the first token's */
+    LLMCC_POOL_LAST = 3,    /* the last token's */
+    LLMCC_POOL_MAX = 4,     /* the largest of each column */
+    LLMCC_POOL_ROOT = 5,    /* the sum over the root of their number */
+    LLMCC_POOL_WEIGHTED = 6 /* a mean in which the first weighs 1, the second 2, and so on */
+};
+
+/* An entry: a computation over the weights and states of the model. The first one, `step`, appends tokens (llmcc_step, generations); llmcc_embed runs the
+ * first whose output is pooled. */
+typedef struct llmcc_entry_info {
+    size_t size;
+    uint32_t output;  /* LLMCC_OUTPUT_* */
+    uint32_t pool;    /* LLMCC_POOL_*; 0: none */
+    uint64_t columns; /* floats in a row of the output */
+    uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN */
+    uint32_t types;   /* types that a token may be of; 0: tokens have none */
+} llmcc_entry_info;
+
+/* Describes entry `index`, less than llmcc_model_info.entries, and stores its name (`name` may be NULL with a capacity of 0; see llmcc_detokenize). Since 1.5. */
+llmcc_status llmcc_entry(const llmcc_model *model, uint32_t index, llmcc_entry_info *info, char *name, size_t capacity, size_t *needed);
 
 /* The JSON manifest: source, options, formats, hashes. Valid while the model is open. NULL if `model` is no open model. */
 const char *llmcc_manifest(const llmcc_model *model);
@@ -204,7 +230,7 @@ typedef struct llmcc_embed_rows {
     const size_t *lengths; /* [n_rows] tokens of each row, at least 1 */
     const int32_t *tokens; /* one row after the other, with the special tokens that the model expects (LLMCC_ADD_SPECIAL) */
     uint32_t flags;        /* LLMCC_EMBED_*; 0: as the model says */
-    uint32_t reserved;     /* zero */
+    uint32_t pool;         /* LLMCC_POOL_*; 0: as the model says */
     const int32_t *types;  /* type of each token, with LLMCC_HAS_TYPES; NULL: all are 0, as in a single text */
 } llmcc_embed_rows;
 
@@ -213,7 +239,7 @@ enum {
     LLMCC_EMBED_RAW = 2        /* rows as computed */
 };
 
-/* Embeddings, or scores of classes: stores a row of f32 for each row of tokens, [n_rows, columns], in `out`, which has room for `capacity` floats. A row
+/* Embeddings, or scores of classes: stores a row of f32 for each row of tokens, [n_rows, embed_columns], in `out`, which has room for `capacity` floats. A row
  * does not depend on the others. No sequences are needed; the cache must have room for the longest row. With LLMCC_IS_WHOLE a row has at most
  * max_batch_tokens tokens. LLMCC_E_NUMERIC: a result is not finite. */
 llmcc_status llmcc_embed(const llmcc_model *model, const llmcc_embed_rows *rows, float *out, size_t capacity);

@@ -3,6 +3,7 @@
 mod bench;
 mod engine;
 mod lir;
+mod pooling;
 mod run;
 mod tokenize;
 mod values;
@@ -15,6 +16,7 @@ pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::Adapter;
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
+pub use pooling::Pooling;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
 pub use tokenize::TokenizeArgs;
@@ -178,6 +180,10 @@ pub struct CompileArgs {
     /// token or pooled as the checkpoint says. Checkpoints of embedders need no option
     #[arg(long)]
     pub embed: bool,
+    /// Make embeddings beside text: the artifact gets a second entry over the same weights, which `run --embed`,
+    /// `Model.embed` and llmcc_embed use
+    #[arg(long, conflicts_with_all = ["embed", "draft_head"])]
+    pub also_embed: bool,
     /// Compile a draft head of the model in its place: the layer (of several the K-th, the first being 0)
     /// that predicts the token after the next from a token and the model's row of the one before it
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "0")]

@@ -116,6 +116,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 kv_dtype,
                 max_context: options.max_context,
                 embed: options.embed,
+                also_embed: options.also_embed,
                 draft_head: options.draft_head,
                 hidden_states: options.hidden_states,
                 selects: selects(options),

@@ -43,6 +43,8 @@ pub struct CompileOptions {
     pub max_context: Option<usize>,
     /// Compile a decoder for embeddings; checkpoints of embedders are such without it.
     pub embed: bool,
+    /// Give the artifact an entry for embeddings beside the one that writes text.
+    pub also_embed: bool,
     /// Compile this draft head in the model's place.
     pub draft_head: Option<usize>,
     /// Leave the hidden states to the caller.

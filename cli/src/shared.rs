@@ -101,16 +101,13 @@ mod tests {
                 vocab: 1,
                 hidden: 1,
                 max_context: 1,
-                output: llmcc_ir::output::Output::Logits,
             },
             states: vec![],
             kernels: vec![],
             weights: weights.iter().map(vector).collect(),
             slots: vec![],
+            entries: vec![],
             regimes: vec![],
-            output: 0,
-            hidden: None,
-            candidates: None,
         }
     }
 

@@ -145,6 +145,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         explain: llmcc_passes::Explain::default(),
         max_context: None,
         embed: false,
+        also_embed: false,
         draft_head: None,
         hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,

@@ -32,7 +32,7 @@ def activation_of(model: Opened, activation: Activation) -> Activation:
     if checked(activation) != "model":
         return activation
     problem = model.problem_type
-    columns: int = model._info["columns"]
+    columns: int = model._info["embed_columns"]
     if problem is None or (problem == "single_label_classification" and columns == 1):
         return "sigmoid" if columns == 1 else "softmax"
     if problem not in _OF_PROBLEMS:

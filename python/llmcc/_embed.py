@@ -27,6 +27,7 @@ def embed(
     prompt_name: Optional[str] = None,
     prompt: Optional[str] = None,
     normalize: Optional[bool] = None,
+    pooling: Optional[str] = None,
     types: Optional[Sequence[Any]] = None,
     batch_size: Optional[int] = None,
     progress: bool = False,
@@ -42,15 +43,18 @@ def embed(
         raise _unknown(next(iter(unknown)))
     if normalize is not None and not isinstance(normalize, bool):
         raise TypeError(f"normalize must be True, False or None, not {type(normalize).__name__}")
+    if pooling is not None and pooling not in ffi.POOLINGS:
+        raise ValueError(f"pooling must be one of {', '.join(ffi.POOLINGS)}, not {pooling!r}")
+    settings = (normalize, pooling)
     of_tokens = None if types is None else [ffi.integers(t, "types") for t in ([types] if single else types)]
     before = chosen_prompt(model, prompt_name, prompt)
-    columns = model._info["columns"]
+    columns = model._info["embed_columns"]
     out = (c.c_float * (len(texts) * columns))()
     with Progress(len(texts), what, progress) as shown:
         for part in batches(len(texts), batch_size, progress):
             tokens = [encoded(model, text, before) for text in texts[part]]
             rows = (c.c_float * (len(tokens) * columns)).from_buffer(out, 4 * columns * part.start)
-            _embed_into(model, tokens, normalize, None if of_tokens is None else of_tokens[part], rows, part.start)
+            _embed_into(model, tokens, settings, None if of_tokens is None else of_tokens[part], rows, part.start)
             shown.update(len(tokens))
     return out
 
@@ -61,8 +65,16 @@ def batches(n: int, batch_size: Optional[int], shown: bool) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
 
 
-def _embed_into(model: Text, texts: Sequence[Sequence[int]], normalize: Optional[bool], types: Optional[Sequence[Sequence[int]]], out: Any, first: int) -> None:
-    """Stores the rows of texts, given by their tokens (and their types, if not all are 0), in a C array. The first text has the index ``first`` among all."""
+def _embed_into(
+    model: Text,
+    texts: Sequence[Sequence[int]],
+    settings: tuple[Optional[bool], Optional[str]],
+    types: Optional[Sequence[Sequence[int]]],
+    out: Any,
+    first: int,
+) -> None:
+    """Stores the rows of texts (with ``normalize`` and ``pooling``), given by their tokens (and their types, if not all are 0), in a C array. The first text has the index ``first`` among all."""
+    normalize, pooling = settings
     tokens = ffi.int32_array([t for text in texts for t in text], "tokens")
     rows = ffi.EmbedRows(
         n_rows=len(texts),
@@ -70,6 +82,7 @@ def _embed_into(model: Text, texts: Sequence[Sequence[int]], normalize: Optional
         tokens=tokens,
         types=typed(texts, types),
         flags=0 if normalize is None else ffi.EMBED_NORMALIZE if normalize else ffi.EMBED_RAW,
+        pool=ffi.POOLINGS[pooling] if pooling else 0,
     )
     with model._use() as handle:
         try:
@@ -86,7 +99,7 @@ def counted(error: LlmccError, what: str, first: int) -> LlmccError:
 
 def _unknown(name: str) -> TypeError:
     """The error for a keyword that embeddings do not have."""
-    known = ("prompt_name", "prompt", "normalize", "types", "batch_size", "progress", "numpy")
+    known = ("prompt_name", "prompt", "normalize", "pooling", "types", "batch_size", "progress", "numpy")
     return unknown_keyword(name, known, {"normalize_embeddings": "normalize", "show_progress_bar": "progress", "convert_to_numpy": "numpy", "convert_to_tensor": "numpy"})
 
 

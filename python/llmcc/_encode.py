@@ -40,11 +40,12 @@ class Encode(Generate):
         self, texts: Union[Prompt, Prompts], *, numpy: bool = True, **params: Unpack[Embedding]
     ) -> Union[Floats, list[float], list[list[float]]]:
         """The embedding of a text (or of its tokens): float32 ``[columns]``; for a list of texts ``[len(texts), columns]``. A classifier gives the scores of its classes,
-        before any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
+        before any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["embed_columns"]``).
 
         :param prompt_name: name of the prompt (:attr:`prompts`) that is put before each text, as in sentence-transformers; by default the model's, if it has one.
         :param prompt: a text that is put before each text, in place of a prompt of the model; empty: none.
         :param normalize: whether rows have length 1; by default as the model says.
+        :param pooling: how the rows of a text become one: ``"mean"``, ``"first"``, ``"last"``, ``"max"``, ``"root"`` or ``"weighted"``; by default as the model says.
         :param types: for texts given as tokens, the tokens' types (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
         :param batch_size: how many texts are given to the model at once; by default all, with ``progress`` 32. Results do not depend on it.
         :param progress: show how many texts are done, by tqdm where it is installed.
@@ -53,7 +54,7 @@ class Encode(Generate):
         :raises ValueError: the model has no prompt of this name; the message lists the names.
         """
         given, single = _batch.several(texts)
-        rows: Union[Floats, list[list[float]]] = rows_of(_embed.embed(self, given, single, **params), (0, len(given)), self._info["columns"], numpy)
+        rows: Union[Floats, list[list[float]]] = rows_of(_embed.embed(self, given, single, **params), (0, len(given)), self._info["embed_columns"], numpy)
         return rows[0] if single else rows
 
     @overload
@@ -155,7 +156,7 @@ class Encode(Generate):
         function = _classes.activation_of(self, activation)
         given, single = _batch.several(texts)
         rows = _embed.embed(self, given, False, batch_size=batch_size, progress=progress, what="classify")
-        scores, names = rows_of(rows, (0, len(given)), self._info["columns"], numpy=False), self.classes
+        scores, names = rows_of(rows, (0, len(given)), self._info["embed_columns"], numpy=False), self.classes
         found = [_classes.best_first(names, row, function)[:most] for row in scores]
         return found[0] if single else found
 
@@ -206,7 +207,7 @@ class Encode(Generate):
         rows = _pairs.score(self, pairs, activation, truncate, batch_size, progress)
         if not numpy:
             return rows
-        found: Floats = numpy_of("rows").array(rows, dtype="float32").reshape(len(rows), self._info["columns"])
+        found: Floats = numpy_of("rows").array(rows, dtype="float32").reshape(len(rows), self._info["embed_columns"])
         return found
 
     @overload

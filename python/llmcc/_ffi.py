@@ -18,7 +18,9 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 4
+ABI_MINOR = 5
+#: How the rows of a text become one (``LLMCC_POOL_*``).
+POOLINGS = {"mean": 1, "first": 2, "last": 3, "max": 4, "root": 5, "weighted": 6}
 NEW_SEQ = -1
 OPEN_PROFILE = 1
 OPEN_PIN = 2
@@ -83,7 +85,8 @@ class ModelInfo(Sized):
         ("flags", c.c_uint32),
         ("columns", c.c_uint64),
         ("output", c.c_uint32),
-        ("reserved", c.c_uint32),
+        ("entries", c.c_uint32),
+        ("embed_columns", c.c_uint64),
     ]
 
 
@@ -107,7 +110,7 @@ class EmbedRows(Sized):
         ("lengths", c.POINTER(c.c_size_t)),
         ("tokens", c.POINTER(c.c_int32)),
         ("flags", c.c_uint32),
-        ("reserved", c.c_uint32),
+        ("pool", c.c_uint32),
         ("types", c.POINTER(c.c_int32)),
     ]
 

@@ -117,6 +117,7 @@ class Opened(Unique):
     def info(self) -> dict[str, Any]:
         """Sizes (``vocab``, ``hidden``, ``layers``, ``max_context``), memory (``weights_bytes``, ``kv_bytes_per_token``, ``activation_bytes``...), ``threads``,
         ``isa``, ``bos_token``, ``eos_tokens``, ``has_tokenizer``, ``has_chat_template``, ``output`` (``"logits"``, ``"embedding"`` or ``"scores"``), ``columns`` of a row of it,
+        ``entries`` (computations that the artifact has), ``embed_columns`` of a row that ``embed`` gives (0: it makes none),
         ``normalized`` (embeddings have length 1), ``whole`` (a sequence is computed in one step), ``has_types`` (tokens of the second of two
         texts are of another type)."""
         return dict(self._info)
@@ -189,9 +190,10 @@ class Opened(Unique):
         names = [field[0] for field in info._fields_]
         result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags")}
         result["isa"] = _ISA.get(info.isa, f"sm{info.isa - _SM}" if info.isa > _SM else str(info.isa))
-        result.pop("reserved")
         result["output"] = _OUTPUT.get(info.output, str(info.output))
         result["columns"] = info.columns or info.vocab
+        if self._lib._minor < 5:
+            result["entries"], result["embed_columns"] = 1, 0 if result["output"] == "logits" else result["columns"]
         result["normalized"] = bool(info.flags & ffi.IS_NORMALIZED)
         result["whole"] = bool(info.flags & ffi.IS_WHOLE)
         result["has_types"] = bool(info.flags & ffi.HAS_TYPES)

@@ -87,6 +87,8 @@ class Embedding(Judging, total=False):
     prompt: Optional[str]
     #: Whether rows have length 1; by default as the model says.
     normalize: Optional[bool]
+    #: How the rows of a text become one; by default as the model says.
+    pooling: Optional[Literal["mean", "first", "last", "max", "root", "weighted"]]
     #: Types of the tokens, for texts given as tokens; by default all are 0.
     types: Union[None, Sequence[int], Sequence[Sequence[int]]]
 
@@ -138,6 +140,8 @@ class Compiling(TypedDict, total=False):
     draft_head: Union[None, bool, int]
     #: Leave the hidden states of tokens to the caller, for draft heads.
     hidden_states: bool
+    #: Make embeddings beside text.
+    also_embed: bool
     #: Name by which programs that are linked with the artifact look for it; ``"auto"`` makes one of the file's name and the ABI.
     soname: Optional[str]
     #: Whether weights are in the artifact or beside it.

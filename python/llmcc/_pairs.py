@@ -80,7 +80,7 @@ def activation_of(model: Text, activation: Activation) -> Optional[str]:
         return activation
     own = model._facts()["pair_activation"]
     if own is None:
-        return "sigmoid" if model._info["columns"] == 1 else None
+        return "sigmoid" if model._info["embed_columns"] == 1 else None
     if own not in _OF_PYTORCH:
         message = f"the model's activation is {own!r}; give activation= (sigmoid, softmax or None) yourself"
         raise LlmccError(message, Status.UNSUPPORTED)
@@ -112,7 +112,7 @@ def score(
 
 def _score(model: Text, pairs: list[ffi.Pair], truncate: bool, first: int) -> list[list[float]]:
     """The scores of a batch, whose first pair has the index ``first``."""
-    columns: int = model._info["columns"]
+    columns: int = model._info["embed_columns"]
     array = (ffi.Pair * len(pairs))(*pairs)
     out = (c.c_float * (len(pairs) * columns))()
     flags = ffi.PAIR_TRUNCATE if truncate else 0
@@ -158,7 +158,7 @@ def rank(
     progress: bool,
 ) -> Union[list[Ranked], list[RankedDocument]]:
     """The documents, the best first; equal ones in their order."""
-    columns = model._info["columns"]
+    columns = model._info["embed_columns"]
     if model._info["output"] == "embedding":
         message = "this model embeds texts one by one: rank by model.similarity(query, documents), or use a reranker (...ForSequenceClassification with one class)"
         raise LlmccError(message, Status.UNSUPPORTED)

@@ -71,6 +71,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         explain: Explain::default(),
         max_context: short_context(checkpoint),
         embed: false,
+        also_embed: false,
         draft_head: None,
         hidden_states: false,
         place: WeightsPlace::Embed,

@@ -43,6 +43,8 @@ pub struct Info {
     pub output: Output,
     /// Numbers in a row of the output.
     pub columns: usize,
+    /// Numbers in a row of embeddings or scores; 0: the artifact makes none.
+    pub embed_columns: usize,
     /// Whether it has a tokenizer.
     pub tokenizer: bool,
     /// Whether it has a chat template.
@@ -73,6 +75,7 @@ impl Info {
                 _ => Output::Logits,
             },
             columns: raw.columns as usize,
+            embed_columns: raw.embed_columns as usize,
             tokenizer: has(LLMCC_HAS_TOKENIZER),
             chat_template: has(LLMCC_HAS_CHAT_TEMPLATE),
             whole: has(LLMCC_IS_WHOLE),

@@ -19,7 +19,7 @@ pub enum Normalize {
 }
 
 impl Model {
-    /// A row of the output for each row of tokens: `[rows.len(), columns]`. A row does not depend on the
+    /// A row of the output for each row of tokens: `[rows.len(), embed_columns]`. A row does not depend on the
     /// others.
     ///
     /// # Errors
@@ -40,13 +40,13 @@ impl Model {
             pool: 0,
             types: ptr::null(),
         };
-        let mut out = vec![0f32; lengths.len() * self.info().columns];
+        let mut out = vec![0f32; lengths.len() * self.info().embed_columns];
         // SAFETY: the arrays have these lengths.
         self.check(unsafe { (self.api().llmcc_embed)(self.handle(), &given, out.as_mut_ptr(), out.len()) })?;
         Ok(out)
     }
 
-    /// The embeddings, or scores of classes, of texts: `[texts.len(), columns]`.
+    /// The embeddings, or scores of classes, of texts: `[texts.len(), embed_columns]`.
     ///
     /// # Errors
     /// As [`Model::embed`] and [`Model::tokenize`].
@@ -55,7 +55,7 @@ impl Model {
         self.embed(&rows, Normalize::Own)
     }
 
-    /// Scores of pairs of texts before any activation: `[pairs.len(), columns]`. `truncate`: pairs that
+    /// Scores of pairs of texts before any activation: `[pairs.len(), embed_columns]`. `truncate`: pairs that
     /// are too long for the model are cut, the longer text first; else they are an error.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Model {
     pub fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>> {
         let given: Vec<llmcc_pair> = pairs.iter().map(pair).collect();
         let flags = if truncate { LLMCC_PAIR_TRUNCATE } else { 0 };
-        let mut out = vec![0f32; pairs.len() * self.info().columns];
+        let mut out = vec![0f32; pairs.len() * self.info().embed_columns];
         // SAFETY: the arrays and texts have these lengths.
         self.check(unsafe {
             let (start, n) = (given.as_ptr(), given.len());
@@ -78,7 +78,7 @@ impl Model {
     /// # Errors
     /// A model that gives a pair other than one score.
     pub fn rank(&self, query: &str, documents: &[&str]) -> Result<Vec<(usize, f32)>> {
-        let columns = self.info().columns;
+        let columns = self.info().embed_columns;
         if columns != 1 {
             return Err(Error::new(
                 Status::Unsupported,

@@ -49,6 +49,8 @@ api! {
     llmcc_close: fn(*mut RawModel);
     llmcc_interrupt: fn(*const RawModel) -> RawStatus;
     llmcc_info: fn(*const RawModel, *mut llmcc_model_info) -> RawStatus;
+    llmcc_entry:
+        fn(*const RawModel, u32, *mut llmcc_entry_info, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_manifest: fn(*const RawModel) -> *const c_char;
     llmcc_stats: fn(*const RawModel, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_seq_new: fn(*const RawModel, *mut i32) -> RawStatus;

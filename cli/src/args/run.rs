@@ -1,6 +1,7 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
+use super::pooling::Pooling;
 use super::values::{parse_penalty, parse_scale, parse_share, parse_variable};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde_json::Value;
@@ -26,6 +27,9 @@ pub struct RunArgs {
     /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,
+    /// How the rows of the text's tokens become one [default: as the model says]
+    #[arg(long, value_enum, requires = "embed")]
+    pub pooling: Option<Pooling>,
     /// The prompt of an embedder to put before the text, by its name (`inspect` lists them) [default: the model's]
     #[arg(long, value_name = "NAME", requires = "embed", conflicts_with = "ids")]
     pub prompt_name: Option<String>,

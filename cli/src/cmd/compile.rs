@@ -181,6 +181,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         embed: args.embed,
+        also_embed: args.also_embed,
         draft_head: args.draft_head,
         hidden_states: args.hidden_states,
         place: match args.weights {

@@ -10,6 +10,7 @@ mod step;
 pub use step::stand_ins;
 
 use crate::Error;
+use crate::args::Pooling;
 use crate::stamp::Stamp;
 pub use generation::{GenOptions, Generation, Piece};
 use llmcc_codegen::locate::locate;
@@ -46,6 +47,8 @@ pub struct Info {
     pub hidden: usize,
     /// Columns of the output.
     pub columns: usize,
+    /// Columns of a row of pooled output; 0: the artifact makes none.
+    pub embed_columns: usize,
     /// Its kind (`LLMCC_OUTPUT_*`).
     pub output: u32,
     /// Whether a sequence is computed in one step.
@@ -74,6 +77,7 @@ impl Info {
             vocab: info.vocab as usize,
             hidden: info.hidden as usize,
             columns: info.columns as usize,
+            embed_columns: info.embed_columns as usize,
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
@@ -228,6 +232,19 @@ impl Model {
         self.embed_typed(rows, &[], normalize)
     }
 
+    /// The same, pooled as `pooling` says; `None`: as the model says.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn embed_as(
+        &self,
+        rows: &[Vec<i32>],
+        normalize: Option<bool>,
+        pooling: Option<Pooling>,
+    ) -> Result<Vec<f32>, Error> {
+        self.embedded(rows, &[], normalize, pooling.map_or(0, Pooling::number))
+    }
+
     /// The same of tokens with types, as many as there are tokens, or none: all 0.
     ///
     /// # Errors
@@ -238,17 +255,27 @@ impl Model {
         types: &[Vec<i32>],
         normalize: Option<bool>,
     ) -> Result<Vec<f32>, Error> {
+        self.embedded(rows, types, normalize, 0)
+    }
+
+    fn embedded(
+        &self,
+        rows: &[Vec<i32>],
+        types: &[Vec<i32>],
+        normalize: Option<bool>,
+        pool: u32,
+    ) -> Result<Vec<f32>, Error> {
         let (tokens, lengths) = (rows.concat(), rows.iter().map(Vec::len).collect::<Vec<_>>());
         let types = types.concat();
         assert!(types.is_empty() || types.len() == tokens.len(), "a type for each token");
-        let mut out = vec![0f32; rows.len() * self.info.columns];
+        let mut out = vec![0f32; rows.len() * self.info.embed_columns];
         let given = llmcc_embed_rows {
             size: size_of::<llmcc_embed_rows>(),
             n_rows: rows.len(),
             lengths: lengths.as_ptr(),
             tokens: tokens.as_ptr(),
             flags: normalize.map_or(0, |yes| if yes { LLMCC_EMBED_NORMALIZE } else { LLMCC_EMBED_RAW }),
-            reserved: 0,
+            pool,
             types: if types.is_empty() { ptr::null() } else { types.as_ptr() },
         };
         // SAFETY: arrays have the lengths stated.

@@ -12,7 +12,7 @@ impl Model {
     /// # Errors
     /// Errors of the artifact.
     pub fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>, Error> {
-        let mut out = vec![0f32; pairs.len() * self.info.columns];
+        let mut out = vec![0f32; pairs.len() * self.info.embed_columns];
         let given: Vec<llmcc_pair> = pairs.iter().map(pair).collect();
         let flags = if truncate { LLMCC_PAIR_TRUNCATE } else { 0 };
         // SAFETY: arrays and texts have the lengths stated.

@@ -12,7 +12,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 pub use blocks::entry::{Arch, REFERENCE, reference};
 use blocks::origin::Source;
-use llmcc_ir::graph::Module;
+use llmcc_ir::graph::{EMBED, Module};
 pub use models::ARCHS;
 pub use reading::find_arch::by_model_type;
 pub use reading::model::Model;
@@ -51,7 +51,15 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         None => chosen_output::entry(ckpt, &model, options)?,
     };
     let wants_hidden = entry.hidden;
-    let (module, _) = model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?;
+    let beside = if options.also_embed { Some(chosen_output::beside(ckpt, &model, &entry)?) } else { None };
+    let lift = |entry| model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context);
+    let (mut module, _) = lift(entry)?;
+    if let Some(rows) = beside {
+        let (rows, _) = lift(rows)?;
+        let (file, class) = (ckpt.config_path().to_path_buf(), model.arch.class);
+        let function = EMBED.to_string();
+        module.join(EMBED, rows).map_err(|what| FrontendError::Structure { file, class, function, what })?;
+    }
     if wants_hidden && module.entries.iter().all(|e| e.hidden().is_none()) {
         return Err(chosen_output::without_hidden(ckpt, model.arch.class));
     }

@@ -31,6 +31,7 @@ const EXACT: Options = Options {
     kv_dtype: KvDType::F32,
     max_context: None,
     embed: false,
+    also_embed: false,
     draft_head: None,
     hidden_states: false,
     selects: true,

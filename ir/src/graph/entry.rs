@@ -5,6 +5,8 @@ use crate::output::{self, EntryOutput};
 
 /// Name of the entry that appends tokens to sequences; every model has it, as its first entry.
 pub const STEP: &str = "step";
+/// Name of the entry that describes texts by rows, beside one that writes text.
+pub const EMBED: &str = "embed";
 
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///

@@ -10,11 +10,12 @@
 
 mod build;
 mod entry;
+mod join;
 mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub use entry::{Arg, Call, Entry, STEP};
+pub use entry::{Arg, Call, EMBED, Entry, STEP};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 4;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 5;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -73,6 +73,8 @@ pub struct llmcc_model_info {
     pub output: u32,
     /// Entries of the model ([`llmcc_entry_info`]).
     pub entries: u32,
+    /// Columns of the rows that `llmcc_embed` gives; 0: it refuses.
+    pub embed_columns: u64,
 }
 
 /// An entry of a model.

@@ -46,7 +46,7 @@ fn no_prompt(name: &str, manifest: &Manifest) -> Error {
 pub(super) fn embed(model: &Model, manifest: &Manifest, given: &Input, args: &RunArgs) -> Result<(), Error> {
     let ids = ids(model, manifest, given, args)?;
     let n = ids.len();
-    show(args, "embedding", json!(model.embed(&[ids], None)?), Some(n))
+    show(args, "embedding", json!(model.embed_as(&[ids], None, args.pooling)?), Some(n))
 }
 
 /// The name of class `i`.
@@ -87,9 +87,9 @@ pub(super) fn rank(model: &Model, manifest: &Manifest, query: &str, args: &RunAr
     let documents = documents(args)?;
     let pairs: Vec<_> = documents.iter().map(|d| (query, d.as_str())).collect();
     let scores = model.score_pairs(&pairs, args.truncate)?;
-    let rows: Vec<&[f32]> = scores.chunks_exact(model.info().columns).collect();
+    let rows: Vec<&[f32]> = scores.chunks_exact(model.info().embed_columns).collect();
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    if model.info().columns == 1 {
+    if model.info().embed_columns == 1 {
         order.sort_by(|a, b| rows[*b][0].total_cmp(&rows[*a][0]));
     }
     let ranked = order.iter().map(|&i| {

@@ -15,7 +15,7 @@ use llmcc_ir::output::Output;
 pub(crate) fn table(f: &mut Draft, width: usize) -> Value {
     let facts = f.facts();
     let shape = [facts.vocab, width];
-    let shared = facts.tied && f.output() == Output::Logits;
+    let shared = facts.tied && (f.output() == Output::Logits || f.stands_beside());
     if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
 }
 

@@ -223,6 +223,11 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.entry.output
     }
 
+    /// Whether another entry of the module has logits.
+    pub(crate) fn stands_beside(&self) -> bool {
+        self.lifter.entry.beside
+    }
+
     /// The embedding made of the last layer's rows; `None` where logits or scores are requested.
     pub(crate) fn embedding(&self) -> Option<Embedding> {
         self.lifter.entry.embedding.clone()

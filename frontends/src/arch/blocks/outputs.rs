@@ -107,4 +107,6 @@ pub(crate) struct Entry {
     pub draft: Option<DraftHead>,
     /// Whether the caller gets the hidden states, too.
     pub hidden: bool,
+    /// Whether it stands beside an entry with logits, which shares its weights.
+    pub beside: bool,
 }

@@ -81,6 +81,21 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
     Ok(entry)
 }
 
+/// The entry that makes embeddings beside text.
+///
+/// # Errors
+/// As [`entry`]; the model writes no text.
+pub(crate) fn beside(ckpt: &Checkpoint, model: &Model, text: &Entry) -> Result<Entry, FrontendError> {
+    if text.output != Output::Logits || text.draft.is_some() {
+        return Err(FrontendError::Output {
+            path: ckpt.dir().to_path_buf(),
+            what: "the model writes no text, beside which it could make embeddings".into(),
+            help: "leave out --also-embed",
+        });
+    }
+    Ok(Entry { beside: true, ..yielded(ckpt, model, true)? })
+}
+
 /// The error where an architecture's head does not leave its rows.
 pub(crate) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
     FrontendError::Output {
@@ -106,7 +121,7 @@ fn yielded(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Entry, Front
         (Yields::Logits, _) if rows => {
             return Err(refuse(
                 format!("{} is compiled for text generation only", model.arch.class),
-                "leave out --embed, or use the checkpoint of an embedding model",
+                "leave out --embed and --also-embed, or use the checkpoint of an embedding model",
             ));
         }
         (Yields::LogitsOrRows(_) | Yields::Logits, _) => return Ok(Entry::default()),

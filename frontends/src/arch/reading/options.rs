@@ -11,6 +11,8 @@ pub struct Options {
     pub max_context: Option<usize>,
     /// Embeddings are wanted, whatever the checkpoint's class.
     pub embed: bool,
+    /// Embeddings are wanted beside text: the module gets an entry that makes them.
+    pub also_embed: bool,
     /// The model's draft head of this number is wanted in its place: the layer that predicts the token
     /// after the next.
     pub draft_head: Option<usize>,
@@ -26,6 +28,7 @@ impl Default for Options {
             kv_dtype: KvDType::F16,
             max_context: None,
             embed: false,
+            also_embed: false,
             draft_head: None,
             hidden_states: false,
             selects: true,

@@ -283,6 +283,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             columns: step.columns() as u64,
             output: step.kind(),
             entries: image.entries.len() as u32,
+            embed_columns: image.pooled().map_or(0, |entry| image.entries[entry].columns() as u64),
         };
         info.set(&value)
     })

@@ -1,0 +1,61 @@
+//! Joining modules: the entry of another module becomes an entry of this one.
+
+use super::{Arg, Call, Entry, Func, Module};
+
+impl Module {
+    /// Adds the first entry of `other`, a module of the same model, under the name `name`: the weights of both, their
+    /// equal functions and their states are shared.
+    ///
+    /// # Errors
+    /// A message saying in what the modules differ: sizes, states, or a weight that has the same name in both.
+    pub fn join(&mut self, name: &str, other: Module) -> Result<(), String> {
+        if self.info != other.info || self.states != other.states {
+            return Err(format!("entry `{name}` has other sizes or states than the model"));
+        }
+        let Module { weights, funcs, entries, .. } = other;
+        let Some(Entry { calls, outputs, .. }) = entries.into_iter().next() else {
+            return Err(format!("there is no entry to be called `{name}`"));
+        };
+        let mut of_weight = vec![];
+        for w in weights {
+            let known = self.weights.iter().position(|own| own.name == w.name);
+            match known {
+                Some(at) if self.weights[at] != w => {
+                    return Err(format!("entry `{name}` has another weight `{}` than the model", w.name));
+                }
+                Some(at) => of_weight.push(at),
+                None => {
+                    of_weight.push(self.weights.len());
+                    self.weights.push(w);
+                }
+            }
+        }
+        let of_func: Vec<usize> = funcs.into_iter().map(|f| self.add_func(name, f)).collect();
+        let arg = |arg: Arg| match arg {
+            Arg::Weight(w) => Arg::Weight(of_weight.get(w).copied().unwrap_or(usize::MAX)),
+            other => other,
+        };
+        let call = |c: Call| Call {
+            func: of_func.get(c.func).copied().unwrap_or(usize::MAX),
+            args: c.args.into_iter().map(arg).collect(),
+        };
+        let calls = calls.into_iter().map(call).collect();
+        self.entries.push(Entry { name: name.to_string(), calls, outputs });
+        Ok(())
+    }
+
+    /// The index of an equal function, or of `func`, which gets the name of the entry `of` in front of its own if
+    /// another function has that.
+    fn add_func(&mut self, of: &str, func: Func) -> usize {
+        let same = |f: &Func| (&f.params, &f.nodes, &f.results) == (&func.params, &func.nodes, &func.results);
+        if let Some(at) = self.funcs.iter().position(same) {
+            return at;
+        }
+        let mut func = func;
+        while self.funcs.iter().any(|f| f.name == func.name) {
+            func.name = format!("{of}.{}", func.name);
+        }
+        self.funcs.push(func);
+        self.funcs.len() - 1
+    }
+}
