@@ -97,11 +97,7 @@ mod tests {
             |i: &usize| PackedWeight { expr: WeightExpr::Weight(*i), storage: Storage::Vector { len: 16 * (i + 1) } };
         Plan {
             name: String::new(),
-            info: llmcc_ir::graph::ModelInfo {
-                vocab: 1,
-                hidden: 1,
-                max_context: 1,
-            },
+            info: llmcc_ir::graph::ModelInfo { vocab: 1, hidden: 1, max_context: 1 },
             states: vec![],
             kernels: vec![],
             weights: weights.iter().map(vector).collect(),

@@ -70,9 +70,10 @@ fn decode_takes_five_launches_per_layer() {
 fn most_launches_per_layer(o: &CompileOptions) -> usize {
     let l = session::lower(o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     let decode = &l.preferred().compiled.plan.regimes[0];
-    let of_layer = |call: usize| l.module.step[call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::State(_)));
+    let of_layer =
+        |call: usize| l.module.entries[0].calls[call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::State(_)));
     let of_call = |call: usize| decode.launches.iter().filter(|x| x.call == call).count();
-    (0..l.module.step.len()).filter(|call| of_layer(*call)).map(of_call).max().unwrap_or(0)
+    (0..l.module.entries[0].calls.len()).filter(|call| of_layer(*call)).map(of_call).max().unwrap_or(0)
 }
 
 /// Rows too wide for the tile of an epilogue: each norm after a block is one launch with the
