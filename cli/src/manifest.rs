@@ -114,6 +114,9 @@ pub struct Options {
 pub struct Info {
     /// Kind of the output: `logits`, or rows as in the text of plans.
     pub output: String,
+    /// Outputs of the entries beside the first one, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub more_entries: BTreeMap<String, String>,
     /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Columns of the residual stream.

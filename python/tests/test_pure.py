@@ -55,6 +55,7 @@ CONSTANTS = {
     "LLMCC_PAIR_TRUNCATE": ffi.PAIR_TRUNCATE,
     "LLMCC_EMBED_NORMALIZE": ffi.EMBED_NORMALIZE,
     "LLMCC_EMBED_RAW": ffi.EMBED_RAW,
+    **{f"LLMCC_POOL_{name.upper()}": number for name, number in ffi.POOLINGS.items()},
     "LLMCC_ABI_VERSION": ffi.ABI_MAJOR << 16 | ffi.ABI_MINOR,
     **{f"LLMCC_E_{s.name}": int(s) for s in llmcc.Status if s != llmcc.Status.OK},
 }

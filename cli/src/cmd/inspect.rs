@@ -129,6 +129,9 @@ fn sizes(i: &Info) -> String {
     if !i.output.is_empty() {
         let _ = writeln!(s, "output      {}", i.output);
     }
+    for (name, output) in &i.more_entries {
+        let _ = writeln!(s, "entry       {name}: {output}");
+    }
     s
 }
 

@@ -20,7 +20,7 @@ use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::output::{Output, Rows, RowsName};
-use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_ir::plan::{PackedWeight, Plan, PlanEntry, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::{self, Lifetime, StateSpec};
 use llmcc_passes::ActPolicy;
@@ -60,6 +60,7 @@ impl Manifest {
             options: options(f),
             info: Info {
                 output: plan.output().to_string(),
+                more_entries: more_entries(plan),
                 vocab: plan.info.vocab,
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
@@ -107,6 +108,12 @@ impl Manifest {
             },
         }
     }
+}
+
+/// Outputs of all entries but the first.
+fn more_entries(plan: &Plan) -> BTreeMap<String, String> {
+    let outputs = |e: &PlanEntry| e.outputs.iter().map(|o| o.output.to_string()).collect::<Vec<_>>().join(", ");
+    plan.entries.iter().skip(1).map(|e| (e.name.clone(), outputs(e))).collect()
 }
 
 /// Names of the classes that are scored.

@@ -1,6 +1,7 @@
 mod agreement;
 mod config;
 mod drafts;
+mod entries;
 mod families;
 mod newcomer;
 mod parts;

@@ -55,7 +55,8 @@ impl Engine {
         self.image.pooled().ok_or_else(|| {
             Error::new(
                 Status::Unsupported,
-                "this artifact writes text and does not make embeddings: compile the model with --embed",
+                "this artifact writes text and does not make embeddings: compile the model with --also-embed, or \
+                 with --embed for embeddings alone",
             )
         })
     }

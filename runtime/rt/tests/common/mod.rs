@@ -65,8 +65,13 @@ pub fn host_isa() -> u32 {
 
 /// The data segment for kernels in this process, whose "offsets" are addresses.
 pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
+    toy_data_at(manifest, tokenizer, text_config, &toy_code())
+}
+
+/// Addresses of the kernels in this process.
+pub fn toy_code() -> [u64; 5] {
     let functions: [KernelFn; 5] = [embed, append, attend, head::<1>, head::<2>];
-    toy_data_at(manifest, tokenizer, text_config, &functions.map(|f| f as usize as u64))
+    functions.map(|f| f as usize as u64)
 }
 
 /// The data segment. `code`: offsets of embed, append, attend, head for few and head for many

@@ -102,7 +102,7 @@ fn about_rows<'a>() -> Vec<Row<'a>> {
         row!(llmcc_embed, Invalid, "model is a null", |_w, o| (null(), null(), o.logits.as_mut_ptr(), 0)),
         row!(llmcc_embed, Invalid, "closed", |w, o| (w.closed, null(), o.logits.as_mut_ptr(), 0)),
         row!(llmcc_embed, Invalid, "rows is a null", |w, o| (w.embedder.0, null(), o.logits.as_mut_ptr(), 0)),
-        row!(llmcc_embed, Unsupported, "compile the model with --embed", |w, o| (
+        row!(llmcc_embed, Unsupported, "compile the model with --also-embed", |w, o| (
             w.model.0,
             &rows(&[1], &[1]),
             o.logits.as_mut_ptr(),
