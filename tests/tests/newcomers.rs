@@ -95,7 +95,10 @@ const CLIMB: &str = "plan \"climb\" {
   slot 0: per_token=64 per_row=0
   slot 1: per_token=64 per_row=0
   slot 2: per_token=0 per_row=64
-  regime any {
+  entry @step {
+    logits slot 2
+  }
+  regime @step any {
     buffer %0: f32[T, 16] in slot 0
     buffer %1: f32[T, 16] in slot 1
     buffer %2: f32[R, 16] in slot 2
@@ -103,7 +106,6 @@ const CLIMB: &str = "plan \"climb\" {
     call 1: @climb(%0, tally 0, %1)
     call 2: @logits(%1, %2)
   }
-  logits slot 2
 }
 ";
 

@@ -109,9 +109,10 @@ mod tests {
     fn plans_have_it() {
         let text = format!(
             "plan \"p\" {{\n  info vocab=2 hidden=2 max_context=8\n  state 0: state<f32, 1x1x1>\n  \
-             tally 1: tally<u32, most 3>\n  {}  slot 0: per_token=8 per_row=0\n  regime any {{\n    \
+             tally 1: tally<u32, most 3>\n  {}  slot 0: per_token=8 per_row=0\n  \
+             entry @step {{\n    logits slot 0\n  }}\n  regime @step any {{\n    \
              buffer %0: f32[T, 2] in slot 0\n    buffer %1: f32[T, 2] in slot 0\n    \
-             call 0: @k(%0, tally 1, %1)\n  }}\n  logits slot 0\n}}\n",
+             call 0: @k(%0, tally 1, %1)\n  }}\n}}\n",
             TEXT.replace('\n', "\n  ").trim_end_matches(' ')
         );
         let plan = parse_plan(&text).unwrap();

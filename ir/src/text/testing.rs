@@ -208,11 +208,11 @@ fn outputs<A: Strategy<Value = usize> + Clone>(at: A) -> impl Strategy<Value = V
     })
 }
 
-/// Entries with names of their own over these functions; each has at least one result, for its outputs.
-fn entries(funcs: Vec<Func>) -> impl Strategy<Value = Vec<Entry>> {
+/// Entries with names of their own over these functions; none if one has no result, for its outputs.
+fn entries(funcs: Vec<Func>) -> impl Strategy<Value = Option<Vec<Entry>>> {
     let named = names(1..3)
         .prop_flat_map(move |names| names.into_iter().map(|name| entry(name, funcs.clone())).collect::<Vec<_>>());
-    named.prop_filter_map("an output needs a result", |entries| entries.into_iter().collect())
+    named.prop_map(|entries| entries.into_iter().collect())
 }
 
 fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>> {
@@ -246,16 +246,19 @@ fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>>
 /// A module.
 pub fn module() -> impl Strategy<Value = Module> {
     let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs());
-    parts.prop_flat_map(|(name, info, weights, states, funcs)| {
-        entries(funcs.clone()).prop_map(move |entries| Module {
-            name: name.clone(),
-            info,
-            weights: weights.clone(),
-            states: states.clone(),
-            funcs: funcs.clone(),
-            entries,
+    let whole = parts.prop_flat_map(|(name, info, weights, states, funcs)| {
+        entries(funcs.clone()).prop_map(move |entries| {
+            Some(Module {
+                name: name.clone(),
+                info,
+                weights: weights.clone(),
+                states: states.clone(),
+                funcs: funcs.clone(),
+                entries: entries?,
+            })
         })
-    })
+    });
+    whole.prop_filter_map("an output needs a result", |module| module)
 }
 
 /// A storage format of the table.

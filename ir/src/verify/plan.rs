@@ -127,23 +127,24 @@ fn entries(sink: &mut Sink, plan: &Plan) {
 /// Ascending sizes of an entry; the last serves any.
 fn regimes(sink: &mut Sink, plan: &Plan, entry: usize) {
     let name = &plan.entries[entry].name;
-    if plan.regimes_of(entry).last().is_none_or(|r| r.max_tokens.is_some()) {
+    let last = plan.regimes.iter().rposition(|r| r.entry == entry);
+    if last.is_none_or(|last| plan.regimes[last].max_tokens.is_some()) {
         let message = format!("the last regime of `@{name}` must serve any number of tokens");
         sink.error("regimes", Place::Whole, message);
     }
-    let (mut least, mut any) = (0, false);
+    let mut least = 0;
     for (regime, r) in plan.regimes.iter().enumerate().filter(|(_, r)| r.entry == entry) {
-        if any {
-            sink.error("regimes", Place::Regime { regime }, "is hidden by a regime before it");
-        }
         match r.max_tokens {
+            None if Some(regime) != last => {
+                sink.error("regimes", Place::Regime { regime }, "hides the regimes after it")
+            }
             Some(n) if n <= least => sink.error(
                 "regimes",
                 Place::Regime { regime },
                 format!("serves up to {n} tokens, which an earlier one does too"),
             ),
             Some(n) => least = n,
-            None => any = true,
+            None => {}
         }
     }
 }

@@ -84,7 +84,7 @@ fn it_computes_weights_too() {
     let expr = WeightExpr::Op(riffle(), vec![WeightExpr::Weight(0)]);
     let leaf = |_| Ok(WeightTensor::new([2, 3], vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).unwrap());
     assert_eq!(eval_weight(&expr, &leaf).unwrap().data, [0.1, 0.2, 0.3, 0.5, 0.0, 0.0]);
-    let text = "plan \"p\" {\n  info vocab=1 hidden=1 max_context=1\n  weight 0: vector f32[3] = riffle{by=1, left=true, rows=odd, but=[0, 2]}(weight 0) * 2.0\n  logits slot 0\n}\n";
+    let text = "plan \"p\" {\n  info vocab=1 hidden=1 max_context=1\n  weight 0: vector f32[3] = riffle{by=1, left=true, rows=odd, but=[0, 2]}(weight 0) * 2.0\n  entry @step {\n    logits slot 0\n  }\n}\n";
     let plan = parse_plan(text).unwrap();
     assert!(matches!(&plan.weights[0].expr, WeightExpr::Op(Op::Binary(_), args) if args[0] == expr));
     assert_eq!(print_plan(&plan), text);
