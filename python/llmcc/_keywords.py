@@ -87,7 +87,7 @@ class Embedding(Judging, total=False):
     prompt: Optional[str]
     #: Whether rows have length 1; by default as the model says.
     normalize: Optional[bool]
-    #: Types of the tokens, for texts given as tokens; by default all are 0.
+    #: Types of the tokens, for texts given as tokens; by default as the tokenizer gives a text alone, mostly 0.
     types: Union[None, Sequence[int], Sequence[Sequence[int]]]
 
 

@@ -228,7 +228,7 @@ impl Model {
         self.embed_typed(rows, &[], normalize)
     }
 
-    /// The same of tokens with types, as many as there are tokens, or none: all 0.
+    /// The same of tokens with types, as many as there are tokens, or none: as texts alone have them.
     ///
     /// # Errors
     /// Errors of the artifact.

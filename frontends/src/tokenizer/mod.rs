@@ -51,6 +51,8 @@ pub struct TextAssets {
     /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
     ///   else null;
     /// - `untyped`: true where pairs of texts are given without types of tokens;
+    /// - `types`: types of the tokens of a text alone, where not all are 0: `{"before": [[id, type]...], "text": type,
+    ///   "after": [[id, type]...]}`;
     /// - `prompt`: an embedder's prefix of texts, if it has one;
     /// - `most_tokens`: of an embedder how many tokens are left of a text, these included that the
     ///   tokenizer adds;
@@ -84,6 +86,8 @@ const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from
 const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
 /// Has spaces cleaned up where the model is a BPE, too.
 const CLEAN_BPE: &str = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
+/// The model is given no types of tokens.
+const UNTYPED: &str = "untyped";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
 impl TextAssets {
@@ -149,7 +153,10 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        for (name, value) in generation.into_iter().chain(flags(&settings)) {
+        let flags: Vec<_> = flags(&settings).collect();
+        let typed = tokenizer.as_ref().filter(|_| flags.iter().all(|(name, _)| *name != UNTYPED));
+        let types = typed.and_then(post::types_alone).map(|types| ("types", types));
+        for (name, value) in generation.into_iter().chain(flags).chain(types) {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -166,7 +173,7 @@ impl TextAssets {
 fn flags(settings: &Value) -> impl Iterator<Item = (&'static str, Value)> {
     let names = settings["model_input_names"].as_array();
     let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
-    let all = [("untyped", untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
+    let all = [(UNTYPED, untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
     all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()))
 }
 
