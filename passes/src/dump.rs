@@ -128,3 +128,25 @@ fn written(n: &Term) -> String {
     let children: Vec<String> = n.children().iter().map(ToString::to_string).collect();
     format!("{n}({})", children.join(" "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::egraph::Facts;
+
+    /// A rule that joined two classes stands above the members of the one that they are now.
+    #[test]
+    fn joins_are_written_with_their_rule() {
+        let mut g = Graph::new(Facts::default());
+        let [one, two] = [1, 2].map(|i| g.add(Term::Int(i)));
+        provenance::note(&mut g, "model");
+        let dump = |g: &Graph| Dump { func: "f", graph: g, costs: &[] }.text();
+        assert!(!dump(&g).contains("a-rule"));
+        provenance::joined(&mut g, [one, two], "a-rule");
+        g.union(one, two);
+        g.rebuild();
+        let text = dump(&g);
+        let joined = format!("    ; {} = {}: a-rule\n", written(&Term::Int(1)), written(&Term::Int(2)));
+        assert!(text.contains(&joined), "{text}");
+    }
+}

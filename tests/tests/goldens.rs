@@ -100,7 +100,7 @@ fn pairs_equal_transformers(name: &str, pairs: &[u8], pooled: &Pooled, model: &M
     let pairs: Vec<(String, String)> = all.iter().filter_map(pair).collect();
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
     for (i, text) in all.iter().enumerate().skip(pairs.len()) {
-        let ids = model.tokenize(&text[0], true, false).expect("tokens");
+        let ids = model.tokenize(&text[0], true).expect("tokens");
         assert_eq!(ids, pooled.texts[i], "{name}: {text:?}");
         let (own, of) = (model.embed(&[ids.clone()], None).expect("scores"), &pooled.types[i..=i]);
         assert_eq!(own, model.embed_typed(&[ids.clone()], of, None).expect("scores"), "{name}: {text:?}");

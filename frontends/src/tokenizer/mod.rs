@@ -86,8 +86,6 @@ const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from
 const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
 /// Has spaces cleaned up where the model is a BPE, too.
 const CLEAN_BPE: &str = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
-/// The model is given no types of tokens.
-const UNTYPED: &str = "untyped";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
 impl TextAssets {
@@ -153,10 +151,7 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        let flags: Vec<_> = flags(&settings).collect();
-        let typed = tokenizer.as_ref().filter(|_| flags.iter().all(|(name, _)| *name != UNTYPED));
-        let types = typed.and_then(post::types_alone).map(|types| ("types", types));
-        for (name, value) in generation.into_iter().chain(flags).chain(types) {
+        for (name, value) in generation.into_iter().chain(flags(&settings, tokenizer.as_ref())) {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -169,12 +164,14 @@ impl TextAssets {
     }
 }
 
-/// Members of the text configuration that are there only where they are true.
-fn flags(settings: &Value) -> impl Iterator<Item = (&'static str, Value)> {
+/// Members of the text configuration that are there only where they are true, or say something.
+fn flags(settings: &Value, tokenizer: Option<&Tokenizer>) -> impl Iterator<Item = (&'static str, Value)> {
     let names = settings["model_input_names"].as_array();
     let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
-    let all = [(UNTYPED, untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
-    all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()))
+    let all = [("untyped", untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
+    let types = tokenizer.filter(|_| !untyped).and_then(post::types_alone);
+    let on = all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()));
+    on.chain(types.map(|types| ("types", types)))
 }
 
 /// The names in `id2label`, if they belong to classes 0, 1, 2...

@@ -20,16 +20,16 @@ pub struct TypesAlone {
 impl TypesAlone {
     /// Reads `{"before": [[id, type]...], "text": type, "after": [[id, type]...]}`.
     pub(crate) fn parse(json: &Json) -> Option<TypesAlone> {
-        let number = |x: &Json| if let Json::Int(n) = x { i32::try_from(*n).ok().filter(|n| *n >= 0) } else { None };
+        let whole = |x: &Json| if let Json::Int(n) = x { i32::try_from(*n).ok().filter(|n| *n >= 0) } else { None };
         let typed = |x: &Json| match x {
-            Json::List(pair) if pair.len() == 2 => Some((number(&pair[0])?, number(&pair[1])?)),
+            Json::List(pair) if pair.len() == 2 => Some((whole(&pair[0])?, whole(&pair[1])?)),
             _ => None,
         };
         let list = |key: &str| match json.get(key)? {
             Json::List(all) => all.iter().map(typed).collect::<Option<Vec<Typed>>>(),
             _ => None,
         };
-        Some(TypesAlone { before: list("before")?, text: number(json.get("text")?)?, after: list("after")? })
+        Some(TypesAlone { before: list("before")?, text: whole(json.get("text")?)?, after: list("after")? })
     }
 
     /// Appends the types of a text's tokens. Special tokens have their types where they begin or end the text, all of

@@ -6,8 +6,7 @@
 //! the heads' number and size, which is the same for all, and so changes no choice. Nor does the
 //! Hadamard transform of the published code, which is orthogonal.
 
-use crate::arch::blocks::attention::{Norm, norm};
-use crate::arch::blocks::latent_attention::tuned_by_heads;
+use crate::arch::blocks::head_tuning::tuned_by_heads;
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{Kind, Part, Table, names};
 use llmcc_ir::graph::{F32, Op, Value};
@@ -107,14 +106,8 @@ pub(crate) fn selection(f: &mut Draft, of: &Indexer, x: Indexed) -> Value {
     let w = f.matrix(INDEX_K, [dim, hidden]);
     let w = ordered(f, w);
     let k = f.matmul(x.row, w);
-    let k = f.op(Op::Standardize { eps: F32::new(of.eps), width: dim }, &[k]);
-    let gain = f.weight(INDEX_K_NORM, Kind::Gain, &[dim]);
-    let gain = ordered(f, gain);
-    let k = f.mul(k, gain);
-    let bias = f.weight(INDEX_K_NORM, Kind::Bias, &[dim]);
-    let bias = ordered(f, bias);
-    let k = f.add(k, bias);
-    let [q, k] = [(q, heads), (k, 1)].map(|(x_of, heads)| rotated(f, of, x.rope, (x_of, heads)));
+    let k = standardized(f, (INDEX_K_NORM, of.eps), (k, dim), ordered);
+    let [q, k] = [(q, heads), (k, 1)].map(|part| rotated(f, of, x.rope, part));
     let w = f.matrix(INDEX_WEIGHTS, [heads, hidden]);
     let weights = f.matmul(x.row, w);
     let keys = f.latent_kv("index", (dim, dim), None);
@@ -128,11 +121,28 @@ fn of_queries(f: &mut Draft, of: &Indexer, x: Indexed) -> (Value, usize) {
     match x.short {
         _ if of.tuned => {
             let hidden = f.facts().hidden;
-            (norm(f, INDEX_Q_NORM, Norm::layer(of.eps), x.row, hidden), hidden)
+            (standardized(f, (INDEX_Q_NORM, of.eps), (x.row, hidden), |_, w| w), hidden)
         }
         Some(short) => short,
         None => (f.misfit("selects tokens by queries that are made of a short row"), 0),
     }
+}
+
+/// LayerNorm of rows `x` of so many columns; `ordered` puts its weights in their order.
+#[track_caller]
+fn standardized(
+    f: &mut Draft,
+    (part, eps): (Part, f32),
+    (x, width): (Value, usize),
+    ordered: impl Fn(&mut Draft, Value) -> Value,
+) -> Value {
+    let x = f.op(Op::Standardize { eps: F32::new(eps), width }, &[x]);
+    let gain = f.weight(part, Kind::Gain, &[width]);
+    let gain = ordered(f, gain);
+    let x = f.mul(x, gain);
+    let bias = f.weight(part, Kind::Bias, &[width]);
+    let bias = ordered(f, bias);
+    f.add(x, bias)
 }
 
 /// `x`, of so many heads, rotated. Heads that end with what is rotated begin with it here, which changes no score,

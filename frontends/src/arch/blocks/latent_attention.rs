@@ -9,6 +9,7 @@
 pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
+use crate::arch::blocks::head_tuning::tuned_by_heads;
 use crate::arch::blocks::indexer::{Indexed, selection as selection_of};
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table, names};
@@ -309,30 +310,6 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value, own: Value) -> (Value, 
 fn short(f: &mut Draft, l: &Latent, spec: Norm, latent: Value) -> Value {
     let latent = norm(f, KV_DOWN_NORM, spec, latent, l.kv_rank);
     scaled(f, latent, l.factor)
-}
-
-/// Queries of so many columns a head at position `p`, times `scale·ln(p + 1) + bias`, both learned
-/// for each head (scalable softmax, arXiv 2501.19399).
-#[track_caller]
-pub(crate) fn tuned_by_heads<const N: usize>(
-    f: &mut Draft,
-    heads: usize,
-    learned: [Part; 2],
-    q: [(Value, usize); N],
-    positions: Value,
-) -> [Value; N] {
-    let logs = (1..=f.max_context()).map(|p| libm::log(p as f64) as f32).collect();
-    let table = f.shared_table("attn.logs", "$attention.logs", [f.max_context(), 1], logs);
-    let logs = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
-    let weights = learned.map(|part| f.weight(part, Kind::Bare, &[heads]));
-    q.map(|(q, times)| {
-        let [grown, same] = weights.map(|w| {
-            let of_columns = f.op(Op::RepeatEach { times }, &[w]);
-            f.mul(q, of_columns)
-        });
-        let grown = f.op(Op::Combine, &[logs, grown]);
-        f.add(grown, same)
-    })
 }
 
 /// Rows of a rotated part that are stored as neighbours.

@@ -144,7 +144,8 @@ pub(crate) enum Kind {
     Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
     OfHeads,
-    /// The same, a matrix `[rows, columns]` whose columns are of so many heads: stored as `[rows, heads, columns of each]`.
+    /// The same, a matrix `[rows, columns]` whose columns are of so many heads: stored as
+    /// `[rows, heads, columns of each]`.
     ByHead(usize),
 }
 

@@ -5,8 +5,8 @@ use crate::arch::blocks::decoder::{embedding, feed, output};
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::families::indexer::{INDEXER, indexed, shared};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
-use crate::arch::blocks::indexer::{self, Indexer};
 use crate::arch::blocks::independent_hyper_connections::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
+use crate::arch::blocks::indexer::{self, Indexer};
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::token_mixer::selecting;
 
@@ -47,8 +47,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] =
-    fields! { mlp_layer_types, swiglu_limit, indexer_types: Accepts::ListOf(&["full", "shared"]) };
+const OWN: &[Field] = fields! { mlp_layer_types, swiglu_limit, indexer_types: Accepts::ListOf(&["full", "shared"]) };
 
 /// A decoder with several streams in place of one.
 #[derive(Debug)]

@@ -15,7 +15,20 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",
     class: "MistralLarge4ForConditionalGeneration",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, INDEXER, INDEXERS, UNROTATED, OWN],
+    fields: &[
+        IDENTITY,
+        MODEL,
+        ATTENTION,
+        ROTARY,
+        MLP,
+        ATTENTION_BIAS,
+        LATENT,
+        EXPERTS,
+        INDEXER,
+        INDEXERS,
+        UNROTATED,
+        OWN,
+    ],
     fixed: fixed! {
         All("indexed_attention") => layer_types;
     },

@@ -76,7 +76,11 @@ fn read(f: &Fields) -> Result<XlNet, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
     let (hidden, queries) = (size("hidden_size", 1024), size("num_attention_heads", 16));
     if !hidden.is_multiple_of(queries) || !hidden.is_multiple_of(2) {
-        return Err(f.invalid("hidden_size", &hidden, format!("even, and a multiple of the number of heads ({queries})")));
+        return Err(f.invalid(
+            "hidden_size",
+            &hidden,
+            format!("even, and a multiple of the number of heads ({queries})"),
+        ));
     }
     let dim = hidden / queries;
     if let Some(n) = f.size("d_head").value().filter(|n| *n != dim) {
