@@ -43,14 +43,20 @@ const OWN: &[Field] = &[
     Field::new("d_head", Accepts::Size(1 << 14)),
     // Below 1: distances count at any length.
     Field::new("clamp_len", Accepts::Number).unless(Neutral::Any),
-    Field::new("summary_activation", Accepts::OneOf(&["tanh"])).unless(Neutral::Any),
+    Field::new("summary_activation", Accepts::OneOf(SUMMARY_ACTS)).unless(Neutral::Any),
 ];
+
+/// Activations of the row that scores of classes are made of.
+const SUMMARY_ACTS: &[&str] = &["tanh", "gelu", "gelu_new", "relu", "silu"];
 
 /// Types of tokens: of the two texts, of the last token, and of padding.
 const KINDS: usize = 4;
 
 /// Tokens of texts with which published models were trained; nothing in a file says so.
 const TRAINED: usize = 512;
+
+/// So many columns in the keys of all distances have numbers that f32 has.
+const MOST: usize = (1 << 24) / (2 * TRAINED);
 
 /// Added to queries for products with keys.
 const OF_KEYS: Part = Part("attn.of_keys");
@@ -82,12 +88,16 @@ fn read(f: &Fields) -> Result<XlNet, ConfigError> {
             format!("even, and a multiple of the number of heads ({queries})"),
         ));
     }
+    // Numbers of elements in the table of distances are exact in f32.
+    if hidden >= MOST {
+        return Err(f.invalid("hidden_size", &hidden, format!("less than {MOST}")));
+    }
     let dim = hidden / queries;
     if let Some(n) = f.size("d_head").value().filter(|n| *n != dim) {
         return Err(f.invalid("d_head", &n, format!("the width over the number of heads ({dim})")));
     }
     if matches!(f.get("summary_activation"), Given::Null) {
-        let help = "this architecture supports `tanh`".into();
+        let help = "this architecture expects an activation, such as `tanh`".into();
         return Err(f.unsupported("summary_activation", "null".into(), help));
     }
     let facts = Facts {
@@ -104,7 +114,8 @@ fn read(f: &Fields) -> Result<XlNet, ConfigError> {
     let mlp = (size("intermediate_size", 4096), common::activation(f, "hidden_act", UnaryOp::Gelu));
     let mut e = Encoder::alike(facts, heads, mlp, common::eps(f, "layer_norm_eps", 1e-12)?);
     e.embedding.norm = false;
-    e.classes = ClassHead { pool: Pool::Last, ..ClassHead::BERT };
+    let act = common::activation(f, "summary_activation", UnaryOp::Tanh);
+    e.classes = ClassHead { pool: Pool::Last, act, ..ClassHead::BERT };
     e.spare = &["transformer.mask_emb", "mask_emb", "lm_loss."];
     let farthest = whole(f, "clamp_len")?.unwrap_or(TRAINED);
     let Some(mlp) = e.layers.first().map(|layer| layer.mlp) else { return Err(f.missing("num_hidden_layers")) };
