@@ -305,12 +305,11 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
         None => {
             let t: TensorBytes<'a> =
                 source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
-            // Dimensions of 1 inside, as convolutions have them, do not count, matrices may be stored one
-            // below the other, and columns may be those of several heads.
+            // Dimensions of 1 inside, as convolutions have them, do not count, and matrices may be
+            // stored one below the other.
             let apart = |dims: &[usize]| dims.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
             let stacked = dims.len() == 3 && t.shape == [n, k];
-            let of_heads = dims.len() == 2 && t.shape.len() == 3 && t.shape[0] == n;
-            if t.shape != dims && !stacked && !of_heads && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
+            if t.shape != dims && !stacked && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
                 || t.dtype != weight.ty.dtype
                 || !t.dtype.is_float()
                 || t.dtype.bytes().is_none_or(|bytes| t.data.len() != n * k * bytes)

@@ -144,9 +144,6 @@ pub(crate) enum Kind {
     Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
     OfHeads,
-    /// The same, a matrix `[rows, columns]` whose columns are of so many heads: stored as
-    /// `[rows, heads, columns of each]`.
-    ByHead(usize),
 }
 
 impl Kind {
@@ -158,7 +155,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
-            Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads | Kind::ByHead(_) => ("", ""),
+            Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads => ("", ""),
         }
     }
 
@@ -174,7 +171,6 @@ impl Kind {
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
-            (Kind::ByHead(heads), [rows, columns]) => vec![*rows, heads, columns / heads.max(1)],
             _ => shape.to_vec(),
         }
     }

@@ -101,7 +101,6 @@ archs! {
     mod electra;
     mod albert;
     mod xlm;
-    mod xlnet;
     mod flaubert;
     mod longformer;
     mod big_bird;
