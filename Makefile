@@ -153,9 +153,10 @@ unit: python eval llvm ptxas programs
 	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
 	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
-# Linted programs without LLVM: the only ones that differ then.
+# Linted programs without LLVM: the only ones that differ then. With llmcc-features, dependencies have the features that
+# `unit` has given them, and none is compiled again.
 plain: | deps
-	$(LINTED) cargo build --locked -p llmcc -p llmcc-gpu --lib --bins
+	$(LINTED) cargo build --locked -p llmcc -p llmcc-gpu -p llmcc-features --lib --bins
 
 test: deps format unit plain
 
@@ -163,23 +164,25 @@ test: deps format unit plain
 quick: format | llvm
 	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
 
-# Packages to hand out, in build/dist.
+# Packages to hand out, in build/dist. They are built in a folder of their own, with flags by which they name no folder
+# of this machine: the other programs would be built again for other flags.
 DIST := $(BUILD)/dist
+PACKAGED = RUSTFLAGS="$$(tools/dist/flags.sh)" CARGO_TARGET_DIR=$(CURDIR)/target/dist
 
 wheel: python
 	mkdir -p $(DIST)
-	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
+	$(PACKAGED) $(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) ./python
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl
 
 wheel-cuda: wheel llvm
 	mkdir -p $(DIST)
-	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
+	$(PACKAGED) $(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w $(DIST) \
 	  --config-settings build-args="--compatibility manylinux_2_34" ./python/cuda
 	tools/dist/try-wheel.sh $(DIST)/llmcc_aot-*.whl $(DIST)/llmcc_aot_cuda-*.whl
 
 dist: deps
-	cargo build --release --locked -p llmcc -p llmcc-dist
-	tools/dist/tarball.sh $(LLMCC) target/release/llmcc-dist
+	$(PACKAGED) cargo build --release --locked -p llmcc -p llmcc-dist
+	tools/dist/tarball.sh target/dist/release/llmcc target/dist/release/llmcc-dist
 
 notices: llvm
 	cargo run --locked -p llmcc-dist $(GPU_FEATURES) -- notices

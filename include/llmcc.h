@@ -231,7 +231,7 @@ typedef struct llmcc_embed_rows {
     const int32_t *tokens; /* one row after the other, with the special tokens that the model expects (LLMCC_ADD_SPECIAL) */
     uint32_t flags;        /* LLMCC_EMBED_*; 0: as the model says */
     uint32_t pool;         /* LLMCC_POOL_*; 0: as the model says */
-    const int32_t *types;  /* type of each token, with LLMCC_HAS_TYPES; NULL: all are 0, as in a single text */
+    const int32_t *types;  /* type of each token, with LLMCC_HAS_TYPES; NULL: as the tokenizer gives a text alone, mostly all 0 */
 } llmcc_embed_rows;
 
 enum {

@@ -114,6 +114,7 @@ const OFF: &[&str] = &[
     "max_window_layers",
     "no_rope_layers",
     "kv_source_layers",
+    "indexer_types",
     "activation_sparsity_pattern",
     "num_attention_heads_per_layer",
     // These follow from others.
@@ -180,6 +181,8 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
             "sparse_attention_config",
         ],
         "glm5_next_text" => &["index_topk", "index_kpool", "index_kpool_always_select_tail"],
+        // The third layer would be the first without an indexer.
+        "mistral_large4_text" => &["index_topk_freq"],
         "granitemoe_swa" => &["rope_theta"],
         "zamba" => &["attn_layer_period", "attn_layer_offset"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],

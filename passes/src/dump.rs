@@ -31,6 +31,7 @@ impl Costs {
 pub const LEGEND: &str = "\
 ; A class has its members below it: terms that are equal. Behind `;` is the rule or phase that added a member, and of
 ; kernels the predicted time in each regime in µs: `*` is the choice, `-` a kernel that the regime cannot have.
+; A rule that found two classes equal, both of which were there, stands above the members with a term of each.
 ";
 
 /// The e-graph of a function.
@@ -46,10 +47,13 @@ pub struct Dump<'a> {
 impl Dump<'_> {
     /// The classes in order of their ids, with their types and members.
     pub fn text(&self) -> String {
-        let origins = provenance::origins(self.graph);
+        let (origins, joins) = (provenance::origins(self.graph), provenance::joins(self.graph));
         let mut out = format!("func {} ({} nodes)\n", self.func, self.graph.total_number_of_nodes());
         for c in classes(self.graph) {
             let _ = writeln!(out, "  {}{}", c.id, class_type(c));
+            for line in joins.get(&c.id).into_iter().flatten().map(join) {
+                let _ = writeln!(out, "    ; {line}");
+            }
             for (i, n) in members(c).into_iter().enumerate() {
                 let about = self.about(&origins, c.id, n, i);
                 let comment = if about.is_empty() { String::new() } else { format!("  ; {about}") };
@@ -62,12 +66,13 @@ impl Dump<'_> {
     /// The classes as clusters of their members, with an edge from each operand's class to the member that reads it.
     /// Attributes stand in the labels. Chosen members are marked.
     pub fn dot(&self, dot: &mut Dot) {
-        let origins = provenance::origins(self.graph);
+        let (origins, joins) = (provenance::origins(self.graph), provenance::joins(self.graph));
         let id = |class: Id, member: usize| format!("{}.{class}.{member}", self.func);
         let is_value = |c: &EClass<Term, Data>| c.data.ty.is_some() || !c.nodes.iter().all(is_leaf);
         let values: Vec<&EClass<Term, Data>> = classes(self.graph).into_iter().filter(|c| is_value(c)).collect();
         for c in &values {
-            dot.open(&format!("{}.{}", self.func, c.id), &format!("{}{}", c.id, class_type(c)));
+            let lines = joins.get(&c.id).into_iter().flatten().map(|j| format!("\n{}", join(j))).collect::<String>();
+            dot.open(&format!("{}.{}", self.func, c.id), &format!("{}{}{lines}", c.id, class_type(c)));
             for (i, n) in members(c).into_iter().enumerate() {
                 let about = self.about(&origins, c.id, n, i);
                 dot.step(&id(c.id, i), &format!("{}\n{about}", written(n)));
@@ -98,6 +103,11 @@ impl Dump<'_> {
     }
 }
 
+/// Terms of two classes, and the rule that joined these.
+fn join(([left, right], rule): &([Term; 2], &'static str)) -> String {
+    format!("{} = {}: {rule}", written(left), written(right))
+}
+
 /// Microseconds, with the mark of the choice.
 fn cost(costs: &Costs, class: Id, member: usize) -> String {
     match costs.0.get(&(class, member)) {
@@ -117,4 +127,26 @@ fn class_type(c: &EClass<Term, Data>) -> String {
 fn written(n: &Term) -> String {
     let children: Vec<String> = n.children().iter().map(ToString::to_string).collect();
     format!("{n}({})", children.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::egraph::Facts;
+
+    /// A rule that joined two classes stands above the members of the one that they are now.
+    #[test]
+    fn joins_are_written_with_their_rule() {
+        let mut g = Graph::new(Facts::default());
+        let [one, two] = [1, 2].map(|i| g.add(Term::Int(i)));
+        provenance::note(&mut g, "model");
+        let dump = |g: &Graph| Dump { func: "f", graph: g, costs: &[] }.text();
+        assert!(!dump(&g).contains("a-rule"));
+        provenance::joined(&mut g, [one, two], "a-rule");
+        g.union(one, two);
+        g.rebuild();
+        let text = dump(&g);
+        let joined = format!("    ; {} = {}: a-rule\n", written(&Term::Int(1)), written(&Term::Int(2)));
+        assert!(text.contains(&joined), "{text}");
+    }
 }

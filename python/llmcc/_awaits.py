@@ -83,7 +83,7 @@ class Awaits(Logits):
     ) -> Union[Completion, list[Completion]]:
         """As :meth:`complete`, awaited."""
         given, single = _batch.several(prompt)
-        shown, common = _batch.taken(params)
+        shown, common = (False, _batch.of_one(params)) if single else _batch.taken(params)
         self._check_prompt_logprobs(prompt_logprobs, common)
         collected: list[list[Piece]] = [[] for _ in given]
         async with self._stream(len(given), shown) as stream:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Se
 from . import _ffi as ffi
 from ._errors import Unique
 from ._interrupt import checkpoint
-from ._params import OF_LISTS, GenParams, batch_of, natural
+from ._params import OF_LISTS, GenParams, batch_of, positive
 from ._pieces import Completion, Piece, finish_of, piece_of
 from ._progress import Progress
 
@@ -261,9 +261,7 @@ def begin(
     own = None if each is None else list(each)
     if own is not None and len(own) != len(prompts):
         raise ValueError(f"each has {len(own)} entries, but there are {len(prompts)} prompts")
-    most = default_batch(model._info["isa"]) if max_batch is None else natural(max_batch, "max_batch", 31)
-    if most == 0:
-        raise ValueError("max_batch is 0; use a positive number, or None for the default")
+    most = default_batch(model._info["isa"]) if max_batch is None else positive(max_batch, "max_batch", 31)
     gens: list[c.c_void_p] = []
     logprobs: list[bool] = []
     # All are made now, so that errors come from the call itself. They need no cache before they begin.

@@ -46,7 +46,8 @@ class Encode(Generate):
         :param prompt: a text that is put before each text, in place of a prompt of the model; empty: none.
         :param normalize: whether rows have length 1; by default as the model says.
         :param pooling: how the rows of a text become one: ``"mean"``, ``"first"``, ``"last"``, ``"max"``, ``"root"`` or ``"weighted"``; by default as the model says.
-        :param types: for texts given as tokens, the tokens' types (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
+        :param types: for texts given as tokens, the tokens' types (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default as the tokenizer gives a
+            text alone, mostly 0.
         :param batch_size: how many texts are given to the model at once; by default all, with ``progress`` 32. Results do not depend on it.
         :param progress: show how many texts are done, by tqdm where it is installed.
         :param numpy: with False lists, for which NumPy is not needed.

@@ -85,8 +85,8 @@ class Generate(Text):
         :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
         """
         texts, single = _batch.several(prompt)
+        shown, given = (False, _batch.of_one(params)) if single else _batch.taken(params)
         prompts = [_batch.encoded(self, p) for p in texts]
-        shown, given = _batch.taken(params)
         self._check_prompt_logprobs(prompt_logprobs, given)
         with Progress(len(prompts), "generate", shown) as progress:
             results = _batch.complete(self._begin(prompts, given), prompts, progress)

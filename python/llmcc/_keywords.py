@@ -89,7 +89,7 @@ class Embedding(Judging, total=False):
     normalize: Optional[bool]
     #: How the rows of a text become one; by default as the model says.
     pooling: Optional[Literal["mean", "first", "last", "max", "root", "weighted"]]
-    #: Types of the tokens, for texts given as tokens; by default all are 0.
+    #: Types of the tokens, for texts given as tokens; by default as the tokenizer gives a text alone, mostly 0.
     types: Union[None, Sequence[int], Sequence[Sequence[int]]]
 
 

@@ -218,9 +218,10 @@ def positive(value: Optional[int], name: str, bits: int) -> int:
     """For C, where 0 means the default; None does so here."""
     if value is None:
         return 0
-    if natural(value, name, bits) == 0:
-        raise LlmccError(f"{name} is 0; use a positive number, or None for the default")
-    return value
+    number: Any = scalar(value)
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or not 0 < int(number) < 2**bits:
+        raise LlmccError(f"{name} is {number!r}; use an integer from 1 to 2**{bits} - 1, or None for the default")
+    return int(number)
 
 
 def utf8(text: str) -> bytes:

@@ -130,8 +130,11 @@ def test_artifacts_of_an_older_api_say_what_they_lack(model: llmcc.Model, monkey
 def test_bad_batches(model: llmcc.Model) -> None:
     with pytest.raises(ValueError, match="each has 1 entries"):
         model.generate([PROMPT, PROMPT], each=[{}])
-    with pytest.raises(ValueError, match="max_batch is 0"):
-        model.generate([PROMPT], max_batch=0)
+    for wrong in (0, -1, 2.5):
+        for name in ("max_batch", "batch_size"):
+            given: dict[str, Any] = {name: wrong}
+            with pytest.raises(llmcc.LlmccError, match=f"{name} is {wrong}; use an integer from 1"):
+                model.generate([PROMPT], **given)
     with pytest.raises(TypeError, match="sead"):
         model.generate([PROMPT], each=[{"sead": 1}])
     with pytest.raises(llmcc.LlmccError, match="outside the vocabulary"):

@@ -72,6 +72,12 @@ def test_every_batch_counts_its_texts(bars: "list[Bar]") -> None:
         assert bars[-1].closed
         with pytest.raises(TypeError, match="progress is for a list of prompts"):
             model.generate(PROMPT, progress=True)  # type: ignore[call-overload]
+        for one in (model.complete, model.stream, model.pieces):
+            with pytest.raises(TypeError, match="max_batch is for a list of prompts"):
+                one(PROMPT, max_batch=2)  # type: ignore[operator]
+        for awaited in (model.agenerate, model.acomplete):
+            with pytest.raises(TypeError, match="progress is for a list of prompts"):
+                asyncio.run(awaited(PROMPT, progress=True))  # type: ignore[operator]
         with pytest.raises(TypeError, match="progress is for a list of prompts as a whole"):
             model.generate(prompts, each=[{"progress": True}] * 7)
         with pytest.raises(ValueError, match="batch_size and max_batch are the same"):

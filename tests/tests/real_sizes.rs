@@ -8,7 +8,8 @@ use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::{Checkpoint, Options, lift};
 use llmcc_ir::graph::Module;
 use llmcc_ir::ty::Dim;
-use llmcc_tests::{options, shared};
+use llmcc_tests::{golden, options, shared};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -82,21 +83,38 @@ fn tensors_follow_from_a_configuration() {
 #[test]
 fn ten_real_sizes_compile() {
     for (name, ..) in SIZES {
-        let (folder, start) = (alone(&file(name)), Instant::now());
-        let out = folder.path().join("m.so");
-        let o = CompileOptions {
-            targets: vec![find_target("x86-64-v4").expect("a target")],
-            place: WeightsPlace::Absent,
-            act: None,
-            kv: None,
-            max_context: None,
-            ..options(folder.path())
-        };
-        let backend = CpuBackend::default();
-        let mut lowered = session::lower(&o, &backend).unwrap_or_else(|e| panic!("{name}: {e}"));
-        session::finish(&mut lowered, &o, &backend, &out, &mut |_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(start.elapsed() < MOST, "{name}: {:?}", start.elapsed());
+        compiles(name, alone(&file(name)).path());
     }
+}
+
+fn compiles(name: &str, folder: &Path) {
+    let (out, start) = (folder.join("m.so"), Instant::now());
+    let o = CompileOptions {
+        targets: vec![find_target("x86-64-v4").expect("a target")],
+        place: WeightsPlace::Absent,
+        act: None,
+        kv: None,
+        max_context: None,
+        ..options(folder)
+    };
+    let backend = CpuBackend::default();
+    let mut lowered = session::lower(&o, &backend).unwrap_or_else(|e| panic!("{name}: {e}"));
+    session::finish(&mut lowered, &o, &backend, &out, &mut |_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(start.elapsed() < MOST, "{name}: {:?}", start.elapsed());
+}
+
+/// Kernels are chosen exactly however many sums of earlier layers a block reads: Kimi K3's blocks read nine.
+#[test]
+fn blocks_that_read_many_sums_compile() {
+    let folder = alone(&golden("kimi_k3_mlx").join("config.json"));
+    let path = folder.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+    let text = &mut config["text_config"];
+    (text["num_hidden_layers"], text["attn_res_block_size"]) = (9.into(), 1.into());
+    text["linear_attn_config"]["full_attn_layers"] = json!([3, 9]);
+    text["linear_attn_config"]["kda_layers"] = json!([1, 2, 4, 5, 6, 7, 8]);
+    std::fs::write(&path, config.to_string()).expect("written");
+    compiles("kimi-k3 of nine groups", folder.path());
 }
 
 /// Numbers of published models whose configurations lie beside the workspace.

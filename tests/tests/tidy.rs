@@ -32,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-dist", &["llmcc", "llmcc-gpu"]),
+    ("llmcc-features", &[]),
     ("llmcc-benches", &["llmcc-abi", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir", "llmcc-text"]),

@@ -7,7 +7,8 @@
 set -euo pipefail
 wheel="$(realpath "$1")"
 cuda="${2:+$(realpath "$2")}"
-model="$(realpath "$(dirname "$0")/../../examples/tiny-llama/model")"
+root="$(realpath "$(dirname "$0")/../..")"
+model="$root/examples/tiny-llama/model"
 prompt="def read_file(path):"
 
 folder="$(mktemp -d)"
@@ -20,6 +21,9 @@ python3 -m venv venv
 export PATH="$folder/venv/bin:/usr/bin:/bin"
 pip install --quiet --disable-pip-version-check --no-index "$wheel"
 
+for private in "$root/" "${CARGO_HOME:-$HOME/.cargo}/"; do
+  if grep -qaF "$private" venv/bin/llmcc; then echo "the program names $private: build it by make, or with the RUSTFLAGS of tools/dist/flags.sh"; exit 1; fi
+done
 llmcc --version
 test "$(command -v llmcc)" = "$folder/venv/bin/llmcc"
 llmcc compile model --target x86-64 --w4 -q -o x.so

@@ -23,7 +23,6 @@ from pathlib import Path
 REFUSED = {
     "DeepSeek-V4-Flash-FP8": ("`deepseek_ref`", "no model's file: its `model_type` is `deepseek_ref`"),
     "DeepSeek-V4-Pro-FP8": ("`deepseek_ref`", "no model's file: its `model_type` is `deepseek_ref`"),
-    "Kimi-K3": ("too complex to be made exactly", "the exact choice of its kernels takes too long"),
     "Step-3.7-Flash": ("`step3p7`", "no model's file: published with its text model as a part"),
     "Step-3.7-Flash-FP8": ("`step3p7`", "no model's file: published with its text model as a part"),
     "MiniMax-M1-80k": ("`minimax_m1`", "its authors' class, which is not compiled"),

@@ -245,7 +245,7 @@ impl Model {
         self.embedded(rows, &[], normalize, pooling.map_or(0, Pooling::number))
     }
 
-    /// The same of tokens with types, as many as there are tokens, or none: all 0.
+    /// The same of tokens with types, as many as there are tokens, or none: as texts alone have them.
     ///
     /// # Errors
     /// Errors of the artifact.

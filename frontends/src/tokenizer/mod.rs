@@ -51,6 +51,8 @@ pub struct TextAssets {
     /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
     ///   else null;
     /// - `untyped`: true where pairs of texts are given without types of tokens;
+    /// - `types`: types of the tokens of a text alone, where not all are 0: `{"before": [[id, type]...], "text": type,
+    ///   "after": [[id, type]...]}`;
     /// - `prompt`: an embedder's prefix of texts, if it has one;
     /// - `most_tokens`: of an embedder how many tokens are left of a text, these included that the
     ///   tokenizer adds;
@@ -149,7 +151,7 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        for (name, value) in generation.into_iter().chain(flags(&settings)) {
+        for (name, value) in generation.into_iter().chain(flags(&settings, tokenizer.as_ref())) {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -162,12 +164,14 @@ impl TextAssets {
     }
 }
 
-/// Members of the text configuration that are there only where they are true.
-fn flags(settings: &Value) -> impl Iterator<Item = (&'static str, Value)> {
+/// Members of the text configuration that are there only where they are true, or say something.
+fn flags(settings: &Value, tokenizer: Option<&Tokenizer>) -> impl Iterator<Item = (&'static str, Value)> {
     let names = settings["model_input_names"].as_array();
     let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
     let all = [("untyped", untyped), ("clean_up_bpe", settings[CLEAN_BPE] == true)];
-    all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()))
+    let types = tokenizer.filter(|_| !untyped).and_then(post::types_alone);
+    let on = all.into_iter().filter(|(_, on)| *on).map(|(name, on)| (name, on.into()));
+    on.chain(types.map(|types| ("types", types)))
 }
 
 /// The names in `id2label`, if they belong to classes 0, 1, 2...

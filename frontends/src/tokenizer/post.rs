@@ -2,6 +2,7 @@
 
 use super::outside::Named;
 use serde_json::{Map, Value, json};
+use tokenizers::{Encoding, Token, Tokenizer};
 
 /// A part of a model's input, and its type.
 #[derive(Clone, Copy, Debug)]
@@ -67,4 +68,18 @@ impl Around {
         let pair = self.pair.iter().map(&mut part).collect::<Result<Vec<_>, _>>()?;
         Ok(json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens }))
     }
+}
+
+/// Types of the tokens of a text alone, by the tokens that a tokenizer puts around it; `None` where all are 0.
+pub(super) fn types_alone(tokenizer: &Tokenizer) -> Option<Value> {
+    // A token that no vocabulary has stands for the text.
+    let text = Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
+    let whole = tokenizer.post_process(text, None, true).ok()?;
+    let (ids, types) = (whole.get_ids(), whole.get_type_ids());
+    let at = ids.iter().position(|id| *id == u32::MAX)?;
+    let typed = |range: std::ops::Range<usize>| -> Vec<Value> {
+        ids[range.clone()].iter().zip(&types[range]).map(|(id, of)| json!([id, of])).collect()
+    };
+    let all = json!({ "before": typed(0..at), "text": types[at], "after": typed(at + 1..ids.len()) });
+    types.iter().any(|of| *of != 0).then_some(all)
 }

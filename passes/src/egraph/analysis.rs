@@ -2,7 +2,7 @@
 //! constant.
 
 use super::lang::{Form, Term};
-use super::origin::Origins;
+use super::origin::{Join, Origins};
 use egg::{Analysis, DidMerge, EClass, EGraph, Id};
 use llmcc_ir::graph::{Attr, F32, Func, Op, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
@@ -17,6 +17,8 @@ pub struct Facts {
     params: Vec<(ValueType, Role)>,
     /// Which rule or phase added each node.
     pub(super) origins: Origins,
+    /// Which rule joined two classes that were there before.
+    pub(super) joins: Vec<Join>,
     /// Whether rules may change the values of weights: not when weights are stored in f16 or bf16,
     /// where the changed value would round a second time.
     pub may_change_weights: bool,
@@ -26,12 +28,12 @@ impl Facts {
     /// Facts for the parameters of `func`.
     pub fn new(func: &Func, may_change_weights: bool) -> Facts {
         let params = func.params.iter().map(|p| (p.ty.clone(), p.role)).collect();
-        Facts { params, origins: Origins::default(), may_change_weights }
+        Facts { params, origins: Origins::default(), joins: vec![], may_change_weights }
     }
 
     /// Facts for the given parameters; weights may change.
     pub fn of_params(params: Vec<(ValueType, Role)>) -> Facts {
-        Facts { params, origins: Origins::default(), may_change_weights: true }
+        Facts { params, origins: Origins::default(), joins: vec![], may_change_weights: true }
     }
 }
 

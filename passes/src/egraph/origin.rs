@@ -1,4 +1,15 @@
-//! Which rule or phase added each node of an e-graph, by the order of their addition.
+//! Which rule or phase added each node of an e-graph, by the order of their addition, and which joined two classes.
+
+use egg::Id;
+
+/// Two classes that a rule found to be equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// A node of each.
+    pub nodes: [Id; 2],
+    /// The rule.
+    pub rule: &'static str,
+}
 
 /// Names of the rules and phases that added the nodes, as runs of nodes in the order of their addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

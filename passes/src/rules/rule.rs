@@ -84,6 +84,7 @@ impl Applier<Term, crate::egraph::Facts> for RuleApplier {
         if !(self.rule.guard)(&Match { graph: g, subst }) {
             return vec![];
         }
+        let before = g.nodes().len();
         let built = match (&self.rule.right, &self.right) {
             (Right::Build(build), _) => build(&mut Builder { graph: g, subst }),
             (Right::Text(_), Some(ast)) => Some(g.add_instantiation(ast, subst)),
@@ -91,6 +92,9 @@ impl Applier<Term, crate::egraph::Facts> for RuleApplier {
         };
         provenance::note(g, self.rule.name);
         let Some(id) = built else { return vec![] };
+        if usize::from(id) < before {
+            provenance::joined(g, [class, id], self.rule.name);
+        }
         debug_assert_eq!(g[id].data.ty, g[class].data.ty, "rule {rule} changes the type");
         if g[id].data.ty == g[class].data.ty && g.union_trusted(class, id, rule) { vec![id] } else { vec![] }
     }

@@ -39,6 +39,11 @@ impl Text {
     }
 
     /// Never called.
+    pub fn types_alone(&self, _: &[i32], _: &[usize]) -> Option<Vec<i32>> {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn apply_template(&self, _: &str) -> Result<String> {
         match *self {}
     }

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::generation::Defaults;
 use crate::json::Json;
+use crate::types::TypesAlone;
 
 /// A model's text configuration.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Config {
     pub add_eos: Option<i32>,
     /// The model is given no types of tokens, whatever the tokenizer says.
     pub untyped: bool,
+    /// Types of the tokens of a text alone, where not all are 0.
+    pub types: Option<TypesAlone>,
     /// Decoded texts lose the spaces before punctuation; texts of a BPE only with the second flag.
     pub clean: (bool, bool),
     /// Prefix of a text that gets special tokens.
@@ -57,7 +60,7 @@ impl Config {
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens", "generation", "clean_up_tokenization_spaces", "clean_up_bpe"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "types", "prompt", "most_tokens", "chat_template", "special_tokens", "generation", "clean_up_tokenization_spaces", "clean_up_bpe"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -92,6 +95,10 @@ impl Config {
             prompt: text("prompt").unwrap_or_default(),
             most: json.get("most_tokens").and_then(id).map(|n| n as usize),
             untyped: flag("untyped"),
+            types: match json.get("types") {
+                None => None,
+                Some(given) => Some(TypesAlone::parse(given).ok_or_else(|| Error::damaged("types"))?),
+            },
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
             defaults: match json.get("generation") {
@@ -150,7 +157,7 @@ mod tests {
         .unwrap();
         assert_eq!(two.templates.len(), 2);
         assert!(Config::parse("").unwrap().templates.is_empty());
-        for bad in ["[", "[]", r#"{"eos_token_ids":["x"]}"#, r#"{"chat_template":3}"#] {
+        for bad in ["[", "[]", r#"{"eos_token_ids":["x"]}"#, r#"{"chat_template":3}"#, r#"{"types":[]}"#] {
             assert_eq!(Config::parse(bad).unwrap_err().kind, Kind::Damaged);
         }
     }

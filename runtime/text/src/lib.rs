@@ -24,9 +24,11 @@ mod pieces;
 mod searches;
 mod template;
 mod tokenizer;
+mod types;
 
 pub use config::Config;
 pub use error::{Error, Kind, Result};
 pub use lossy::Lossy;
 pub use template::{Clock, Template, Trial, local_time};
 pub use tokenizer::Tokenizer;
+pub use types::TypesAlone;

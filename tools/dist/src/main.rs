@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use llmcc_dist::platform::Needs;
-use llmcc_dist::{Failure, closure, notices, pages, sbom};
+use llmcc_dist::{Failure, closure, notices, pages, paths, sbom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ enum Command {
     Pages { share: PathBuf },
     /// Print the bill of materials of the compiler
     Sbom,
-    /// Check that binaries need nothing beyond glibc 2.34
+    /// Check that binaries need nothing beyond glibc 2.34, and name no folder of the machine that built them
     Check { binaries: Vec<PathBuf> },
 }
 
@@ -44,7 +44,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             print!("{}", sbom::text(&workspace, closure::COMPILER)?);
             Ok(())
         }
-        Command::Check { binaries } => binaries.iter().try_for_each(|b| check(b)),
+        Command::Check { binaries } => binaries.iter().try_for_each(|b| check(b, &workspace)),
     }
 }
 
@@ -60,11 +60,20 @@ fn write_notices(workspace: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check(binary: &Path) -> Result<(), Failure> {
+/// How many paths a message names.
+const NAMED: usize = 3;
+
+fn check(binary: &Path, workspace: &Path) -> Result<(), Failure> {
     let needs = Needs::of(binary)?;
     let beyond = needs.beyond();
     if !beyond.is_empty() {
         return Err(format!("{} needs more than glibc 2.34 has: {}", binary.display(), beyond.join(", ")).into());
+    }
+    let paths = paths::inside(&std::fs::read(binary)?, &paths::private(workspace)?);
+    if !paths.is_empty() {
+        let some: Vec<&str> = paths.iter().take(NAMED).map(String::as_str).collect();
+        let what = format!("{} names {} paths of this machine: {}", binary.display(), paths.len(), some.join(", "));
+        return Err(format!("{what}; build it with the RUSTFLAGS of tools/dist/flags.sh").into());
     }
     let newest = needs.newest().map(|(major, minor)| format!("; glibc {major}.{minor}")).unwrap_or_default();
     let libraries: Vec<_> = needs.libraries.into_iter().collect();

@@ -249,7 +249,7 @@ impl Decoder {
     }
 
     /// Whether the layer after layer `i` reads the tokens that this one has selected with an indexer of its own.
-    fn shares_selection(&self, i: usize) -> bool {
+    pub(crate) fn shares_selection(&self, i: usize) -> bool {
         let shared = |i: usize| match self.layers.get(i).map(|l| l.attention.form) {
             Some(Form::Latent(latent)) => latent.indexer.map(|i| i.shared),
             Some(Form::Heads(_)) | None => None,

@@ -170,6 +170,11 @@ macro_rules! answer {
             $crate::arch::blocks::entry::Shape::shares_keys(&self.$part, layer)
         }
     };
+    ($part:tt selects) => {
+        fn selects(&self) -> Option<usize> {
+            $crate::arch::blocks::entry::Shape::selects(&self.$part)
+        }
+    };
     ($part:tt chooses) => {
         fn chooses(&self, tensor: &str) -> bool {
             $crate::arch::blocks::entry::Shape::chooses(&self.$part, tensor)

@@ -9,6 +9,7 @@
 pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
+use crate::arch::blocks::head_tuning::tuned_by_heads;
 use crate::arch::blocks::indexer::{Indexed, selection as selection_of};
 use crate::arch::blocks::lifter::Draft;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table, names};
@@ -166,7 +167,7 @@ pub(crate) fn attention(
         appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));
     }
     if l.head_tuning {
-        [q, own] = tuned_by_heads(f, heads, [(q, l.nope), (own, l.rope)], positions);
+        [q, own] = tuned_by_heads(f, heads, [TUNING, TUNING_BIAS], [(q, l.nope), (own, l.rope)], positions);
     }
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);
     q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
@@ -208,13 +209,13 @@ fn selected(
     earlier: Option<Value>,
 ) -> Option<Value> {
     let indexer = l.indexer.filter(|i| i.selects(f))?;
-    match (indexer.shared, earlier, short, rope) {
-        (true, Some(earlier), ..) => Some(earlier),
-        (true, None, ..) => Some(f.misfit("selects the tokens of an earlier layer, and there is none")),
-        (false, _, Some(short), Some(rope)) => {
-            Some(selection_of(f, &indexer, Indexed { row, short, rope: (rope, l.rope), positions }))
+    match (indexer.shared, earlier) {
+        (true, Some(earlier)) => Some(earlier),
+        (true, None) => Some(f.misfit("selects the tokens of an earlier layer, and there is none")),
+        (false, _) => {
+            let rope = rope.map(|rope| (rope, l.rope));
+            Some(selection_of(f, &indexer, Indexed { row, short, rope, positions }))
         }
-        (false, ..) => Some(f.misfit("selects tokens by queries that are made of a short row, and rotated")),
     }
 }
 
@@ -309,23 +310,6 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value, own: Value) -> (Value, 
 fn short(f: &mut Draft, l: &Latent, spec: Norm, latent: Value) -> Value {
     let latent = norm(f, KV_DOWN_NORM, spec, latent, l.kv_rank);
     scaled(f, latent, l.factor)
-}
-
-/// Queries of so many columns a head at position `p`, times `scale·ln(p + 1) + bias`, both learned
-/// for each head (scalable softmax, arXiv 2501.19399).
-fn tuned_by_heads<const N: usize>(f: &mut Draft, heads: usize, q: [(Value, usize); N], positions: Value) -> [Value; N] {
-    let logs = (1..=f.max_context()).map(|p| libm::log(p as f64) as f32).collect();
-    let table = f.shared_table("attn.logs", "$attention.logs", [f.max_context(), 1], logs);
-    let logs = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
-    let weights = [TUNING, TUNING_BIAS].map(|part| f.weight(part, Kind::Bare, &[heads]));
-    q.map(|(q, times)| {
-        let [grown, same] = weights.map(|w| {
-            let of_columns = f.op(Op::RepeatEach { times }, &[w]);
-            f.mul(q, of_columns)
-        });
-        let grown = f.op(Op::Combine, &[logs, grown]);
-        f.add(grown, same)
-    })
 }
 
 /// Rows of a rotated part that are stored as neighbours.

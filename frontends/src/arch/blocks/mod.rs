@@ -19,6 +19,7 @@ pub(crate) mod entry;
 pub(crate) mod experts;
 pub(crate) mod families;
 pub(crate) mod gated_linear_attention;
+pub(crate) mod head_tuning;
 pub(crate) mod hyper_connections;
 pub(crate) mod independent_hyper_connections;
 pub(crate) mod indexer;

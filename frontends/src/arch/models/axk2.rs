@@ -1,9 +1,10 @@
 //! A.X K2 (SK Telecom, 2026): DeepSeek-V3.2 with gates behind its norms and behind attention, whose queries and gates
-//! are made of one matrix. Only contexts in which the indexer drops no token are compiled.
+//! are made of one matrix.
 
 use crate::arch::blocks::experts::sparse_by_types_or_every;
-use crate::arch::blocks::families::indexer::{SELECTION, dense};
+use crate::arch::blocks::families::indexer::{INDEXER, indexed};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::indexer::{self, Indexer};
 use crate::arch::blocks::latent_attention::Q_UP;
 use crate::arch::blocks::norm_gates::{ATTN_NORM_GATE, MLP_NORM_GATE};
 use crate::arch::blocks::prelude::*;
@@ -11,15 +12,14 @@ use crate::arch::blocks::prelude::*;
 pub(crate) const ARCH: Arch = Arch {
     model_type: "axk2",
     class: "AXK2ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, INDEXER, OWN],
     fixed: fixed! {
         Words(&["sigmoid"]) => scoring_func;
         Words(&["noaux_tc"]) => topk_method;
         All("indexed_attention") => layer_types;
-        Any => index_n_heads index_head_dim;
     },
-    goldens: &["axk2"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    goldens: &["axk2", "axk2_select"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, indexer::NAMES, latent_attention::NAMES, HUGGING_FACE]),
     read: |f| {
         Latent::short_queries(f)?;
         // The class lets experts of other groups compete with a score of 0, which is more than a
@@ -32,7 +32,9 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let defaults = defaults! { vocab: 163_840, heads: 32, max_position: 131_072, ..LLAMA };
         let latent = Latent { q_rank: Some(384), kv_rank: 128, nope: 64, rope: 32, value: 64, ..Latent::of(f) };
-        let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        // Its indexer rotates halves, attention neighbours.
+        let indexer = Indexer { heads: 16, ..Indexer::DEEPSEEK };
+        let mut d = indexed(f, latent_decoder::decoder(f, defaults, latent)?, indexer)?;
         d.block_norms.gates = Some(f.size("gated_norm_rank").or(16));
         let d = d.with_attention(|_, a| a.gate = Some(Gate::BesideQueries));
         let router = sigmoids(f, 8, 2.5)?;

@@ -2,7 +2,7 @@
 
 use crate::arch::blocks::families::indexer::{FIXED, INDEXER, indexed};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids_in_groups};
-use crate::arch::blocks::indexer;
+use crate::arch::blocks::indexer::{self, Indexer};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = defaults! { vocab: 129_280, heads: 128, max_position: 163_840, ..LLAMA };
         let latent = Latent::of(f);
         // Its indexer rotates halves.
-        let d = indexed(f, latent_decoder::decoder(f, defaults, latent)?, 64, false)?;
+        let d = indexed(f, latent_decoder::decoder(f, defaults, latent)?, Indexer::DEEPSEEK)?;
         let router = sigmoids_in_groups(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);

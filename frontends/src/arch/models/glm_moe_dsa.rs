@@ -3,7 +3,7 @@
 
 use crate::arch::blocks::families::indexer::{FIXED_NEIGHBOURS, INDEXER, INDEXERS, indexed, shared};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
-use crate::arch::blocks::indexer;
+use crate::arch::blocks::indexer::{self, Indexer};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
@@ -16,7 +16,8 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = defaults! { vocab: 154_880, heads: 64, max_position: 202_752, eps: 1e-5, ..LLAMA };
         let latent = Latent { q_rank: Some(2048), nope: 192, value: 256, ..Latent::of(f) };
-        let d = shared(f, indexed(f, latent_decoder::decoder(f, defaults, latent)?, 32, true)?)?;
+        let indexer = Indexer { heads: 32, interleaved: true, ..Indexer::DEEPSEEK };
+        let d = shared(f, indexed(f, latent_decoder::decoder(f, defaults, latent)?, indexer)?, 1)?;
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);

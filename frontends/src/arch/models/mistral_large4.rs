@@ -1,24 +1,39 @@
 //! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with
 //! the position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate,
 //! layers that read the latents of earlier ones, learned frequencies, tokens selected by an
-//! indexer. Only contexts in which the indexer drops no token are compiled.
+//! indexer, whose queries are made of the layer's input and grow likewise.
 
 use crate::arch::blocks::decoder::ROPE_POWERS;
-use crate::arch::blocks::families::indexer::{SELECTION, dense};
+use crate::arch::blocks::families::indexer::{INDEXER, INDEXERS, indexed, shared};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, probabilities};
+use crate::arch::blocks::indexer::{
+    self, INDEX_K, INDEX_K_NORM, INDEX_Q, INDEX_Q_NORM, INDEX_TUNING, INDEX_TUNING_BIAS, INDEX_WEIGHTS, Indexer,
+};
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, TUNING, TUNING_BIAS};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",
     class: "MistralLarge4ForConditionalGeneration",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, UNROTATED, OWN],
+    fields: &[
+        IDENTITY,
+        MODEL,
+        ATTENTION,
+        ROTARY,
+        MLP,
+        ATTENTION_BIAS,
+        LATENT,
+        EXPERTS,
+        INDEXER,
+        INDEXERS,
+        UNROTATED,
+        OWN,
+    ],
     fixed: fixed! {
         All("indexed_attention") => layer_types;
-        Any => index_n_heads index_head_dim index_topk_freq index_topk_pattern index_skip_topk_offset indexer_types;
     },
-    goldens: &["mistral_large4"],
-    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    goldens: &["mistral_large4", "mistral_large4_select"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, indexer::NAMES, HUGGING_FACE]),
     read: |f| {
         if let Some(rank) = f.size("q_lora_rank").value() {
             let help = "this architecture makes queries from the row itself".to_string();
@@ -30,7 +45,8 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let defaults = defaults! { vocab: 204_800, heads: 64, max_position: 1_048_576, eps: 1e-5, ..LLAMA };
         let latent = Latent { q_rank: None, nope: 64, ..Latent::of(f) };
-        let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let indexer = Indexer { heads: 32, interleaved: true, tuned: true, ..Indexer::DEEPSEEK };
+        let mut d = shared(f, indexed(f, latent_decoder::decoder(f, defaults, latent)?, indexer)?, 1)?;
         d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(30.0));
         d.embedding.learned_rope = true;
         extended(f, &mut d)?;
@@ -129,5 +145,9 @@ const NAMES: Table = names! {
         MLP_DOWN => "feed_forward.w2", ROUTER => "gate", EXPERT_GATE => "experts.{e}.w1",
         EXPERT_UP => "experts.{e}.w3", EXPERT_DOWN => "experts.{e}.w2", SHARED_GATE => "shared_experts.w1",
         SHARED_UP => "shared_experts.w3", SHARED_DOWN => "shared_experts.w2",
+    }
+    "layers.{}.attention.indexer." {
+        INDEX_Q => "wq_b", INDEX_K => "wk", INDEX_K_NORM => "k_norm", INDEX_WEIGHTS => "weights_proj",
+        INDEX_Q_NORM => "q_input_norm", INDEX_TUNING => "ssmax_scaling.s", INDEX_TUNING_BIAS => "ssmax_scaling.b",
     }
 };

@@ -453,11 +453,12 @@ fn declared_fields_are_read() {
             {
                 continue;
             }
-            // The second of two layers shares the first's indexer, unless it is said to have one.
+            // In GLM's sample the second of two layers shares the first's indexer, in others each has one.
+            let shares = arch.model_type == "glm_moe_dsa";
             let good = match *name {
                 "index_topk_freq" => json!(1),
-                "index_topk_pattern" => json!("FF"),
-                "indexer_types" => json!(["full", "full"]),
+                "index_topk_pattern" => json!(if shares { "FF" } else { "FS" }),
+                "indexer_types" => json!(["full", if shares { "full" } else { "shared" }]),
                 _ => good,
             };
             // Without the field that counts in its place.

@@ -176,6 +176,30 @@ fn pairs_of_texts() {
     assert_eq!(of(&roberta, "a", "b", None).unwrap(), (vec![2, 0, 3, 3, 1, 3], vec![0; 6]));
 }
 
+/// A text alone has types of tokens where its special tokens have others than 0, as XLNet's last one.
+#[test]
+fn special_tokens_of_a_text_alone_have_types() {
+    let bert = [("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n")];
+    let assets = written(json!({ "vocab_size": 100 }), &bert).unwrap();
+    assert_eq!(assets.text_config["types"], Value::Null);
+    let json: Value = serde_json::from_slice(&assets.tokenizer_json.unwrap()).unwrap();
+    let special = |id: &str, of: u32| json!({ "SpecialToken": { "id": id, "type_id": of } });
+    let types = |parts: Value, settings: Value| {
+        let mut json = json.clone();
+        json["post_processor"]["single"] = parts;
+        let (json, settings) = (json.to_string(), settings.to_string());
+        let files = [("tokenizer.json", json.as_str()), ("tokenizer_config.json", &settings)];
+        written(json!({ "vocab_size": 100 }), &files).unwrap().text_config["types"].clone()
+    };
+    let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
+    let xlnet = json!([text, special("[SEP]", 0), special("[CLS]", 2)]);
+    let expected = json!({ "before": [], "text": 0, "after": [[3, 0], [2, 2]] });
+    assert_eq!(types(xlnet.clone(), json!({})), expected);
+    assert_eq!(types(xlnet, json!({ "model_input_names": ["input_ids", "attention_mask"] })), Value::Null);
+    let first = json!([special("[CLS]", 2), text, special("[SEP]", 0)]);
+    assert_eq!(types(first, json!({})), json!({ "before": [[2, 2]], "text": 0, "after": [[3, 0]] }));
+}
+
 /// Unreadable files are refused with messages.
 #[test]
 fn broken_vocabularies_are_refused() {

@@ -2,10 +2,11 @@
 
 use super::handles::MODELS;
 use super::types::{LLMCC_EMBED_NORMALIZE, LLMCC_EMBED_RAW, llmcc_embed_rows};
-use super::{array, guard, llmcc_model, null, read_struct};
+use super::{Model, array, guard, llmcc_model, null, read_struct};
 use crate::embed::{Rows, embed};
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
+use crate::reserve::need;
 use llmcc_abi::output::pool;
 
 /// Pooled rows of an embedder, or scores of a classifier, f32 `[n_rows, columns]`.
@@ -37,6 +38,8 @@ pub unsafe extern "C" fn llmcc_embed(
             let types = if given.types.is_null() { 0 } else { n_tokens };
             (array(given.tokens, n_tokens, "rows.tokens")?, array(given.types, types, "rows.types")?)
         };
+        let alone = if given.types.is_null() { types_alone(&model, tokens, lengths)? } else { vec![] };
+        let types = if alone.is_empty() { types } else { &alone };
         let mut engine = model.engine();
         check_room(&engine, lengths.len(), out, capacity)?;
         let found = embed(&mut engine, &Rows { tokens, lengths, types, normalize, pool })?;
@@ -44,6 +47,22 @@ pub unsafe extern "C" fn llmcc_embed(
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
+}
+
+/// Whether tokens of texts that become rows have types.
+pub(super) fn takes_types(engine: &Engine) -> bool {
+    let image = engine.image();
+    image.entries[image.pooled().unwrap_or(0)].types > 0
+}
+
+/// Types of the tokens of texts alone; none where all are 0.
+fn types_alone(model: &Model, tokens: &[i32], lengths: &[usize]) -> Result<Vec<i32>> {
+    if !takes_types(&model.engine()) {
+        return Ok(vec![]);
+    }
+    // (Lists grow by doubling.)
+    need(tokens.len().saturating_mul(2 * size_of::<i32>()))?;
+    Ok(model.text().and_then(|text| text.types_alone(tokens, lengths)).unwrap_or_default())
 }
 
 /// The model has rows to pool, and `out` has room for `rows` of them.

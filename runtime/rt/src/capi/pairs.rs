@@ -1,11 +1,10 @@
 //! Pairs of texts, for models that compare them.
 
-use super::embed::check_room;
+use super::embed::{check_room, takes_types};
 use super::handles::MODELS;
 use super::types::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
 use super::{Model, array, guard, llmcc_model, owned, put_array, utf8};
 use crate::embed::{Rows, embed};
-use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::reserve::need;
 
@@ -99,12 +98,6 @@ pub unsafe extern "C" fn llmcc_score_pairs(
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
-}
-
-/// Whether tokens of texts that are compared have types.
-fn takes_types(engine: &Engine) -> bool {
-    let image = engine.image();
-    image.entries[image.pooled().unwrap_or(0)].types > 0
 }
 
 /// Ids and types of two texts.

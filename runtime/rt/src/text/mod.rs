@@ -57,6 +57,18 @@ impl Text {
         made.as_ref().map_err(Clone::clone)
     }
 
+    /// Types of tokens that are texts alone, of these lengths; `None` where all are 0.
+    pub fn types_alone(&self, tokens: &[i32], lengths: &[usize]) -> Option<Vec<i32>> {
+        let alone = self.config.types.as_ref()?;
+        let (mut types, mut rest) = (vec![], tokens);
+        for n in lengths {
+            let (row, after) = rest.split_at((*n).min(rest.len()));
+            alone.append(row, &mut types);
+            rest = after;
+        }
+        Some(types)
+    }
+
     /// The prompt for a conversation; see [`Template::render`].
     pub fn apply_template(&self, conversation: &str) -> Result<String> {
         let made = self.template.get_or_init(|| Template::new(&self.config, llmcc_text::local_time).map_err(failed));

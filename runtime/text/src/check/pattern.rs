@@ -27,15 +27,26 @@ pub fn check(regex: &str) -> Result<(), String> {
 
 /// Whether an expression may be matched by backtracking, in which a search can give up.
 pub fn backtracks(regex: &str) -> bool {
-    let groups = regex.match_indices("(?").map(|(at, _)| regex.as_bytes().get(at + 2));
-    let plain = |next: Option<&u8>| matches!(next, Some(b':' | b'i' | b'm' | b's' | b'x' | b'u' | b'U' | b'-'));
-    let escapes = ["\\R", "\\X", "\\Z", "\\K", "\\G", "\\k", "\\g"];
-    scan(regex).backtracks || groups.into_iter().any(|next| !plain(next)) || escapes.iter().any(|e| regex.contains(e))
+    let scan = scan(regex);
+    // A comment may begin what looks like a class.
+    scan.backtracks
+        || scan.special
+        || scan.comments && regex.match_indices("(?").any(|(at, _)| !plain(&regex[at + 1..]))
+}
+
+/// Whether a group that begins so is no look-around, has no name, and the like.
+fn plain(group: &str) -> bool {
+    let next = group.as_bytes().get(1);
+    !group.starts_with('?') || matches!(next, Some(b':' | b'i' | b'm' | b's' | b'x' | b'u' | b'U' | b'-'))
 }
 
 #[derive(Default)]
 struct Scan {
     backtracks: bool,
+    /// A group or an escape that automata may not know.
+    special: bool,
+    /// Parts of it may have comments.
+    comments: bool,
     /// A group that contains an unbounded repetition is itself repeated without bound.
     nested: bool,
 }
@@ -53,6 +64,7 @@ fn scan(regex: &str) -> Scan {
             b'\\' => {
                 let next = bytes.get(at).copied().unwrap_or(0);
                 scan.backtracks |= matches!(next, b'1'..=b'9' | b'k' | b'K' | b'G');
+                scan.special |= matches!(next, b'R' | b'X' | b'Z' | b'g');
                 at += 1;
             }
             b'[' => {
@@ -62,6 +74,9 @@ fn scan(regex: &str) -> Scan {
                 let rest = &bytes[at..];
                 scan.backtracks |=
                     [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("].iter().any(|p| rest.starts_with(p));
+                let mut flags = rest.iter().take_while(|b| !matches!(b, b':' | b')'));
+                scan.comments |= rest.starts_with(b"?") && flags.any(|b| *b == b'x');
+                scan.special |= !regex.get(at..).is_some_and(plain);
                 groups.push(false);
                 continue;
             }
@@ -121,5 +136,37 @@ fn quantifier(bytes: &[u8], at: usize) -> (bool, usize, bool) {
         Some(b'?') => (unbounded, end + 1, false),
         Some(b'+') => (unbounded, end + 1, true),
         _ => (unbounded, end, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{backtracks, check};
+
+    /// Parentheses that are characters begin no group.
+    #[test]
+    fn literal_parentheses_are_matched_by_automata() {
+        for regex in [r"\(?\d+\)?", r"[(?=]+", r"[^(?!)]", r"a\\R", r"(?i:a)\(?", "(?:a|b)+", r"[\](?]x"] {
+            assert!(!backtracks(regex), "{regex}");
+        }
+        for regex in [
+            r"\\(?=a)",
+            r"[(](?!a)",
+            r"(?<n>a)",
+            r"(?P<n>a)",
+            r"a++",
+            r"\R",
+            r"\X",
+            r"(a)\1",
+            r"(?>a)",
+            r"x\Z",
+            "(?x) a # [\n (?=b) # ]",
+            r"\K",
+        ] {
+            assert!(backtracks(regex), "{regex}");
+        }
+        // Nor do they make repetitions repeat in time that grows without bound.
+        assert_eq!(check(r"(\(?\d+\)?)+"), Ok(()));
+        assert!(check(r"(\(?\d+\)?)+(?=a)").unwrap_err().contains("exponential"));
     }
 }

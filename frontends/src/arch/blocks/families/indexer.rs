@@ -51,29 +51,31 @@ pub(crate) fn wide_enough(f: &Fields, dim: usize, rotated: usize) -> Result<(), 
     Ok(())
 }
 
-/// The decoder with the indexer that [`INDEXER`] says in each layer; it rotates neighbours if so.
+/// The decoder with the indexer that [`INDEXER`] says in each layer; absent fields are as in `default`.
 ///
 /// # Errors
 /// Heads of an indexer that are narrower than what is rotated.
-pub(crate) fn indexed(f: &Fields, mut d: Decoder, heads: usize, interleaved: bool) -> Result<Decoder, ConfigError> {
+pub(crate) fn indexed(f: &Fields, mut d: Decoder, default: Indexer) -> Result<Decoder, ConfigError> {
     let size = |name, default| f.size(name).or(default);
-    let (heads, dim, top) = (size("index_n_heads", heads), size("index_head_dim", 128), size("index_topk", 2048));
+    let (heads, dim) = (size("index_n_heads", default.heads), size("index_head_dim", default.dim));
+    let top = size("index_topk", default.top);
     for layer in &mut d.layers {
         let Form::Latent(latent) = &mut layer.attention.form else { continue };
         wide_enough(f, dim, latent.rope)?;
-        latent.indexer = Some(Indexer { heads, dim, top, interleaved, shared: false });
+        latent.indexer = Some(Indexer { heads, dim, top, ..default });
     }
     // Where contexts are no longer than a selection.
     d.ignored.indexer = true;
     Ok(d)
 }
 
-/// The same where only some layers have indexers of their own: those that [`INDEXERS`] says.
+/// The same where only some layers have indexers of their own: those that [`INDEXERS`] says, or, where nothing does,
+/// one in `every` layers.
 ///
 /// # Errors
 /// Kinds of layers that do not fit, or a first layer without an indexer.
-pub(crate) fn shared(f: &Fields, mut d: Decoder) -> Result<Decoder, ConfigError> {
-    let shared = shared_layers(f, d.layers.len())?;
+pub(crate) fn shared(f: &Fields, mut d: Decoder, every: usize) -> Result<Decoder, ConfigError> {
+    let shared = shared_layers(f, d.layers.len(), every)?;
     for (layer, shared) in d.layers.iter_mut().zip(shared) {
         if let Form::Latent(Latent { indexer: Some(indexer), .. }) = &mut layer.attention.form {
             indexer.shared = shared;
@@ -83,14 +85,14 @@ pub(crate) fn shared(f: &Fields, mut d: Decoder) -> Result<Decoder, ConfigError>
 }
 
 /// The layers without indexers, in the order in which the class looks for them.
-fn shared_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+fn shared_layers(f: &Fields, layers: usize, every: usize) -> Result<Vec<bool>, ConfigError> {
     let (types, pattern) = ("indexer_types", "index_topk_pattern");
     let (field, given) = match (f.get(types).value(), f.get(pattern).value()) {
         (Some(list), _) => (types, Some(list)),
         (None, list) => (pattern, list),
     };
     let Some(given) = given else {
-        let frequency = f.size("index_topk_freq").or(1);
+        let frequency = f.size("index_topk_freq").or(every);
         let offset = f.count("index_skip_topk_offset").unwrap_or(2);
         return Ok((0..layers).map(|i| (i + 1).saturating_sub(offset) % frequency != 0).collect());
     };
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn contexts_end_where_nothing_selects() {
-        for arch in ["deepseek_v32", "glm_moe_dsa"] {
+        for arch in ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"] {
             let sizes = json!({ "index_topk": 48, "max_position_embeddings": 64 });
             let model = Model::parse(&with(config(arch), sizes)).unwrap();
             assert_eq!((model.longest(true), model.longest(false), model.unread.len()), (64, 48, 0), "{arch}");
@@ -183,9 +185,7 @@ mod tests {
 
     #[test]
     fn contexts_end_where_tokens_would_be_left_out() {
-        let indexed = ["mistral_large4_text", "hy_v4", "axk2"];
-        for (arch, field) in indexed.map(|arch| (arch, "index_topk")).into_iter().chain([("doge", "keep_window_size")])
-        {
+        for (arch, field) in [("dots3_note_text", "index_topk"), ("doge", "keep_window_size")] {
             let read = |topk: usize, max: usize| {
                 let sizes = json!({ field: topk, "max_position_embeddings": max });
                 Model::parse(&with(config(arch), sizes)).unwrap()
