@@ -23,6 +23,10 @@ pub const LATENCY: f64 = 2.0e-6;
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
     let rows = kernel.rows.eval(env);
     of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
+    if let (Body::Attention(a), true) = (&mut kernel.body, target.wish.invariant) {
+        // Kernels of prompts add in another order than the one that splits contexts.
+        a.tile_m = 1;
+    }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some(tiles) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
         if let Body::Matmul(m) = &mut kernel.body {

@@ -1,6 +1,8 @@
 //! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut
 //! tiles.
 
+#[path = "matmul/invariant.rs"]
+mod invariant;
 #[path = "support/product.rs"]
 mod product;
 mod support;

@@ -71,7 +71,10 @@ impl Cost for Attention {
         let pairs = (m * (context + GPU_RAMP) * self.heads) as f64;
         let products = (2 * columns(self, kv)) as f64 / (gpu.flops(RowKind::F16) * GPU_TENSOR);
         let merged = if m <= GPU_MERGED { (self.heads * kv.value_dim) as f64 * GPU_MERGE } else { 0.0 };
-        LATENCY + GPU_START + merged + on.memory(bytes).max(pairs * (GPU_SOFTMAX + products))
+        // Of many tokens taken one by one, each reads what it sees.
+        let again = if self.tile_m == 1 && m > GPU_MERGED { (m * context * kv.token_bytes()) as f64 } else { 0.0 };
+        let read = on.memory(bytes).max(again / gpu.l2_bandwidth);
+        LATENCY + GPU_START + merged + read.max(pairs * (GPU_SOFTMAX + products))
     }
 
     fn gpu_tiles(&mut self, params: &[Param], rows: usize) {

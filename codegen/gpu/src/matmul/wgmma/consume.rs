@@ -40,14 +40,8 @@ impl Product<'_> {
         // The last stages are apart: nothing is decoded after the last.
         let tail = if all.is_multiple_of(2) { 2 } else { 1 };
         let (zero, one) = (b.i32(0), b.i32(1));
-        let turns = match part {
-            None => b.i32(((all - tail) / 2) as i64),
-            // An even number of stages, at least four.
-            Some(part) => {
-                let pairs = b.shrc(part.count, 1);
-                b.addc(pairs, -1)
-            }
-        };
+        // Of a part, an even number of stages, at least four.
+        let turns = b.i32((part.map_or(all - tail, |part| part.count - 2) / 2) as i64);
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
         init.extend(self.decode(b, th, turn));
@@ -75,7 +69,7 @@ impl Product<'_> {
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
-        self.finish(b, th, tile, &sums[..self.rows() / 2]);
+        self.finish(b, th, (tile, part), &sums[..self.rows() / 2]);
         // Earlier stores there come before the copies that follow.
         b.fence_proxy_async();
         b.barrier_all();
@@ -83,10 +77,10 @@ impl Product<'_> {
     }
 
     /// Makes the results of an output tile of the sums.
-    fn finish(&self, b: &mut Builder, th: &Thread, tile: V, sums: &[V]) {
-        if self.p.phase.cut {
+    fn finish(&self, b: &mut Builder, th: &Thread, (tile, part): (V, Option<Part>), sums: &[V]) {
+        if let Some(part) = part {
             let room = self.room(b);
-            let mine = self.join_parts(b, th.place, &room, tile, sums);
+            let mine = self.join_parts(b, th.place, &room, (tile, part), sums);
             return b.if_(mine, |b| {
                 b.barrier();
                 work::result(b, self.args, self.plan, self.p, &self.block, &room, tile);

@@ -3,13 +3,14 @@
 //! Where a product has fewer output tiles than there are multiprocessors, the others would wait. So the
 //! kernel's `k_parts` blocks share each tile: each stores its sums in the workspace as its threads hold
 //! them, 16 bytes of a thread beside those of the next, and counts itself; the last of them adds all in
-//! the order of the parts and finishes the tile. Which block is last changes no bit.
+//! the order of the parts and finishes the tile. Which block is last changes no bit. Of tiles of rows beyond
+//! the counters, one block takes all parts of an output tile, one after the other, and the sums are the same.
 
 use super::super::warpgroup;
 use super::super::work::{self, Room, Share};
 use super::{Part, Product, STAGES_AT};
 use crate::COUNTER_BYTES;
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Ty, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
 use llmcc_ir::gpu::schedule::{self, PART_ROWS};
 
 /// Sums of a thread that lie together: of 8 rows.
@@ -24,30 +25,12 @@ pub(super) struct Multiplier {
 }
 
 impl Product<'_> {
-    /// The stages of output tile `tile` that are in the block's share of the units.
-    pub(super) fn part(&self, b: &mut Builder, share: Share, tile: V) -> Part {
-        let start = b.mulc(tile, self.plan.kt() as i64);
-        let (first, count) = (b.sub(share.lo, start), b.sub(share.hi, share.lo));
-        let units = self.units() as i64;
-        Part { first: b.divc(first, units), count: b.divc(count, units) }
-    }
-
-    /// Brings the sums of output tile `tile` to shared memory, if the block is to finish it: it has
-    /// all of it, or is the last that has a part. Returns whether it is, for all threads.
-    pub(super) fn join_parts(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
-        let units = b.sub(th.share.hi, th.share.lo);
-        // Tiles of rows beyond the counters are not cut.
-        let whole = b.cmpc(Cmp::Eq, units, self.plan.kt() as i64);
-        let joined = b.if_else(
-            whole,
-            &[I1],
-            |b| {
-                self.store(b, th, 0, sums);
-                vec![b.yes()]
-            },
-            |b| vec![self.meet(b, th, room, tile, sums)],
-        );
-        joined[0]
+    /// The output tile of part number `piece` of all, and which part of it that is.
+    pub(super) fn part(&self, b: &mut Builder, piece: V) -> (V, Option<Part>) {
+        let parts = self.plan.body.k_parts;
+        let count = self.turns() / parts;
+        let (tile, number) = (b.divc(piece, parts as i64), b.remc(piece, parts as i64));
+        (tile, Some(Part { number, first: b.mulc(number, count as i64), count }))
     }
 
     /// Writes a thread's sums of rows from `row` on to shared memory.
@@ -86,13 +69,21 @@ impl Product<'_> {
         self.plan.schedule.warps * WARP * TOGETHER * size_of::<f32>()
     }
 
-    /// Stores the block's part and counts it; the last block of the tile adds all. Returns whether
-    /// this is the last.
-    fn meet(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
+    /// Stores the block's part and counts it; the last block of the tile adds all, and brings the sums to
+    /// shared memory. Returns whether this is the last (for all threads).
+    pub(super) fn join_parts(
+        &self,
+        b: &mut Builder,
+        th: Multiplier,
+        room: &Room,
+        (tile, part): (V, Part),
+        sums: &[V],
+    ) -> V {
         let parts = self.plan.body.k_parts;
         let line = b.mulc(self.block.y, self.plan.schedule.blocks as i64);
-        let (own, first) = (b.add(line, self.block.x), b.mulc(tile, parts as i64));
+        let first = b.mulc(tile, parts as i64);
         let first = b.add(line, first);
+        let own = b.add(first, part.number);
         let to = self.slot(b, own);
         self.each_rows(b, |b, row| {
             for (i, four) in sums.chunks(TOGETHER).enumerate().skip(row / 8).take(PART_ROWS / 8) {
@@ -100,18 +91,9 @@ impl Product<'_> {
                 b.store(v, to);
             }
         });
-        b.barrier();
-        let offset = b.shlc(first, 2);
-        let counter = b.at(self.args.workspace(), offset);
         let tid = b.sreg("tid.x");
         let one_thread = b.cmpc(Cmp::Eq, tid, 0);
-        b.if_(one_thread, |b| {
-            let one = b.i32(1);
-            let before = b.atomic_add(counter, one);
-            b.store(before, room.flag);
-        });
-        b.barrier();
-        let before = b.load(room.flag, I32);
+        let before = self.count(b, one_thread, room, (first, part));
         let last = b.cmpc(Cmp::Eq, before, parts as i64 - 1);
         b.if_(last, |b| {
             let slots: Vec<V> = (0..parts)
@@ -124,12 +106,46 @@ impl Product<'_> {
                 let sums = self.add(b, &slots, row);
                 self.store(b, th, row, &sums);
             });
-            b.if_(one_thread, |b| {
-                let zero = b.i32(0);
+            let counted = self.is_counted(b);
+            let reset = b.and(one_thread, counted);
+            b.if_(reset, |b| {
+                let (zero, counter) = (b.i32(0), self.counter(b, first));
                 b.store(zero, counter);
             });
         });
         last
+    }
+
+    /// How many parts of a tile, the first of which has slot `first`, were stored before this one. A tile of
+    /// rows beyond the counters is one block's, which takes the parts in their order.
+    fn count(&self, b: &mut Builder, one_thread: V, room: &Room, (first, part): (V, Part)) -> V {
+        b.barrier();
+        b.if_(one_thread, |b| {
+            let counted = self.is_counted(b);
+            let before = b.if_else(
+                counted,
+                &[I32],
+                |b| {
+                    let (one, counter) = (b.i32(1), self.counter(b, first));
+                    vec![b.atomic_add(counter, one)]
+                },
+                |_| vec![part.number],
+            );
+            b.store(before[0], room.flag);
+        });
+        b.barrier();
+        b.load(room.flag, I32)
+    }
+
+    fn is_counted(&self, b: &mut Builder) -> V {
+        let counted = work::counted(self.plan);
+        b.cmpc(Cmp::Ult, self.block.y, counted)
+    }
+
+    /// The counter of a tile: that of the slot of its first part.
+    fn counter(&self, b: &mut Builder, first: V) -> V {
+        let offset = b.shlc(first, 2);
+        b.at(self.args.workspace(), offset)
     }
 
     /// The sums of a thread over all parts, of [`PART_ROWS`] rows from `row` on.
