@@ -124,3 +124,32 @@ fn lone_tokens_have_the_bits_of_decoding() {
     }
     check(&PROMPT, &[&tokens]);
 }
+
+/// Where tokens are taken one by one in steps of any size, as an invariant target does: all have the same bits in
+/// the whole step, and in steps of some of the tokens of some sequences. By the kernel of prompts they have others.
+#[test]
+fn tokens_taken_one_by_one_have_the_same_bits_in_any_pieces() {
+    let parts = [(0, 1400, 1), (1, 600, 2), (2, 0, 40), (3, 290, 1), (4, 120, 9), (5, 45, 30), (6, 15, 5)];
+    let tokens = prompts(&parts);
+    assert!(tokens.len() > 64, "more than steps that are decoded anyway");
+    let thirds: Vec<Vec<usize>> = (0..3).map(|r| (0..tokens.len()).filter(|i| i / 4 % 3 == r).collect()).collect();
+    for (shape, sms) in [
+        (DECODE, 6),
+        (Shape { d: 128, dtype: KvDType::Bf16, group: 8, kv_heads: 1, window: Some(333), sinks: true, ..DECODE }, 132),
+        (Shape { d: 128, dtype: KvDType::Int8, out: RowElem::F32, ..DECODE }, 7),
+        (Shape { dtype: KvDType::Int8, sinks: true, window: Some(50), ..DECODE }, 3),
+    ] {
+        let compiled = shape.compiled(&of_size(&shape, sms));
+        let whole = Step::new(&shape, &tokens, 9);
+        let all = run(&shape, &compiled, &whole).0;
+        for which in &thirds {
+            let some = run(&shape, &compiled, &whole.only(&tokens, which)).0;
+            for (row, token) in which.iter().enumerate() {
+                assert!(bits(all.row(*token)) == bits(some.row(row)), "{shape:?}: token {token}, {:?}", tokens[*token]);
+            }
+        }
+        let prompt = Shape { tile_m: 32, ..shape };
+        let other = run(&prompt, &prompt.compiled(&of_size(&prompt, sms)), &whole).0;
+        assert_ne!(all, other, "{shape:?}: else every kernel would do");
+    }
+}
