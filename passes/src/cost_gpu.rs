@@ -6,7 +6,7 @@
 //! the gap between launches of a captured graph is added. Constants were fitted to the speeds of
 //! `benches/gpu`; the tests here compare predictions with those.
 
-use crate::cost::{OnGpu, of, of_mut};
+use crate::cost::{OnGpu, attention, of, of_mut};
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
@@ -24,8 +24,8 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
     let rows = kernel.rows.eval(env);
     of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
     if let (Body::Attention(a), true) = (&mut kernel.body, target.wish.invariant) {
-        // Kernels of prompts add in another order than the one that splits contexts.
-        a.tile_m = 1;
+        // The kernel that splits contexts serves all steps, in prompts for some tokens at a time.
+        a.tile_m = if rows > attention::GPU_MERGED { attention::SHARED } else { 1 };
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some(tiles) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };

@@ -14,7 +14,7 @@ const LENGTHS: [usize; 6] = [83, 30, 17, 9, 1, 1];
 /// The example model with one of its layers, so that the emulator is done soon: products of 256 and 512 columns,
 /// which the usual kernels of few and of many rows add in different orders.
 fn example(format: Option<&str>, kv: KvDType, invariant: bool) -> (tempfile::TempDir, CompileOptions) {
-    let from = llmcc_tests::repository().join("examples/tiny-llama/model");
+    let from = llmcc_tests::root().join("examples/tiny-llama/model");
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = llmcc_tests::config(&from);
     config["num_hidden_layers"] = 1.into();
