@@ -1,16 +1,16 @@
 //! The passes in order.
 
 use crate::choose::{Choosing, choose};
+use crate::cost::choose_tiles;
 use crate::dump::{Costs, Dump, LEGEND};
 use crate::egraph::convert::{Converted, convert};
 use crate::egraph::{Form, Graph, store_of};
 use crate::explain::explain;
 use crate::extract::{self, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
+use crate::options::INVARIANT;
 use crate::pack::WeightSource;
 use crate::rounding::Operations;
-use crate::cost::choose_tiles;
-use crate::options::INVARIANT;
 use crate::schedule::{FuncSchedule, Source, Step, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
 use crate::{

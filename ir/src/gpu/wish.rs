@@ -23,7 +23,8 @@ pub struct Wish {
 
 impl Wish {
     /// Nothing.
-    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None, counted: None, invariant: false };
+    pub const NONE: Wish =
+        Wish { resident: None, warps: None, stages: None, place: None, cut: None, counted: None, invariant: false };
 }
 
 /// Where a block with streamed weights is to find its input.

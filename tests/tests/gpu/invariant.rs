@@ -1,12 +1,12 @@
 //! Models compiled with `--invariant`: a sequence has the same bits in any batch and any pieces.
 
-use super::{CompileOptions, compile, ready};
+use super::{CompileOptions, compile, gpu_options, ready};
 use llmcc_cli::loaded::Model;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_test_support::Rng;
-use llmcc_tests::options;
+use llmcc_tests::{Golden, goldens, logits_in_pieces, options};
 
 /// Tokens of each sequence: prompts of more than one tile of rows and of less, and single tokens.
 const LENGTHS: [usize; 6] = [83, 30, 17, 9, 1, 1];
@@ -23,14 +23,8 @@ fn example(format: Option<&str>, kv: KvDType, invariant: bool) -> (tempfile::Tem
     let sm90 = target::find("sm90").expect("a target");
     let targets = if invariant { llmcc_cli::session::invariant(vec![sm90]) } else { vec![sm90] };
     let weights = format.map(|f| Format::parse(f).expect("a format"));
-    let options = CompileOptions {
-        targets,
-        weights,
-        kv: Some(kv),
-        act: None,
-        ignore_unused: true,
-        ..options(folder.path())
-    };
+    let options =
+        CompileOptions { targets, weights, kv: Some(kv), act: None, ignore_unused: true, ..options(folder.path()) };
     (folder, options)
 }
 
@@ -100,4 +94,39 @@ fn a_sequence_has_the_same_bits_in_any_batch_and_any_pieces() {
     }
     let (_folder, options) = example(None, KvDType::Bf16, false);
     assert!(!same_in_any_batch(&compile(&options).open(1)), "else there is nothing to be asked for");
+}
+
+/// Architectures whose products of more than 64 columns have other bits in pieces of a prompt when they are compiled
+/// as usual: streamed and in tiles, these columns are added in different orders.
+const DIFFERENT: [&str; 2] = ["gemma", "bloom"];
+/// Experts, latent caches, states of fixed size.
+const OTHERS: [&str; 3] = ["deepseek_v3", "qwen3_5_moe", "bamba"];
+
+/// Whether the pieces of a prompt decide no bit.
+fn same_in_any_pieces(name: &str, invariant: bool) -> bool {
+    let options = gpu_options(name, "bf16", KvDType::Bf16);
+    let targets =
+        if invariant { llmcc_cli::session::invariant(options.targets.clone()) } else { options.targets.clone() };
+    let model = compile(&CompileOptions { targets, ..options }).open(1);
+    let tokens = Golden::load(name).tokens;
+    let of =
+        |pieces: &[usize]| logits_in_pieces(&model, &tokens, pieces).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let whole = of(&[40]);
+    [&[7, 13, 3, 17][..], &[1]].into_iter().all(|pieces| of(pieces) == whole)
+}
+
+#[test]
+fn prompts_of_all_kinds_have_the_same_bits_in_any_pieces() {
+    if !ready() {
+        return;
+    }
+    let there = |names: &[&'static str]| -> Vec<&str> {
+        names.iter().copied().filter(|name| goldens().any(|other| other == *name)).collect()
+    };
+    for name in there(&DIFFERENT).into_iter().chain(there(&OTHERS)) {
+        assert!(same_in_any_pieces(name, true), "{name}");
+    }
+    for name in there(&DIFFERENT) {
+        assert!(!same_in_any_pieces(name, false), "{name}: else there is nothing to be asked for");
+    }
 }

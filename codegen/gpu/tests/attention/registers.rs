@@ -69,7 +69,11 @@ fn spilled_forms(ptxas: &Ptxas, target: (&'static str, &GpuArch)) -> Vec<Form> {
         assert!(resident >= wanted, "{shape:?}: {} registers, {resident} blocks of {wanted} fit", made.registers);
         assert_eq!(made.warnings, [""; 0], "{shape:?}");
         if made.spills != [0; 3] {
-            assert!(tile_m > 1 && !invariant && made.spills.iter().all(|bytes| *bytes <= 32), "{shape:?}: {:?}", made.spills);
+            assert!(
+                tile_m > 1 && !invariant && made.spills.iter().all(|bytes| *bytes <= 32),
+                "{shape:?}: {:?}",
+                made.spills
+            );
             spilled.push((target.0, d, dtype, group));
         }
     }

@@ -41,7 +41,11 @@ fn first_rows(whole: &Case, kernel: &Kernel, m: usize) -> Case {
 
 fn bits(operands: &[OperandData<'_>], row: usize) -> Vec<u32> {
     let of = |rows: &Rows| rows.row(row).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    operands.iter().filter_map(|o| if let OperandData::Rows(rows) = o { Some(of(rows)) } else { None }).flatten().collect()
+    operands
+        .iter()
+        .filter_map(|o| if let OperandData::Rows(rows) = o { Some(of(rows)) } else { None })
+        .flatten()
+        .collect()
 }
 
 /// Whether rows have the same bits in all [`STEPS`], and in the last also by tiles of `wgmma` of other
