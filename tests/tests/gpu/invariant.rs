@@ -9,7 +9,7 @@ use llmcc_test_support::Rng;
 use llmcc_tests::{Golden, goldens, logits_in_pieces, options};
 
 /// Tokens of each sequence: prompts of more than one tile of rows and of less, and single tokens.
-const LENGTHS: [usize; 6] = [83, 30, 17, 9, 1, 1];
+const LENGTHS: [usize; 5] = [70, 21, 9, 1, 1];
 
 /// The example model with one of its layers, so that the emulator is done soon: products of 256 and 512 columns,
 /// which the usual kernels of few and of many rows add in different orders.
@@ -79,7 +79,7 @@ fn same_in_any_batch(model: &Model) -> bool {
     let alone: Vec<_> = LENGTHS.iter().enumerate().map(|(i, n)| vec![(i, *n)]).collect();
     let together = vec![LENGTHS.iter().copied().enumerate().collect()];
     let wanted = rows(model, &tokens, &alone);
-    let others = [together, ragged(&mut rng), ragged(&mut rng)];
+    let others = [together, ragged(&mut rng)];
     others.iter().all(|steps| rows(model, &tokens, steps) == wanted)
 }
 

@@ -188,17 +188,16 @@ impl Join<'_> {
     }
 
     fn store_out(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
-        let row = self.item.row(b, self.split, row);
-        match row.number {
-            None => self.store_row(b, (&row, col), sums),
-            Some(number) => {
-                let there = b.cmp(Cmp::Slt, number, self.item.tokens);
-                b.if_(there, |b| self.store_row(b, (&row, col), sums));
-            }
+        if self.split.tokens == 1 {
+            return self.store_row(b, (row, col), sums);
         }
+        // Rows of tokens that are not there are others' rows again.
+        let number = b.divc(row, self.split.heads() as i64);
+        let there = b.cmp(Cmp::Slt, number, self.item.tokens);
+        b.if_(there, |b| self.store_row(b, (row, col), sums));
     }
 
-    fn store_row(&self, b: &mut Builder, (row, col): (&ItemRow, V), sums: Part) {
+    fn store_row(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
         let factor = b.rcp(sums.sum);
         let factor = if self.shape.may_be_blind() {
             let (zero, some) = (b.f32(0.0), self.some(b, sums));
@@ -208,10 +207,10 @@ impl Join<'_> {
         };
         let factor = self.all(b, factor);
         let values = b.fmul(sums.values, factor);
-        let head = row.head;
+        let ItemRow { token, head } = self.item.row(b, self.split, row);
         let start = b.mulc(head, self.d() as i64);
         let at = b.add(start, col);
-        self.shape.store(b, self.args, row.token, at, values);
+        self.shape.store(b, self.args, token, at, values);
         if let Some(heads) = self.shape.sums {
             let first = b.cmpc(Cmp::Eq, col, 0);
             b.if_(first, |b| self.store_sums_of(b, (head, heads), sums));

@@ -47,8 +47,6 @@ pub(super) struct Team {
 
 /// A row of an item.
 pub(super) struct ItemRow {
-    /// Number of its token in the item, if there may be several.
-    pub(super) number: Option<V>,
     /// Token of the step, and query head.
     pub(super) token: V,
     pub(super) head: V,
@@ -86,13 +84,13 @@ impl Item {
     /// Row `row` of an item of a split; of tokens that are not there, a row of the last.
     pub(super) fn row(&self, b: &mut Builder, split: &Split, row: V) -> ItemRow {
         if split.tokens == 1 {
-            return ItemRow { number: None, token: self.token, head: b.add(self.head, row) };
+            return ItemRow { token: self.token, head: b.add(self.head, row) };
         }
         let heads = split.heads() as i64;
         let (number, within) = (b.divc(row, heads), b.remc(row, heads));
         let last = b.addc(self.tokens, -1);
         let there = b.min(number, last);
-        ItemRow { number: Some(number), token: b.add(self.token, there), head: b.add(self.head, within) }
+        ItemRow { token: b.add(self.token, there), head: b.add(self.head, within) }
     }
 }
 
