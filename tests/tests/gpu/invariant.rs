@@ -96,37 +96,29 @@ fn a_sequence_has_the_same_bits_in_any_batch_and_any_pieces() {
     assert!(!same_in_any_batch(&compile(&options).open(1)), "else there is nothing to be asked for");
 }
 
-/// Architectures whose products of more than 64 columns have other bits in pieces of a prompt when they are compiled
-/// as usual: streamed and in tiles, these columns are added in different orders.
-const DIFFERENT: [&str; 2] = ["gemma", "bloom"];
-/// Experts, latent caches, states of fixed size.
-const OTHERS: [&str; 3] = ["deepseek_v3", "qwen3_5_moe", "bamba"];
+/// Biases by distance and products of 192 columns, softcaps, experts with latent caches, states of fixed size.
+const KINDS: [&str; 5] = ["bloom", "gemma2", "deepseek_v3", "qwen3_5_moe", "bamba"];
 
-/// Whether the pieces of a prompt decide no bit.
-fn same_in_any_pieces(name: &str, invariant: bool) -> bool {
-    let options = gpu_options(name, "bf16", KvDType::Bf16);
-    let targets =
-        if invariant { llmcc_cli::session::invariant(options.targets.clone()) } else { options.targets.clone() };
-    let model = compile(&CompileOptions { targets, ..options }).open(1);
-    let tokens = Golden::load(name).tokens;
-    let of =
-        |pieces: &[usize]| logits_in_pieces(&model, &tokens, pieces).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    let whole = of(&[40]);
-    [&[7, 13, 3, 17][..], &[1]].into_iter().all(|pieces| of(pieces) == whole)
+/// The bits of a prompt's rows, in pieces.
+fn in_pieces(model: &Model, tokens: &[i32], pieces: &[usize]) -> Vec<u32> {
+    logits_in_pieces(model, tokens, pieces).iter().map(|x| x.to_bits()).collect()
 }
 
+/// (Usual kernels give most small models the same bits, too: what they add in other orders differs in the last bit of
+/// f32, which is lost when rows are rounded to bf16, as a rule.)
 #[test]
 fn prompts_of_all_kinds_have_the_same_bits_in_any_pieces() {
     if !ready() {
         return;
     }
-    let there = |names: &[&'static str]| -> Vec<&str> {
-        names.iter().copied().filter(|name| goldens().any(|other| other == *name)).collect()
-    };
-    for name in there(&DIFFERENT).into_iter().chain(there(&OTHERS)) {
-        assert!(same_in_any_pieces(name, true), "{name}");
-    }
-    for name in there(&DIFFERENT) {
-        assert!(!same_in_any_pieces(name, false), "{name}: else there is nothing to be asked for");
+    for name in KINDS.into_iter().filter(|name| goldens().any(|other| other == *name)) {
+        let options = gpu_options(name, "bf16", KvDType::Bf16);
+        let targets = llmcc_cli::session::invariant(options.targets.clone());
+        let model = compile(&CompileOptions { targets, ..options }).open(1);
+        let tokens = Golden::load(name).tokens;
+        let whole = in_pieces(&model, &tokens, &[40]);
+        for pieces in [&[7, 13, 3, 17][..], &[1]] {
+            assert!(in_pieces(&model, &tokens, pieces) == whole, "{name} in pieces of {pieces:?}");
+        }
     }
 }
