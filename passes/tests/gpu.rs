@@ -134,7 +134,8 @@ fn regimes_of_an_invariant_target_add_alike() {
         let all = launches(invariant);
         assert!(all.iter().all(|regime| *regime == all[0]), "{toy:?} {format}");
         let all = launches(usual);
-        assert!(format == "f32" || all.iter().any(|regime| *regime != all[0]), "{toy:?} {format}");
+        let streamed = format == "f32" || !toy.hidden.is_multiple_of(64);
+        assert!(streamed || all.iter().any(|regime| *regime != all[0]), "{toy:?} {format}");
     }
 }
 
