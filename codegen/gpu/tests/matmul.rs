@@ -455,6 +455,21 @@ fn llama_shapes_assemble() {
     }
 }
 
+/// Products in parts spill nothing beside the sums of any tile.
+#[test]
+fn parts_assemble() {
+    let (Some(ptxas), target) = (Ptxas::find(), find("sm90").unwrap()) else { return };
+    let gpu = target.gpu().unwrap();
+    for (format, tile_m) in [("bf16", 128), ("bf16", 256), ("w4g64", 256)] {
+        let whole = Product::new(tile_m, 0, 14336, format, RowElem::Bf16);
+        let case = Product { tile_m, k_parts: 4, segments: vec![(4096, 128)], ..whole };
+        let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
+        let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
+        let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
+        assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{format} {tile_m}: {:?}", done.spills);
+    }
+}
+
 fn to_bf16(case: Product) -> Product {
     let half = |e| if e == RowElem::F16 { RowElem::Bf16 } else { e };
     Product { x: half(case.x), out: half(case.out), prologue: case.prologue.map(|(n, g, e)| (n, g, half(e))), ..case }

@@ -111,7 +111,7 @@ impl Deal<'_> {
     /// its first token.
     fn items(&self, b: &mut Builder, base: V) -> Vec<Sight> {
         let (last, zero, no) = (b.addc(self.m, -1), b.i32(0), b.no());
-        // Of each token: its sight, sequence and position, and whether it joins the one before.
+        // Sight, sequence and position of each token, and whether it joins the one before.
         let mut all: Vec<(Sight, [V; 2], V)> = vec![];
         for i in 0..self.split.tokens as i64 {
             let token = b.addc(base, i);
@@ -139,11 +139,11 @@ impl Deal<'_> {
                 all[i].0 = with.or(b, joined, own);
             }
         }
-        // Those that join others are of their items.
+        // Tokens that join others are no items.
         all.iter().map(|(sight, _, joins)| Sight { dealt: b.select(*joins, zero, sight.dealt), ..*sight }).collect()
     }
 
-    /// What token `token` is the first of.
+    /// The item whose first token is `token`.
     fn item(&self, b: &mut Builder, token: V) -> Sight {
         let tokens = self.split.tokens as i64;
         if tokens == 1 {

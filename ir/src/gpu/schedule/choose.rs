@@ -85,8 +85,8 @@ fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     }
 }
 
-/// Whether tiles are cut where they may be: both ways, or as wished. (Of many tiles of rows, only the first
-/// ones are cut: there are counters for so many.)
+/// Whether tiles are cut where they may be: both ways, or as wished. (There are counters for the first tiles
+/// of rows only, so that others would be summed in another order.)
 fn cuts(wish: Wish) -> &'static [bool] {
     match wish.cut {
         _ if wish.invariant => &[false],

@@ -40,7 +40,7 @@ impl Product<'_> {
         // The last stages are apart: nothing is decoded after the last.
         let tail = if all.is_multiple_of(2) { 2 } else { 1 };
         let (zero, one) = (b.i32(0), b.i32(1));
-        // Of a part, an even number of stages, at least four.
+        // A part has an even number of stages, at least four.
         let turns = b.i32((part.map_or(all - tail, |part| part.count - 2) / 2) as i64);
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
@@ -80,7 +80,10 @@ impl Product<'_> {
     fn finish(&self, b: &mut Builder, th: &Thread, (tile, part): (V, Option<Part>), sums: &[V]) {
         if let Some(part) = part {
             let room = self.room(b);
-            let mine = self.join_parts(b, th.place, &room, (tile, part), sums);
+            // Nothing but this number is kept beside the sums.
+            let piece = b.anew(part.piece);
+            let tile = b.divc(piece, self.plan.body.k_parts as i64);
+            let mine = self.join_parts(b, th.place, &room, piece, sums);
             return b.if_(mine, |b| {
                 b.barrier();
                 work::result(b, self.args, self.plan, self.p, &self.block, &room, tile);

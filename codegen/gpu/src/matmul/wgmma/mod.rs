@@ -232,8 +232,8 @@ impl Event {
 /// A part of an output tile.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Its number in the tile.
-    number: V,
+    /// Its number among those of all tiles.
+    piece: V,
     /// Number of its first stage.
     first: V,
     /// Stages.

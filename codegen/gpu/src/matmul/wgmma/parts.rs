@@ -3,8 +3,8 @@
 //! Where a product has fewer output tiles than there are multiprocessors, the others would wait. So the
 //! kernel's `k_parts` blocks share each tile: each stores its sums in the workspace as its threads hold
 //! them, 16 bytes of a thread beside those of the next, and counts itself; the last of them adds all in
-//! the order of the parts and finishes the tile. Which block is last changes no bit. Of tiles of rows beyond
-//! the counters, one block takes all parts of an output tile, one after the other, and the sums are the same.
+//! the order of the parts and finishes the tile. Which block is last changes no bit. In tiles of rows
+//! beyond the counters, one block takes all parts of an output tile, one after the other, and the sums are the same.
 
 use super::super::warpgroup;
 use super::super::work::{self, Room, Share};
@@ -30,7 +30,7 @@ impl Product<'_> {
         let parts = self.plan.body.k_parts;
         let count = self.turns() / parts;
         let (tile, number) = (b.divc(piece, parts as i64), b.remc(piece, parts as i64));
-        (tile, Some(Part { number, first: b.mulc(number, count as i64), count }))
+        (tile, Some(Part { piece, first: b.mulc(number, count as i64), count }))
     }
 
     /// Writes a thread's sums of rows from `row` on to shared memory.
@@ -53,13 +53,12 @@ impl Product<'_> {
         }
     }
 
-    /// Where a thread has its sums in the slot of a block.
-    fn slot(&self, b: &mut Builder, number: V) -> V {
+    /// Where thread `tid` has its sums in a slot.
+    fn slot(&self, b: &mut Builder, tid: V, number: V) -> V {
         let base = b.atc(self.args.workspace(), COUNTER_BYTES as i64);
         let number = b.zext(number, I64);
         let skip = b.mulc(number, work::slot_bytes(self.plan) as i64);
         let slot = b.at(base, skip);
-        let tid = b.sreg("tid.x");
         let own = b.shlc(tid, 4);
         b.at(slot, own)
     }
@@ -69,77 +68,53 @@ impl Product<'_> {
         self.plan.schedule.warps * WARP * TOGETHER * size_of::<f32>()
     }
 
-    /// Stores the block's part and counts it; the last block of the tile adds all, and brings the sums to
-    /// shared memory. Returns whether this is the last (for all threads).
-    pub(super) fn join_parts(
-        &self,
-        b: &mut Builder,
-        th: Multiplier,
-        room: &Room,
-        (tile, part): (V, Part),
-        sums: &[V],
-    ) -> V {
+    /// Stores the block's part, number `piece` of all, and counts it; the last block of the tile adds all, and
+    /// brings the sums to shared memory. Returns whether this is the last (for all threads).
+    pub(super) fn join_parts(&self, b: &mut Builder, th: Multiplier, room: &Room, piece: V, sums: &[V]) -> V {
         let parts = self.plan.body.k_parts;
-        let line = b.mulc(self.block.y, self.plan.schedule.blocks as i64);
-        let first = b.mulc(tile, parts as i64);
-        let first = b.add(line, first);
-        let own = b.add(first, part.number);
-        let to = self.slot(b, own);
+        let (tid, y) = (b.sreg("tid.x"), b.anew(self.block.y));
+        let tid = b.anew(tid);
+        let line = b.mulc(y, self.plan.schedule.blocks as i64);
+        let (own, number) = (b.add(line, piece), b.remc(piece, parts as i64));
+        let first = b.sub(own, number);
+        let to = self.slot(b, tid, own);
         self.each_rows(b, |b, row| {
             for (i, four) in sums.chunks(TOGETHER).enumerate().skip(row / 8).take(PART_ROWS / 8) {
                 let (v, to) = (b.pack(four), b.atc(to, (i * self.apart()) as i64));
                 b.store(v, to);
             }
         });
-        let tid = b.sreg("tid.x");
         let one_thread = b.cmpc(Cmp::Eq, tid, 0);
-        let before = self.count(b, one_thread, room, (first, part));
+        // A tile of rows beyond the counters is one block's, which takes the parts in their order.
+        let counted = b.cmpc(Cmp::Ult, y, work::counted(self.plan));
+        let counts = b.and(one_thread, counted);
+        b.barrier();
+        b.if_(one_thread, |b| b.store(number, room.flag));
+        b.if_(counts, |b| {
+            let (one, counter) = (b.i32(1), self.counter(b, first));
+            let before = b.atomic_add(counter, one);
+            b.store(before, room.flag);
+        });
+        b.barrier();
+        let before = b.load(room.flag, I32);
         let last = b.cmpc(Cmp::Eq, before, parts as i64 - 1);
         b.if_(last, |b| {
             let slots: Vec<V> = (0..parts)
                 .map(|part| {
                     let number = b.addc(first, part as i64);
-                    self.slot(b, number)
+                    self.slot(b, tid, number)
                 })
                 .collect();
             self.each_rows(b, |b, row| {
                 let sums = self.add(b, &slots, row);
                 self.store(b, th, row, &sums);
             });
-            let counted = self.is_counted(b);
-            let reset = b.and(one_thread, counted);
-            b.if_(reset, |b| {
+            b.if_(counts, |b| {
                 let (zero, counter) = (b.i32(0), self.counter(b, first));
                 b.store(zero, counter);
             });
         });
         last
-    }
-
-    /// How many parts of a tile, the first of which has slot `first`, were stored before this one. A tile of
-    /// rows beyond the counters is one block's, which takes the parts in their order.
-    fn count(&self, b: &mut Builder, one_thread: V, room: &Room, (first, part): (V, Part)) -> V {
-        b.barrier();
-        b.if_(one_thread, |b| {
-            let counted = self.is_counted(b);
-            let before = b.if_else(
-                counted,
-                &[I32],
-                |b| {
-                    let (one, counter) = (b.i32(1), self.counter(b, first));
-                    vec![b.atomic_add(counter, one)]
-                },
-                |_| vec![part.number],
-            );
-            b.store(before[0], room.flag);
-        });
-        b.barrier();
-        b.load(room.flag, I32)
-    }
-
-    fn is_counted(&self, b: &mut Builder) -> V {
-        let counted = work::counted(self.plan);
-        b.cmpc(Cmp::Ult, self.block.y, counted)
     }
 
     /// The counter of a tile: that of the slot of its first part.
