@@ -6,7 +6,7 @@
 //! the gap between launches of a captured graph is added. Constants were fitted to the speeds of
 //! `benches/gpu`; the tests here compare predictions with those.
 
-use crate::cost::{OnGpu, attention, of, of_mut};
+use crate::cost::{OnGpu, of, of_mut};
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
@@ -19,13 +19,18 @@ const CONTEXT: usize = 1024;
 /// threads first: two trips to memory and a few barriers.
 pub const LATENCY: f64 = 2.0e-6;
 
+/// Tokens of steps in which attention takes them one by one where the kernel that splits contexts serves all
+/// steps, and how many it takes together in larger ones.
+const ALONE: usize = 64;
+const TOGETHER: usize = 4;
+
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
     let rows = kernel.rows.eval(env);
     of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
     if let (Body::Attention(a), true) = (&mut kernel.body, target.wish.invariant) {
         // The kernel that splits contexts serves all steps, in prompts for some tokens at a time.
-        a.tile_m = if rows > attention::GPU_MERGED { attention::SHARED } else { 1 };
+        a.tile_m = if rows > ALONE { TOGETHER } else { 1 };
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some(tiles) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };

@@ -18,9 +18,7 @@ pub(crate) const GPU_MERGED: usize = 64;
 pub(crate) const GPU_RAMP: usize = 307;
 /// Seconds of the softmax of a query and a key.
 pub(crate) const GPU_SOFTMAX: f64 = 0.303e-12;
-/// Tokens that are taken together where the kernel that splits contexts serves prompts, and the query rows that
-/// they have at most.
-pub(crate) const SHARED: usize = 4;
+/// The most query rows of tokens that are taken together where the kernel that splits contexts serves prompts.
 const SHARED_ROWS: usize = 16;
 /// Share of the tensor cores' peak that the products beside it reach.
 pub(crate) const GPU_TENSOR: f64 = 0.76;
