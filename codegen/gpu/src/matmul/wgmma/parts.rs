@@ -7,7 +7,7 @@
 //! beyond the counters, one block takes all parts of an output tile, one after the other, and the sums are the same.
 
 use super::super::warpgroup;
-use super::super::work::{self, Room, Share};
+use super::super::work::{self, Room};
 use super::{Part, Product, STAGES_AT};
 use crate::COUNTER_BYTES;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
@@ -21,7 +21,6 @@ const TOGETHER: usize = 4;
 pub(super) struct Multiplier {
     pub(super) warp: V,
     pub(super) lane: V,
-    pub(super) share: Share,
 }
 
 impl Product<'_> {

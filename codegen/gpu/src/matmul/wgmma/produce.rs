@@ -86,6 +86,8 @@ impl<'a> Product<'a> {
         let x = input::row(b, self.plan, self.args, self.block.row0);
         let zero = b.i32(0);
         let (end, one) = (b.i32(turns + ahead as i64), b.i32(1));
+        // With a constant `ptxas` spills registers of parts of 256 rows.
+        let end = if part.is_some() { b.anew(end) } else { end };
         // Start of the copies, and of their announcements.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
