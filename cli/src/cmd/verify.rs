@@ -448,7 +448,8 @@ mod tests {
                 from_portable: distance(from_portable),
             });
             let batching = Batching { tokens: 24, apart: distance(portable), own };
-            said_of(("x86-64-v4", false), "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
+            let of = ("x86-64-v4", false);
+            said_of(of, "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
         };
         let one = said(0.0, None).expect("one order");
         assert!(one.ends_with("one by one, bit for bit; this processor's own order of sums gives the same\n"), "{one}");

@@ -150,10 +150,10 @@ impl Deal<'_> {
             return self.sight(b, token, None);
         }
         let base = b.andc(token, -tokens);
-        let number = b.sub(token, base);
+        let nth = b.sub(token, base);
         let all = self.items(b, base);
         all[1..].iter().enumerate().fold(all[0], |found, (i, sight)| {
-            let this = b.cmpc(Cmp::Eq, number, i as i64 + 1);
+            let this = b.cmpc(Cmp::Eq, nth, i as i64 + 1);
             sight.or(b, this, found)
         })
     }

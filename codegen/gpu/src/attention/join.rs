@@ -192,8 +192,8 @@ impl Join<'_> {
             return self.store_row(b, (row, col), sums);
         }
         // Rows of tokens that are not there are others' rows again.
-        let number = b.divc(row, self.split.heads() as i64);
-        let there = b.cmp(Cmp::Slt, number, self.item.tokens);
+        let nth = b.divc(row, self.split.heads() as i64);
+        let there = b.cmp(Cmp::Slt, nth, self.item.tokens);
         b.if_(there, |b| self.store_row(b, (row, col), sums));
     }
 

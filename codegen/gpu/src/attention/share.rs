@@ -87,9 +87,9 @@ impl Item {
             return ItemRow { token: self.token, head: b.add(self.head, row) };
         }
         let heads = split.heads() as i64;
-        let (number, within) = (b.divc(row, heads), b.remc(row, heads));
+        let (nth, within) = (b.divc(row, heads), b.remc(row, heads));
         let last = b.addc(self.tokens, -1);
-        let there = b.min(number, last);
+        let there = b.min(nth, last);
         ItemRow { token: b.add(self.token, there), head: b.add(self.head, within) }
     }
 }
