@@ -271,8 +271,9 @@ impl Checked<'_> {
     }
 
     /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose
-    /// kernels for few and many tokens sum in another order unless they are invariant, nearly. On a processor with an order
-    /// of sums of its own they must in that, too, and be near those in portable order.
+    /// kernels for few and many tokens sum in another order unless they are invariant, nearly. On a
+    /// processor with an order of sums of its own they must in that, too, and be near those in
+    /// portable order.
     fn computation(&self) -> Result<Said, Error> {
         let Some(batching) = &self.ran.batching else {
             return Ok(Said { text: String::new(), facts: Value::Null });
