@@ -218,6 +218,9 @@ pub struct CompileArgs {
     /// them
     #[arg(long)]
     pub ignore_unused: bool,
+    /// On GPUs, give a sequence the same bits in any batch and any pieces, as CPUs do: slower
+    #[arg(long)]
+    pub invariant: bool,
     /// Fail when a kernel takes a generic slow path
     #[arg(long)]
     pub deny_fallback: bool,

@@ -98,6 +98,9 @@ pub struct Options {
     pub activations_wanted: Option<String>,
     /// Further targets.
     pub also: Vec<String>,
+    /// Whether versions for GPUs give a sequence the same bits in any batch and any pieces.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub invariant: bool,
     /// How many tensors the checkpoint has as codes of these formats, which were decoded and rounded anew.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requantized: BTreeMap<String, usize>,

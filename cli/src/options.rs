@@ -94,6 +94,16 @@ pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
     })
 }
 
+/// The same targets; GPUs with kernels that give a sequence the same bits in any batch and any pieces.
+pub fn invariant(targets: Vec<&'static TargetSpec>) -> Vec<&'static TargetSpec> {
+    let same = |t: &'static TargetSpec| match t.family() {
+        Family::Cpu => t,
+        // One for each run of the compiler.
+        Family::Nvidia => Box::leak(Box::new(t.invariant())),
+    };
+    targets.into_iter().map(same).collect()
+}
+
 /// The target for a machine, or a set of instructions, by another name.
 fn machine(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase().replace(['_', ' '], "-");

@@ -20,7 +20,7 @@ use llmcc_passes::pack::PackReport;
 use std::path::{Path, PathBuf};
 
 pub use crate::lowered::{Lifted, Lowered, Phases, Version, lift, lower};
-pub use crate::options::{Choose, CompileOptions, check_llvm, find_target, find_targets};
+pub use crate::options::{Choose, CompileOptions, check_llvm, find_target, find_targets, invariant};
 
 /// A finished artifact.
 pub struct Finished {

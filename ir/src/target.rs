@@ -144,12 +144,18 @@ pub struct TargetSpec {
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
-    /// Wishes for schedules of products on a GPU; [`Wish::NONE`] leaves them to
-    /// [`crate::gpu::schedule`].
+    /// Wishes for schedules on a GPU; [`Wish::NONE`] leaves them to [`crate::gpu::schedule`].
     pub wish: Wish,
 }
 
 impl TargetSpec {
+    /// The same machine, with kernels that give a sequence the same bits in any batch and any pieces.
+    /// (Those of CPUs always do.)
+    #[must_use]
+    pub const fn invariant(self) -> TargetSpec {
+        TargetSpec { wish: Wish { invariant: true, ..self.wish }, ..self }
+    }
+
     /// The backend.
     pub const fn family(&self) -> Family {
         match self.arch {

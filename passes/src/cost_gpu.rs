@@ -19,10 +19,19 @@ const CONTEXT: usize = 1024;
 /// threads first: two trips to memory and a few barriers.
 pub const LATENCY: f64 = 2.0e-6;
 
+/// Tokens of steps in which attention takes them one by one where the kernel that splits contexts serves all
+/// steps, and how many it takes together in larger ones.
+const ALONE: usize = 64;
+const TOGETHER: usize = 4;
+
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
     let rows = kernel.rows.eval(env);
     of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
+    if let (Body::Attention(a), true) = (&mut kernel.body, target.wish.invariant) {
+        // The kernel that splits contexts serves all steps, in prompts for some tokens at a time.
+        a.tile_m = if rows > ALONE { TOGETHER } else { 1 };
+    }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some(tiles) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
         if let Body::Matmul(m) = &mut kernel.body {

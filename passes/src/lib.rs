@@ -47,7 +47,7 @@ pub mod work;
 
 pub use compiled::{Choice, Compiled, FuncStats, Stored};
 pub use error::PassError;
-pub use options::{ActPolicy, Explain, GPU_REGIMES, Options, REGIMES, RegimeSpec, of_codes, regimes};
+pub use options::{ActPolicy, Explain, GPU_REGIMES, INVARIANT, Options, REGIMES, RegimeSpec, of_codes, regimes};
 
 use llmcc_ir::graph::Module;
 

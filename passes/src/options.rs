@@ -130,6 +130,10 @@ pub const GPU_REGIMES: &[RegimeSpec] = &[
     RegimeSpec { max_tokens: None, env: Env { tokens: 512, rows: 1 } },
 ];
 
+/// The step size for which the kernels of all regimes are chosen where a token's bits may not depend on the
+/// regime: as many sequences as one tile of rows has.
+pub const INVARIANT: Env = Env { tokens: 64, rows: 64 };
+
 /// Regimes of CPUs.
 pub const REGIMES: &[RegimeSpec] = &[
     RegimeSpec { max_tokens: Some(4), env: Env { tokens: 1, rows: 1 } },

@@ -1,6 +1,7 @@
 //! The passes in order.
 
 use crate::choose::{Choosing, choose};
+use crate::cost::choose_tiles;
 use crate::dump::{Costs, Dump, LEGEND};
 use crate::egraph::convert::{Converted, convert};
 use crate::egraph::{Form, Graph, store_of};
@@ -8,9 +9,10 @@ use crate::explain::explain;
 use crate::extract::{self, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
 use crate::memory::ResultBuffers;
+use crate::options::INVARIANT;
 use crate::pack::WeightSource;
 use crate::rounding::Operations;
-use crate::schedule::{FuncSchedule, Source, state_param};
+use crate::schedule::{FuncSchedule, Source, Step, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
 use crate::{
     Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules,
@@ -480,9 +482,12 @@ impl FuncState<'_> {
     }
 
     /// Chooses and orders the kernels of one regime. The first regime decides which stored forms
-    /// are used; the others use the same.
+    /// are used; the others use the same. Where bits may not depend on the regime, all have the same
+    /// kernels but for their tiles.
     fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<Extracted, PassError> {
-        let scope = Scope { target: opts.target, env: r.env, only: self.stores.as_ref(), open: &Stores::new() };
+        let fixed = opts.target.gpu().is_some() && opts.target.wish.invariant;
+        let env = if fixed { INVARIANT } else { r.env };
+        let scope = Scope { target: opts.target, env, only: self.stores.as_ref(), open: &Stores::new() };
         let problem = Problem::new(&self.graph, &self.roots, scope);
         let mut solved = problem.solve(&BTreeSet::new())?;
         match &mut self.operations {
@@ -502,7 +507,11 @@ impl FuncState<'_> {
         if opts.explain.egraph {
             self.costs.push(Costs::of(&problem, &solved));
         }
-        let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
+        let mut schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
+        if fixed {
+            let tiles = |step: &mut Step| step.seconds = choose_tiles(&mut step.kernel, opts.target, r.env);
+            schedule.steps.iter_mut().for_each(tiles);
+        }
         let choices = match opts.explain.alternatives {
             true => explain(&self.func.name, index, &problem, &solved, &schedule)?,
             false => vec![],

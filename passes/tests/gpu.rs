@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Toy, Weights, difference};
-use llmcc_ir::kernel::{Body, ParamKind, RowElem};
+use llmcc_ir::gpu::schedule;
+use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Plan, Storage};
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target;
@@ -102,6 +103,40 @@ fn plans_for_other_targets_are_refused() {
     assert!(pass == at && what.contains("target-packing") && what.contains(fragment), "{pass}: {what}");
     // The cost model has no rate for such products either.
     assert!(matches!(compile(&module, &Options { act: ActPolicy::F16, ..cpu }), Err(PassError::Extract(_))));
+}
+
+/// A kernel without the tiles that decide no bit: rows of tiles of `wgmma`, tokens taken together, and rows of experts.
+fn order_of_sums(kernel: &Kernel, target: &target::TargetSpec) -> Kernel {
+    let mut kernel = Kernel { name: String::new(), ..kernel.clone() };
+    let piped = schedule::matmul(&kernel, target).is_some_and(|s| s.variant.is_wgmma());
+    match &mut kernel.body {
+        Body::Matmul(m) if piped => m.tile_m = 64,
+        Body::Attention(a) => a.tile_m = 1,
+        Body::ExpertMatmul(m) => m.tile_m = 1,
+        _ => {}
+    }
+    kernel
+}
+
+/// All regimes of an invariant target launch the same kernels on the same operands, but for their tiles; those of usual
+/// ones differ.
+#[test]
+fn regimes_of_an_invariant_target_add_alike() {
+    let usual = target::find("sm90").unwrap();
+    let invariant: &target::TargetSpec = Box::leak(Box::new(usual.invariant()));
+    for (toy, format) in toys().into_iter().flat_map(|toy| ["f32", "bf16", "w4g32", "fp8"].map(|f| (toy, f))) {
+        let module = toy.module();
+        let launches = |target| {
+            let plan = compile(&module, &Options { target, ..options("sm90", format) }).unwrap().plan;
+            let of = |l: &llmcc_ir::plan::Launch| order_of_sums(&plan.kernels[l.kernel], target);
+            plan.regimes.iter().map(|r| r.launches.iter().map(of).collect()).collect::<Vec<Vec<Kernel>>>()
+        };
+        let all = launches(invariant);
+        assert!(all.iter().all(|regime| *regime == all[0]), "{toy:?} {format}");
+        let all = launches(usual);
+        let streamed = format == "f32" || !toy.hidden.is_multiple_of(64);
+        assert!(streamed || all.iter().any(|regime| *regime != all[0]), "{toy:?} {format}");
+    }
 }
 
 fn layer_launches(plan: &Plan, regime: usize) -> usize {

@@ -150,6 +150,8 @@ class Compiling(TypedDict, total=False):
     explain: bool
     #: Accept tensors that the model does not use.
     ignore_unused: bool
+    #: On GPUs, give a sequence the same bits in any batch and any pieces, as CPUs do: slower.
+    invariant: bool
     #: Refuse kernels that take a generic slow path.
     deny_fallback: bool
     #: Do not run the artifact in the end.

@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+#[path = "gpu/invariant.rs"]
+mod invariant;
+
 /// Whether this build can make PTX. With the driver named to the runtime.
 fn ready() -> bool {
     if !HAS_LLVM {

@@ -4,7 +4,7 @@ use crate::args::{self, ActType, CompileArgs, FactorType, FloatType, KvType, Pla
 use crate::backends::Backends;
 use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
-use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets};
+use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Lowered, Version};
 use crate::{Error, advice, json, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -158,6 +158,7 @@ fn warn(args: &CompileArgs, warnings: &[String]) {
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     let targets = find_targets(target_names(args))?;
     check_activations(args, &targets)?;
+    let targets = if args.invariant { invariant(targets) } else { targets };
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),

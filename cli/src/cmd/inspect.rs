@@ -142,11 +142,12 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     let wanted = o.activations_wanted.as_deref().unwrap_or("as suits weights and target");
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
     let kv: BTreeSet<&str> = m.kv.iter().map(String::as_str).collect();
+    let invariant = if o.invariant { ", the same bits in any batch" } else { "" };
     let mut s = String::new();
     let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
     let _ = writeln!(
         s,
-        "options     target {}, weights {} ({}), activations {wanted}",
+        "options     target {}, weights {} ({}), activations {wanted}{invariant}",
         targets.join(", "),
         o.weights,
         o.place

@@ -271,8 +271,9 @@ impl Checked<'_> {
     }
 
     /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose
-    /// kernels for few and many tokens sum in another order, nearly. On a processor with an order
-    /// of sums of its own they must in that, too, and be near those in portable order.
+    /// kernels for few and many tokens sum in another order unless they are invariant, nearly. On a
+    /// processor with an order of sums of its own they must in that, too, and be near those in
+    /// portable order.
     fn computation(&self) -> Result<Said, Error> {
         let Some(batching) = &self.ran.batching else {
             return Ok(Said { text: String::new(), facts: Value::Null });
@@ -289,7 +290,8 @@ impl Checked<'_> {
     fn computed(&self, batching: &Batching) -> Result<String, Error> {
         let n = batching.tokens;
         if self.version.spec().is_some_and(|t| t.family() == Family::Nvidia) {
-            return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
+            let allowed = if self.manifest.options.invariant { 0.0 } else { self.rounding() };
+            return Ok(self.batches(n, batching.apart, allowed, "")? + "\n");
         }
         let Some(own) = batching.own else {
             let line = self.batches(n, batching.apart, 0.0, "")?;
@@ -367,6 +369,7 @@ pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::golden::{Computed, OwnOrder};
+    use crate::manifest::Options;
 
     fn computed(logit: f32) -> Vec<Computed> {
         let bits = |v: f32| format!("{:08x}", v.to_bits());
@@ -377,7 +380,7 @@ mod tests {
     /// the version for `by`.
     fn said(of: &str, activations: &str, by: &str, logit: f32, apart: Option<f64>) -> Result<(String, String), String> {
         let batching = apart.map(|relative| Batching { tokens: 24, apart: distance(relative), own: None });
-        said_of(of, activations, by, logit, batching)
+        said_of((of, false), activations, by, logit, batching)
     }
 
     /// 0: the same bits.
@@ -386,7 +389,7 @@ mod tests {
     }
 
     fn said_of(
-        of: &str,
+        (of, invariant): (&str, bool),
         activations: &str,
         by: &str,
         logit: f32,
@@ -398,7 +401,9 @@ mod tests {
             tolerance: 0.1,
             ..Version::default()
         };
-        let manifest = Manifest { versions: vec![version(by, "f32"), version(of, activations)], ..Manifest::default() };
+        let versions = vec![version(by, "f32"), version(of, activations)];
+        let options = Options { invariant, ..Options::default() };
+        let manifest = Manifest { versions, options, ..Manifest::default() };
         let ran = Ran {
             isa: 0,
             device: "a machine".into(),
@@ -444,7 +449,8 @@ mod tests {
                 from_portable: distance(from_portable),
             });
             let batching = Batching { tokens: 24, apart: distance(portable), own };
-            said_of("x86-64-v4", "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
+            let of = ("x86-64-v4", false);
+            said_of(of, "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
         };
         let one = said(0.0, None).expect("one order");
         assert!(one.ends_with("one by one, bit for bit; this processor's own order of sums gives the same\n"), "{one}");
@@ -478,5 +484,12 @@ mod tests {
             let wrong = said(target, "f32", "x86-64-v4", 2.0, Some(apart)).expect_err("too far apart");
             assert!(wrong.contains("depend on how 24 tokens were batched"), "{wrong}");
         }
+        let invariant = |relative| {
+            let batching = Batching { tokens: 24, apart: distance(relative), own: None };
+            said_of(("sm90", true), "f32", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
+        };
+        assert!(invariant(0.0).expect("the same").contains("one by one, bit for bit"));
+        let wrong = invariant(1e-7).expect_err("other bits");
+        assert!(wrong.contains("rounding explains at most 0 %"), "{wrong}");
     }
 }

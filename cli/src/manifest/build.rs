@@ -141,6 +141,7 @@ fn options(f: &Facts<'_>) -> Options {
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
         also: names().skip(1).collect(),
+        invariant: f.lowered.versions.iter().any(|v| v.target.wish.invariant),
         requantized: f.lowered.requantized.iter().map(|(from, names)| (from.to_string(), names.len())).collect(),
         place: match f.options.place {
             WeightsPlace::Embed => "embed",

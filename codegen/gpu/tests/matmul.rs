@@ -1,6 +1,8 @@
 //! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut
 //! tiles.
 
+#[path = "matmul/invariant.rs"]
+mod invariant;
 #[path = "support/product.rs"]
 mod product;
 mod support;
@@ -450,6 +452,21 @@ fn llama_shapes_assemble() {
                 assert!(resident >= wanted, "{name}: {} registers, {resident} blocks of {wanted} fit", done.registers);
             }
         }
+    }
+}
+
+/// Products in parts spill nothing beside the sums of any tile.
+#[test]
+fn parts_assemble() {
+    let (Some(ptxas), target) = (Ptxas::find(), find("sm90").unwrap()) else { return };
+    let gpu = target.gpu().unwrap();
+    for (format, tile_m) in [("bf16", 128), ("bf16", 256), ("w4g64", 256)] {
+        let whole = Product::new(tile_m, 0, 14336, format, RowElem::Bf16);
+        let case = Product { tile_m, k_parts: 4, segments: vec![(4096, 128)], ..whole };
+        let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
+        let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
+        let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
+        assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{format} {tile_m}: {:?}", done.spills);
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) const GPU_MERGED: usize = 64;
 pub(crate) const GPU_RAMP: usize = 307;
 /// Seconds of the softmax of a query and a key.
 pub(crate) const GPU_SOFTMAX: f64 = 0.303e-12;
+/// The most query rows of tokens that are taken together where the kernel that splits contexts serves prompts.
+const SHARED_ROWS: usize = 16;
 /// Share of the tensor cores' peak that the products beside it reach.
 pub(crate) const GPU_TENSOR: f64 = 0.76;
 
@@ -71,7 +73,12 @@ impl Cost for Attention {
         let pairs = (m * (context + GPU_RAMP) * self.heads) as f64;
         let products = (2 * columns(self, kv)) as f64 / (gpu.flops(RowKind::F16) * GPU_TENSOR);
         let merged = if m <= GPU_MERGED { (self.heads * kv.value_dim) as f64 * GPU_MERGE } else { 0.0 };
-        LATENCY + GPU_START + merged + on.memory(bytes).max(pairs * (GPU_SOFTMAX + products))
+        // Without a kernel of prompts, many tokens read what they see a few at a time.
+        let together = self.tile_m.min(SHARED_ROWS * kv.kv_heads / self.heads.max(1)).max(1);
+        let again = if on.t.wish.invariant && m > GPU_MERGED { m * context * kv.token_bytes() / together } else { 0 };
+        let again = again as f64;
+        let read = on.memory(bytes).max(again / gpu.l2_bandwidth);
+        LATENCY + GPU_START + merged + read.max(pairs * (GPU_SOFTMAX + products))
     }
 
     fn gpu_tiles(&mut self, params: &[Param], rows: usize) {

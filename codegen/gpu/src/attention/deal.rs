@@ -12,8 +12,8 @@ use crate::mlir::{Builder, Cmp, V, V4I32, WARP};
 use crate::tokens::is_lone;
 use llmcc_abi::PAGE_TOKENS;
 
-/// Tokens of a lane that are looked at together.
-const WIDE: i64 = 2;
+/// Tokens of a lane that are looked at together, at least.
+const WIDE: usize = 2;
 
 /// Which tokens are taken.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +38,8 @@ pub(super) struct Deal<'a> {
     pub(super) words: V,
 }
 
-/// The positions that a token sees, and how they are cut.
+/// The positions that a token sees, or all tokens of an item, and how they are cut.
+#[derive(Clone, Copy)]
 struct Sight {
     range: Range,
     /// Pages `page..end`, in chunks of `run`.
@@ -46,8 +47,29 @@ struct Sight {
     end: V,
     run: V,
     chunks: V,
-    /// The same, at least 1, if the token is taken; else 0.
+    /// The same, at least 1, if the token is taken, and the first of its item; else 0.
     dealt: V,
+    /// Tokens of the item.
+    tokens: V,
+}
+
+impl Sight {
+    /// This or another one.
+    fn or(self, b: &mut Builder, this: V, other: Sight) -> Sight {
+        let mut pick = |x: V, y: V| b.select(this, x, y);
+        Sight {
+            range: Range {
+                first: pick(self.range.first, other.range.first),
+                count: pick(self.range.count, other.range.count),
+            },
+            page: pick(self.page, other.page),
+            end: pick(self.end, other.end),
+            run: pick(self.run, other.run),
+            chunks: pick(self.chunks, other.chunks),
+            dealt: pick(self.dealt, other.dealt),
+            tokens: pick(self.tokens, other.tokens),
+        }
+    }
 }
 
 /// A team's chunks.
@@ -81,7 +103,64 @@ impl Deal<'_> {
             Served::Lone => Some(is_lone(b, self.args, (token, self.m), true)),
         };
         let dealt = [inside, lone].into_iter().flatten().fold(some, |dealt, taken| b.select(taken, dealt, zero));
-        Sight { range, page, end, run, chunks, dealt }
+        Sight { range, page, end, run, chunks, dealt, tokens: one }
+    }
+
+    /// The items of the tokens from `base` on, as many as an item has at most: adjacent tokens of a sequence whose
+    /// chunks begin with the same pages are one item, which has the chunks of the last of them. Each is told of by
+    /// its first token.
+    fn items(&self, b: &mut Builder, base: V) -> Vec<Sight> {
+        let (last, zero, no) = (b.addc(self.m, -1), b.i32(0), b.no());
+        // Sight, sequence and position of each token, and whether it joins the one before.
+        let mut all: Vec<(Sight, [V; 2], V)> = vec![];
+        for i in 0..self.split.tokens as i64 {
+            let token = b.addc(base, i);
+            let inside = b.cmp(Cmp::Slt, token, self.m);
+            let token = b.min(token, last);
+            let sight = self.sight(b, token, Some(inside));
+            let of = [self.args.seq(b, token), self.args.position(b, token)];
+            of.into_iter().for_each(|v| b.assume(v, &[900, 5, 1000]));
+            let joins = all.last().map_or(no, |(before, [seq, position], _)| {
+                let next = b.addc(*position, 1);
+                let equal = [(of[0], *seq), (of[1], next), (sight.page, before.page), (sight.run, before.run)];
+                equal.into_iter().fold(inside, |all, (x, y)| {
+                    let same = b.cmp(Cmp::Eq, x, y);
+                    b.and(all, same)
+                })
+            });
+            all.push((sight, of, joins));
+        }
+        for i in (0..all.len()).rev() {
+            if let Some((after, _, joined)) = all.get(i + 1).copied() {
+                let own = all[i].0;
+                let end = b.add(after.range.first, after.range.count);
+                let range = Range { first: own.range.first, count: b.sub(end, own.range.first) };
+                let with = Sight { range, page: own.page, tokens: b.addc(after.tokens, 1), ..after };
+                all[i].0 = with.or(b, joined, own);
+            }
+        }
+        // Tokens that join others are no items.
+        all.iter().map(|(sight, _, joins)| Sight { dealt: b.select(*joins, zero, sight.dealt), ..*sight }).collect()
+    }
+
+    /// The item whose first token is `token`.
+    fn item(&self, b: &mut Builder, token: V) -> Sight {
+        let tokens = self.split.tokens as i64;
+        if tokens == 1 {
+            return self.sight(b, token, None);
+        }
+        let base = b.andc(token, -tokens);
+        let nth = b.sub(token, base);
+        let all = self.items(b, base);
+        all[1..].iter().enumerate().fold(all[0], |found, (i, sight)| {
+            let this = b.cmpc(Cmp::Eq, nth, i as i64 + 1);
+            sight.or(b, this, found)
+        })
+    }
+
+    /// Tokens of a lane that are looked at together.
+    fn wide(&self) -> i64 {
+        self.split.tokens.max(WIDE) as i64
     }
 
     /// Pages of a chunk of a token that sees so many: a multiple of the warps, so that a warp's
@@ -97,10 +176,13 @@ impl Deal<'_> {
 
     /// Chunks of a unit of each of the lane's tokens, of those from `first` on.
     fn of_lane(&self, b: &mut Builder, first: V, lane: V) -> (V, Vec<V>) {
-        let skip = b.mulc(lane, WIDE);
+        let skip = b.mulc(lane, self.wide());
         let token = b.add(first, skip);
+        if self.split.tokens > 1 {
+            return (token, self.items(b, token).into_iter().map(|sight| sight.dealt).collect());
+        }
         let last = b.addc(self.m, -1);
-        let chunks = (0..WIDE)
+        let chunks = (0..self.wide())
             .map(|i| {
                 let token = b.addc(token, i);
                 let inside = b.cmp(Cmp::Slt, token, self.m);
@@ -113,7 +195,7 @@ impl Deal<'_> {
 
     /// All chunks of a unit.
     fn total(&self, b: &mut Builder, lane: V) -> V {
-        let (zero, step) = (b.i32(0), b.i32(WARP as i64 * WIDE));
+        let (zero, step) = (b.i32(0), b.i32(WARP as i64 * self.wide()));
         let sums = b.for_((zero, self.m, step), &[zero], |b, first, sum| {
             let (_, chunks) = self.of_lane(b, first, lane);
             vec![chunks.into_iter().fold(sum[0], |sum, n| b.add(sum, n))]
@@ -161,7 +243,7 @@ impl Deal<'_> {
     /// Finds the tokens that have chunks `lo` and `last`: the first token, the number of chunks
     /// before it, and the other token. (Zero, if there is no such chunk.)
     fn find(&self, b: &mut Builder, lane: V, (lo, last): (V, V)) -> [V; 3] {
-        let (zero, step, end) = (b.i32(0), b.i32(WARP as i64 * WIDE), b.i32(WARP as i64 - 1));
+        let (zero, step, end) = (b.i32(0), b.i32(WARP as i64 * self.wide()), b.i32(WARP as i64 - 1));
         let found = b.for_((zero, self.m, step), &[zero; 4], |b, first, carried| {
             let (token, chunks) = self.of_lane(b, first, lane);
             let chunks: Vec<V> = chunks.into_iter().map(|n| b.mulc(n, self.units())).collect();
@@ -201,12 +283,12 @@ impl Deal<'_> {
         let (one, end) = (b.i32(1), b.addc(share.last, 1));
         b.if_(share.some, |b| {
             b.for_((share.token, end, one), &[share.before], |b, token, before| {
-                let dealt = self.sight(b, token, None).dealt;
+                let dealt = self.item(b, token).dealt;
                 let body = |b: &mut Builder| self.items_of(b, (token, before[0]), dealt, body);
-                // All tokens are taken, if there is no choice.
+                // All tokens are taken, if there is no choice, and each is an item.
                 match self.served {
-                    Served::All => body(b),
-                    Served::Lone => {
+                    Served::All if self.split.tokens == 1 => body(b),
+                    Served::All | Served::Lone => {
                         let taken = b.cmpc(Cmp::Ne, dealt, 0);
                         b.if_(taken, body);
                     }
@@ -236,7 +318,7 @@ impl Deal<'_> {
             // All of it is computed anew, not kept beside the pages of another item.
             let token = b.anew(token);
             let team = Team { thread: b.anew(self.team.thread), ..self.team };
-            let sight = self.sight(b, token, None);
+            let sight = self.item(b, token);
             let (from, to, each) = self.own(b, before, sight.dealt);
             let (zero, skip) = (b.i32(0), b.mul(unit, sight.dealt));
             let chunk = b.sub(from, skip);
@@ -249,7 +331,7 @@ impl Deal<'_> {
             };
             let (page, end_page) = (page_of(b, chunk), page_of(b, end_chunk));
             let end_page = b.min(end_page, sight.end);
-            let head = b.mulc(unit, self.split.rows as i64);
+            let head = b.mulc(unit, self.split.heads() as i64);
             let first = b.add(before, skip);
             let last = b.add(first, sight.dealt);
             let last = b.addc(last, -1);
@@ -258,6 +340,7 @@ impl Deal<'_> {
             let item = Item {
                 team,
                 token,
+                tokens: sight.tokens,
                 head,
                 kv_head: b.divc(head, self.shape.group as i64),
                 first: sight.range.first,

@@ -29,7 +29,11 @@ pub(super) struct Plan {
     stages: usize,
     /// Blocks on a multiprocessor, of one team each.
     resident: u32,
+    /// Query rows of an item, and tokens.
     rows: usize,
+    tokens: usize,
+    /// Most chunks of a token.
+    most: usize,
 }
 
 impl Plan {
@@ -37,11 +41,10 @@ impl Plan {
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
         let (d, gpu) = (shape.spec.key_dim, cx.gpu);
         let (elem, int8) = shape.multiplied().filter(|_| d <= MAX_D)?;
-        // Accumulators of 16 rows of larger heads do not fit the registers.
-        let most = if d > 128 { 8 } else { 16 };
-        let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
+        let rows = (1..=most_rows(d).min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
         let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scores: shape.scores };
-        let bytes = |warps, stages| Plan { tile, warps, stages, resident: 1, rows }.bytes();
+        let plan = |warps, stages, resident| Plan { tile, warps, stages, resident, rows, tokens: 1, most: 1 };
+        let bytes = |warps, stages| plan(warps, stages, 1).bytes();
         // Codes take registers on their way to f16: with large heads, the registers of three blocks
         // are too few.
         let most = if int8 && d > 64 { 2 } else { 3 };
@@ -54,7 +57,24 @@ impl Plan {
         let mut choices = deep.into_iter().chain([(4, 3), (4, 2), (2, 3), (2, 2), (1, 2)]).filter_map(fitting);
         let first = choices.next()?;
         let (warps, stages, resident) = if first.2 >= 2 { first } else { choices.find(|c| c.2 >= 2).unwrap_or(first) };
-        Some(Plan { tile, warps, stages, resident: resident.max(1), rows })
+        let plan = plan(warps, stages, resident.max(1));
+        Some(Plan { most: plan.split(cx, shape).most, ..plan })
+    }
+
+    /// The same for items of up to `wanted` tokens, as far as their rows fit a tile. Chunks are cut as those of
+    /// single tokens, and shared out among as many warps, so that the bits are the same.
+    pub(super) fn with_tokens(self, cx: &Cx<'_>, wanted: usize) -> Plan {
+        let tokens = wanted.min(most_rows(self.tile.d) / self.rows).max(1);
+        let tokens = 1 << tokens.ilog2();
+        let rows = self.rows * tokens;
+        let tile = Tile { halves: if rows > 8 { 2 } else { 1 }, ..self.tile };
+        let plan = |stages| {
+            let plan = Plan { tile, stages, rows, tokens, ..self };
+            let resident = (cx.gpu.shared_per_sm as usize / (plan.bytes() + 1024)).clamp(1, 2) as u32;
+            (plan.bytes() <= cx.shared_limit()).then_some(Plan { resident, ..plan })
+        };
+        let mut choices = (2..=self.stages).rev().filter_map(plan);
+        if tokens == 1 { self } else { choices.find(|p| p.resident > 1).or_else(|| plan(2)).unwrap_or(self) }
     }
 
     /// The same with so many pages in a warp's ring, which makes no difference to results.
@@ -73,9 +93,15 @@ impl Plan {
 
     /// How work is dealt to blocks of one team.
     pub(super) fn split(&self, cx: &Cx<'_>, shape: &Shape) -> Split {
-        let units = shape.spec.kv_heads * (shape.group / self.rows);
-        Split::new(cx.gpu, self.resident, units, (self.rows, self.warps), self.ring_bytes())
+        let units = shape.spec.kv_heads * (shape.group / (self.rows / self.tokens));
+        let split = Split::new(cx.gpu, self.resident, units, (self.rows, self.warps), self.ring_bytes());
+        if self.tokens == 1 { split } else { Split { tokens: self.tokens, most: self.most, ..split } }
     }
+}
+
+/// Query rows of a tile: accumulators of 16 rows of larger heads do not fit the registers.
+fn most_rows(d: usize) -> usize {
+    if d > 128 { 8 } else { 16 }
 }
 
 /// Emits the kernel.
@@ -94,9 +120,10 @@ pub(super) fn attend(
 ) {
     let lane = Lane::of_thread(b, &plan.tile, item.team.thread);
     let walk = Walk::new(b, shape, plan, args, item, &lane);
-    let (q, carried) = walk.start(b);
+    let (q, carried) = walk.start(b, chunks.split());
+    let ranges = walk.ranges(b, chunks.split());
     chunks.each(b, &carried, |b, pages, carried, results| {
-        let (state, next) = walk.chunk(b, &q, pages, carried);
+        let (state, next) = walk.chunk(b, (&q, &ranges), pages, carried);
         walk.leave(b, &state, results);
         next
     });
@@ -158,8 +185,30 @@ impl<'a> Walk<'a> {
         self.plan.tile.page_at(b, base)
     }
 
+    /// Positions that the item's tokens see.
     fn range(&self) -> Range {
         Range { first: self.item.first, count: self.item.seen }
+    }
+
+    /// Positions that the row of each half sees.
+    fn ranges(&self, b: &mut Builder, split: &Split) -> Vec<Range> {
+        if split.tokens == 1 {
+            return vec![self.range(); self.plan.tile.halves];
+        }
+        (0..self.plan.tile.halves)
+            .map(|part| {
+                let row = self.row(b, part);
+                let token = self.item.row(b, split, row).token;
+                let position = self.args.position(b, token);
+                self.shape.range(b, self.args, token, position)
+            })
+            .collect()
+    }
+
+    /// The row of a half; beyond the last, the last, whose results are not stored.
+    fn row(&self, b: &mut Builder, part: usize) -> V {
+        let (row, last) = (self.lane.row(b, &self.plan.tile, part), b.i32(self.plan.rows as i64 - 1));
+        b.min(row, last)
     }
 
     /// Starts the copy of page `number`, which lies at `entry`, into a stage; nothing if it is not
@@ -173,21 +222,19 @@ impl<'a> Walk<'a> {
         b.cp_commit();
     }
 
-    fn queries(&self, b: &mut Builder) -> Queries {
+    fn queries(&self, b: &mut Builder, split: &Split) -> Queries {
         let d = self.shape.spec.key_dim;
         self.plan.tile.queries(b, self.lane, self.shape.q.storage(), |b, part| {
-            // Rows beyond the last repeat it; their results are not stored.
-            let (row, last) = (self.lane.row(b, &self.plan.tile, part), b.i32(self.plan.rows as i64 - 1));
-            let row = b.min(row, last);
-            let head = b.add(self.item.head, row);
-            let col = b.mulc(head, d as i64);
-            self.shape.element(b, self.args, self.shape.q, self.item.token, col)
+            let row = self.row(b, part);
+            let row = self.item.row(b, split, row);
+            let col = b.mulc(row.head, d as i64);
+            self.shape.element(b, self.args, self.shape.q, row.token, col)
         })
     }
 
     /// Starts the first copies. The queries, and the values carried from page to page: the stage to
     /// read and the entry of the page that is copied next.
-    fn start(&self, b: &mut Builder) -> (Queries, Vec<V>) {
+    fn start(&self, b: &mut Builder, split: &Split) -> (Queries, Vec<V>) {
         let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
         let ahead = stages - 1;
         let first = b.add(self.item.page, self.warp);
@@ -200,11 +247,17 @@ impl<'a> Walk<'a> {
         let number = b.addc(first, ahead * warps);
         let entry = self.entry(b, number);
         let zero = b.i32(0);
-        (self.queries(b), vec![zero, entry])
+        (self.queries(b, split), vec![zero, entry])
     }
 
     /// Attends to the warp's pages of a chunk, from zero; copies go on into the next one.
-    fn chunk(&self, b: &mut Builder, q: &Queries, (first, end): (V, V), carried: &[V]) -> (State, Vec<V>) {
+    fn chunk(
+        &self,
+        b: &mut Builder,
+        (q, ranges): (&Queries, &[Range]),
+        (first, end): (V, V),
+        carried: &[V],
+    ) -> (State, Vec<V>) {
         let (ahead, warps) = (self.plan.stages as i64 - 1, i64::from(self.plan.warps));
         let (first, step) = (b.add(first, self.warp), b.i32(warps));
         let mut carried = carried.to_vec();
@@ -223,8 +276,7 @@ impl<'a> Walk<'a> {
             let at = self.stage(b, stage);
             let start = b.shlc(page, 4);
             let state = State::from_carried(&carried[2..]);
-            let ranges = vec![self.range(); self.plan.tile.halves];
-            let state = self.plan.tile.attend(b, self.lane, (start, &[at]), q, &ranges, &state);
+            let state = self.plan.tile.attend(b, self.lane, (start, &[at]), q, ranges, &state);
             let stage = ring::stage_after(b, stage, 1, self.plan.stages);
             let mut next = vec![stage, entry];
             next.extend_from_slice(state.carried());

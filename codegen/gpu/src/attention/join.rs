@@ -8,7 +8,7 @@
 
 use super::results::{Results, slot_floats, width};
 use super::shape::Shape;
-use super::share::{Item, Split};
+use super::share::{Item, ItemRow, Split};
 use crate::COUNTER_BYTES;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
@@ -75,7 +75,7 @@ impl Join<'_> {
     /// Before the first chunk, of a row of the item: its head's sink, whose value is zero.
     fn start(&self, b: &mut Builder, row: V) -> Part {
         let nothing = self.nothing(b);
-        let head = b.add(self.item.head, row);
+        let head = self.item.row(b, self.split, row).head;
         match self.shape.sink(b, self.args, head) {
             Some(maximum) => Part { maximum, sum: b.f32(1.0), ..nothing },
             None => nothing,
@@ -95,7 +95,13 @@ impl Join<'_> {
         let (old, new) = (self.all(b, old), self.all(b, new));
         let values = b.fmul(next.values, new);
         let values = b.fma(sums.values, old, values);
-        Part { maximum, sum, values }
+        if self.split.tokens == 1 {
+            return Part { maximum, sum, values };
+        }
+        // Nothing changes where nothing is seen, not even the sign of a zero.
+        let none = b.f32(f32::NEG_INFINITY);
+        let seen = b.flt(none, next.maximum);
+        Part { maximum, sum: b.select(seen, sum, sums.sum), values: b.select(seen, values, sums.values) }
     }
 
     /// Where the sums of the chunks so far are, of a piece: values, and maximum and sum.
@@ -182,6 +188,16 @@ impl Join<'_> {
     }
 
     fn store_out(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
+        if self.split.tokens == 1 {
+            return self.store_row(b, (row, col), sums);
+        }
+        // Rows of tokens that are not there are others' rows again.
+        let nth = b.divc(row, self.split.heads() as i64);
+        let there = b.cmp(Cmp::Slt, nth, self.item.tokens);
+        b.if_(there, |b| self.store_row(b, (row, col), sums));
+    }
+
+    fn store_row(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
         let factor = b.rcp(sums.sum);
         let factor = if self.shape.may_be_blind() {
             let (zero, some) = (b.f32(0.0), self.some(b, sums));
@@ -191,10 +207,10 @@ impl Join<'_> {
         };
         let factor = self.all(b, factor);
         let values = b.fmul(sums.values, factor);
-        let head = b.add(self.item.head, row);
+        let ItemRow { token, head } = self.item.row(b, self.split, row);
         let start = b.mulc(head, self.d() as i64);
         let at = b.add(start, col);
-        self.shape.store(b, self.args, self.item.token, at, values);
+        self.shape.store(b, self.args, token, at, values);
         if let Some(heads) = self.shape.sums {
             let first = b.cmpc(Cmp::Eq, col, 0);
             b.if_(first, |b| self.store_sums_of(b, (head, heads), sums));
@@ -232,8 +248,16 @@ impl Join<'_> {
             })
             .collect();
         // At least one warp had a page, so the maximum is a number; a warp without one has −∞ and
-        // weighs nothing.
+        // weighs nothing. The last chunk of some tokens may be nothing to the first of them.
         let maximum = stats[1..].iter().fold(stats[0].0, |m, (x, _)| b.fmax(m, *x));
+        let largest = maximum;
+        let maximum = if self.split.tokens == 1 {
+            maximum
+        } else {
+            let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
+            let seen = b.flt(none, maximum);
+            b.select(seen, maximum, zero)
+        };
         let Part { mut sum, mut values, .. } = self.nothing(b);
         for (w, (m, s)) in warps.iter().zip(stats) {
             let x = b.fsub(m, maximum);
@@ -244,7 +268,7 @@ impl Join<'_> {
             let weight = self.all(b, weight);
             values = b.fma(weight, v, values);
         }
-        Part { maximum, sum, values }
+        Part { maximum: largest, sum, values }
     }
 
     /// Address of the result of a chunk in the workspace.

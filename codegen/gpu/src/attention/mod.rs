@@ -5,7 +5,8 @@
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
 //!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
 //!   asynchronous copies and tensor cores. The last block of a token's chunks joins them
-//!   ([`join`]), so that it is one launch.
+//!   ([`join`]), so that it is one launch. For an [invariant](llmcc_ir::gpu::wish::Wish::invariant)
+//!   target it serves steps of any size, a few adjacent tokens of a sequence together.
 //! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks
 //!   the pages they see, shared by all its warps.
 //! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16
@@ -56,14 +57,16 @@ pub fn shared_bytes(spec: &KvSpec) -> usize {
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
     let shape = Shape::new(cx, k);
-    if let Some(plan) = warpgroup::Plan::new(cx, &shape, k.tile_m) {
+    // Kernels of prompts add in another order than the one that splits contexts.
+    let prompts = !cx.target.wish.invariant;
+    if let Some(plan) = warpgroup::Plan::new(cx, &shape, k.tile_m).filter(|_| prompts) {
         return warpgroup::emit(cx, &shape, &plan);
     }
-    if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m) {
+    if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m).filter(|_| prompts) {
         return prefill::emit(cx, &shape, &plan);
     }
     if let Some(plan) = decode::Plan::new(cx, &shape) {
-        return decode::emit(cx, &shape, &plan);
+        return decode::emit(cx, &shape, &if prompts { plan } else { plan.with_tokens(cx, k.tile_m) });
     }
     match wide::WidePlan::new(cx, &shape) {
         Some(plan) => wide::emit(cx, &shape, &plan),

@@ -13,8 +13,10 @@ pub(super) const MIN_PAGES: i64 = 8;
 /// How a kernel's work is cut.
 #[derive(Clone, Copy)]
 pub(super) struct Split {
-    /// Query heads of an item.
+    /// Query rows of an item: some heads of each of its tokens.
     pub(super) rows: usize,
+    /// Most tokens of an item, a power of two: adjacent ones of a sequence that see the same chunks.
+    pub(super) tokens: usize,
     /// Items of a token that is not cut.
     pub(super) units: usize,
     /// Warps of a team, a divisor of [`MIN_PAGES`].
@@ -43,17 +45,26 @@ pub(super) struct Team {
     pub(super) in_grid: V,
 }
 
-/// A team's share of a token and a unit.
+/// A row of an item.
+pub(super) struct ItemRow {
+    /// Token of the step, and query head.
+    pub(super) token: V,
+    pub(super) head: V,
+}
+
+/// A team's share of a token and a unit, or of a few tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) team: Team,
+    /// First token of the step, and how many.
     pub(super) token: V,
+    pub(super) tokens: V,
     /// First query head.
     pub(super) head: V,
     pub(super) kv_head: V,
-    /// First position that the token sees.
+    /// First position that one of the tokens sees.
     pub(super) first: V,
-    /// Positions that it sees.
+    /// Positions that they see.
     pub(super) seen: V,
     /// Pages `page..end_page`, in chunks of `run` (the last may be shorter).
     pub(super) page: V,
@@ -69,13 +80,32 @@ pub(super) struct Item {
     pub(super) owner: V,
 }
 
+impl Item {
+    /// Row `row` of an item of a split; of tokens that are not there, a row of the last.
+    pub(super) fn row(&self, b: &mut Builder, split: &Split, row: V) -> ItemRow {
+        if split.tokens == 1 {
+            return ItemRow { token: self.token, head: b.add(self.head, row) };
+        }
+        let heads = split.heads() as i64;
+        let (nth, within) = (b.divc(row, heads), b.remc(row, heads));
+        let last = b.addc(self.tokens, -1);
+        let there = b.min(nth, last);
+        ItemRow { token: b.add(self.token, there), head: b.add(self.head, within) }
+    }
+}
+
 impl Split {
     /// Blocks of one team of `warps` warps, so many on a multiprocessor, as far as there are
     /// counters for them; `units` items of a token, `rows` query heads each.
     pub(super) fn new(gpu: &GpuArch, resident: u32, units: usize, (rows, warps): (usize, u32), shared: usize) -> Split {
         let blocks = ((gpu.sms * resident) as usize).min(COUNTER_BYTES / 4);
         let most = (blocks / units.max(1)).clamp(1, MAX_CHUNKS);
-        Split { rows, units, warps, parts: warps, most, shared, teams: 1, blocks }
+        Split { rows, tokens: 1, units, warps, parts: warps, most, shared, teams: 1, blocks }
+    }
+
+    /// Query heads of an item.
+    pub(super) fn heads(&self) -> usize {
+        self.rows / self.tokens
     }
 
     /// Threads of a team.

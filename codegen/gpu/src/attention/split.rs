@@ -105,6 +105,11 @@ impl Split {
 }
 
 impl Chunks<'_> {
+    /// How the work is cut.
+    pub(super) fn split(&self) -> &Split {
+        self.join.split
+    }
+
     /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and the carried
     /// values, leaves the results of the warps in shared memory, and returns the values to carry
     /// on.

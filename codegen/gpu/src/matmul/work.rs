@@ -206,6 +206,12 @@ fn shares(plan: &Plan<'_>, n: usize) -> (i64, i64) {
     ((n / plan.schedule.blocks) as i64, (n % plan.schedule.blocks) as i64)
 }
 
+/// Tiles of rows for whose output tiles there are counters; those of further ones are not cut.
+pub fn counted(plan: &Plan<'_>) -> i64 {
+    let most = COUNTER_BYTES / 4 / plan.schedule.blocks;
+    plan.cx.target.wish.counted.map_or(most, |wished| wished.min(most)) as i64
+}
+
 /// The units of a block.
 pub fn share(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block) -> Share {
     let kt = plan.kt() as i64;
@@ -223,9 +229,7 @@ pub fn share(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block) -
     if !p.phase.cut {
         return Share { lo: b.mulc(lo, kt), hi: b.mulc(hi, kt) };
     }
-    // There are counters for so many tiles of rows; further ones are not cut.
-    let counted = COUNTER_BYTES / 4 / plan.schedule.blocks;
-    let beyond = b.cmpc(Cmp::Uge, block.y, counted as i64);
+    let beyond = b.cmpc(Cmp::Uge, block.y, counted(plan));
     let whole = |b: &mut Builder, q: V| {
         let up = b.addc(q, kt - 1);
         let tile = b.divc(up, kt);

@@ -124,3 +124,49 @@ fn lone_tokens_have_the_bits_of_decoding() {
     }
     check(&PROMPT, &[&tokens]);
 }
+
+/// The kernel that an invariant target has for steps of so many tokens taken together.
+fn invariant(shape: &Shape, sms: u32, together: usize) -> Compiled {
+    Shape { tile_m: together, ..*shape }.compiled(&of_size(shape, sms).invariant())
+}
+
+/// Products by tensor cores: as many for each page that is walked over, whatever the rows.
+fn products(stats: &Stats) -> u64 {
+    stats.classes.iter().filter(|(name, _)| name.starts_with("mma")).map(|(_, n)| n).sum()
+}
+
+/// For an invariant target one kernel decodes steps of any size, one token at a time or a few: all have the same bits
+/// in the whole step, and in steps of some of the tokens of some sequences. By the kernel of prompts they have others.
+#[test]
+fn an_invariant_target_has_the_same_bits_in_any_pieces() {
+    // In the last sequence but one, tokens after others see a chunk more; windows begin in any place of a page.
+    let parts = [(0, 1400, 1), (1, 600, 2), (2, 0, 40), (3, 290, 1), (4, 120, 9), (5, 505, 30), (6, 15, 5)];
+    let tokens = prompts(&parts);
+    assert!(tokens.len() > 64, "more than steps that are decoded anyway");
+    let halves: Vec<Vec<usize>> = (0..2).map(|r| (0..tokens.len()).filter(|i| i / 5 % 2 == r).collect()).collect();
+    for (shape, sms) in [
+        (DECODE, 6),
+        (Shape { d: 128, dtype: KvDType::Bf16, group: 8, kv_heads: 1, window: Some(333), sinks: true, ..DECODE }, 132),
+        (Shape { d: 128, dtype: KvDType::Int8, out: RowElem::F32, ..DECODE }, 7),
+        (Shape { dtype: KvDType::Int8, group: 1, sinks: true, window: Some(50), ..DECODE }, 3),
+        (Shape { d: 256, group: 2, kv_heads: 1, ..DECODE }, 6),
+    ] {
+        let [alone, together] = [1, 4].map(|n| invariant(&shape, sms, n));
+        let whole = Step::new(&shape, &tokens, 9);
+        let ((all, apart), (shared, at_once)) = (run(&shape, &alone, &whole), run(&shape, &together, &whole));
+        let [fewer, many] = [&at_once, &apart].map(products);
+        assert!(fewer * 4 < many * 3, "{shape:?}: {fewer} products, {many} by single tokens");
+        for (token, at) in tokens.iter().enumerate() {
+            assert!(bits(all.row(token)) == bits(shared.row(token)), "{shape:?}: token {token}, {at:?}, beside others");
+        }
+        for (which, kernel) in halves.iter().flat_map(|which| [(which, &alone), (which, &together)]) {
+            let some = run(&shape, kernel, &whole.only(&tokens, which)).0;
+            for (row, token) in which.iter().enumerate() {
+                assert!(bits(all.row(*token)) == bits(some.row(row)), "{shape:?}: token {token}, {:?}", tokens[*token]);
+            }
+        }
+        let prompt = Shape { tile_m: 32, ..shape };
+        let other = run(&prompt, &prompt.compiled(&of_size(&prompt, sms)), &whole).0;
+        assert_ne!(all, other, "{shape:?}: else every kernel would do");
+    }
+}

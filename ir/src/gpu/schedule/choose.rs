@@ -85,9 +85,11 @@ fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     }
 }
 
-/// Whether tiles are cut where they may be: both ways, or as wished.
+/// Whether tiles are cut where they may be: both ways, or as wished. (There are counters for the first tiles
+/// of rows only, so that others would be summed in another order.)
 fn cuts(wish: Wish) -> &'static [bool] {
     match wish.cut {
+        _ if wish.invariant => &[false],
         None => &[false, true],
         Some(true) => &[true],
         Some(false) => &[false],
@@ -155,6 +157,8 @@ fn push(all: &mut Vec<MatmulSchedule>, s: MatmulSchedule) {
     }
 }
 
+/// Rows of tiles of `wgmma`.
+const PIPED_HEIGHTS: [usize; 3] = [64, 128, 256];
 /// The most parts of an output tile of `wgmma`.
 const MOST_PARTS: usize = 8;
 /// The most rows of steps whose output tiles are taken in parts. Those of more have no bound, and each of
@@ -181,26 +185,62 @@ impl Tiles {
 }
 
 /// Tiles for steps of up to `rows` rows; `None` if the kernel is no product or the target no GPU. Those
-/// that are predicted to be the fastest.
+/// that are predicted to be the fastest; where it is [wished](Wish::invariant), of those with which a row
+/// has the same bits in steps of any size.
 pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<Tiles> {
     let facts = Facts::new(kernel, target)?;
-    let mut best: Option<(f64, Tiles)> = None;
-    let mut tried = kernel.clone();
-    for tiles in facts.tried(rows) {
-        let Body::Matmul(body) = &mut tried.body else { return None };
-        tiles.set(body);
-        let Some(s) = Facts::new(&tried, target).and_then(|facts| matmul(&facts)) else { continue };
-        let Body::Matmul(body) = &tried.body else { return None };
-        let seconds = cost::product(&tried, body, &s, target, rows);
-        if facts.suits(&tiles, &s) && best.as_ref().is_none_or(|(least, _)| seconds < *least) {
-            best = Some((seconds, tiles));
-        }
+    if target.wish.invariant {
+        return invariant_tiles(&facts, rows);
     }
+    let best = fastest_tiles(&facts, rows, facts.tried(rows), |_| true);
     if best.is_none() && !facts.is_streamed() && facts.elem != RowElem::Fp8 && rows > GEMV_ROWS {
         // Nothing suits: eight rows at a time.
         return matmul_tiles(kernel, target, GEMV_ROWS);
     }
+    best
+}
+
+/// The tiles that are predicted to be the fastest for steps of `rows` rows, of those whose schedules may be
+/// taken.
+fn fastest_tiles(
+    facts: &Facts<'_>,
+    rows: usize,
+    tried: impl IntoIterator<Item = Tiles>,
+    may_be: impl Fn(&MatmulSchedule) -> bool,
+) -> Option<Tiles> {
+    let (kernel, target) = (facts.kernel, facts.target);
+    let mut best: Option<(f64, Tiles)> = None;
+    let mut changed = kernel.clone();
+    for tiles in tried {
+        let Body::Matmul(body) = &mut changed.body else { return None };
+        tiles.set(body);
+        let Some(s) = Facts::new(&changed, target).and_then(|facts| matmul(&facts)) else { continue };
+        let Body::Matmul(body) = &changed.body else { return None };
+        let seconds = cost::product(&changed, body, &s, target, rows);
+        if may_be(&s) && facts.suits(&tiles, &s) && best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            best = Some((seconds, tiles));
+        }
+    }
     best.map(|(_, tiles)| tiles)
+}
+
+/// Tiles with which a row has the same bits in steps of any size.
+///
+/// `wgmma` sums the columns of a part in their order and then the parts, whatever the rows of a tile: so all
+/// steps take as many parts as is best for [`FEW_ROWS`] rows, and tiles that suit them. Without `wgmma`, all
+/// steps take the same tiles.
+fn invariant_tiles(facts: &Facts<'_>, rows: usize) -> Option<Tiles> {
+    let piped = |s: &MatmulSchedule| s.variant.is_wgmma();
+    let few = |heights: &[usize]| facts.tried_of(heights, FEW_ROWS);
+    if let Some(first) = fastest_tiles(facts, FEW_ROWS, few(&PIPED_HEIGHTS), piped) {
+        let same_parts = facts.tried_of(&PIPED_HEIGHTS, rows).into_iter().filter(|t| t.k_parts == 1);
+        let same_parts = same_parts.map(|t| Tiles { k_parts: first.k_parts, ..t });
+        return fastest_tiles(facts, rows, same_parts, piped).or(Some(first));
+    }
+    let others: &[usize] = if facts.is_streamed() { &[GEMV_ROWS] } else { &[FEW_ROWS, 32, 16] };
+    let tiles = fastest_tiles(facts, FEW_ROWS, few(others), |s| !piped(s));
+    let streams = facts.elem != RowElem::Fp8;
+    tiles.or_else(|| fastest_tiles(facts, FEW_ROWS, few(&[GEMV_ROWS]), |_| streams))
 }
 
 impl Facts<'_> {
@@ -219,6 +259,11 @@ impl Facts<'_> {
             0..=GEMV_ROWS => &[GEMV_ROWS],
             _ => &[256, 128, 64, 32, 16],
         };
+        self.tried_of(heights, rows)
+    }
+
+    /// The same, of tiles of some heights.
+    fn tried_of(&self, heights: &[usize], rows: usize) -> Vec<Tiles> {
         let mut out = vec![];
         for height in heights {
             for columns in self.widths(*height) {

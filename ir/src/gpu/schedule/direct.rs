@@ -103,7 +103,7 @@ impl Facts<'_> {
         let columns = wide / strips;
         let parts = (warps / columns).min(self.kt() / depth).max(1);
         let tiles = group.iter().map(Segment::tiles).sum();
-        let cut = self.is_worth_cutting(group, tiles);
+        let cut = !self.target.wish.invariant && self.is_worth_cutting(group, tiles);
         Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: STAGES })
     }
 

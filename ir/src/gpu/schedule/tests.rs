@@ -38,7 +38,7 @@ fn wishes_are_met_or_refused() {
             for warps in parts(&[4, 8, 16]) {
                 for stages in parts(&[2, 3, 5, 9, 16]) {
                     for place in [None, Some(InputPlace::Whole), Some(InputPlace::Fitting), Some(InputPlace::Global)] {
-                        let Some(s) = matmul(kernel, &wishing(Wish { resident, warps, stages, place, cut: None }))
+                        let Some(s) = matmul(kernel, &wishing(Wish { resident, warps, stages, place, ..Wish::NONE }))
                         else {
                             refused += 1;
                             continue;

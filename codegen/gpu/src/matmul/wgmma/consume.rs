@@ -2,7 +2,7 @@
 
 use super::super::decode;
 use super::super::warpgroup::{self, Step, Sums};
-use super::super::work::{self, Room};
+use super::super::work::{self, Room, Share};
 use super::operand::Reader;
 use super::parts::Multiplier;
 use super::{Event, Part, Product, STAGES_AT};
@@ -27,27 +27,39 @@ enum Before {
 impl Product<'_> {
     pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = b.warp_and_lane(tid);
-        let reader = self.reader(b, warp, lane);
+        let thread = |b: &mut Builder, tid: V| {
+            let (warp, lane) = b.warp_and_lane(tid);
+            Thread { place: Multiplier { warp, lane }, reader: self.reader(b, warp, lane) }
+        };
+        // Joining parts takes the registers that a thread's place would keep for the next one.
+        let kept = (!self.p.phase.cut).then(|| thread(b, tid));
         let share = work::share(b, self.plan, self.p, &self.block);
-        let th = Thread { place: Multiplier { warp, lane, share }, reader };
-        self.each_tile(b, (share, at), |b, tile, part, turn| self.tile(b, &th, (tile, part), turn));
+        self.each_tile(b, (share, at), |b, tile, part, turn| match &kept {
+            Some(th) => self.tile(b, (th, share), (tile, part), turn),
+            None => {
+                let tid = b.anew(tid);
+                let th = thread(b, tid);
+                self.tile(b, (&th, share), (tile, part), turn)
+            }
+        });
     }
 
     /// Two units per turn of the loop, so that each has its own registers for weights.
-    fn tile(&self, b: &mut Builder, th: &Thread, (tile, part): (V, Option<Part>), turn: Turn) -> Turn {
+    fn tile(
+        &self,
+        b: &mut Builder,
+        (th, share): (&Thread, Share),
+        (tile, part): (V, Option<Part>),
+        turn: Turn,
+    ) -> Turn {
         let all = self.turns();
         // The last stages are apart: nothing is decoded after the last.
         let tail = if all.is_multiple_of(2) { 2 } else { 1 };
         let (zero, one) = (b.i32(0), b.i32(1));
-        let turns = match part {
-            None => b.i32(((all - tail) / 2) as i64),
-            // An even number of stages, at least four.
-            Some(part) => {
-                let pairs = b.shrc(part.count, 1);
-                b.addc(pairs, -1)
-            }
-        };
+        // A part has an even number of stages, at least four.
+        let turns = b.i32((part.map_or(all - tail, |part| part.count - 2) / 2) as i64);
+        // Hidden, as where units are brought.
+        let turns = if part.is_some() { b.anew(turns) } else { turns };
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
         init.extend(self.decode(b, th, turn));
@@ -75,7 +87,7 @@ impl Product<'_> {
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
-        self.finish(b, th, tile, &sums[..self.rows() / 2]);
+        self.finish(b, (th, share), (tile, part), &sums[..self.rows() / 2]);
         // Earlier stores there come before the copies that follow.
         b.fence_proxy_async();
         b.barrier_all();
@@ -83,10 +95,13 @@ impl Product<'_> {
     }
 
     /// Makes the results of an output tile of the sums.
-    fn finish(&self, b: &mut Builder, th: &Thread, tile: V, sums: &[V]) {
-        if self.p.phase.cut {
+    fn finish(&self, b: &mut Builder, (th, share): (&Thread, Share), (tile, part): (V, Option<Part>), sums: &[V]) {
+        if let Some(part) = part {
             let room = self.room(b);
-            let mine = self.join_parts(b, th.place, &room, tile, sums);
+            // Nothing but this number is kept beside the sums.
+            let piece = b.anew(part.piece);
+            let tile = b.divc(piece, self.plan.body.k_parts as i64);
+            let mine = self.join_parts(b, th.place, &room, piece, sums);
             return b.if_(mine, |b| {
                 b.barrier();
                 work::result(b, self.args, self.plan, self.p, &self.block, &room, tile);
@@ -94,7 +109,7 @@ impl Product<'_> {
         }
         self.store(b, th.place, 0, sums);
         let room = self.room(b);
-        work::finish(b, self.args, self.plan, self.p, (&self.block, th.place.share, &room), tile, 1);
+        work::finish(b, self.args, self.plan, self.p, (&self.block, share, &room), tile, 1);
     }
 
     /// The room in shared memory where results are made.

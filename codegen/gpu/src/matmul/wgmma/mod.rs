@@ -229,12 +229,15 @@ impl Event {
     }
 }
 
-/// The stages that a block has of an output tile.
+/// A part of an output tile.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Number of the first.
+    /// Its number among those of all tiles.
+    piece: V,
+    /// Number of its first stage.
     first: V,
-    count: V,
+    /// Stages.
+    count: usize,
 }
 
 /// A phase while it is emitted.
@@ -285,27 +288,22 @@ impl Product<'_> {
         b.at(base, skip)
     }
 
-    /// Runs `body` for the output tiles of the block's `share`, of which it may have a part, with the
-    /// turn of the ring going round.
+    /// Runs `body` for the output tiles of the block's `share`, or the parts of them, with the turn of the
+    /// ring going round.
     fn each_tile(
         &self,
         b: &mut Builder,
         (share, at): (Share, &mut Turn),
         body: impl FnOnce(&mut Builder, V, Option<Part>, Turn) -> Turn,
     ) {
-        let kt = self.plan.kt() as i64;
-        let first = b.divc(share.lo, kt);
-        let end = if self.p.phase.cut {
-            // A block beyond the counters may have nothing.
-            let some = b.cmp(Cmp::Slt, share.lo, share.hi);
-            let next = b.addc(first, 1);
-            b.select(some, next, first)
-        } else {
-            b.divc(share.hi, kt)
-        };
-        let one = b.i32(1);
-        let out = b.for_((first, end, one), &at.values(), |b, tile, carried| {
-            let part = self.p.phase.cut.then(|| self.part(b, share, tile));
+        let parts = if self.p.phase.cut { self.plan.body.k_parts } else { 1 };
+        let units = (self.plan.kt() / parts) as i64;
+        let (first, end, one) = (b.divc(share.lo, units), b.divc(share.hi, units), b.i32(1));
+        let out = b.for_((first, end, one), &at.values(), |b, piece, carried| {
+            let (tile, part) = match self.p.phase.cut {
+                true => self.part(b, piece),
+                false => (piece, None),
+            };
             body(b, tile, part, Turn::of(carried)).values().to_vec()
         });
         *at = Turn::of(&out);

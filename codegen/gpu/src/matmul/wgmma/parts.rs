@@ -3,13 +3,14 @@
 //! Where a product has fewer output tiles than there are multiprocessors, the others would wait. So the
 //! kernel's `k_parts` blocks share each tile: each stores its sums in the workspace as its threads hold
 //! them, 16 bytes of a thread beside those of the next, and counts itself; the last of them adds all in
-//! the order of the parts and finishes the tile. Which block is last changes no bit.
+//! the order of the parts and finishes the tile. Which block is last changes no bit. In tiles of rows
+//! beyond the counters, one block takes all parts of an output tile, one after the other, and the sums are the same.
 
 use super::super::warpgroup;
-use super::super::work::{self, Room, Share};
+use super::super::work::{self, Room};
 use super::{Part, Product, STAGES_AT};
 use crate::COUNTER_BYTES;
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Ty, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
 use llmcc_ir::gpu::schedule::{self, PART_ROWS};
 
 /// Sums of a thread that lie together: of 8 rows.
@@ -20,34 +21,15 @@ const TOGETHER: usize = 4;
 pub(super) struct Multiplier {
     pub(super) warp: V,
     pub(super) lane: V,
-    pub(super) share: Share,
 }
 
 impl Product<'_> {
-    /// The stages of output tile `tile` that are in the block's share of the units.
-    pub(super) fn part(&self, b: &mut Builder, share: Share, tile: V) -> Part {
-        let start = b.mulc(tile, self.plan.kt() as i64);
-        let (first, count) = (b.sub(share.lo, start), b.sub(share.hi, share.lo));
-        let units = self.units() as i64;
-        Part { first: b.divc(first, units), count: b.divc(count, units) }
-    }
-
-    /// Brings the sums of output tile `tile` to shared memory, if the block is to finish it: it has
-    /// all of it, or is the last that has a part. Returns whether it is, for all threads.
-    pub(super) fn join_parts(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
-        let units = b.sub(th.share.hi, th.share.lo);
-        // Tiles of rows beyond the counters are not cut.
-        let whole = b.cmpc(Cmp::Eq, units, self.plan.kt() as i64);
-        let joined = b.if_else(
-            whole,
-            &[I1],
-            |b| {
-                self.store(b, th, 0, sums);
-                vec![b.yes()]
-            },
-            |b| vec![self.meet(b, th, room, tile, sums)],
-        );
-        joined[0]
+    /// The output tile of part number `piece` of all, and which part of it that is.
+    pub(super) fn part(&self, b: &mut Builder, piece: V) -> (V, Option<Part>) {
+        let parts = self.plan.body.k_parts;
+        let count = self.turns() / parts;
+        let (tile, number) = (b.divc(piece, parts as i64), b.remc(piece, parts as i64));
+        (tile, Some(Part { piece, first: b.mulc(number, count as i64), count }))
     }
 
     /// Writes a thread's sums of rows from `row` on to shared memory.
@@ -70,13 +52,12 @@ impl Product<'_> {
         }
     }
 
-    /// Where a thread has its sums in the slot of a block.
-    fn slot(&self, b: &mut Builder, number: V) -> V {
+    /// Where thread `tid` has its sums in a slot.
+    fn slot(&self, b: &mut Builder, tid: V, number: V) -> V {
         let base = b.atc(self.args.workspace(), COUNTER_BYTES as i64);
         let number = b.zext(number, I64);
         let skip = b.mulc(number, work::slot_bytes(self.plan) as i64);
         let slot = b.at(base, skip);
-        let tid = b.sreg("tid.x");
         let own = b.shlc(tid, 4);
         b.at(slot, own)
     }
@@ -86,27 +67,30 @@ impl Product<'_> {
         self.plan.schedule.warps * WARP * TOGETHER * size_of::<f32>()
     }
 
-    /// Stores the block's part and counts it; the last block of the tile adds all. Returns whether
-    /// this is the last.
-    fn meet(&self, b: &mut Builder, th: Multiplier, room: &Room, tile: V, sums: &[V]) -> V {
+    /// Stores the block's part, number `piece` of all, and counts it; the last block of the tile adds all, and
+    /// brings the sums to shared memory. Returns whether this is the last (for all threads).
+    pub(super) fn join_parts(&self, b: &mut Builder, th: Multiplier, room: &Room, piece: V, sums: &[V]) -> V {
         let parts = self.plan.body.k_parts;
-        let line = b.mulc(self.block.y, self.plan.schedule.blocks as i64);
-        let (own, first) = (b.add(line, self.block.x), b.mulc(tile, parts as i64));
-        let first = b.add(line, first);
-        let to = self.slot(b, own);
+        let (tid, y) = (b.sreg("tid.x"), b.anew(self.block.y));
+        let tid = b.anew(tid);
+        let line = b.mulc(y, self.plan.schedule.blocks as i64);
+        let (own, number) = (b.add(line, piece), b.remc(piece, parts as i64));
+        let first = b.sub(own, number);
+        let to = self.slot(b, tid, own);
         self.each_rows(b, |b, row| {
             for (i, four) in sums.chunks(TOGETHER).enumerate().skip(row / 8).take(PART_ROWS / 8) {
                 let (v, to) = (b.pack(four), b.atc(to, (i * self.apart()) as i64));
                 b.store(v, to);
             }
         });
-        b.barrier();
-        let offset = b.shlc(first, 2);
-        let counter = b.at(self.args.workspace(), offset);
-        let tid = b.sreg("tid.x");
         let one_thread = b.cmpc(Cmp::Eq, tid, 0);
-        b.if_(one_thread, |b| {
-            let one = b.i32(1);
+        // A tile of rows beyond the counters is one block's, which takes the parts in their order.
+        let counted = b.cmpc(Cmp::Ult, y, work::counted(self.plan));
+        let counts = b.and(one_thread, counted);
+        b.barrier();
+        b.if_(one_thread, |b| b.store(number, room.flag));
+        b.if_(counts, |b| {
+            let (one, counter) = (b.i32(1), self.counter(b, first));
             let before = b.atomic_add(counter, one);
             b.store(before, room.flag);
         });
@@ -117,19 +101,25 @@ impl Product<'_> {
             let slots: Vec<V> = (0..parts)
                 .map(|part| {
                     let number = b.addc(first, part as i64);
-                    self.slot(b, number)
+                    self.slot(b, tid, number)
                 })
                 .collect();
             self.each_rows(b, |b, row| {
                 let sums = self.add(b, &slots, row);
                 self.store(b, th, row, &sums);
             });
-            b.if_(one_thread, |b| {
-                let zero = b.i32(0);
+            b.if_(counts, |b| {
+                let (zero, counter) = (b.i32(0), self.counter(b, first));
                 b.store(zero, counter);
             });
         });
         last
+    }
+
+    /// The counter of a tile: that of the slot of its first part.
+    fn counter(&self, b: &mut Builder, first: V) -> V {
+        let offset = b.shlc(first, 2);
+        b.at(self.args.workspace(), offset)
     }
 
     /// The sums of a thread over all parts, of [`PART_ROWS`] rows from `row` on.

@@ -80,15 +80,14 @@ impl<'a> Product<'a> {
 
     /// Brings all units of an output tile.
     fn bring(&self, b: &mut Builder, th: &Thread<'_>, (tile, part): (V, Option<Part>), turn: Turn) -> Turn {
-        let (turns, ahead) = (self.turns() as i64, ahead(self.map.stages));
+        let turns = part.map_or(self.turns(), |part| part.count) as i64;
+        let ahead = ahead(self.map.stages);
         let weights = th.weights.strip(b, tile, 0, 0);
         let x = input::row(b, self.plan, self.args, self.block.row0);
         let zero = b.i32(0);
-        let end = match part {
-            None => b.i32(turns + ahead as i64),
-            Some(part) => b.addc(part.count, ahead as i64),
-        };
-        let one = b.i32(1);
+        let (end, one) = (b.i32(turns + ahead as i64), b.i32(1));
+        // With a constant `ptxas` spills registers of parts of 256 rows.
+        let end = if part.is_some() { b.anew(end) } else { end };
         // Start of the copies, and of their announcements.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
@@ -96,10 +95,7 @@ impl<'a> Product<'a> {
             // Arrived copies are announced first: the wait for room may be long.
             let late = b.cmpc(Cmp::Sge, i, ahead as i64);
             b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
-            let inside = match part {
-                None => b.cmpc(Cmp::Slt, i, turns),
-                Some(part) => b.cmp(Cmp::Slt, i, part.count),
-            };
+            let inside = b.cmpc(Cmp::Slt, i, turns);
             b.if_(inside, |b| {
                 let free = Event::Free.barrier(b, self.map, start.stage);
                 // The first turn of the ring has nothing to wait for.
