@@ -169,7 +169,7 @@ typedef struct llmcc_entry_info {
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
 } llmcc_entry_info;
 
-/* Describes entry `index`, less than llmcc_model_info.entries, and stores its name (`name` may be NULL with a capacity of 0; see llmcc_detokenize). Since 1.5. */
+/* Describes entry `index`, less than llmcc_model_info.entries, and stores its name as llmcc_detokenize stores a text, unless both `name` and `needed` are NULL. Since 1.5. */
 llmcc_status llmcc_entry(const llmcc_model *model, uint32_t index, llmcc_entry_info *info, char *name, size_t capacity, size_t *needed);
 
 /* The JSON manifest: source, options, formats, hashes. Valid while the model is open. NULL if `model` is no open model. */

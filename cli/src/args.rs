@@ -3,7 +3,6 @@
 mod bench;
 mod engine;
 mod lir;
-mod pooling;
 mod run;
 mod tokenize;
 mod values;
@@ -16,7 +15,6 @@ pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::Adapter;
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
-pub use pooling::Pooling;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
 pub use tokenize::TokenizeArgs;

@@ -25,6 +25,7 @@ pub mod memory;
 mod numbers;
 pub mod options;
 pub mod output;
+pub mod pooling;
 pub mod predicted;
 pub mod progress;
 pub mod report;

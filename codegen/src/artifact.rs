@@ -213,7 +213,7 @@ fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
 }
 
 fn output(plan: &Plan, o: &EntryOutput) -> abi::OutputDesc {
-    let (_, columns) = o.output.rows(&plan.info);
+    let (_, columns) = plan.info.rows(o.output);
     abi::OutputDesc {
         kind: output_kind(o.output),
         pool: pooling(o.output),

@@ -1,7 +1,5 @@
 //! Outputs of entries: logits, rows that describe whole sequences, hidden states.
 
-use crate::graph::ModelInfo;
-use crate::ty::{Dim, TensorType};
 use std::fmt;
 
 /// An output of an entry: f32 rows that the caller gets.
@@ -24,21 +22,6 @@ impl Output {
             Output::Rows(rows) => name(RowsName::ALL, &rows.name),
             Output::Hidden => "hidden",
         }
-    }
-
-    /// Its rows in a model of these sizes: `T`, or the `R` that the caller asks for, and their columns.
-    pub fn rows(self, info: &ModelInfo) -> (Dim, usize) {
-        match self {
-            Output::Logits => (Dim::Rows, info.vocab),
-            Output::Rows(rows) => (Dim::Rows, rows.width),
-            Output::Hidden => (Dim::Tokens, info.hidden),
-        }
-    }
-
-    /// Its type in a model of these sizes.
-    pub fn ty(self, info: &ModelInfo) -> TensorType {
-        let (dim, columns) = self.rows(info);
-        TensorType::rows(dim, columns)
     }
 
     /// Whether it has a row for each token that the caller asks for. An entry has one such output at most.

@@ -223,7 +223,7 @@ impl Plan {
 
     /// Columns of [`Plan::output`].
     pub fn columns(&self) -> usize {
-        self.output().rows(&self.info).1
+        self.info.rows(self.output()).1
     }
 
     /// Regimes of entry `entry`, ascending by their number of tokens.

@@ -1,8 +1,8 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
-use super::pooling::Pooling;
 use super::values::{parse_penalty, parse_scale, parse_share, parse_variable};
+use crate::pooling::Pooling;
 use clap::{ArgGroup, Args as ClapArgs};
 use serde_json::Value;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ mod step;
 pub use step::stand_ins;
 
 use crate::Error;
-use crate::args::Pooling;
+use crate::pooling::Pooling;
 use crate::stamp::Stamp;
 pub use generation::{GenOptions, Generation, Piece};
 use llmcc_codegen::locate::locate;
@@ -242,7 +242,7 @@ impl Model {
         normalize: Option<bool>,
         pooling: Option<Pooling>,
     ) -> Result<Vec<f32>, Error> {
-        self.embedded(rows, &[], normalize, pooling.map_or(0, Pooling::number))
+        self.embedded(rows, &[], normalize, pooling.map_or(0, Pooling::code))
     }
 
     /// The same of tokens with types, as many as there are tokens, or none: as texts alone have them.

@@ -95,7 +95,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// The values of an output.
     fn output(&self, o: &EntryOutput) -> Result<Vec<f32>, EvalError> {
-        let (rows, columns) = o.output.rows(&self.plan.info);
+        let (rows, columns) = self.plan.info.rows(o.output);
         let bytes = rows.eval(self.batch.env()) * columns * 4;
         let slot = self.slots.get(o.at).and_then(|s| s.get(..bytes));
         let missing = || EvalError::malformed(&self.plan.name, format!("slot {} cannot hold an output", o.at));

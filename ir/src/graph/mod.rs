@@ -25,7 +25,7 @@ pub use value::{F32, ValueType};
 
 use crate::output::Output;
 use crate::state::StateSpec;
-use crate::ty::TensorType;
+use crate::ty::{Dim, TensorType};
 
 /// A model: weights, state, functions and the entries that call them.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +74,17 @@ pub struct ModelInfo {
     pub hidden: usize,
     /// Longest sequence, in tokens.
     pub max_context: usize,
+}
+
+impl ModelInfo {
+    /// The rows of an output: `T`, or the `R` that the caller asks for, and their columns.
+    pub fn rows(&self, output: Output) -> (Dim, usize) {
+        match output {
+            Output::Logits => (Dim::Rows, self.vocab),
+            Output::Rows(rows) => (Dim::Rows, rows.width),
+            Output::Hidden => (Dim::Tokens, self.hidden),
+        }
+    }
 }
 
 /// A weight of the model.

@@ -7,7 +7,7 @@ use crate::graph::{
 };
 use crate::output::{EntryOutput, Output};
 use crate::quant::Packing;
-use crate::ty::Dim;
+use crate::ty::{Dim, TensorType};
 use std::collections::HashMap;
 
 /// Checks a module: every function, the weights, the entries. Returns all findings.
@@ -266,7 +266,10 @@ fn of_different_calls(uses: &[WeightUse]) -> bool {
 /// The outputs of an entry have the types of their kinds.
 fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<ValueType>]) {
     for o in &e.outputs {
-        let want: ValueType = o.output.ty(&module.info).into();
+        let want: ValueType = {
+            let (rows, columns) = module.info.rows(o.output);
+            TensorType::rows(rows, columns).into()
+        };
         let (code, word) = if o.output.is_requested() { ("output", "output") } else { ("hidden", "hidden output") };
         let message = match results.get(o.at) {
             None => {

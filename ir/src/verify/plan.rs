@@ -201,7 +201,7 @@ impl<'a> RegimeVerifier<'a> {
         if let Some(entry) = self.plan.entries.get(self.regime.entry) {
             for o in &entry.outputs {
                 let code = if o.output.is_requested() { "output" } else { "hidden" };
-                self.result(&mut states, code, o.at, o.output.rows(&self.plan.info));
+                self.result(&mut states, code, o.at, self.plan.info.rows(o.output));
             }
             if let Some(Candidates { slot, k }) = entry.candidates {
                 self.result(&mut states, "candidates", slot, (Dim::Rows, llmcc_abi::layout::candidate_cols(k)));

@@ -35,6 +35,7 @@ struct Outs {
     logprobs: [f64; 8],
     flags: u32,
     info: llmcc_model_info,
+    entry: llmcc_entry_info,
     piece: llmcc_piece,
     stats: llmcc_gen_stats_t,
 }
@@ -46,6 +47,7 @@ impl Outs {
             let mut outs: Outs = zeroed();
             (&raw mut outs).cast::<u8>().write_bytes(0x5a, size_of::<Outs>());
             outs.info.size = size_of::<llmcc_model_info>();
+            outs.entry.size = size_of::<llmcc_entry_info>();
             outs.piece.size = size_of::<llmcc_piece>();
             outs.stats.size = size_of::<llmcc_gen_stats_t>();
             outs
@@ -190,6 +192,40 @@ fn about_models<'a>() -> Vec<Row<'a>> {
         row!(llmcc_info, Invalid, "not an open handle", |_w, o| ((&raw const *o).cast(), &mut o.info)),
         row!(llmcc_info, Invalid, "llmcc_model_info is a null", |w, _o| (w.model.0, null_mut())),
         row!(llmcc_info, Invalid, "llmcc_model_info is misaligned", |w, o| (w.model.0, odd(o))),
+        row!(llmcc_entry, Invalid, "model is a null", |_w, o| (null(), 0, &mut o.entry, null_mut(), 0, null_mut())),
+        row!(llmcc_entry, Invalid, "closed", |w, o| (w.closed, 0, &mut o.entry, null_mut(), 0, null_mut())),
+        row!(llmcc_entry, Invalid, "llmcc_entry_info is a null", |w, _o| (
+            w.model.0,
+            0,
+            null_mut(),
+            null_mut(),
+            0,
+            null_mut()
+        )),
+        row!(llmcc_entry, Invalid, "llmcc_entry_info is misaligned", |w, o| (
+            w.model.0,
+            0,
+            odd(o),
+            null_mut(),
+            0,
+            null_mut()
+        )),
+        row!(llmcc_entry, Invalid, "entry 1 does not exist: the model has 1", |w, o| (
+            w.model.0,
+            1,
+            &mut o.entry,
+            null_mut(),
+            0,
+            null_mut()
+        )),
+        row!(llmcc_entry, Buffer, "2 bytes", |w, o| (
+            w.model.0,
+            0,
+            &mut o.entry,
+            o.text.as_mut_ptr(),
+            2,
+            &mut o.needed
+        )),
         row!(llmcc_stats, Invalid, "model is a null", |_w, o| (null(), o.text.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_stats, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 0, null_mut())),
         row!(llmcc_stats, Buffer, "8 bytes", |w, o| (w.model.0, o.text.as_mut_ptr(), 8, &mut o.needed)),

@@ -301,7 +301,7 @@ fn entry_flags(entry: &Entry) -> u32 {
     all.into_iter().filter(|(yes, _)| *yes).fold(0, |flags, (_, flag)| flags | flag)
 }
 
-/// Describes an entry of a model.
+/// Describes an entry of a model, and stores its name unless `name` and `needed` are null.
 ///
 /// # Safety
 /// `model` is open, `info` valid, `name` has `capacity` bytes, `needed` is null or writable.
@@ -322,6 +322,10 @@ pub unsafe extern "C" fn llmcc_entry(
         let entry = entries.get(index as usize).ok_or_else(|| {
             Error::invalid(format!("entry {index} does not exist: the model has {}, counted from 0", entries.len()))
         })?;
+        if !(name.is_null() && needed.is_null()) {
+            // SAFETY: the caller's promise.
+            unsafe { put_text(&entry.name, name, capacity, needed)? };
+        }
         info.set(&llmcc_entry_info {
             size: size_of::<llmcc_entry_info>(),
             output: entry.kind(),
@@ -329,9 +333,7 @@ pub unsafe extern "C" fn llmcc_entry(
             columns: entry.columns() as u64,
             flags: entry_flags(entry),
             types: entry.types as u32,
-        })?;
-        // SAFETY: the caller's promise.
-        unsafe { put_text(&entry.name, name, capacity, needed) }
+        })
     })
 }
 

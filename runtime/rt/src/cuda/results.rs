@@ -58,7 +58,7 @@ impl Results {
         let cols = if entry.candidates > 0 { candidate_cols(entry.candidates) } else { 0 };
         Results {
             output: rows(entry.columns(), (slot(entry.output), limits.rows), "the output of steps"),
-            candidates: rows(cols, (entry.candidates_slot as u64, limits.rows), "candidates"),
+            candidates: rows(cols, (entry.candidates_buffer as u64, limits.rows), "candidates"),
             kept: rows(entry.kept(), (slot(entry.hidden), limits.tokens), "hidden states"),
             present: Vec::new(),
             fetched_bytes: 0,

@@ -397,8 +397,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs tokens `range` through an entry and its index, with rows after the tokens that `out` (indices in `batch.out_rows`,
-    /// ascending by token) want.
+    /// Runs tokens `range` through an entry and its index, with rows after the tokens that `out` (indices in
+    /// `batch.out_rows`, ascending by token) want.
     fn run_chunk(
         &mut self,
         (index, entry): (usize, &Entry),

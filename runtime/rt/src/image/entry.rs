@@ -31,8 +31,8 @@ pub struct Entry {
     pub whole: bool,
     /// Candidates per row of logits; 0: logits only.
     pub candidates: usize,
-    /// Slot of the candidates.
-    pub candidates_slot: usize,
+    /// Buffer of the candidates.
+    pub candidates_buffer: usize,
 }
 
 impl Entry {
@@ -80,7 +80,7 @@ impl Entry {
             hidden: None,
             whole: desc.flags & entry_flags::WHOLE != 0,
             candidates: 0,
-            candidates_slot: 0,
+            candidates_buffer: 0,
         };
         if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
@@ -153,7 +153,7 @@ impl Entry {
             let (count, at) = (desc.candidates, desc.candidates_buffer);
             return Err(damaged(format_args!("{count} candidates in buffer {at}")));
         }
-        (self.candidates, self.candidates_slot) = (desc.candidates as usize, desc.candidates_buffer as usize);
+        (self.candidates, self.candidates_buffer) = (desc.candidates as usize, desc.candidates_buffer as usize);
         Ok(())
     }
 }

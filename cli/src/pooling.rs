@@ -21,8 +21,8 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// Its number in the C API (`LLMCC_POOL_*`).
-    pub fn number(self) -> u32 {
+    /// Its code in the C API (`LLMCC_POOL_*`).
+    pub fn code(self) -> u32 {
         match self {
             Pooling::Mean => LLMCC_POOL_MEAN,
             Pooling::First => LLMCC_POOL_FIRST,
