@@ -3,14 +3,23 @@
 use std::ops::Range;
 
 use llmcc_abi::output::{flags, kind, pool};
-use llmcc_abi::{BufferDesc, EntryDesc, InputDesc, NONE, OutputDesc, entry_flags, input, layout};
+use llmcc_abi::{
+    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, entry_flags, input, isa, layout,
+};
 
-use super::Image;
 use super::segment::{Segment, check_text, damaged, table, text_of};
 use crate::error::Result;
 
 /// The most entries of a model.
 const MAX_ENTRIES: usize = 64;
+
+/// The tables of a version that its entries refer to.
+pub(super) struct Tables<'a> {
+    pub(super) desc: &'a ModelDesc,
+    pub(super) data: Segment,
+    pub(super) buffers: &'a [BufferDesc],
+    pub(super) regimes: &'a [RegimeDesc],
+}
 
 /// An entry, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,12 +77,21 @@ impl Entry {
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
     }
 
-    /// Reads an entry and checks it against the tables of `image`, which has all others.
-    pub(super) fn read(image: &Image, data: Segment, desc: &EntryDesc) -> Result<Entry> {
+    /// Reads all entries and checks them: there are some, with names and regimes of their own.
+    pub(super) fn read_all(tables: &Tables) -> Result<Vec<Entry>> {
+        let descs = table::<EntryDesc>(tables.data, tables.desc.entries, "entries")?;
+        let entries = descs.iter().map(|desc| Entry::read(tables, desc)).collect::<Result<Vec<_>>>()?;
+        check_entries(&entries, tables.regimes.len())?;
+        Ok(entries)
+    }
+
+    /// Reads an entry and checks it against the tables.
+    fn read(tables: &Tables, desc: &EntryDesc) -> Result<Entry> {
+        let data = tables.data;
         check_text(data, desc.name, "entry name")?;
         let mut entry = Entry {
             name: text_of(data, desc.name).to_string(),
-            regimes: regimes(image, desc)?,
+            regimes: regimes(tables, desc)?,
             types: 0,
             given: 0,
             output: None,
@@ -86,23 +104,23 @@ impl Entry {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }
         for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
-            entry.input(image, i)?;
+            entry.input(tables, i)?;
         }
         let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
         for o in &outputs {
-            entry.add_output(image, *o)?;
+            entry.add_output(tables, *o)?;
         }
         if outputs.is_empty() {
             return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
         }
-        entry.find_candidates(image, desc)?;
+        entry.find_candidates(tables, desc)?;
         Ok(entry)
     }
 
-    fn input(&mut self, image: &Image, i: InputDesc) -> Result<()> {
+    fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
-            input::HIDDEN => self.given == 0 && i.size == image.desc.hidden,
+            input::HIDDEN => self.given == 0 && i.size == tables.desc.hidden,
             _ => false,
         };
         if !good || i.reserved != 0 {
@@ -115,15 +133,15 @@ impl Entry {
         Ok(())
     }
 
-    fn add_output(&mut self, image: &Image, o: OutputDesc) -> Result<()> {
+    fn add_output(&mut self, tables: &Tables, o: OutputDesc) -> Result<()> {
         let known = match o.kind {
-            kind::LOGITS => o.pool == pool::NONE && o.columns == image.desc.vocab && o.flags == 0,
+            kind::LOGITS => o.pool == pool::NONE && o.columns == tables.desc.vocab && o.flags == 0,
             kind::EMBEDDING | kind::SCORES => {
                 (pool::MEAN..=pool::LARGEST).contains(&o.pool)
                     && (1..=i32::MAX as u64).contains(&o.columns)
                     && o.flags & !flags::NORMALIZE == 0
             }
-            kind::HIDDEN => o.pool == pool::NONE && o.columns == image.desc.hidden && o.flags == 0,
+            kind::HIDDEN => o.pool == pool::NONE && o.columns == tables.desc.hidden && o.flags == 0,
             _ => false,
         };
         let place = if o.kind == kind::HIDDEN { &mut self.hidden } else { &mut self.output };
@@ -132,7 +150,7 @@ impl Entry {
         }
         let room =
             |b: &BufferDesc| if o.kind == kind::HIDDEN { b.per_token } else { b.per_row.saturating_add(b.fixed) };
-        match buffer(image, o.buffer) {
+        match buffer(tables, o.buffer) {
             Some(b) if room(b) >= o.columns * 4 => *place = Some(o),
             Some(_) => return Err(damaged("the output buffer is too small")),
             None => return Err(damaged("the output buffer does not exist")),
@@ -140,15 +158,15 @@ impl Entry {
         Ok(())
     }
 
-    fn find_candidates(&mut self, image: &Image, desc: &EntryDesc) -> Result<()> {
+    fn find_candidates(&mut self, tables: &Tables, desc: &EntryDesc) -> Result<()> {
         if desc.candidates == 0 {
             return Ok(());
         }
         let holds = |b: &BufferDesc| b.per_row >= 4 * layout::candidate_cols(desc.candidates as usize) as u64;
         if self.kind() != kind::LOGITS
-            || desc.candidates > image.desc.vocab
-            || image.gpu_level().is_none()
-            || !buffer(image, desc.candidates_buffer).is_some_and(holds)
+            || desc.candidates > tables.desc.vocab
+            || tables.desc.isa < isa::SM
+            || !buffer(tables, desc.candidates_buffer).is_some_and(holds)
         {
             let (count, at) = (desc.candidates, desc.candidates_buffer);
             return Err(damaged(format_args!("{count} candidates in buffer {at}")));
@@ -159,8 +177,7 @@ impl Entry {
 }
 
 /// Checks the entries as a whole: there are some, with names and regimes of their own.
-pub(super) fn check_entries(image: &Image) -> Result<()> {
-    let entries = &image.entries;
+fn check_entries(entries: &[Entry], regimes: usize) -> Result<()> {
     if entries.is_empty() || entries.len() > MAX_ENTRIES {
         return Err(damaged(format_args!("{} entries", entries.len())));
     }
@@ -171,21 +188,21 @@ pub(super) fn check_entries(image: &Image) -> Result<()> {
         }
         next = e.regimes.end;
     }
-    if next != image.regimes.len() {
+    if next != regimes {
         return Err(damaged("regimes without an entry"));
     }
     Ok(())
 }
 
-fn buffer(image: &Image, index: u64) -> Option<&BufferDesc> {
-    usize::try_from(index).ok().and_then(|i| image.buffers.get(i))
+fn buffer<'a>(tables: &Tables<'a>, index: u64) -> Option<&'a BufferDesc> {
+    usize::try_from(index).ok().and_then(|i| tables.buffers.get(i))
 }
 
 /// The regimes of an entry: they ascend, and the last serves any number of tokens.
-fn regimes(image: &Image, desc: &EntryDesc) -> Result<Range<usize>> {
+fn regimes(tables: &Tables, desc: &EntryDesc) -> Result<Range<usize>> {
     let first = desc.first_regime as usize;
     let range = first..first + desc.regimes as usize;
-    let own = image.regimes.get(range.clone()).ok_or_else(|| damaged("an entry has regimes outside the table"))?;
+    let own = tables.regimes.get(range.clone()).ok_or_else(|| damaged("an entry has regimes outside the table"))?;
     let mut below = 0;
     for (i, r) in own.iter().enumerate() {
         if r.max_tokens <= below {

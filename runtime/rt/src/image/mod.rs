@@ -20,14 +20,15 @@ use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, EntryDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC,
-    ImageRef, KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
+    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef,
+    KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
     tree::{self, PartDesc, part},
 };
 
 use crate::error::{Error, Result};
 use crate::reserve::need;
 pub use entry::Entry;
+use entry::Tables;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
 use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, text_of, version_error};
@@ -226,11 +227,8 @@ impl Image {
             _side: parts.side.clone(),
         };
         image.check_all()?;
-        for desc in table::<EntryDesc>(data, desc.entries, "entries")? {
-            let entry = Entry::read(&image, data, &desc)?;
-            image.entries.push(entry);
-        }
-        entry::check_entries(&image)?;
+        image.entries =
+            Entry::read_all(&Tables { desc: &image.desc, data, buffers: &image.buffers, regimes: &image.regimes })?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }
