@@ -26,7 +26,7 @@ pub(super) struct Tables<'a> {
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its part of [`Image::regimes`].
+    /// Its part of `Image::regimes`.
     pub regimes: Range<usize>,
     /// Types that a token may be of; 0: tokens have none.
     pub types: u64,
