@@ -1,6 +1,7 @@
 //! Joining modules: the entry of another module becomes an entry of this one.
 
-use super::{Arg, Call, Entry, Func, Module};
+use super::{Arg, Call, Entry, Func, Module, Weight};
+use std::collections::HashMap;
 
 impl Module {
     /// Adds the first entry of `other`, a module of the same model, under the name `name`: the weights of both, their
@@ -16,20 +17,7 @@ impl Module {
         let Some(Entry { calls, outputs, .. }) = entries.into_iter().next() else {
             return Err(format!("there is no entry to be called `{name}`"));
         };
-        let mut of_weight = vec![];
-        for w in weights {
-            let known = self.weights.iter().position(|own| own.name == w.name);
-            match known {
-                Some(at) if self.weights[at] != w => {
-                    return Err(format!("entry `{name}` has another weight `{}` than the model", w.name));
-                }
-                Some(at) => of_weight.push(at),
-                None => {
-                    of_weight.push(self.weights.len());
-                    self.weights.push(w);
-                }
-            }
-        }
+        let of_weight = self.add_weights(name, weights)?;
         let of_func: Vec<usize> = funcs.into_iter().map(|f| self.add_func(name, f)).collect();
         let arg = |arg: Arg| match arg {
             Arg::Weight(w) => Arg::Weight(of_weight.get(w).copied().unwrap_or(usize::MAX)),
@@ -44,11 +32,32 @@ impl Module {
         Ok(())
     }
 
+    /// The index of each of the weights; weights that are new are added.
+    ///
+    /// # Errors
+    /// A message naming a weight of the entry `of` whose name another one has.
+    fn add_weights(&mut self, of: &str, weights: Vec<Weight>) -> Result<Vec<usize>, String> {
+        let known: HashMap<String, usize> = self.weights.iter().map(|w| w.name.clone()).zip(0..).collect();
+        let mut indices = vec![];
+        for w in weights {
+            match known.get(&w.name) {
+                Some(at) if self.weights[*at] != w => {
+                    return Err(format!("entry `{of}` has another weight `{}` than the model", w.name));
+                }
+                Some(at) => indices.push(*at),
+                None => {
+                    indices.push(self.weights.len());
+                    self.weights.push(w);
+                }
+            }
+        }
+        Ok(indices)
+    }
+
     /// The index of an equal function, or of `func`, which gets the name of the entry `of` in front of its own if
     /// another function has that.
     fn add_func(&mut self, of: &str, func: Func) -> usize {
-        let same = |f: &Func| (&f.params, &f.nodes, &f.results) == (&func.params, &func.nodes, &func.results);
-        if let Some(at) = self.funcs.iter().position(same) {
+        if let Some(at) = self.funcs.iter().position(|f| f.computes_as(&func)) {
             return at;
         }
         let mut func = func;
