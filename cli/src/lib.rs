@@ -25,7 +25,6 @@ pub mod memory;
 mod numbers;
 pub mod options;
 pub mod output;
-pub mod pooling;
 pub mod predicted;
 pub mod progress;
 pub mod report;

@@ -118,7 +118,7 @@ pub fn text(v: &Version) -> Option<Text> {
     let plan = &v.compiled.plan;
     let Output::Rows(output) = plan.output() else { return None };
     let tokens = LARGEST.min(plan.info.max_context.max(1));
-    let regime = plan.regimes_of(0).find(|r| r.max_tokens.is_none_or(|most| tokens <= most))?;
+    let regime = plan.regime_for(0, tokens)?;
     let rows = if matches!(output.pool, Pool::First | Pool::Last) { 1 } else { tokens };
     // Attention of a token is over the tokens before it, or over all.
     let context = if artifact::whole(plan, 0) { tokens } else { tokens / 2 };

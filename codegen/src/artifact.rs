@@ -240,14 +240,19 @@ fn output_kind(output: Output) -> u32 {
 fn pooling(output: Output) -> u32 {
     match output {
         Output::Logits | Output::Hidden => abi::output::pool::NONE,
-        Output::Rows(rows) => match rows.pool {
-            Pool::Mean => abi::output::pool::MEAN,
-            Pool::First => abi::output::pool::FIRST,
-            Pool::Last => abi::output::pool::LAST,
-            Pool::Max => abi::output::pool::MAX,
-            Pool::Root => abi::output::pool::ROOT,
-            Pool::Weighted => abi::output::pool::WEIGHTED,
-        },
+        Output::Rows(rows) => pool(rows.pool),
+    }
+}
+
+/// The ABI's code of a pooling (`llmcc_abi::output::pool`).
+pub fn pool(pool: Pool) -> u32 {
+    match pool {
+        Pool::Mean => abi::output::pool::MEAN,
+        Pool::First => abi::output::pool::FIRST,
+        Pool::Last => abi::output::pool::LAST,
+        Pool::Max => abi::output::pool::MAX,
+        Pool::Root => abi::output::pool::ROOT,
+        Pool::Weighted => abi::output::pool::WEIGHTED,
     }
 }
 

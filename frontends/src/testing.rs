@@ -1,6 +1,8 @@
 //! Folders and fixtures for this crate's tests.
 
 use crate::arch::{Arch, by_model_type};
+use llmcc_ir::eval::{Batch, State, eval_entry};
+use llmcc_ir::graph::Module;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -224,5 +226,21 @@ pub(crate) fn other_count(field: &str) -> usize {
         "altup_active_idx" => 1,
         "qk_rope_head_dim" => 2,
         _ => 0,
+    }
+}
+
+/// Logits and hidden states that the first entry of a module leaves; no hidden states where it leaves none.
+pub(crate) struct Left {
+    pub output: Vec<f64>,
+    pub hidden: Vec<f64>,
+}
+
+impl Left {
+    /// Evaluates a batch of new sequences.
+    pub(crate) fn of(module: &Module, weights: &dyn Fn(usize) -> Vec<f32>, batch: &Batch) -> Left {
+        let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+        let results = eval_entry(module, &module.entries[0], weights, &mut states, batch).unwrap();
+        let mut results = results.into_iter();
+        Left { output: results.next().unwrap(), hidden: results.next().unwrap_or_default() }
     }
 }

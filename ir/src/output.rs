@@ -44,11 +44,6 @@ pub fn requested(outputs: &[EntryOutput]) -> Option<EntryOutput> {
     outputs.iter().copied().find(|o| o.output.is_requested())
 }
 
-/// The place of the hidden states.
-pub fn hidden(outputs: &[EntryOutput]) -> Option<usize> {
-    outputs.iter().find(|o| o.output == Output::Hidden).map(|o| o.at)
-}
-
 /// Rows that describe a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {

@@ -51,11 +51,6 @@ impl PlanEntry {
     pub fn requested(&self) -> Option<EntryOutput> {
         output::requested(&self.outputs)
     }
-
-    /// Slot of the hidden states.
-    pub fn hidden(&self) -> Option<usize> {
-        output::hidden(&self.outputs)
-    }
 }
 
 /// The results of [`crate::kernel::TopK`] for the host.
@@ -229,6 +224,11 @@ impl Plan {
     /// Regimes of entry `entry`, ascending by their number of tokens.
     pub fn regimes_of(&self, entry: usize) -> impl Iterator<Item = &Regime> {
         self.regimes.iter().filter(move |r| r.entry == entry)
+    }
+
+    /// The regime of entry `entry` that serves steps of `tokens` tokens.
+    pub fn regime_for(&self, entry: usize, tokens: usize) -> Option<&Regime> {
+        self.regimes_of(entry).find(|r| r.max_tokens.is_none_or(|most| tokens <= most))
     }
 
     /// Activation bytes of a step, the arena included: `(per token, per logits row)`.

@@ -63,8 +63,7 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
             .get(i)
             .filter(|all| !all.is_empty() && all.iter().all(|(_, b)| *b < regime.buffers.len()));
         let results = results.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
-        let slot = |kind: &Kind| kinds.iter().position(|k| k == kind).unwrap_or_default();
-        let results: Vec<(usize, usize)> = results.iter().map(|(kind, b)| (slot(kind), *b)).collect();
+        let results: Vec<(usize, usize)> = results.iter().map(|(kind, b)| (place_of(&kinds, *kind), *b)).collect();
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
     plan.slots = kinds.iter().map(|kind| slot_of(plan, results, *kind)).collect();
@@ -85,6 +84,11 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
     Ok(())
 }
 
+/// The slot of a kind of results: the first ones are those of the kinds, in their order.
+fn place_of(kinds: &[Kind], kind: Kind) -> usize {
+    kinds.iter().position(|k| *k == kind).unwrap_or_default()
+}
+
 /// Tells each entry the slots of its results.
 fn place_results(plan: &mut Plan, results: &ResultBuffers, kinds: &[Kind]) {
     let k = plan.kernels.iter().find_map(|k| if let Body::TopK(t) = &k.body { Some(t.k) } else { None });
@@ -92,7 +96,7 @@ fn place_results(plan: &mut Plan, results: &ResultBuffers, kinds: &[Kind]) {
         let first = plan.regimes.iter().position(|r| r.entry == index);
         let own = first.and_then(|r| results.by_regime.get(r)).map_or(&[][..], Vec::as_slice);
         for (kind, _) in own {
-            let slot = kinds.iter().position(|k| k == kind).unwrap_or_default();
+            let slot = place_of(kinds, *kind);
             match kind {
                 Kind::Output(output) => entry.outputs.push(EntryOutput { output: *output, at: slot }),
                 Kind::Candidates => entry.candidates = k.map(|k| Candidates { slot, k }),

@@ -2,7 +2,7 @@
 
 use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::options::CompileOptions;
-use llmcc_cli::pooling::Pooling;
+use llmcc_ir::output::Pool;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, options, quantized, root};
 
@@ -12,7 +12,7 @@ fn greedy(model: &Model, prompt: &[i32]) -> Vec<i32> {
     pieces.map(|p| p.expect("a token").token).collect()
 }
 
-fn rows(model: &Model, texts: &[Vec<i32>], pooling: Option<Pooling>) -> Vec<Vec<f32>> {
+fn rows(model: &Model, texts: &[Vec<i32>], pooling: Option<Pool>) -> Vec<Vec<f32>> {
     let all = model.embed_as(texts, None, pooling).expect("rows");
     all.chunks_exact(model.info().embed_columns).map(<[f32]>::to_vec).collect()
 }
@@ -57,22 +57,10 @@ fn the_caller_names_the_pooling() {
     let model = artifact.open(2);
     let text = texts(&model).swap_remove(1);
     let prefixes: Vec<Vec<i32>> = (1..=text.len()).map(|n| text[..n].to_vec()).collect();
-    let of_tokens = rows(&model, &prefixes, Some(Pooling::Last));
-    let n = text.len() as f64;
-    let column = |j: usize| of_tokens.iter().map(move |row| f64::from(row[j]));
-    let pooled = |pooling: Pooling, j: usize| match pooling {
-        Pooling::Mean => column(j).sum::<f64>() / n,
-        Pooling::First => f64::from(of_tokens[0][j]),
-        Pooling::Last => f64::from(of_tokens[text.len() - 1][j]),
-        Pooling::Max => column(j).fold(f64::NEG_INFINITY, f64::max),
-        Pooling::Root => column(j).sum::<f64>() / n.sqrt(),
-        Pooling::Weighted => {
-            column(j).enumerate().map(|(i, x)| (i + 1) as f64 * x).sum::<f64>() / (n * (n + 1.0) / 2.0)
-        }
-    };
-    let all = [Pooling::Mean, Pooling::First, Pooling::Last, Pooling::Max, Pooling::Root, Pooling::Weighted];
-    for pooling in all {
-        let want: Vec<f32> = (0..model.info().hidden).map(|j| pooled(pooling, j) as f32).collect();
-        assert_eq!(rows(&model, std::slice::from_ref(&text), Some(pooling)), [want], "{pooling:?}");
+    let of_tokens = rows(&model, &prefixes, Some(Pool::Last));
+    let values: Vec<f64> = of_tokens.concat().into_iter().map(f64::from).collect();
+    for (pool, name) in Pool::ALL {
+        let want: Vec<f32> = pool.of(&values, model.info().hidden).into_iter().map(|x| x as f32).collect();
+        assert_eq!(rows(&model, std::slice::from_ref(&text), Some(*pool)), [want], "{name}");
     }
 }

@@ -1,9 +1,9 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
-use super::values::{parse_penalty, parse_scale, parse_share, parse_variable};
-use crate::pooling::Pooling;
+use super::values::{parse_penalty, parse_scale, parse_share, parse_variable, pools};
 use clap::{ArgGroup, Args as ClapArgs};
+use llmcc_ir::output::Pool;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -28,8 +28,8 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,
     /// How the rows of the text's tokens become one [default: as the model says]
-    #[arg(long, value_enum, requires = "embed")]
-    pub pooling: Option<Pooling>,
+    #[arg(long, value_parser = pools(), requires = "embed")]
+    pub pooling: Option<Pool>,
     /// The prompt of an embedder to put before the text, by its name (`inspect` lists them) [default: the model's]
     #[arg(long, value_name = "NAME", requires = "embed", conflicts_with = "ids")]
     pub prompt_name: Option<String>,

@@ -1,9 +1,11 @@
 //! Values of options, from their text.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_codegen::link::LONGEST_SONAME;
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
 use llmcc_ir::gpu::wish::{InputPlace, Wish};
+use llmcc_ir::output::Pool;
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::state::AdapterSpec;
 use serde_json::Value;
@@ -28,6 +30,13 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, Value), String> {
         Some((_, remedy)) => Err(format!("`{name}` cannot be set: {remedy}")),
         None => Ok((name.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into()))),
     }
+}
+
+/// Reads the name of a pooling.
+pub(super) fn pools() -> impl TypedValueParser<Value = Pool> {
+    let known = |name: &str| Pool::ALL.iter().find(|(_, known)| *known == name).map(|(pool, _)| *pool);
+    PossibleValuesParser::new(Pool::ALL.iter().map(|(_, name)| *name))
+        .try_map(move |name| known(&name).ok_or("unknown"))
 }
 
 /// Reads `FOLDER` or `FOLDER=SCALE`.

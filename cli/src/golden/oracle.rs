@@ -17,7 +17,7 @@ pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
     let mut sum = 0;
     for batch in batches(plan, steps) {
         let env = batch.env();
-        let regime = plan.regimes_of(0).find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+        let regime = plan.regime_for(0, env.tokens);
         for kernel in regime.iter().flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel)) {
             if let Body::Matmul(_) = kernel.body {
                 sum += (weights(kernel) * kernel.rows.eval(env)) as u64;

@@ -10,10 +10,11 @@ mod step;
 pub use step::stand_ins;
 
 use crate::Error;
-use crate::pooling::Pooling;
 use crate::stamp::Stamp;
 pub use generation::{GenOptions, Generation, Piece};
+use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;
+use llmcc_ir::output::Pool;
 use llmcc_model::Version;
 use llmcc_model::sys::*;
 use std::ffi::{CStr, c_char};
@@ -240,9 +241,9 @@ impl Model {
         &self,
         rows: &[Vec<i32>],
         normalize: Option<bool>,
-        pooling: Option<Pooling>,
+        pooling: Option<Pool>,
     ) -> Result<Vec<f32>, Error> {
-        self.embedded(rows, &[], normalize, pooling.map_or(0, Pooling::code))
+        self.embedded(rows, &[], normalize, pooling.map_or(0, artifact::pool))
     }
 
     /// The same of tokens with types, as many as there are tokens, or none: as texts alone have them.

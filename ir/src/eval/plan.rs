@@ -67,7 +67,7 @@ pub fn eval_plan_entry(
             format!("{} states and {} weights given, not {want:?}", states.len(), weights.len()),
         ));
     }
-    let regime = plan.regimes_of(entry).find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+    let regime = plan.regime_for(entry, env.tokens);
     let regime = regime.ok_or_else(|| {
         EvalError::malformed(&plan.name, format!("no regime of entry {entry} serves {} tokens", env.tokens))
     })?;

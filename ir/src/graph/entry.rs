@@ -1,7 +1,7 @@
 //! Entries: the computations of a model that a caller runs.
 
 use super::Input;
-use crate::output::{self, EntryOutput};
+use crate::output::{self, EntryOutput, Output};
 
 /// Name of the entry that appends tokens to sequences; every model has it, as its first entry.
 pub const STEP: &str = "step";
@@ -10,7 +10,7 @@ pub const EMBED: &str = "embed";
 
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///
-/// Its inputs are those that its calls bind ([`Entry::inputs`]).
+/// Its inputs are those that its calls bind ([`Arg::Input`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Name, unique in the module.
@@ -58,12 +58,6 @@ impl Entry {
         Entry { name: name.to_string(), calls: vec![], outputs: vec![] }
     }
 
-    /// The inputs that its calls bind, each once, in the order of [`Input::ALL`].
-    pub fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
-        let bound = |input: &Input| self.calls.iter().any(|c| c.args.contains(&Arg::Input(*input)));
-        Input::ALL.iter().map(|(input, _)| *input).filter(bound)
-    }
-
     /// The output that has a row for each token that the caller asks for.
     pub fn requested(&self) -> Option<EntryOutput> {
         output::requested(&self.outputs)
@@ -71,6 +65,6 @@ impl Entry {
 
     /// The value that holds the hidden states.
     pub fn hidden(&self) -> Option<usize> {
-        output::hidden(&self.outputs)
+        self.outputs.iter().find(|o| o.output == Output::Hidden).map(|o| o.at)
     }
 }

@@ -152,6 +152,11 @@ pub struct Func {
 }
 
 impl Func {
+    /// Whether both differ in their names at most.
+    pub fn computes_as(&self, other: &Func) -> bool {
+        (&self.params, &self.nodes, &self.results) == (&other.params, &other.nodes, &other.results)
+    }
+
     /// Type of a value; `None` when out of range.
     pub fn ty(&self, v: Value) -> Option<&ValueType> {
         let i = v.0 as usize;

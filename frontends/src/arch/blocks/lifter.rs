@@ -14,7 +14,7 @@ use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{
-    self, Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, STEP, Value, ValueType, Weight,
+    self, Arg, Call, FuncBuilder, Input, ModelInfo, Module, Op, Role, STEP, Value, ValueType, Weight,
 };
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::{EntryOutput, Output};
@@ -495,8 +495,7 @@ impl<'a> Draft<'_, 'a> {
         let mut func = f.try_finish(&all).map_err(|mistake| self.structure(mistake.to_string()))?;
         let Draft { lifter, name, args, kept, .. } = self;
         let m = &mut lifter.module;
-        let same = |k: &Func| k.params == func.params && k.nodes == func.nodes && k.results == func.results;
-        let index = m.funcs.iter().position(same).unwrap_or_else(|| {
+        let index = m.funcs.iter().position(|k| k.computes_as(&func)).unwrap_or_else(|| {
             let twins =
                 m.funcs.iter().filter(|k| k.name.trim_end_matches(|c: char| c.is_ascii_digit()) == name).count();
             func.name = if twins == 0 { name.to_string() } else { format!("{name}{twins}") };

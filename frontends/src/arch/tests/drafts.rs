@@ -3,17 +3,11 @@
 use super::renamed::{Renamings, renamed};
 use super::*;
 use crate::error::FrontendError;
-use llmcc_ir::eval::eval_entry;
+use crate::testing::Left;
 
 /// Each with the number of its heads.
 const NAMES: [(&str, usize); 6] =
     [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("mimo", 1), ("qwen3_5", 1)];
-
-/// Logits and hidden states of a step; no hidden states where it leaves none.
-struct Left {
-    output: Vec<f64>,
-    hidden: Vec<f64>,
-}
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
@@ -28,10 +22,7 @@ fn step(ckpt: &Checkpoint, options: &Options, batch: &Batch) -> Left {
     let module = lift(ckpt, options).unwrap();
     assert_eq!(verify_module(&module), vec![]);
     let weights = |i: usize| ckpt.to_f32(&module.weights[i].name).unwrap();
-    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-    let results = eval_entry(&module, &module.entries[0], &weights, &mut states, batch).unwrap();
-    let mut results = results.into_iter();
-    Left { output: results.next().unwrap(), hidden: results.next().unwrap_or_default() }
+    Left::of(&module, &weights, batch)
 }
 
 /// Logits and hidden states of the model, and of each head given the golden ones before it, are

@@ -53,7 +53,7 @@ pub enum Sink<'a> {
     Memory(&'a mut [MaybeUninit<f32>]),
 }
 
-/// What a caller of an entry gives with a batch, and where the results go.
+/// A batch for an entry, and the places of its results.
 pub struct Io<'a, 's, 'k> {
     /// The tokens.
     pub batch: &'a Batch<'a>,

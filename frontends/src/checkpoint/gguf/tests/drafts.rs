@@ -3,20 +3,14 @@
 use super::families::{converted, numbers, original};
 use super::open;
 use crate::checkpoint::Checkpoint;
-use crate::testing::{Folder, golden};
+use crate::testing::{Folder, Left, golden};
 use crate::{Options, arch, lift};
-use llmcc_ir::eval::{Batch, State, eval_entry};
+use llmcc_ir::eval::Batch;
 use llmcc_ir::kv::KvDType;
 use serde_json::Value;
 
 /// Each with the number of its heads.
 const NAMES: [(&str, usize); 4] = [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("qwen3_5", 1)];
-
-/// Logits and hidden states of a step; no hidden states where it leaves none.
-struct Left {
-    output: Vec<f64>,
-    hidden: Vec<f64>,
-}
 
 fn about(name: &str) -> Value {
     let table: Value = serde_json::from_slice(&std::fs::read(golden("gguf/drafts.json")).unwrap()).unwrap();
@@ -28,16 +22,13 @@ fn step(ckpt: &Checkpoint, head: Option<usize>, batch: &Batch) -> Left {
     let options =
         Options { kv_dtype: KvDType::F32, draft_head: head, hidden_states: head.is_none(), ..Options::default() };
     let module = lift(ckpt, &options).unwrap();
-    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
     let unused = match head {
         Some(number) => crate::unused::find_of_head(ckpt, &module, number),
         None => crate::unused::find(ckpt, &module),
     };
     assert_eq!(unused.unwrap(), None);
     let weights = |i: usize| numbers(ckpt, &module.weights[i].name);
-    let results = eval_entry(&module, &module.entries[0], &weights, &mut states, batch).unwrap();
-    let mut results = results.into_iter();
-    Left { output: results.next().unwrap(), hidden: results.next().unwrap_or_default() }
+    Left::of(&module, &weights, batch)
 }
 
 /// Numbers are rounded once where they were changed.
