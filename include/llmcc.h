@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010005u
+#define LLMCC_ABI_VERSION 0x00010006u
 
 typedef int32_t llmcc_status;
 enum {
@@ -223,6 +223,8 @@ typedef struct llmcc_batch {
  * has room for `capacity` floats. A sequence's logits do not depend on the rest of the batch. (Models without logits give the rows [n_out, columns]
  * of single tokens that llmcc_embed pools.) With LLMCC_IS_WHOLE all sequences must be new, and all tokens at most max_batch_tokens. */
 llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
+/* As llmcc_step, by entry `entry`: rows have its columns. An entry with states of its own (a draft head) appends to a list of tokens of its own in each sequence. Since 1.6. */
+llmcc_status llmcc_run(const llmcc_model *model, uint32_t entry, const llmcc_batch *batch, float *rows, size_t capacity);
 
 typedef struct llmcc_embed_rows {
     size_t size;
@@ -357,6 +359,10 @@ llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t cap
  * top_k and min_p are 0, top_p and repetition_penalty 0 or 1), the model's values apply; if max_tokens is 0, so does the model's limit. Its other settings (suppress_tokens,
  * begin_suppress_tokens, bad_words_ids, sequence_bias, no_repeat_ngram_size, min_new_tokens, min_length, typical_p, stop_strings) apply in any case. top_k = 1 takes the most
  * probable token. LLMCC_GEN_NO_DEFAULTS ignores the file: neutral values then mean the most probable token. */
+/* Stores up to `capacity` tokens that may follow `tokens` [n], the whole text so far, in `out`. Returns their number, or a negative number: then the call that asked fails
+ * with LLMCC_E_INVALID. It must not use the generation that asks. */
+typedef int32_t (*llmcc_guess)(void *user, const int32_t *tokens, size_t n, int32_t *out, size_t capacity);
+
 typedef struct llmcc_gen_params {
     size_t size;
     uint64_t max_tokens;         /* 0: the model's limit, else until another reason ends it */
@@ -370,9 +376,23 @@ typedef struct llmcc_gen_params {
     int32_t adapter;             /* adapter of the sequence made for the generation, 0: none; a given sequence has its own */
     uint32_t reserved;           /* 0 */
     uint64_t reserved_1_4;       /* 0. Its presence in `size` tells programs for 1.4 and later from older ones, where zeros in `sampling` had another meaning. */
+    uint32_t guesses;            /* LLMCC_GUESS_*: guesses change the number of steps, and no token (since 1.6, as all below) */
+    uint32_t most_guesses;       /* most guesses for a step, up to 31; 0: as many as suit their source */
+    llmcc_guess guess;           /* with LLMCC_GUESS_CALLER. It and guess_user stay valid until the generation is freed */
+    void *guess_user;
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
+
+/* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
+ * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */
+enum {
+    LLMCC_GUESS_OWN = 0,    /* the model's draft heads (llmcc compile --draft-head), if it has any */
+    LLMCC_GUESS_NONE = 1,
+    LLMCC_GUESS_HEADS = 2,  /* the model's draft heads, which it must have */
+    LLMCC_GUESS_LOOKUP = 3, /* the text so far: what followed where its last tokens stood before */
+    LLMCC_GUESS_CALLER = 4  /* `guess`: another model (llmcc_drafter_guess), or any function */
+};
 
 enum {
     LLMCC_GEN_IGNORE_EOS = 1,   /* go on after end-of-sequence tokens */
@@ -413,6 +433,9 @@ typedef struct llmcc_gen_stats_t {
     uint64_t decode_ns;        /* all further tokens */
     llmcc_finish finish;
     uint32_t reserved;
+    uint64_t guessed;          /* tokens that were guessed (since 1.6) */
+    uint64_t accepted;         /* of these, tokens of the text */
+    uint64_t guess_steps;      /* steps that evaluated guesses */
 } llmcc_gen_stats_t;
 
 /* Starts a generation after `prompt`, the whole sequence from its first token. With `seq` >= 0 it uses that sequence: tokens of the prompt that
@@ -439,6 +462,14 @@ void llmcc_gen_free(llmcc_gen *gen);
 
 /* Called with every token; `text` is as in llmcc_piece. Return nonzero to stop. May call the API, also to close the model. Must not throw or longjmp. */
 typedef int32_t (*llmcc_callback)(void *user, const char *text, size_t len, int32_t token);
+
+/* A model that guesses for generations of another artifact with the same vocabulary, in a sequence of its own: pass llmcc_drafter_guess and the drafter as `guess` and
+ * `guess_user` of the other's parameters. A drafter is for one generation at a time. Since 1.6. */
+typedef struct llmcc_drafter llmcc_drafter;
+llmcc_status llmcc_drafter_new(const llmcc_model *model, llmcc_drafter **out);
+int32_t llmcc_drafter_guess(void *drafter, const int32_t *tokens, size_t n, int32_t *out, size_t capacity);
+/* NULL and freed handles are fine. */
+void llmcc_drafter_free(llmcc_drafter *drafter);
 
 /* Text in, text out. `params`, `callback` and `stats` may be NULL. */
 llmcc_status llmcc_generate(const llmcc_model *model, const char *prompt, size_t len, const llmcc_gen_params *params, llmcc_callback callback,

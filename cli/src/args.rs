@@ -12,13 +12,15 @@ pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
-use llmcc_frontends::Adapter;
+use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
 pub use tokenize::TokenizeArgs;
-use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots};
+use values::{
+    draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
+};
 pub use values::{parse_soname, parse_wish};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
@@ -180,13 +182,13 @@ pub struct CompileArgs {
     pub embed: bool,
     /// Make embeddings beside text: the artifact gets a second entry over the same weights, which `run --embed`,
     /// `Model.embed` and llmcc_embed use
-    #[arg(long, conflicts_with_all = ["embed", "draft_head"])]
+    #[arg(long, conflicts_with = "embed")]
     pub also_embed: bool,
-    /// Compile a draft head of the model in its place: the layer (of several the K-th, the first being 0)
-    /// that predicts the token after the next from a token and the model's row of the one before it
-    #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
-    #[arg(conflicts_with = "embed")]
-    pub draft_head: Option<usize>,
+    /// Compile the model's draft heads (the first N of them) beside it, in the same artifact: layers that predict
+    /// the token after the next. Generation guesses with them, and gives the same text in fewer steps
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    #[arg(conflicts_with = "embed", value_parser = draft_heads)]
+    pub draft_head: Option<DraftHeads>,
     /// Leave the hidden states of all tokens to the caller, beside logits: the rows that draft heads take
     #[arg(long, conflicts_with = "embed")]
     pub hidden_states: bool,

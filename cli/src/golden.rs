@@ -7,6 +7,7 @@
 //! do not depend on threads or batching. They come from one version of the model, for a processor;
 //! another version of the same artifact rounds elsewhere, and is compared with a tolerance
 //! ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
+//! Each entry of the artifact has steps of its own.
 //!
 //! `llmcc compile` runs the finished artifact in a child process, under its temporary name:
 //! generated code cannot take the compiler down. For small models it also evaluates the plan with
@@ -19,14 +20,13 @@ mod steps;
 
 pub use oracle::{Weights, bound, evaluate, multiply_adds, overflow, sensitivity};
 pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of};
-pub use steps::{Computed, Distance, SCHEME, Step, compute, engine_options, entries, seed, steps};
+pub use steps::{Computed, Distance, SCHEME, Shape, Sizes, Step, compute, engine_options, entries, seed, steps};
 
 use crate::Error;
 use crate::lowered::{Lowered, Version};
 use crate::options::CompileOptions;
 use crate::shared::SharedWeights;
 use llmcc_abi::Span;
-use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::locate::locate;
 use llmcc_ir::kv::KvDType;
@@ -67,9 +67,10 @@ pub enum Outcome {
 }
 
 /// The first logit that is not finite: step, row, entry, value.
-fn not_finite(steps: &[Computed], columns: usize) -> Option<(usize, usize, usize, f32)> {
-    let rows = steps.iter().enumerate().flat_map(|(i, s)| (0..s.rows.len()).map(move |r| (i, r, s)));
-    rows.flat_map(|(i, r, s)| entries(columns).zip(s.row(r)).map(move |(e, v)| (i, r, e, v)))
+fn not_finite(steps: &[Step], computed: &[Computed]) -> Option<(usize, usize, usize, f32)> {
+    let all = steps.iter().zip(computed).enumerate();
+    let rows = all.flat_map(|(i, (step, s))| (0..s.rows.len()).map(move |r| (i, r, step, s)));
+    rows.flat_map(|(i, r, step, s)| entries(step.columns).zip(s.row(r)).map(move |(e, v)| (i, r, e, v)))
         .find(|(.., v)| !v.is_finite())
 }
 
@@ -105,7 +106,8 @@ pub fn examine(
                 report this"
             ))
         })?;
-    if let Some((step, row, entry, v)) = not_finite(&computed, plan.columns()) {
+    let steps = steps(seed, &Sizes::of_plan(plan));
+    if let Some((step, row, entry, v)) = not_finite(&steps, &computed) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was \
                 written: the checkpoint's values overflow on the way{}; --no-golden writes it anyway",
@@ -113,7 +115,6 @@ pub fn examine(
             wider(l.format, version)
         )));
     }
-    let steps = steps(seed, plan.info.vocab, plan.info.max_context, artifact::whole(plan, 0));
     let difference = match multiply_adds(plan, &steps) <= EVALUATED {
         true => Some(hold_against_evaluator(plan, &shared.spans()[ran], path, &steps, &computed)?),
         false => None,
@@ -210,7 +211,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// The first difference between golden vectors and results, in words.
-pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[Step]) -> Option<String> {
+pub fn difference(want: &[Computed], got: &[Computed], steps: &[Step]) -> Option<String> {
     if want.len() != got.len()
         || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
     {
@@ -220,6 +221,7 @@ pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[
     let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
     for row in 0..w.rows.len() {
         let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
+        let columns = steps.get(i).map_or(0, |s| s.columns);
         for (entry, (a, b)) in entries(columns).zip(w.row(row).into_iter().zip(g.row(row))) {
             if a.to_bits() != b.to_bits() {
                 return Some(format!(

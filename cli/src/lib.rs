@@ -31,7 +31,6 @@ pub mod report;
 pub mod requantized;
 pub mod session;
 pub mod shared;
-pub mod speculate;
 mod stamp;
 pub mod stdout;
 pub mod texts;

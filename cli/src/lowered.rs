@@ -117,7 +117,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 max_context: options.max_context,
                 embed: options.embed,
                 also_embed: options.also_embed,
-                draft_head: options.draft_head,
+                draft_heads: options.draft_heads,
                 hidden_states: options.hidden_states,
                 selects: selects(options),
             },
@@ -194,11 +194,7 @@ fn left_aside(
         model.unread.iter().map(|field| format!("{file}: {field}, which is not read")).collect();
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
-    let unused = match options.draft_head {
-        Some(number) => llmcc_frontends::unused::find_of_head(checkpoint, module, number)?,
-        None => llmcc_frontends::unused::find(checkpoint, module)?,
-    };
-    match unused {
+    match llmcc_frontends::unused::find(checkpoint, module)? {
         Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
         Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
         None => {}

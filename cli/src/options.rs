@@ -5,8 +5,8 @@ use crate::advice;
 use crate::lowering;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::AdapterSlots;
+use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
@@ -45,8 +45,8 @@ pub struct CompileOptions {
     pub embed: bool,
     /// Give the artifact an entry for embeddings beside the one that writes text.
     pub also_embed: bool,
-    /// Compile this draft head in the model's place.
-    pub draft_head: Option<usize>,
+    /// The draft heads that become entries beside the model.
+    pub draft_heads: DraftHeads,
     /// Leave the hidden states to the caller.
     pub hidden_states: bool,
     /// Embedded or external weights.

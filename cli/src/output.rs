@@ -46,18 +46,16 @@ fn files_of(checkpoint: &Path) -> Vec<PathBuf> {
 /// Names of files that say nothing of the model in them.
 const COMMON: [&str; 5] = ["model", "pytorch_model", "consolidated", "ggml-model", "weights"];
 
-/// The output where none is named: the name of the checkpoint's folder or file with `.so`, in the current folder; of a
-/// draft head its number, too.
+/// The output where none is named: the name of the checkpoint's folder or file with `.so`, in the current folder.
 ///
 /// # Errors
 /// The checkpoint has no name, or there is a file of that name that is no artifact.
-pub fn default_name(checkpoint: &Path, draft_head: Option<usize>) -> Result<PathBuf, Error> {
+pub fn default_name(checkpoint: &Path) -> Result<PathBuf, Error> {
     let full = fs::canonicalize(checkpoint).map_err(|e| Error::io("find", checkpoint, e))?;
     let Some(name) = model_name(checkpoint, &full) else {
         return Err(Error::Usage(format!("{} has no name: give the output with -o", checkpoint.display())));
     };
-    let head = draft_head.map_or(String::new(), |k| format!("-draft{k}"));
-    let out = PathBuf::from(format!("{name}{head}.so"));
+    let out = PathBuf::from(format!("{name}.so"));
     let there = out.exists() || out.is_symlink();
     if there && llmcc_codegen::locate::manifest(&out).is_err() {
         return Err(Error::Usage(format!(

@@ -6,6 +6,7 @@ use common::{Folder, WITH_TOKENIZER, text};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_codegen::sealed::renew;
+use llmcc_frontends::DraftHeads;
 use llmcc_ir::target::find;
 use llmcc_test_support::fake_driver;
 use llmcc_ukernels::{Level, detect};
@@ -29,7 +30,7 @@ fn models_of_all_kinds_verify() {
 #[test]
 fn draft_heads_verify() {
     let f = Folder::new();
-    for (name, more) in [("drafts/mellum", &["--draft-head"][..]), ("drafts/deepseek_v3", &["--draft-head=1", "--w8"])]
+    for (name, more) in [("drafts/mellum", &["--draft-head"][..]), ("drafts/deepseek_v3", &["--draft-head=2", "--w8"])]
     {
         let said = f.compile(name, "m.so", more);
         assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{name}: {said}");
@@ -146,7 +147,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         max_context: None,
         embed: false,
         also_embed: false,
-        draft_head: None,
+        draft_heads: DraftHeads::None,
         hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,
         soname: None,

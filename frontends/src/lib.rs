@@ -31,7 +31,7 @@ pub mod tokenizer;
 pub mod unused;
 pub mod wildcard;
 
-pub use arch::{Options, lift};
+pub use arch::{DraftHeads, Options, lift};
 pub use checkpoint::{Adapter, Checkpoint};
 pub use error::FrontendError;
 pub use tokenizer::TextAssets;

@@ -229,17 +229,18 @@ pub(crate) fn other_count(field: &str) -> usize {
     }
 }
 
-/// Logits and hidden states that the first entry of a module leaves; no hidden states where it leaves none.
+/// Logits and hidden states that an entry of a module leaves; no hidden states where it leaves none.
 pub(crate) struct Left {
     pub output: Vec<f64>,
     pub hidden: Vec<f64>,
 }
 
 impl Left {
-    /// Evaluates a batch of new sequences.
-    pub(crate) fn of(module: &Module, weights: &dyn Fn(usize) -> Vec<f32>, batch: &Batch) -> Left {
+    /// Evaluates a batch of new sequences by entry `name`.
+    pub(crate) fn of(module: &Module, name: &str, weights: &dyn Fn(usize) -> Vec<f32>, batch: &Batch) -> Left {
         let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-        let results = eval_entry(module, &module.entries[0], weights, &mut states, batch).unwrap();
+        let entry = module.entries.iter().find(|e| e.name == name).unwrap();
+        let results = eval_entry(module, entry, weights, &mut states, batch).unwrap();
         let mut results = results.into_iter();
         Left { output: results.next().unwrap(), hidden: results.next().unwrap_or_default() }
     }

@@ -6,7 +6,7 @@
 use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
 use crate::error::{FrontendError, Unused};
-use llmcc_ir::graph::Module;
+use llmcc_ir::graph::{Module, draft_entry};
 use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::ty::DType;
 use std::collections::BTreeSet;
@@ -33,24 +33,22 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
             || model.leaves_out(name, module.output())
             || of_zeros(ckpt, name)
     };
-    let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
+    let mut tensors: Vec<String> =
+        ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
+    let has = |number: &usize| module.entries.iter().any(|e| e.name == draft_entry(*number));
+    for number in (0..).take_while(has) {
+        tensors.extend(of_head(ckpt, &model, module, number));
+    }
     let reasons = reasons(ckpt, &model, &tensors, module.output());
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
-/// The same of draft head `number` of the model, from which `module` was lifted: the others are the model's.
-///
-/// # Errors
-/// When config.json is wrong.
-pub fn find_of_head(ckpt: &Checkpoint, module: &Module, number: usize) -> Result<Option<Unused>, FrontendError> {
-    let model = arch::config(ckpt)?;
+/// The tensors of draft head `number` that `module` does not read.
+pub(crate) fn of_head(ckpt: &Checkpoint, model: &Model, module: &Module, number: usize) -> Vec<String> {
     let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
     let redundant = |name: &str| recomputed(ckpt, name) || model.chooses(name) || of_zeros(ckpt, name);
     let of_head = model.of_draft_head(ckpt, number);
-    let tensors: Vec<String> =
-        of_head.into_iter().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
-    let reasons = reasons(ckpt, &model, &tensors, module.output());
-    Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
+    of_head.into_iter().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect()
 }
 
 /// Buffers that older versions of Transformers saved, and that follow from config.json: rotary

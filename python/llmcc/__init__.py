@@ -12,7 +12,6 @@ from ._model import Model, load
 from ._pairs import Ranked, RankedDocument
 from ._pieces import Completion, Piece, TokenLogprob
 from ._session import Session
-from ._speculate import Speculation
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Class", "Compiled", "Completion", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Session", "Speculation", "Status", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Class", "Compiled", "Completion", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]

@@ -8,7 +8,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-from . import _ffi as ffi
+from . import _ffi as ffi, _guesses
 from ._errors import Unique
 from ._interrupt import checkpoint
 from ._params import OF_LISTS, GenParams, batch_of, positive
@@ -96,6 +96,8 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
         self._lib, self._logprobs, self._most, self._model = lib, logprobs, most, model
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
+        #: How good guesses were, by the index of a prompt whose generation has ended: see :func:`guessed`.
+        self.guessed: dict[int, tuple[int, int, int]] = {}
         self._of_step = Step()
         # As that of a single generation.
         self._lock = threading.RLock()
@@ -120,7 +122,9 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
         self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
             if piece.finish:
-                free(self._lib, self._gens.pop(index))
+                gen = self._gens.pop(index)
+                self.guessed[index] = guessed(self._lib, gen)
+                free(self._lib, gen)
 
     def handed_over(self) -> tuple[ffi.Library, list[c.c_void_p], Sequence[bool], int]:
         """The generations, for the caller to go on with and to free: the library, their handles, whether they have log-probabilities, and how many go on at once."""
@@ -222,7 +226,8 @@ def encoded(model: Text, prompt: Any) -> list[int]:
 def start(model: Text, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
     """A generation of the C API, a user of the library until it is freed: see :func:`free`."""
     array = ffi.int32_array(tokens, "the prompt")
-    native = params.native(bool(model._info["has_tokenizer"]), model._defaults())
+    drafter = params.guesses.drafter()
+    native = params.native(bool(model._info["has_tokenizer"]), model._defaults(), drafter)
     gen = c.c_void_p()
     with model._use() as handle:
         try:
@@ -232,16 +237,28 @@ def start(model: Text, seq: int, tokens: Sequence[int], params: GenParams) -> c.
             # The interrupt may have come after the generation was made.
             if gen:
                 model._lib.gen_free(gen)
+            if drafter is not None:
+                drafter.close()
             raise
         model._has_read = True
         model._lib.share()
+        if drafter is not None:
+            drafter.serves(gen)
     return gen
 
 
 def free(lib: ffi.Library, gen: c.c_void_p) -> None:
     """Ends a generation of :func:`start`."""
     lib.gen_free(gen)
+    _guesses.ended(gen)
     lib.release()
+
+
+def guessed(lib: ffi.Library, gen: c.c_void_p) -> tuple[int, int, int]:
+    """How many tokens of a generation were guessed, how many of these became part of the text, and how many steps had guesses."""
+    stats = ffi.GenStats()
+    lib.gen_stats(gen, c.byref(stats))
+    return stats.guessed, stats.accepted, stats.guess_steps
 
 
 def default_batch(isa: str) -> int:
@@ -300,18 +317,18 @@ def of_one(params: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def complete(pieces: Iterator[tuple[int, Piece]], prompts: Sequence[Sequence[int]], progress: Progress) -> list[Completion]:
+def complete(pieces: BatchGeneration, prompts: Sequence[Sequence[int]], progress: Progress) -> list[Completion]:
     """Collects the pieces of all prompts."""
     collected: list[list[Piece]] = [[] for _ in prompts]
     for index, piece in pieces:
         collected[index].append(piece)
         if piece.finish is not None:
             progress.update()
-    return [completion(prompt, pieces) for prompt, pieces in zip(prompts, collected)]
+    return [completion(prompt, own, pieces.guessed.get(i, (0, 0, 0))) for i, (prompt, own) in enumerate(zip(prompts, collected))]
 
 
-def completion(prompt: Sequence[int], pieces: Sequence[Piece]) -> Completion:
-    """Joins the pieces of one prompt."""
+def completion(prompt: Sequence[int], pieces: Sequence[Piece], counts: tuple[int, int, int] = (0, 0, 0)) -> Completion:
+    """Joins the pieces of one prompt, whose guesses were as good as ``counts`` say."""
     logprobs = [p.logprob for p in pieces if p.logprob is not None]
     return Completion(
         text="".join(p.text for p in pieces),
@@ -319,4 +336,7 @@ def completion(prompt: Sequence[int], pieces: Sequence[Piece]) -> Completion:
         finish=pieces[-1].finish if pieces else None,
         prompt_tokens=[int(t) for t in prompt],
         logprobs=logprobs if len(logprobs) == len(pieces) and pieces else None,
+        guessed=counts[0],
+        accepted=counts[1],
+        guess_steps=counts[2],
     )

@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 5
+ABI_MINOR = 6
 #: How the rows of a text become one (``LLMCC_POOL_*``).
 POOLINGS = {"mean": 1, "first": 2, "last": 3, "max": 4, "root": 5, "weighted": 6}
 NEW_SEQ = -1
@@ -152,6 +152,10 @@ class GenParams(Sized):
         ("adapter", c.c_int32),
         ("reserved", c.c_uint32),
         ("reserved_1_4", c.c_uint64),
+        ("guesses", c.c_uint32),
+        ("most_guesses", c.c_uint32),
+        ("guess", c.c_void_p),
+        ("guess_user", c.c_void_p),
     ]
 
 
@@ -179,6 +183,9 @@ class GenStats(Sized):
         ("decode_ns", c.c_uint64),
         ("finish", c.c_int32),
         ("reserved", c.c_uint32),
+        ("guessed", c.c_uint64),
+        ("accepted", c.c_uint64),
+        ("guess_steps", c.c_uint64),
     ]
 
 
@@ -236,6 +243,12 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_gen_take": (c.c_int32, [_P, _P, c.c_size_t, c.POINTER(Piece)]),
     },
     4: {"llmcc_interrupt": (c.c_int32, [_P])},
+    6: {
+        "llmcc_run": (c.c_int32, [_P, c.c_uint32, c.POINTER(Batch), _P, c.c_size_t]),
+        "llmcc_drafter_new": (c.c_int32, [_P, c.POINTER(_P)]),
+        "llmcc_drafter_guess": (c.c_int32, [_P, _I32P, c.c_size_t, _I32P, c.c_size_t]),
+        "llmcc_drafter_free": (None, [_P]),
+    },
 }
 
 
@@ -354,6 +367,12 @@ class Library(Unique):
             if self._users == 0:
                 self._loaded.pop(self._key, None)
                 self._unload()
+
+    def address(self, name: str) -> c.c_void_p:
+        """The address of a function."""
+        if self._dll is None:
+            raise LlmccError("the model is closed")
+        return c.cast(getattr(self._dll, name), c.c_void_p)
 
     def _unload(self, is_finalizing: Any = sys.is_finalizing) -> None:
         dll, self._dll = self._dll, None

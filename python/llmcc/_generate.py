@@ -56,6 +56,10 @@ class Generate(Text):
         :param ignore_eos: go on after end-of-sequence tokens.
         :param show_special: keep special tokens in the text.
         :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 (default): none.
+        :param draft: guess next tokens, to give the same text in fewer steps: ``"lookup"`` guesses from the text so far, a smaller :class:`Model` with the same
+            tokenizer by that model, ``"heads"`` by the model's draft heads (``compile(..., draft_head=True)``), ``"none"`` not at all. By default draft heads
+            guess where the artifact has them.
+        :param guesses: most tokens that are guessed for a step, up to 31; by default as many as suit.
         :param logprobs: see :meth:`complete`.
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
         :param max_batch: with a list of prompts: how many generate at once (default 64, on a GPU 256).

@@ -7,6 +7,8 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, TypeVar, Union, get_type_hints
 
+from ._text import Text
+
 if TYPE_CHECKING:
     # (Type checkers have it; at run time nobody asks for it.)
     from typing_extensions import Unpack as Unpack
@@ -54,6 +56,10 @@ class Generating(Choosing, total=False):
     greedy: bool
     #: The number of an adapter that ``load_adapter`` returned; 0: none.
     adapter: Optional[int]
+    #: Where guesses of next tokens come from, which change no token; by default from the artifact's draft heads, if it has any.
+    draft: Union[None, bool, Literal["none", "heads", "lookup"], Text]
+    #: Most tokens that are guessed for a step.
+    guesses: Optional[int]
 
 
 class GeneratingMany(Generating, total=False):
@@ -136,7 +142,7 @@ class Compiling(TypedDict, total=False):
     base: Union[None, str, os.PathLike[str]]
     #: Embeddings of a model that writes text.
     embed: bool
-    #: A draft head of the model in its place; a number chooses among several.
+    #: The model's draft heads beside it, for guesses of next tokens; a number takes the first so many.
     draft_head: Union[None, bool, int]
     #: Leave the hidden states of tokens to the caller, for draft heads.
     hidden_states: bool

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ._arrays import Floats
     from ._keywords import Unpack
     from ._session import Session
-    from ._speculate import Speculation
 
 
 class Logits(Encode):
@@ -59,38 +58,6 @@ class Logits(Encode):
             raise ValueError("a prompt has no tokens; give at least one (a beginning-of-sequence token, say)")
         results = _score.score(self, items, top, **params)
         return results[0] if single else results
-
-    @spelled_out(Choosing)
-    def speculate(
-        self,
-        heads: Union[Logits, Sequence[Logits]],
-        prompt: Prompt,
-        *,
-        max_tokens: Optional[int] = None,
-        guesses: Optional[int] = None,
-        stop_tokens: Sequence[int] = (),
-        ignore_eos: bool = False,
-        show_special: bool = False,
-        **sampling: Unpack[Choosing],
-    ) -> Speculation:
-        """Continues ``prompt`` with the help of the model's draft heads: the tokens of :meth:`complete` with the same parameters, in fewer steps of the model.
-
-        The model is compiled with ``--hidden-states``, the heads with ``--draft-head`` (of several the next with ``--draft-head=1``, and so on).
-
-        :param heads: a head, or all of them in order.
-        :param guesses: how many tokens are guessed for a step; by default as many as there are heads. More are guessed by the last head from its own guesses.
-        :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
-            :meth:`generate`; the other parameters likewise.
-        """
-        from ._speculate import speculate
-
-        params = _GenParams(max_tokens, stop_tokens=stop_tokens, ignore_eos=ignore_eos, show_special=show_special, **sampling)
-        heads = [heads] if isinstance(heads, Logits) else _batch.listed(heads)
-        if not isinstance(heads, (list, tuple)) or not all(isinstance(head, Logits) for head in heads):
-            raise TypeError(f"heads must be a Model that was compiled with --draft-head, or a list of such, not {heads!r}")
-        guesses = len(heads) if guesses is None else _positive(guesses, "guesses", 31)
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else ffi.integers(prompt, "the prompt")
-        return speculate(self, heads, tokens, max_tokens=max_tokens, guesses=guesses, params=params)
 
     @spelled_out(Choosing)
     def sample(self, logits: Union[Floats, Sequence[float]], *, history: Sequence[int] = (), draw: int = 0, **sampling: Unpack[Choosing]) -> int:

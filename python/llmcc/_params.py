@@ -10,6 +10,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _ffi as ffi
 from ._errors import LlmccError
+from ._guesses import Drafter, Guesses
 
 #: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
@@ -130,13 +131,15 @@ class GenParams:
         seed: Optional[int] = None,
         logit_bias: Optional[Mapping[int, float]] = None,
         adapter: Optional[int] = None,
+        draft: Any = None,
+        guesses: Optional[int] = None,
         **unknown: Any,
     ) -> None:
         if unknown:
             name = next(iter(unknown))
             if name in OF_LISTS:
                 raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", *OF_LISTS)
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "draft", "guesses", *OF_LISTS)
             raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
@@ -158,16 +161,18 @@ class GenParams:
 
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
+        # Where guesses of the next tokens come from, and how many a step may have; 0: as many as suit.
+        self.guesses, self.most_guesses = Guesses(draft), positive(guesses, "guesses", 5)
 
-    def native(self, text: bool, own: Optional[Mapping[str, Any]] = None) -> ffi.GenParams:
-        """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any."""
+    def native(self, text: bool, own: Optional[Mapping[str, Any]] = None, drafter: Optional[Drafter] = None) -> ffi.GenParams:
+        """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any; ``drafter`` guesses, if another model does."""
         chosen = {**{name: own[name] for name in SAMPLING if name in own}, **self.given} if own and not self.greedy else dict(self.given)
         if own is not None and not self.greedy and not chosen.get("temperature"):
             # Zeros would ask for the model's own way of choosing.
             chosen["top_k"] = 1
         self._sampling = native_sampling(**chosen, **self.fixed)
         plain = ffi.GEN_NO_DEFAULTS if own is not None and self.greedy else 0
-        return ffi.GenParams(
+        native = ffi.GenParams(
             max_tokens=self.max_tokens,
             sampling=self._sampling,
             stop=(c.c_char_p * len(self.stop))(*self.stop),
@@ -178,6 +183,8 @@ class GenParams:
             top_logprobs=self.logprobs or 0,
             adapter=self.adapter,
         )
+        self.guesses.write(native, self.most_guesses, drafter)
+        return native
 
 
 def batch_of(batch_size: Optional[int]) -> Optional[int]:

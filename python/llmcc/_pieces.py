@@ -46,7 +46,8 @@ class Completion:
     """A whole generation.
 
     ``tokens`` are the generated ones, with the one that ended it, if any; ``text`` is theirs. ``finish`` is as in :class:`Piece`. ``logprobs`` has an entry
-    per token, and ``prompt_logprobs`` one per token of the prompt (``None`` for the first, which nothing predicts), if they were asked for.
+    per token, and ``prompt_logprobs`` one per token of the prompt (``None`` for the first, which nothing predicts), if they were asked for. ``guessed`` tokens
+    were guessed (``draft``) in ``guess_steps`` steps; ``accepted`` of them are part of the text.
     """
 
     text: str
@@ -55,6 +56,9 @@ class Completion:
     prompt_tokens: list[int]
     logprobs: Optional[list[TokenLogprob]] = None
     prompt_logprobs: Optional[list[Optional[TokenLogprob]]] = None
+    guessed: int = 0
+    accepted: int = 0
+    guess_steps: int = 0
 
 
 def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:

@@ -10,6 +10,7 @@ use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::Backend;
 use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::DraftHeads;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
@@ -72,7 +73,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: short_context(checkpoint),
         embed: false,
         also_embed: false,
-        draft_head: None,
+        draft_heads: DraftHeads::None,
         hidden_states: false,
         place: WeightsPlace::Embed,
         soname: None,

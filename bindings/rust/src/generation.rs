@@ -3,6 +3,7 @@
 use crate::Token;
 use crate::capi::*;
 use crate::error::{Error, Result, Status};
+use crate::guesses::Drafter;
 use crate::model::Model;
 use crate::params::Params;
 use crate::sys::{RawGeneration, RawStatus};
@@ -63,6 +64,12 @@ pub struct Stats {
     pub prefill_ns: u64,
     /// Nanoseconds of all further tokens.
     pub decode_ns: u64,
+    /// Tokens that were guessed.
+    pub guessed: u64,
+    /// Of these, tokens of the text.
+    pub accepted: u64,
+    /// Steps that evaluated guesses.
+    pub guess_steps: u64,
 }
 
 /// A generation under way: an iterator of [`Piece`]s. It ends after the last piece, or after an error.
@@ -70,6 +77,8 @@ pub struct Generation<'m> {
     model: &'m Model,
     handle: *mut RawGeneration,
     ended: bool,
+    /// Guesses until the generation is freed.
+    _drafter: Option<Drafter>,
 }
 
 // SAFETY: the C API may be called from any thread, and all that changes a generation needs `&mut`.
@@ -98,7 +107,7 @@ impl<'m> Generation<'m> {
             (model.api().llmcc_gen_new)(model.handle(), seq, start, n, &held.raw, &mut handle)
         })?;
         model.generations().fetch_add(1, Ordering::SeqCst);
-        Ok(Generation { model, handle, ended: false })
+        Ok(Generation { model, handle, ended: false, _drafter: params.guesses.drafter() })
     }
 
     /// The next piece; `None` after the last one. After an error (a full cache, say) it may be called
@@ -154,6 +163,9 @@ impl<'m> Generation<'m> {
             generated_tokens: raw.generated_tokens,
             prefill_ns: raw.prefill_ns,
             decode_ns: raw.decode_ns,
+            guessed: raw.guessed,
+            accepted: raw.accepted,
+            guess_steps: raw.guess_steps,
         })
     }
 }

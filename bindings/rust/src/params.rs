@@ -4,6 +4,7 @@ use crate::Token;
 use crate::adapter::Adapter;
 use crate::capi::*;
 use crate::error::{Error, Result, Status};
+use crate::guesses::Guesses;
 use crate::sys::flags;
 use std::ffi::{CString, c_char};
 
@@ -82,14 +83,21 @@ pub struct Params {
     pub no_text: bool,
     /// Pieces have log-probabilities, and so many of the most probable tokens.
     pub logprobs: Option<u32>,
+    /// Numbers added to the logits of tokens, before anything else; -infinity bans one.
+    pub logit_bias: Vec<(Token, f32)>,
     /// The adapter of the generation's own sequence.
     pub adapter: Option<Adapter>,
+    /// Where guesses of the next tokens come from.
+    pub guesses: Guesses,
+    /// Most guesses for a step; 0: as many as suit their source.
+    pub most_guesses: u32,
 }
 
 /// Parameters with the arrays that the C structure points to.
 pub(crate) struct Held {
     pub(crate) raw: llmcc_gen_params,
     _stop: Vec<CString>,
+    _bias: Vec<llmcc_logit_bias>,
     _pointers: Vec<*const c_char>,
 }
 
@@ -99,10 +107,13 @@ impl Params {
         let stop = self.stop.iter().map(|s| CString::new(s.as_str())).collect::<std::result::Result<Vec<_>, _>>();
         let stop = stop.map_err(|_| Error::new(Status::Invalid, "a text of `stop` contains a NUL"))?;
         let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
-        let raw = llmcc_gen_params {
+        let bias: Vec<llmcc_logit_bias> =
+            self.logit_bias.iter().map(|(token, value)| llmcc_logit_bias { token: *token, value: *value }).collect();
+        let n_bias = u32::try_from(bias.len()).map_err(|_| Error::new(Status::Invalid, "`logit_bias` is too long"))?;
+        let mut raw = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
             max_tokens: self.max_tokens,
-            sampling: self.sampling.raw(),
+            sampling: llmcc_sampling { bias: bias.as_ptr(), n_bias, ..self.sampling.raw() },
             stop: pointers.as_ptr(),
             n_stop: pointers.len(),
             stop_tokens: self.stop_tokens.as_ptr(),
@@ -118,7 +129,12 @@ impl Params {
             adapter: self.adapter.filter(|_| own_sequence).map_or(0, |a| a.0),
             reserved: 0,
             reserved_1_4: 0,
+            guesses: LLMCC_GUESS_OWN,
+            most_guesses: self.most_guesses,
+            guess: None,
+            guess_user: std::ptr::null_mut(),
         };
-        Ok(Held { raw, _stop: stop, _pointers: pointers })
+        self.guesses.write(&mut raw);
+        Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers })
     }
 }

@@ -13,6 +13,8 @@ use std::ffi::{c_char, c_void};
 pub type RawModel = c_void;
 /// Opaque `llmcc_gen`.
 pub type RawGeneration = c_void;
+/// Opaque `llmcc_drafter`.
+pub type RawDrafter = c_void;
 /// `llmcc_status`.
 pub type RawStatus = i32;
 
@@ -87,6 +89,10 @@ api! {
     llmcc_gen_next_batch: fn(*const *mut RawGeneration, usize, *mut llmcc_piece) -> RawStatus;
     llmcc_gen_stats: fn(*const RawGeneration, *mut llmcc_gen_stats_t) -> RawStatus;
     llmcc_gen_free: fn(*mut RawGeneration);
+    llmcc_run: fn(*const RawModel, u32, *const llmcc_batch, *mut f32, usize) -> RawStatus;
+    llmcc_drafter_new: fn(*const RawModel, *mut *mut RawDrafter) -> RawStatus;
+    llmcc_drafter_guess: fn(*mut c_void, *const i32, usize, *mut i32, usize) -> i32;
+    llmcc_drafter_free: fn(*mut RawDrafter);
     llmcc_generate:
         fn(*const RawModel, *const c_char, usize, *const llmcc_gen_params, llmcc_callback, *mut c_void,
             *mut llmcc_gen_stats_t) -> RawStatus;

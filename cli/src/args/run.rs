@@ -54,13 +54,15 @@ pub struct RunArgs {
     /// Load an adapter of PEFT from this folder; the artifact needs room for it (`compile --lora-slots`)
     #[arg(long, value_name = "FOLDER", conflicts_with = "embed")]
     pub adapter: Option<PathBuf>,
-    /// Draft heads of the model (`compile --draft-head`, of several =0, =1... in order): the same text in fewer steps
-    /// of the model, which was compiled with --hidden-states. May be given several times
-    #[arg(long, value_name = "HEAD", conflicts_with_all = ["embed", "rank"])]
-    pub draft: Vec<PathBuf>,
-    /// Tokens that the heads guess for each step; past the last head it goes on from its own guesses [default: one
-    /// for each head]
-    #[arg(long, value_name = "N", requires = "draft", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Guess next tokens, and give the same text in fewer steps of the model: `lookup` guesses from the text so far, an
+    /// ARTIFACT of a smaller model with the same tokenizer by that model, `none` not at all [default: the draft heads
+    /// of the artifact, if it has any (`compile --draft-head`)]
+    #[arg(long, value_name = "none|lookup|ARTIFACT", conflicts_with_all = ["embed", "rank"])]
+    pub draft: Option<PathBuf>,
+    /// Most tokens that are guessed for a step, up to 31 [default: the number of draft heads; 8 by lookup; 4 by a
+    /// model]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=31))]
+    #[arg(conflicts_with_all = ["embed", "rank"])]
     pub guesses: Option<u32>,
     /// System message for --chat
     #[arg(long, value_name = "TEXT")]
@@ -78,7 +80,7 @@ pub struct RunArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub engine: EngineArgs,
-    /// Print speed when done, and how many guesses of --draft were right
+    /// Print speed when done, and how many guesses were right
     #[arg(long)]
     pub stats: bool,
     /// Print a JSON document, when done, in place of text; of a conversation one for each answer, on a line

@@ -2,8 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_codegen::link::LONGEST_SONAME;
-use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
+use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::output::Pool;
 use llmcc_ir::quant::{FORMATS, Format, Packing};
@@ -216,6 +216,15 @@ pub(super) fn parse_penalty(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(x) if x > 0.0 && x <= f32::MAX => Ok(x),
         _ => Err("must be a positive number (1 = off)".into()),
+    }
+}
+
+/// The draft heads of an option: `all`, or how many.
+pub(super) fn draft_heads(text: &str) -> Result<DraftHeads, String> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(DraftHeads::All),
+        (_, Ok(n @ 1..)) => Ok(DraftHeads::First(n)),
+        _ => Err("give `all` or a number of heads from 1 on".into()),
     }
 }
 

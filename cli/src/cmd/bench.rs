@@ -190,7 +190,7 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     let rows: Vec<u32> = (0..batch as u32).collect();
     let step = |i: usize| {
         let ids: Vec<i32> = (0..batch).map(|b| token(i * 31 + b, vocab)).collect();
-        model.trial(&ids, &seqs, &rows)
+        model.trial(0, &ids, &seqs, &rows)
     };
     step(0)?;
     let start = Instant::now();

@@ -35,7 +35,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let output = match (&args.output, args.emit) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
-        (None, None) => Some(output::default_name(&args.checkpoint, args.draft_head)?),
+        (None, None) => Some(output::default_name(&args.checkpoint)?),
     };
     options.soname = soname(args, output.as_deref())?;
     if let Some(out) = &output {
@@ -183,7 +183,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         max_context: args.max_context,
         embed: args.embed,
         also_embed: args.also_embed,
-        draft_head: args.draft_head,
+        draft_heads: args.draft_head.unwrap_or_default(),
         hidden_states: args.hidden_states,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,

@@ -10,12 +10,12 @@ mod speaker;
 
 use crate::Error;
 use crate::args::RunArgs;
-use crate::loaded::{GenOptions, Model};
+use crate::loaded::{Drafter, GenOptions, Guesses, Model};
 use crate::manifest::Manifest;
-use crate::speculate::Drafting;
 use input::{Input, input};
 use result::Made;
 use speaker::{Speaker, stats};
+use std::rc::Rc;
 
 /// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
 /// several.
@@ -44,23 +44,30 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     if let Some(query) = &args.rank {
         return rows::rank(&model, &manifest, query, args);
     }
-    let heads: Vec<Model> =
-        args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
-    let mut source = match &heads[..] {
-        [] => {
-            let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
-            Speaker { model: &model, seq, seen: vec![], drafting: None }
-        }
-        heads => {
-            let guesses = args.guesses.map(|n| n as usize);
-            Speaker { model: &model, seq: None, seen: vec![], drafting: Some(Drafting::new(&model, heads, guesses)?) }
-        }
-    };
+    options.guesses = guesses(args, &model)?;
+    options.most_guesses = args.guesses.unwrap_or(0);
+    let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
+    let mut source = Speaker { model: &model, seq, seen: vec![] };
     match given {
         Input::Lines => chat::chat(&mut source, args, &options),
         Input::Text(text) if args.chat => chat::once(&mut source, &text, args, &options),
         Input::Text(text) => from_text(&mut source, &text, args, &options),
         Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
+    }
+}
+
+/// Where guesses come from: `--draft`.
+fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
+    let Some(of) = &args.draft else { return Ok(Guesses::Own) };
+    match of.to_str() {
+        Some("none") => return Ok(Guesses::None),
+        Some("lookup") => return Ok(Guesses::Lookup),
+        _ => {}
+    }
+    let drafter = Drafter::new(Model::open(of, args.engine.options())?)?;
+    match drafter.differs(model) {
+        Some(message) => Err(Error::Artifact { path: of.clone(), message }),
+        None => Ok(Guesses::Model(Rc::new(drafter))),
     }
 }
 

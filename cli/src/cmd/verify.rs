@@ -248,12 +248,12 @@ impl Checked<'_> {
                 said(what, d)
             }
             _ => {
-                let steps = golden::steps(seed, ran.vocab, ran.max_context, ran.whole);
+                let steps = golden::steps(seed, &ran.sizes);
                 Err(Error::Failed(format!(
                     "{}: it computes other results than when it was compiled: {}; it was altered, or this \
                         machine computes differently",
                     self.args.artifact.display(),
-                    golden::difference(&kept.steps, &ran.steps, ran.columns, &steps).unwrap_or_default()
+                    golden::difference(&kept.steps, &ran.steps, &steps).unwrap_or_default()
                 )))
             }
         }
@@ -368,7 +368,7 @@ pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{Computed, OwnOrder};
+    use crate::golden::{Computed, OwnOrder, Shape, Sizes};
     use crate::manifest::Options;
 
     fn computed(logit: f32) -> Vec<Computed> {
@@ -407,10 +407,7 @@ mod tests {
         let ran = Ran {
             isa: 0,
             device: "a machine".into(),
-            vocab: 2,
-            columns: 2,
-            whole: false,
-            max_context: 8,
+            sizes: Sizes { vocab: 2, max_context: 8, entries: vec![Shape { columns: 2, whole: false }] },
             steps: computed(logit),
             batching,
         };

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
-use llmcc_ir::eval::{Batch, Rows, State, eval_plan_watched};
+use llmcc_ir::eval::{Batch, Rows, State, eval_plan_entry};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 /// Multiply-adds of the steps' matrix products.
 pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
     let mut sum = 0;
-    for batch in batches(plan, steps) {
+    for (step, batch) in steps.iter().zip(batches(plan, steps)) {
         let env = batch.env();
-        let regime = plan.regime_for(0, env.tokens);
+        let regime = plan.regime_for(step.entry, env.tokens);
         for kernel in regime.iter().flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel)) {
             if let Body::Matmul(_) = kernel.body {
                 sum += (weights(kernel) * kernel.rows.eval(env)) as u64;
@@ -125,8 +125,9 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
             first = Some((kernel.name.clone(), largest));
         }
     };
-    for batch in &batches(plan, steps) {
-        eval_plan_watched(plan, &packed, &mut states, batch, &mut watch).map_err(|e| internal(&e.to_string()))?;
+    for (step, batch) in steps.iter().zip(&batches(plan, steps)) {
+        eval_plan_entry(plan, step.entry, &packed, &mut states, batch, &mut watch)
+            .map_err(|e| internal(&e.to_string()))?;
     }
     Ok(first)
 }
@@ -151,9 +152,9 @@ type Packed<'a> = Vec<Cow<'a, [u8]>>;
 pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Computed]) -> Result<Evaluated, Error> {
     let logits = logits(plan, &weights.of(plan)?, steps)?;
     let mut worst = 0f64;
-    for (logits, got) in logits.iter().zip(got) {
-        for (i, want) in logits.chunks_exact(plan.columns()).enumerate() {
-            let kept: Vec<f32> = entries(plan.columns()).map(|e| want[e]).collect();
+    for ((logits, got), step) in logits.iter().zip(got).zip(steps) {
+        for (i, want) in logits.chunks_exact(step.columns.max(1)).enumerate() {
+            let kept: Vec<f32> = entries(step.columns).map(|e| want[e]).collect();
             worst = worst.max(apart(&kept, &got.row(i), largest(want)));
         }
     }
@@ -187,8 +188,9 @@ pub fn sensitivity(
                 .filter(|x| x.is_finite() && x.fract() != 0.0)
                 .for_each(|x| *x = changed(*x, &mut state));
         };
-        for (want, got) in evaluated.logits.iter().zip(watched(plan, &packed, steps, &mut watch)?) {
-            let rows = want.chunks_exact(plan.columns()).zip(got.chunks_exact(plan.columns()));
+        let again = watched(plan, &packed, steps, &mut watch)?;
+        for ((want, got), step) in evaluated.logits.iter().zip(again).zip(steps) {
+            let rows = want.chunks_exact(step.columns.max(1)).zip(got.chunks_exact(step.columns.max(1)));
             // (A result that is not finite excuses nothing.)
             let moved = rows.map(|(w, g)| apart(w, g, largest(w))).filter(|d| d.is_finite());
             worst = moved.fold(worst, f64::max);
@@ -264,10 +266,20 @@ fn watched(
     watch: &mut dyn FnMut(&Kernel, &mut Rows),
 ) -> Result<Vec<Vec<f32>>, Error> {
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
-    batches(plan, steps)
-        .iter()
-        .map(|b| eval_plan_watched(plan, packed, &mut states, b, watch).map_err(|e| internal(&e.to_string())))
-        .collect()
+    let mut out = vec![];
+    for (step, batch) in steps.iter().zip(&batches(plan, steps)) {
+        let outputs = eval_plan_entry(plan, step.entry, packed, &mut states, batch, watch);
+        let outputs = outputs.map_err(|e| internal(&e.to_string()))?;
+        out.push(requested(plan, step.entry, outputs)?);
+    }
+    Ok(out)
+}
+
+/// Of an entry's outputs the one whose rows were asked for.
+fn requested(plan: &Plan, entry: usize, outputs: Vec<Vec<f32>>) -> Result<Vec<f32>, Error> {
+    let of_entry = plan.entries.get(entry).map_or(&[][..], |e| &e.outputs);
+    let wanted = of_entry.iter().zip(outputs).find(|(o, _)| o.output.is_requested());
+    wanted.map(|(_, rows)| rows).ok_or_else(|| internal("an entry has no output"))
 }
 
 fn largest(row: &[f32]) -> f32 {
@@ -293,7 +305,7 @@ fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
         out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
-        hidden: stand_ins(&s.tokens, artifact::given(plan, 0)),
+        hidden: stand_ins(&s.tokens, artifact::given(plan, s.entry)),
         ..Batch::default()
     };
     steps.iter().map(batch).collect()

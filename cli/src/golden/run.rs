@@ -1,7 +1,7 @@
 //! Running an artifact's golden steps in a child process: generated code cannot take this one down,
 //! and each kind of machine gets its turn.
 
-use super::steps::{Computed, Distance, compute, engine_options};
+use super::steps::{Computed, Distance, Sizes, compute, engine_options};
 use crate::Error;
 use crate::loaded::{EngineOptions, Model};
 use llmcc_codegen::artifact::isa;
@@ -19,14 +19,8 @@ pub struct Ran {
     pub isa: u32,
     /// Name of the machine: `CPU`, or the GPU's.
     pub device: String,
-    /// Tokens of the vocabulary.
-    pub vocab: usize,
-    /// Columns of the output.
-    pub columns: usize,
-    /// Whether a sequence is computed in one step.
-    pub whole: bool,
-    /// Longest sequence.
-    pub max_context: usize,
+    /// The model's sizes.
+    pub sizes: Sizes,
     /// Golden steps.
     pub steps: Vec<Computed>,
     /// Whether logits depend on the other tokens of a step. Not for `compile`.
@@ -85,18 +79,9 @@ impl Answer {
             other => other?,
         };
         let info = model.info();
-        let (device, steps) = (model.device()?, compute(&model, seed)?);
+        let (device, sizes, steps) = (model.device()?, Sizes::of_model(&model)?, compute(&model, seed)?);
         let batching = if batching { Some(Batching::of(model, path, threads)?) } else { None };
-        Ok(Answer::Ran(Ran {
-            isa: info.isa,
-            device,
-            vocab: info.vocab,
-            columns: info.columns,
-            whole: info.whole,
-            max_context: info.max_context,
-            steps,
-            batching,
-        }))
+        Ok(Answer::Ran(Ran { isa: info.isa, device, sizes, steps, batching }))
     }
 }
 
@@ -142,13 +127,13 @@ impl TwoWays {
         let free = |seqs: Vec<i32>| seqs.into_iter().try_for_each(|seq| model.seq_free(seq));
         let all = seqs(tokens.div_ceil(run))?;
         let of_tokens: Vec<i32> = (0..tokens).map(|i| all[i / run]).collect();
-        let together = model.trial(&ids, &of_tokens, &rows)?;
+        let together = model.trial(0, &ids, &of_tokens, &rows)?;
         free(all)?;
         let all = seqs(tokens.div_ceil(run))?;
         let mut singly = vec![];
         let step = if info.whole { run } else { 1 };
         for (i, ids) in ids.chunks(step).enumerate() {
-            singly.extend(model.trial(ids, &vec![all[i * step / run]; ids.len()], &rows[..ids.len()])?);
+            singly.extend(model.trial(0, ids, &vec![all[i * step / run]; ids.len()], &rows[..ids.len()])?);
         }
         free(all)?;
         Ok(TwoWays { tokens, together, singly })

@@ -5,12 +5,14 @@ use crate::digest::hex;
 use crate::loaded::{EngineOptions, Model};
 use crate::numbers::split_mix;
 use llmcc_abi::tree::Hash;
+use llmcc_codegen::artifact;
+use llmcc_ir::plan::{Plan, PlanEntry};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Version of the steps and of what is stored: changes with `SHAPES`, `ENTRIES`, [`seed`] or
 /// [`Computed`].
-pub const SCHEME: u32 = 2;
+pub const SCHEME: u32 = 3;
 
 /// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single
 /// tokens, a batch of a prompt around a single token of the first sequence, both sequences at once.
@@ -24,9 +26,54 @@ pub(super) const ENTRIES: usize = 32;
 /// Tokens that the cache must hold for all steps.
 pub(super) const CACHE_TOKENS: u64 = 128;
 
-/// One call of `llmcc_step`.
+/// The sizes of a model by which its steps are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// Longest sequence.
+    pub max_context: usize,
+    /// Entries.
+    pub entries: Vec<Shape>,
+}
+
+/// The sizes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Columns of its output.
+    pub columns: usize,
+    /// Whether a sequence is computed in one step.
+    pub whole: bool,
+}
+
+impl Sizes {
+    /// The sizes of an open model.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn of_model(model: &Model) -> Result<Sizes, Error> {
+        let info = model.info();
+        let shape = |entry| model.entry(entry).map(|e| Shape { columns: e.columns, whole: e.whole });
+        let entries = (0..info.entries).map(shape).collect::<Result<_, Error>>()?;
+        Ok(Sizes { vocab: info.vocab, max_context: info.max_context, entries })
+    }
+
+    /// The sizes of a plan.
+    pub fn of_plan(plan: &Plan) -> Sizes {
+        let columns = |e: &PlanEntry| e.requested().map_or(0, |o| plan.info.rows(o.output).1);
+        let shape = |(i, e)| Shape { columns: columns(e), whole: artifact::whole(plan, i) };
+        let entries = plan.entries.iter().enumerate().map(shape).collect();
+        Sizes { vocab: plan.info.vocab, max_context: plan.info.max_context, entries }
+    }
+}
+
+/// One call of `llmcc_run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// Index of the entry.
+    pub entry: usize,
+    /// Columns of its output.
+    pub columns: usize,
     /// Token ids.
     pub tokens: Vec<i32>,
     /// Sequence of each token: counted from 0, and used from then on.
@@ -53,14 +100,25 @@ pub fn seed((code, weights): (Hash, Hash)) -> u64 {
     hash.iter().take(8).fold(0, |s, b| s << 8 | u64::from(*b))
 }
 
-/// The steps for a model of these sizes. A short context cuts them; where a sequence is `whole` in
-/// one step, each run is one of its own.
-pub fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<Step> {
+/// The steps of a model, entry by entry, each in sequences of its own.
+pub fn steps(seed: u64, sizes: &Sizes) -> Vec<Step> {
+    let mut all = vec![];
+    for entry in 0..sizes.entries.len() {
+        let first = sequences(&all);
+        let own = steps_of(seed.wrapping_add(entry as u64), sizes, entry);
+        all.extend(own.into_iter().map(|s| Step { seqs: s.seqs.iter().map(|seq| first + seq).collect(), ..s }));
+    }
+    all
+}
+
+/// The steps of an entry. A short context cuts them; where a sequence is whole in one step, each run is one of its own.
+fn steps_of(seed: u64, sizes: &Sizes, entry: usize) -> Vec<Step> {
+    let (Shape { columns, whole }, max_context, vocab) = (sizes.entries[entry], sizes.max_context, sizes.vocab);
     let mut lengths: Vec<usize> = vec![];
     let mut state = seed;
-    let mut out = vec![];
+    let mut out: Vec<Step> = vec![];
     for shape in SHAPES {
-        let mut step = Step { tokens: vec![], seqs: vec![], out_rows: vec![] };
+        let mut step = Step { entry, columns, tokens: vec![], seqs: vec![], out_rows: vec![] };
         for (seq, wanted) in *shape {
             let seq = if whole { lengths.len() } else { *seq };
             lengths.resize(lengths.len().max(seq + 1), 0);
@@ -102,23 +160,32 @@ pub fn engine_options(threads: u32) -> EngineOptions {
 /// # Errors
 /// Errors of the artifact.
 pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
-    let info = model.info();
-    let steps = steps(seed, info.vocab, info.max_context, info.whole);
-    let seqs: Vec<i32> = (0..sequences(&steps)).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let sizes = Sizes::of_model(model)?;
+    let steps = steps(seed, &sizes);
     let mut out = vec![];
+    for of_entry in steps.chunk_by(|a, b| a.entry == b.entry) {
+        compute_entry(model, of_entry, sizes.entries[of_entry[0].entry].whole, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Runs the golden steps of an entry.
+fn compute_entry(model: &Model, steps: &[Step], whole: bool, out: &mut Vec<Computed>) -> Result<(), Error> {
+    let first = steps.iter().flat_map(|s| &s.seqs).min().copied().unwrap_or(0);
+    let seqs: Vec<i32> = (first..sequences(steps)).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
     for step in steps {
-        let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
-        let logits = model.trial(&step.tokens, &of_tokens, &step.out_rows)?;
-        out.push(Computed::new(&step, &logits, info.columns));
+        let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s - first]).collect();
+        let rows = model.trial(step.entry, &step.tokens, &of_tokens, &step.out_rows)?;
+        out.push(Computed::new(step, &rows));
         // Whole sequences are over: the cache need not hold those of all steps.
-        if info.whole {
+        if whole {
             free(model, &of_tokens)?;
         }
     }
-    if !info.whole {
+    if !whole {
         free(model, &seqs)?;
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Frees sequences, which may be named several times, one after the other.
@@ -131,7 +198,8 @@ pub(super) fn free(model: &Model, seqs: &[i32]) -> Result<(), Error> {
 
 impl Computed {
     /// From the rows `[step.out_rows.len(), columns]`.
-    pub(super) fn new(step: &Step, rows_of: &[f32], columns: usize) -> Computed {
+    pub(super) fn new(step: &Step, rows_of: &[f32]) -> Computed {
+        let columns = step.columns.max(1);
         let mut hash = Sha256::new();
         let mut rows = vec![];
         for row in rows_of.chunks_exact(columns) {

@@ -1,9 +1,26 @@
 use super::steps::sequences;
 use super::*;
 
-fn computed(tokens: usize, logits: &[f32], vocab: usize) -> Computed {
-    let step = Step { tokens: vec![0; tokens], seqs: vec![0; tokens], out_rows: vec![] };
-    Computed::new(&step, logits, vocab)
+fn computed(tokens: usize, logits: &[f32], columns: usize) -> Computed {
+    Computed::new(&Step { entry: 0, columns, tokens: vec![0; tokens], seqs: vec![0; tokens], out_rows: vec![] }, logits)
+}
+
+/// The steps of a model with one entry.
+fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<Step> {
+    super::steps(seed, &Sizes { vocab, max_context, entries: vec![Shape { columns: vocab, whole }] })
+}
+
+/// Each entry has steps in sequences of its own, and the first has those that it would have alone.
+#[test]
+fn entries_have_steps_of_their_own() {
+    let shape = |columns| Shape { columns, whole: false };
+    let sizes = Sizes { vocab: 90, max_context: 99, entries: vec![shape(90), shape(40)] };
+    let (all, alone) = (super::steps(3, &sizes), steps(3, 90, 99, false));
+    assert_eq!(all[..5], alone[..]);
+    let of_second = &all[5..];
+    assert!(of_second.len() == 5 && of_second.iter().all(|s| (s.entry, s.columns) == (1, 40)));
+    assert!(of_second.iter().all(|s| s.seqs.iter().all(|seq| (2..4).contains(seq))));
+    assert_ne!(of_second[0].tokens, alone[0].tokens);
 }
 
 #[test]
@@ -63,11 +80,11 @@ fn the_first_difference_is_named_with_values() {
     let steps = steps(0, 64, 4096, false);
     let logits: Vec<f32> = (0..128).map(|i| i as f32 - 0.5).collect();
     let want = vec![computed(1, &logits[..64], 64), computed(2, &logits, 64)];
-    assert_eq!(difference(&want, &want, 64, &steps), None);
+    assert_eq!(difference(&want, &want, &steps), None);
     let mut other = logits.clone();
     other[64 + 10] = -3.25;
     let got = vec![want[0].clone(), computed(2, &other, 64)];
-    let said = difference(&want, &got, 64, &steps).expect("a difference");
+    let said = difference(&want, &got, &steps).expect("a difference");
     assert!(
         said.starts_with("step 2 of 2 (2 tokens): logit 10 after token")
             && said.ends_with("is -3.25, when compiled it was 73.5"),
@@ -77,10 +94,8 @@ fn the_first_difference_is_named_with_values() {
     other.clone_from(&logits);
     other[1] = 9.0;
     let got = vec![want[0].clone(), computed(2, &other, 64)];
-    assert!(
-        difference(&want, &got, 64, &steps).expect("a difference").contains("in entries whose values are not kept")
-    );
-    assert!(difference(&want, &want[..1], 64, &steps).expect("a difference").contains("other steps"));
+    assert!(difference(&want, &got, &steps).expect("a difference").contains("in entries whose values are not kept"));
+    assert!(difference(&want, &want[..1], &steps).expect("a difference").contains("other steps"));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use super::Model;
 use crate::Error;
 use llmcc_model::sys::*;
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 use std::ptr;
+use std::rc::Rc;
 
 /// Minor version of the API since which models have defaults of generations.
 const HAS_DEFAULTS: u32 = 4;
@@ -27,6 +28,10 @@ pub struct GenOptions {
     pub no_text: bool,
     /// Adapter of the generation's own sequence; 0: none.
     pub adapter: i32,
+    /// Where guesses of the next tokens come from.
+    pub guesses: Guesses,
+    /// Most guesses for a step; 0: as many as suit their source.
+    pub most_guesses: u32,
     /// The model's own settings (`generation_config.json`) count, but for those that are given here: without
     /// `max_tokens` its limit holds, too.
     pub defaults: bool,
@@ -48,12 +53,78 @@ impl Default for GenOptions {
             ignore_eos: false,
             no_text: false,
             adapter: 0,
+            guesses: Guesses::Own,
+            most_guesses: 0,
             defaults: false,
         }
     }
 }
 
+/// Where guesses of the next tokens come from; they change no token.
+#[derive(Clone, Debug)]
+pub enum Guesses {
+    /// From the model's draft heads, if it has any.
+    Own,
+    /// Nowhere.
+    None,
+    /// From the text so far.
+    Lookup,
+    /// From another model.
+    Model(Rc<Drafter>),
+}
+
+/// A model that guesses for another one.
+pub struct Drafter {
+    handle: *mut RawDrafter,
+    /// Open as long as the handle.
+    model: Model,
+}
+
+impl Drafter {
+    /// A drafter of a model, in a sequence of its own.
+    ///
+    /// # Errors
+    /// Errors of the artifact: it writes no text.
+    pub fn new(model: Model) -> Result<Drafter, Error> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: the model is open, the handle is written.
+        model.check(unsafe { (model.api.llmcc_drafter_new)(model.model, &mut handle) })?;
+        Ok(Drafter { handle, model })
+    }
+
+    /// Why it refuses tokens of a model with another vocabulary; `None` where both have as many tokens.
+    pub fn differs(&self, model: &Model) -> Option<String> {
+        let (own, other) = (self.model.info.vocab, model.info.vocab);
+        (own < other).then(|| format!("its vocabulary has {own} tokens, the model's {other}: both need one tokenizer"))
+    }
+}
+
+impl Drop for Drafter {
+    fn drop(&mut self) {
+        // SAFETY: freed once, before the model is closed.
+        unsafe { (self.model.api.llmcc_drafter_free)(self.handle) }
+    }
+}
+
+impl std::fmt::Debug for Drafter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drafter").finish_non_exhaustive()
+    }
+}
+
 impl GenOptions {
+    /// The source of guesses with its function and argument.
+    fn guesses(&self) -> (u32, llmcc_guess, *mut c_void) {
+        match &self.guesses {
+            Guesses::Own => (LLMCC_GUESS_OWN, None, ptr::null_mut()),
+            Guesses::None => (LLMCC_GUESS_NONE, None, ptr::null_mut()),
+            Guesses::Lookup => (LLMCC_GUESS_LOOKUP, None, ptr::null_mut()),
+            Guesses::Model(drafter) => {
+                (LLMCC_GUESS_CALLER, Some(drafter.model.api.llmcc_drafter_guess), drafter.handle)
+            }
+        }
+    }
+
     pub(super) fn sampling(&self) -> llmcc_sampling {
         llmcc_sampling {
             temperature: self.temperature,
@@ -102,6 +173,7 @@ impl Model {
         let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
         let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
         let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
+        let (guesses, guess, guess_user) = options.guesses();
         let params = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
             max_tokens: options.max_tokens.into(),
@@ -117,13 +189,17 @@ impl Model {
             adapter: if seq.is_none() { options.adapter } else { 0 },
             reserved: 0,
             reserved_1_4: 0,
+            guesses,
+            most_guesses: options.most_guesses,
+            guess,
+            guess_user,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.
         self.check(unsafe {
             (self.api.llmcc_gen_new)(self.model, seq.unwrap_or(-1), prompt.as_ptr(), prompt.len(), &params, &mut handle)
         })?;
-        Ok(Generation { model: self, handle, ended: false })
+        Ok(Generation { model: self, handle, ended: false, _guesses: options.guesses.clone() })
     }
 }
 
@@ -132,6 +208,8 @@ pub struct Generation<'a> {
     model: &'a Model,
     handle: *mut RawGeneration,
     ended: bool,
+    /// Their model is open as long as the handle.
+    _guesses: Guesses,
 }
 
 /// One generated token and the text that became complete with it.

@@ -7,11 +7,11 @@ mod pairs;
 mod sequences;
 mod step;
 
-pub use step::stand_ins;
+pub use step::{EntryInfo, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
-pub use generation::{GenOptions, Generation, Piece};
+pub use generation::{Drafter, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;
 use llmcc_ir::output::Pool;
@@ -54,10 +54,8 @@ pub struct Info {
     pub output: u32,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
-    /// Whether steps leave hidden states.
-    pub keeps_hidden: bool,
-    /// Whether tokens come with hidden states: a draft head.
-    pub needs_hidden: bool,
+    /// Entries.
+    pub entries: usize,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -81,8 +79,7 @@ impl Info {
             embed_columns: info.embed_columns as usize,
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
-            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
-            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            entries: info.entries as usize,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,

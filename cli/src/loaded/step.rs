@@ -3,7 +3,7 @@
 use super::Model;
 use crate::Error;
 use crate::numbers::split_mix;
-use llmcc_model::sys::llmcc_batch;
+use llmcc_model::sys::*;
 use std::ptr;
 
 impl Model {
@@ -12,34 +12,36 @@ impl Model {
     /// # Errors
     /// Errors of the artifact.
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
-        Ok(self.step_given((tokens, &[]), seqs, out_rows)?.0)
+        Ok(self.run(0, (tokens, &[]), seqs, out_rows)?.0)
     }
 
-    /// The same where the values do not matter: a draft head gets [`stand_ins`].
+    /// [`Model::step`] by entry `entry`, with [`stand_ins`] where tokens come with hidden states: their values do not
+    /// matter.
     ///
     /// # Errors
     /// Errors of the artifact.
-    pub fn trial(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
-        let hidden = stand_ins(tokens, if self.info.needs_hidden { self.info.hidden } else { 0 });
-        Ok(self.step_given((tokens, &hidden), seqs, out_rows)?.0)
+    pub fn trial(&self, entry: usize, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
+        let hidden = stand_ins(tokens, if self.entry(entry)?.needs_hidden { self.info.hidden } else { 0 });
+        Ok(self.run(entry, (tokens, &hidden), seqs, out_rows)?.0)
     }
 
-    /// The same with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads take
-    /// them (empty: none), and with the states that the step leaves, if the artifact does.
+    /// [`Model::step`] by entry `entry`, with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads
+    /// take them (empty: none), and with the states that the step leaves, if the entry does.
     ///
     /// # Errors
     /// Errors of the artifact.
-    pub fn step_given(
+    pub fn run(
         &self,
+        entry: usize,
         (tokens, hidden): (&[i32], &[f32]),
         seqs: &[i32],
         out_rows: &[u32],
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
-        let width = self.info.hidden;
+        let (width, of) = (self.info.hidden, self.entry(entry)?);
         assert!(hidden.is_empty() || hidden.len() == tokens.len() * width, "a row for each token");
-        let mut logits = vec![0f32; out_rows.len() * self.info.columns];
-        let mut kept = vec![0f32; if self.info.keeps_hidden { tokens.len() * width } else { 0 }];
+        let mut rows = vec![0f32; out_rows.len() * of.columns];
+        let mut kept = vec![0f32; if of.keeps_hidden { tokens.len() * width } else { 0 }];
         let batch = llmcc_batch {
             size: size_of::<llmcc_batch>(),
             n_tokens: tokens.len(),
@@ -50,10 +52,43 @@ impl Model {
             hidden: if hidden.is_empty() { ptr::null() } else { hidden.as_ptr() },
             hidden_out: if kept.is_empty() { ptr::null_mut() } else { kept.as_mut_ptr() },
         };
+        let entry = u32::try_from(entry).unwrap_or(u32::MAX);
         // SAFETY: arrays have the lengths stated.
-        self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
-        Ok((logits, kept))
+        self.check(unsafe { (self.api.llmcc_run)(self.model, entry, &batch, rows.as_mut_ptr(), rows.len()) })?;
+        Ok((rows, kept))
     }
+
+    /// Describes entry `entry`.
+    ///
+    /// # Errors
+    /// There is no such entry.
+    pub fn entry(&self, entry: usize) -> Result<EntryInfo, Error> {
+        let mut info = llmcc_entry_info { size: size_of::<llmcc_entry_info>(), ..llmcc_entry_info::default() };
+        let entry = u32::try_from(entry).unwrap_or(u32::MAX);
+        // SAFETY: `info` is valid; no name is asked for.
+        self.check(unsafe {
+            (self.api.llmcc_entry)(self.model, entry, &mut info, ptr::null_mut(), 0, ptr::null_mut())
+        })?;
+        Ok(EntryInfo {
+            columns: info.columns as usize,
+            whole: info.flags & LLMCC_IS_WHOLE != 0,
+            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+        })
+    }
+}
+
+/// An entry of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryInfo {
+    /// Columns of its output.
+    pub columns: usize,
+    /// Whether a sequence is computed in one step.
+    pub whole: bool,
+    /// Whether tokens come with hidden states: a draft head.
+    pub needs_hidden: bool,
+    /// Whether it leaves hidden states.
+    pub keeps_hidden: bool,
 }
 
 /// Rows `[tokens.len(), width]` in place of hidden states: numbers between -1 and 1 that follow from each token alone.

@@ -12,12 +12,12 @@ use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 pub use blocks::entry::{Arch, REFERENCE, reference};
 use blocks::origin::Source;
-use llmcc_ir::graph::{EMBED, Module};
+use llmcc_ir::graph::{EMBED, Module, draft_entry};
 pub use models::ARCHS;
 pub use reading::find_arch::by_model_type;
 pub use reading::model::Model;
 use reading::normal::Normal;
-pub use reading::options::Options;
+pub use reading::options::{DraftHeads, Options};
 use reading::{chosen_output, draft_head};
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.
@@ -46,19 +46,25 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         Some(asked) if asked == 0 || asked > most => return Err(FrontendError::Context { asked, most }),
         asked => asked.unwrap_or(most),
     };
-    let entry = match options.draft_head {
-        Some(number) => draft_head::entry(ckpt, &model, number)?,
-        None => chosen_output::entry(ckpt, &model, options)?,
-    };
-    let wants_hidden = entry.hidden;
+    let heads = draft_head::count(ckpt, &model, options.draft_heads)?;
+    let wants_hidden = options.hidden_states || heads > 0;
+    let entry = chosen_output::entry(ckpt, &model, &Options { hidden_states: wants_hidden, ..*options })?;
     let beside = if options.also_embed { Some(chosen_output::beside(ckpt, &model, &entry)?) } else { None };
     let lift = |entry| model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context);
     let (mut module, _) = lift(entry)?;
+    let failed = |function: &str, what| FrontendError::Structure {
+        file: ckpt.config_path().to_path_buf(),
+        class: model.arch.class,
+        function: function.to_string(),
+        what,
+    };
     if let Some(rows) = beside {
-        let (rows, _) = lift(rows)?;
-        let (file, class) = (ckpt.config_path().to_path_buf(), model.arch.class);
-        let function = EMBED.to_string();
-        module.join(EMBED, rows).map_err(|what| FrontendError::Structure { file, class, function, what })?;
+        module.join(EMBED, lift(rows)?.0).map_err(|what| failed(EMBED, what))?;
+    }
+    for number in 0..heads {
+        let (head, _) = lift(draft_head::entry(ckpt, &model, number)?)?;
+        let name = draft_entry(number);
+        module.join_apart(&name, head).map_err(|what| failed(&name, what))?;
     }
     if wants_hidden && module.entries.iter().all(|e| e.hidden().is_none()) {
         return Err(chosen_output::without_hidden(ckpt, model.arch.class));

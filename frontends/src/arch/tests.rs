@@ -33,7 +33,7 @@ const EXACT: Options = Options {
     max_context: None,
     embed: false,
     also_embed: false,
-    draft_head: None,
+    draft_heads: DraftHeads::None,
     hidden_states: false,
     selects: true,
 };

@@ -8,6 +8,11 @@ pub const STEP: &str = "step";
 /// Name of the entry that describes texts by rows, beside one that writes text.
 pub const EMBED: &str = "embed";
 
+/// Name of the entry of a draft head, counted from 0.
+pub fn draft_entry(number: usize) -> String {
+    format!("draft.{number}")
+}
+
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///
 /// Its inputs are those that its calls bind ([`Arg::Input`]).

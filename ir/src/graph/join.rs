@@ -10,8 +10,26 @@ impl Module {
     /// # Errors
     /// A message saying in what the modules differ: sizes, states, or a weight that has the same name in both.
     pub fn join(&mut self, name: &str, other: Module) -> Result<(), String> {
-        if self.info != other.info || self.states != other.states {
-            return Err(format!("entry `{name}` has other sizes or states than the model"));
+        if self.states != other.states {
+            return Err(format!("entry `{name}` has other states than the model"));
+        }
+        self.add_entry(name, other, 0)
+    }
+
+    /// [`Module::join`] of a module whose states become further ones: its entry appends to a track of its own.
+    ///
+    /// # Errors
+    /// As there, but for states.
+    pub fn join_apart(&mut self, name: &str, other: Module) -> Result<(), String> {
+        let first_state = self.states.len();
+        self.states.extend(&other.states);
+        self.add_entry(name, other, first_state)
+    }
+
+    /// Adds the first entry of `other`, the first of whose states is state `first_state` here.
+    fn add_entry(&mut self, name: &str, other: Module, first_state: usize) -> Result<(), String> {
+        if self.info != other.info {
+            return Err(format!("entry `{name}` has other sizes than the model"));
         }
         let Module { weights, funcs, entries, .. } = other;
         let Some(Entry { calls, outputs, .. }) = entries.into_iter().next() else {
@@ -21,6 +39,7 @@ impl Module {
         let of_func: Vec<usize> = funcs.into_iter().map(|f| self.add_func(name, f)).collect();
         let arg = |arg: Arg| match arg {
             Arg::Weight(w) => Arg::Weight(of_weight.get(w).copied().unwrap_or(usize::MAX)),
+            Arg::State(s) => Arg::State(first_state + s),
             other => other,
         };
         let call = |c: Call| Call {

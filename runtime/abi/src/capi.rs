@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 5;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 6;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -79,7 +79,7 @@ pub struct llmcc_model_info {
 
 /// An entry of a model.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct llmcc_entry_info {
     /// `sizeof(llmcc_entry_info)`.
     pub size: usize,
@@ -278,7 +278,31 @@ pub struct llmcc_gen_params {
     /// Must be 0; a structure that is large enough for this field is of version 1.4 or later, which
     /// gives zeros in `sampling` another meaning.
     pub reserved_1_4: u64,
+    /// [`LLMCC_GUESS_OWN`] and others.
+    pub guesses: u32,
+    /// Most guesses for a step; 0: as many as suit their source.
+    pub most_guesses: u32,
+    /// With [`LLMCC_GUESS_CALLER`]: the function that guesses.
+    pub guess: llmcc_guess,
+    /// Its first argument.
+    pub guess_user: *mut c_void,
 }
+
+/// Guesses of draft heads where the model has some.
+pub const LLMCC_GUESS_OWN: u32 = 0;
+/// No guesses.
+pub const LLMCC_GUESS_NONE: u32 = 1;
+/// Guesses of draft heads, which the model must have.
+pub const LLMCC_GUESS_HEADS: u32 = 2;
+/// Guesses by what followed where the last tokens stood before.
+pub const LLMCC_GUESS_LOOKUP: u32 = 3;
+/// Guesses of the caller's function.
+pub const LLMCC_GUESS_CALLER: u32 = 4;
+
+/// Stores up to `capacity` tokens that may follow `tokens` in `out`; their number, or -1 for a failure.
+pub type llmcc_guess = Option<
+    unsafe extern "C" fn(user: *mut c_void, tokens: *const i32, n: usize, out: *mut i32, capacity: usize) -> i32,
+>;
 
 /// `llmcc_tokenize`: add the model's own start and end tokens.
 pub const LLMCC_ADD_SPECIAL: u32 = 1;
@@ -371,6 +395,12 @@ pub struct llmcc_gen_stats_t {
     pub finish: i32,
     /// Zero.
     pub reserved: u32,
+    /// Tokens that were guessed.
+    pub guessed: u64,
+    /// Of these, tokens of the text.
+    pub accepted: u64,
+    /// Steps that evaluated guesses.
+    pub guess_steps: u64,
 }
 
 /// Called with each piece of text; a nonzero result stops the generation.

@@ -11,12 +11,15 @@
 use std::time::Instant;
 
 use crate::candidates::Want;
-use crate::engine::{Batch, Engine};
+use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
-use crate::generate::{Choice, Generation, Piece, Spelled};
+use crate::generate::{Choice, Choices, Generation, Piece, Spelled};
 use crate::kv::SeqId;
 use crate::reserve::need;
 use crate::text::Text;
+
+/// Tokens of a step, guesses included, up to which guesses cost little: weights are read once for all of them.
+const FEW_TOKENS: usize = 16;
 
 /// The sequences and tokens that one step evaluates.
 #[derive(Default)]
@@ -26,76 +29,130 @@ struct Plan {
     /// Rows after which a token is chosen.
     out_rows: Vec<u32>,
     wants: Vec<Want>,
-    /// Generation of each of these rows.
-    chooses: Vec<usize>,
-    /// Generations that take part, and their numbers of tokens.
-    parts: Vec<(usize, usize)>,
+    /// For each of these rows the part that it is of, and its number among the part's rows.
+    chooses: Vec<(usize, usize)>,
+    parts: Vec<Part>,
     /// Most of them.
     most: usize,
 }
 
+/// The part of a step that is of one generation.
+struct Part {
+    generation: usize,
+    /// Its first token in the step.
+    first: usize,
+    /// Tokens that the model has not seen.
+    count: usize,
+    /// Guesses behind them.
+    guesses: usize,
+    /// Whether a token is chosen.
+    chooses: bool,
+}
+
 /// One step of all `gens`, which are of one model. `None`: this one has ended before, or has no
 /// token yet, since its prompt is long or waits for room.
+///
+/// A generation whose last step made several tokens gets the next of these, and takes no part in the step.
 ///
 /// # Errors
 /// The same sequence twice; the cache has no room for even one of them; any failure of a single
 /// generation. Then none has got a token.
 pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
     // The lists of the step, its results, and the lists of all tokens, which grow after it.
-    let history: usize = gens.iter().map(|g| g.evaluated() + g.pending().len()).sum();
+    let history: usize = gens.iter().map(|g| g.length()).sum();
     need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
     check(gens, engine)?;
     let start = Instant::now();
-    let mut chosen: Vec<Option<Result<Choice>>> = Vec::new();
-    let mut most = usize::MAX;
-    let plan = loop {
-        let plan = plan(gens, engine, most);
-        chosen.clear();
-        chosen.resize_with(plan.chooses.len(), || None);
-        let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &[] };
-        let done =
-            engine.step_for(&batch, &plan.wants, &mut |i, row| chosen[i] = Some(gens[plan.chooses[i]].choose(row)));
-        match done {
-            Ok(()) => break plan,
-            Err(error) if error.status == Status::CacheFull && make_room(gens, engine)? => {}
-            // Sequences of the caller's keep their pages; perhaps the first of them can go on.
-            Err(error) if error.status == Status::CacheFull && plan.parts.len() > 1 => most = plan.parts.len() - 1,
+    let (plan, mut choices) = step(gens, engine)?;
+    for part in &plan.parts {
+        gens[part.generation].advance(part.count, start);
+    }
+    let spell = |g: &Generation, choice: Choice, engine: &Engine| g.spell(choice, engine, text);
+    // All first choices are spelled before any is accepted: where one fails, all stay as they were.
+    let mut spelled: Vec<Option<Spelled>> = Vec::with_capacity(plan.parts.len());
+    for (part, choices) in plan.parts.iter().zip(&mut choices) {
+        let i = part.generation;
+        let first = part.chooses.then(|| choices.first().and_then(|choice| spell(gens[i], choice, engine))).transpose();
+        match first {
+            Ok(first) => spelled.push(first),
             Err(error) => {
-                plan.parts.iter().for_each(|&(i, _)| gens[i].resume(engine));
-                return Err(error);
+                let chose = plan.parts.iter().filter(|part| part.chooses);
+                chose.map(|part| part.generation).try_for_each(|i| gens[i].take_back(engine))?;
+                return Err(of_generation(i, &error));
             }
         }
-    };
-    for &(i, count) in &plan.parts {
-        gens[i].advance(count, start);
     }
-    let missing = || Err(Error::new(Status::Internal, "the step produced no logits"));
-    let results: Result<Vec<Choice>> = (plan.chooses.iter().zip(chosen))
-        .map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| of_generation(*i, &e)))
-        .collect();
-    let results = match results {
-        Ok(results) => results,
-        Err(error) => {
-            plan.chooses.iter().try_for_each(|&i| gens[i].take_back(engine))?;
-            return Err(error);
+    for ((part, choices), first) in plan.parts.iter().zip(choices).zip(spelled) {
+        let generation = &mut gens[part.generation];
+        match first {
+            Some(first) => generation.accept_first(first, choices, engine, start, &spell)?,
+            None => generation.take_part(engine, &choices.rows)?,
         }
-    };
-    // All are spelled before any is accepted: where one fails, all stay as they were.
-    let spelled: Result<Vec<Spelled>> = (plan.chooses.iter().zip(results))
-        .map(|(&i, choice)| gens[i].spell(choice, engine, text).map_err(|e| of_generation(i, &e)))
-        .collect();
-    let spelled = match spelled {
-        Ok(spelled) => spelled,
-        Err(error) => {
-            plan.chooses.iter().try_for_each(|&i| gens[i].take_back(engine))?;
-            return Err(error);
-        }
-    };
-    let mut pieces: Vec<Option<Piece>> = gens.iter().map(|_| None).collect();
-    for (&i, next) in plan.chooses.iter().zip(spelled) {
-        pieces[i] = Some(gens[i].accept(next, start));
     }
-    Ok(pieces)
+    Ok(gens.iter_mut().map(|g| g.take_ready()).collect())
+}
+
+/// Runs the next step. Returns its plan, and the choices of each part.
+fn step(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<(Plan, Vec<Choices>)> {
+    propose(gens, engine)?;
+    let mut most = usize::MAX;
+    loop {
+        let plan = plan(gens, engine, most);
+        if plan.parts.is_empty() {
+            return Ok((plan, Vec::new()));
+        }
+        match run(gens, engine, &plan) {
+            Ok(choices) => return Ok((plan, choices)),
+            Err(error) if error.status != Status::CacheFull => {
+                plan.parts.iter().for_each(|part| gens[part.generation].resume(engine));
+                return Err(error);
+            }
+            Err(error) => {
+                // Guesses give way first, and then the last generations.
+                let guessed = plan.parts.iter().any(|part| part.guesses > 0);
+                gens.iter_mut().for_each(|g| g.drop_guesses());
+                if guessed || make_room(gens, engine)? {
+                    continue;
+                }
+                // Sequences of the caller's keep their pages; perhaps the first of them can go on.
+                if plan.parts.len() == 1 {
+                    gens[plan.parts[0].generation].resume(engine);
+                    return Err(error);
+                }
+                most = plan.parts.len() - 1;
+            }
+        }
+    }
+}
+
+/// Lets generations whose prompts have been evaluated guess, as far as guesses cost little.
+fn propose(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<()> {
+    let count = gens.iter().filter(|g| g.steps()).count().max(1);
+    let most = (FEW_TOKENS.min(engine.max_batch_tokens()) / count).saturating_sub(1);
+    gens.iter_mut().filter(|g| g.steps()).try_for_each(|g| g.propose(engine, most))
+}
+
+fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec<Choices>> {
+    for part in &plan.parts {
+        gens[part.generation].keep(engine)?;
+    }
+    let mut choices: Vec<Choices> = plan.parts.iter().map(|_| Choices::default()).collect();
+    let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &[] };
+    let mut judge = |i: usize, row: Row| {
+        let (part, nth) = plan.chooses[i];
+        choices[part].judge(gens[plan.parts[part].generation], nth, row);
+    };
+    let mut rows = Vec::new();
+    let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
+    let wanted = plan.parts.iter().any(|part| gens[part.generation].takes_rows());
+    let keep: Option<Keep> = if wanted { Some(&mut keep) } else { None };
+    engine.run(STEP, Io { batch: &batch, wants: &plan.wants, rows: Sink::Each(&mut judge), keep })?;
+    let width = engine.image().step().kept();
+    for (part, choices) in plan.parts.iter().zip(&mut choices).filter(|(part, _)| gens[part.generation].takes_rows()) {
+        let end = part.first + part.count + part.guesses;
+        choices.rows = rows.get(part.first * width..end * width).unwrap_or_default().to_vec();
+    }
+    Ok(choices)
 }
 
 fn of_generation(i: usize, e: &Error) -> Error {
@@ -105,7 +162,7 @@ fn of_generation(i: usize, e: &Error) -> Error {
 /// Every generation has a sequence of its own, which nobody else has changed.
 fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
     let mut seqs: Vec<SeqId> = Vec::with_capacity(gens.len());
-    for generation in gens.iter().filter(|g| g.finish().is_none()) {
+    for generation in gens.iter().filter(|g| g.steps()) {
         generation.check_sequence(engine)?;
         seqs.push(generation.seq());
     }
@@ -120,9 +177,7 @@ fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
 fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     let limit = engine.max_batch_tokens();
     let mut plan = Plan { most, ..Plan::default() };
-    let alive = |begun: bool| {
-        (0..gens.len()).filter(move |&i| gens[i].finish().is_none() && begun == (gens[i].evaluated() > 0))
-    };
+    let alive = |begun: bool| (0..gens.len()).filter(move |&i| gens[i].steps() && begun == (gens[i].evaluated() > 0));
     // Those whose prompt has been evaluated first: nobody waits for a token because of others'
     // prompts.
     let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
@@ -156,14 +211,21 @@ impl Plan {
         if count == 0 || self.parts.len() == self.most {
             return;
         }
+        let (first, chooses) = (self.tokens.len(), count == pending.len());
+        let room = limit - self.tokens.len() - count;
+        let guesses = if chooses { generation.guesses() } else { &[] };
+        let guesses = &guesses[..guesses.len().min(room)];
         self.tokens.extend_from_slice(&pending[..count]);
+        self.tokens.extend_from_slice(guesses);
         self.seqs.resize(self.tokens.len(), generation.seq());
-        self.parts.push((i, count));
-        if count == pending.len() {
-            self.out_rows.push(self.tokens.len() as u32 - 1);
-            self.wants.push(generation.want(engine));
-            self.chooses.push(i);
+        if chooses {
+            for nth in 0..=guesses.len() {
+                self.out_rows.push((first + count + nth) as u32 - 1);
+                self.wants.push(generation.want(engine));
+                self.chooses.push((self.parts.len(), nth));
+            }
         }
+        self.parts.push(Part { generation: i, first, count, guesses: guesses.len(), chooses });
     }
 }
 

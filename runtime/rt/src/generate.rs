@@ -1,19 +1,25 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
+mod round;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bias::Bias;
 use crate::candidates::{self, Want};
-use crate::engine::{Batch, Engine, Row};
+use crate::engine::{Batch, Engine, Keep, Row, STEP};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use crate::logprob::{LogProb, LogProbs};
 use crate::reserve::{need, need_for_now};
 use crate::rules::{Place, Rules};
 use crate::sample::{Sampling, sample};
+use crate::speculate::{Counts, Guesses, Speculation};
 use crate::stream::{Decode, Detokenizer, StopStrings};
 use crate::text::{Text, no_tokenizer};
+pub(crate) use round::Choices;
 
 /// When to stop and how to choose.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +48,10 @@ pub struct GenParams {
     pub show_special: bool,
     /// Adapter of a sequence of its own; 0: none.
     pub adapter: i32,
+    /// Where guesses of the next tokens come from. They change no token.
+    pub guesses: Guesses,
+    /// Most guesses for a step; 0: as many as suit the guesser.
+    pub most_guesses: usize,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).
@@ -124,6 +134,11 @@ pub struct Generation {
     stop: StopStrings,
     finish: Option<Finish>,
     stats: GenStats,
+    speculation: Option<Speculation>,
+    /// Guesses for the next step.
+    guesses: Vec<i32>,
+    /// Tokens of the history whose pieces nobody has taken.
+    ready: VecDeque<Piece>,
 }
 
 impl Generation {
@@ -154,6 +169,7 @@ impl Generation {
             // A broken tokenizer is reported now, not after the first token.
             text.tokenizer()?;
         }
+        let speculation = Speculation::new(engine, &params.guesses, params.most_guesses)?;
         let (seq, owned) = match seq {
             Some(_) if params.adapter != 0 => {
                 return Err(Error::invalid(
@@ -187,6 +203,9 @@ impl Generation {
                 reused_tokens: evaluated as u64,
                 ..GenStats::default()
             },
+            speculation,
+            guesses: Vec::new(),
+            ready: VecDeque::new(),
             params,
         })
     }
@@ -200,14 +219,15 @@ impl Generation {
         }
         let start = Instant::now();
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
-        let done = engine.step(
-            &Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &[] },
-            &mut |_, _| {},
-        );
-        if let Err(error) = done {
+        let batch = Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &[] };
+        let mut rows = Vec::new();
+        let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
+        let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
+        if let Err(error) = engine.run_each(STEP, &batch, &mut |_, _| {}, keep) {
             self.resume(engine);
             return Err(error);
         }
+        self.take_rows(engine, (self.evaluated, &rows))?;
         self.evaluated += chunk;
         self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         Ok(true)
@@ -232,11 +252,11 @@ impl Generation {
             let message = format!("logits has {} elements, but the vocabulary has {}", logits.len(), self.vocab);
             return Err(Error::invalid(message));
         }
-        if self.finish.is_some() {
-            return Ok(None);
+        if !self.ready.is_empty() || self.finish.is_some() {
+            return Ok(self.take_ready());
         }
         let start = Instant::now();
-        let next = self.spell(self.choose_by(logits)?, engine, text)?;
+        let next = self.spell(self.choose_by(logits, &[])?, engine, text)?;
         Ok(Some(self.accept(next, start)))
     }
 
@@ -245,19 +265,17 @@ impl Generation {
         engine: &mut Engine,
         spell: &dyn Fn(&Generation, Choice, &Engine) -> Result<Spelled>,
     ) -> Result<Option<Piece>> {
+        if let Some(piece) = self.take_ready() {
+            return Ok(Some(piece));
+        }
         if self.finish.is_some() {
             return Ok(None);
         }
         while self.prefill(engine)? {}
         let start = Instant::now();
-        let choice = self.evaluate(engine)?;
-        match spell(self, choice, engine) {
-            Ok(next) => Ok(Some(self.accept(next, start))),
-            Err(error) => {
-                self.take_back(engine)?;
-                Err(error)
-            }
-        }
+        let choices = self.evaluate(engine)?;
+        self.accept_all(choices, engine, start, spell)?;
+        Ok(self.take_ready())
     }
 
     /// The text of a chosen token, and whether it is the last. Nothing has changed when this fails.
@@ -321,19 +339,28 @@ impl Generation {
         self.seq
     }
 
-    /// Why it ended, if it has.
+    /// Why it ended, if it has and all its pieces have been taken.
     pub fn finish(&self) -> Option<Finish> {
-        self.finish
+        self.finish.filter(|_| self.ready.is_empty())
     }
 
     /// Counts and times so far.
     pub fn stats(&self) -> GenStats {
-        self.stats
+        let generated_tokens = self.stats.generated_tokens - self.ready.len() as u64;
+        GenStats { generated_tokens, ..self.stats }
+    }
+
+    /// How good guesses were so far.
+    pub fn guessed(&self) -> Counts {
+        self.speculation.as_ref().map(Speculation::counts).unwrap_or_default()
     }
 
     /// Frees the sequence if it is the generation's own.
-    pub fn close(self, engine: &mut Engine) -> Result<()> {
-        if self.owned { engine.kv_mut().seq_free(self.seq) } else { Ok(()) }
+    pub fn close(mut self, engine: &mut Engine) -> Result<()> {
+        if self.owned {
+            return engine.kv_mut().seq_free(self.seq);
+        }
+        self.speculation.as_mut().map_or(Ok(()), |s| s.restart(engine, self.seq))
     }
 
     /// After a failed step: the sequence may have gone back to a snapshot, or kept tokens its
@@ -342,33 +369,6 @@ impl Generation {
         if let Ok(tokens) = engine.kv().tokens(self.seq) {
             self.evaluated = tokens.len();
         }
-    }
-
-    /// Steps the model over the tokens it has not seen, and chooses the next.
-    fn evaluate(&mut self, engine: &mut Engine) -> Result<Choice> {
-        // The list of tokens grows after the step.
-        need(12 * self.history.len())?;
-        self.check_sequence(engine)?;
-        let tokens = self.pending();
-        let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
-        let batch = Batch {
-            tokens,
-            seqs: &vec![self.seq; tokens.len()],
-            out_rows: &[tokens.len() as u32 - 1],
-            types: &[],
-            hidden: &[],
-        };
-        let want = self.want(engine);
-        let done = engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row));
-        if let Err(error) = done {
-            self.resume(engine);
-            return Err(error);
-        }
-        self.evaluated = self.history.len();
-        if chosen.is_err() {
-            self.take_back(engine)?;
-        }
-        chosen
     }
 
     /// Fails if somebody else has changed the sequence.
@@ -401,6 +401,7 @@ impl Generation {
 
     /// After a failed choice: leaves one token to evaluate, so that a further try is a step again.
     pub(crate) fn take_back(&mut self, engine: &mut Engine) -> Result<()> {
+        self.guesses.clear();
         self.evaluated = engine.kv().reusable(self.seq, self.evaluated - 1)?;
         engine.kv_mut().truncate(self.seq, self.evaluated)
     }
@@ -413,6 +414,7 @@ impl Generation {
         }
         engine.kv_mut().truncate(self.seq, 0)?;
         self.evaluated = 0;
+        self.guesses.clear();
         Ok(true)
     }
 
@@ -424,24 +426,26 @@ impl Generation {
         candidates::want(&self.params.sampling, engine.candidates(), engine.image().desc().vocab as usize)
     }
 
-    /// Chooses the next token from the row after the last one.
-    pub(crate) fn choose(&self, mut row: Row) -> Result<Choice> {
-        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
+    /// Chooses the token after the history and `guesses` from the row after the last of them.
+    fn choose(&self, mut row: Row, guesses: &[i32]) -> Result<Choice> {
+        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens + guesses.len() as u64);
         if let Some(candidates) = row.candidates()
-            && let Some(token) = candidates::choose(&candidates, params, &self.history, self.vocab, draw)?
+            && let history = self.history_with(guesses)
+            && let Some(token) = candidates::choose(&candidates, params, &history, self.vocab, draw)?
         {
             return Ok((token, None));
         }
         // A step chooses for many rows, one after the other.
         let _memory = need_for_now(64 * self.vocab)?;
-        self.choose_by(row.values()?)
+        self.choose_by(row.values()?, guesses)
     }
 
-    fn choose_by(&self, logits: &[f32]) -> Result<Choice> {
-        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
-        let place = Place { history: &self.history, generated: draw, ends: &self.eos };
+    fn choose_by(&self, logits: &[f32], guesses: &[i32]) -> Result<Choice> {
+        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens + guesses.len() as u64);
+        let history = self.history_with(guesses);
+        let place = Place { history: &history, generated: draw, ends: &self.eos };
         let row = self.params.rules.apply(self.params.bias.apply(logits)?, place)?;
-        let token = sample(&row, params, &self.history, draw)?;
+        let token = sample(&row, params, &history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,
             Some(n) => {
@@ -450,6 +454,16 @@ impl Generation {
             }
         };
         Ok((token, logprob))
+    }
+}
+
+impl Generation {
+    /// The history with guesses behind it.
+    fn history_with(&self, guesses: &[i32]) -> Cow<'_, [i32]> {
+        match guesses {
+            [] => Cow::Borrowed(&self.history),
+            _ => Cow::Owned([&self.history, guesses].concat()),
+        }
     }
 }
 

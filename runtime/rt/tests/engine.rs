@@ -3,6 +3,8 @@
 
 mod common;
 
+use common::speculated::check_speculation;
+
 use common::*;
 use llmcc_rt::generate::{GenParams, Generation, Piece};
 use llmcc_rt::{Batch, Error, Options, SeqId, Status};
@@ -150,6 +152,14 @@ fn a_token_that_cannot_be_spelled_is_not_taken() {
         want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(),
         want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn guesses_change_no_text() {
+    for (threads, max_batch_tokens) in [(1, 3), (2, 64)] {
+        let mut engine = toy_engine(Options { threads, max_batch_tokens, ..Options::default() });
+        assert!(check_speculation(&mut engine, max_batch_tokens as u64, 60) > 20);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::speculated::check_speculation;
 use common::*;
 use llmcc_abi::*;
 use llmcc_rt::SeqId;
@@ -126,6 +127,14 @@ fn windows_and_full_states_side_by_side() {
         assert!(live.iter().any(|(_, history)| history.len() > 4 * WINDOW), "nothing has been given back");
         live.iter().for_each(|(seq, _)| engine.kv_mut().seq_free(*seq).unwrap());
         assert_eq!(engine.kv().used_pages(), 0);
+    }
+}
+
+#[test]
+fn guesses_change_no_text() {
+    for max_batch_tokens in [3, 40] {
+        let mut engine = engine_over(data(WINDOW as u32, 1), max_batch_tokens);
+        assert!(check_speculation(&mut engine, max_batch_tokens as u64, 60) > 20);
     }
 }
 

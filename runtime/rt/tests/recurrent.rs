@@ -2,6 +2,8 @@
 //! tests: a causal convolution over three tokens and a recurrence over its results.
 
 mod common;
+
+use common::speculated::check_speculation;
 #[path = "common/cuda.rs"]
 mod cuda;
 #[path = "common/gpu_model.rs"]
@@ -210,6 +212,16 @@ fn random_steps(engine: fn(usize) -> Engine) {
         live.iter().for_each(|(seq, _)| engine.kv_mut().seq_free(*seq).unwrap());
         assert_eq!(engine.kv().used_pages(), 0);
     }
+}
+
+#[test]
+fn guesses_change_no_text() {
+    for max_batch_tokens in [3, 40] {
+        let right = check_speculation(&mut on_cpu(max_batch_tokens), max_batch_tokens as u64, 60);
+        assert!(right > 20, "{right}");
+    }
+    assert!(check_speculation(&mut on_gpu(16), 5, 30) > 30);
+    cuda::assert_clean();
 }
 
 /// A prompt that begins like the one before goes on from a snapshot.

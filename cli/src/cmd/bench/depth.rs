@@ -29,7 +29,7 @@ pub(super) fn decode(model: &Model, args: &BenchArgs, depth: usize) -> Result<De
     let ids: Vec<i32> = (0..depth).map(|i| token(i, vocab)).collect();
     let seq = model.seq_new()?;
     prompt(model, seq, &ids)?;
-    let step = |i: usize| model.trial(&[token(i * 31, vocab)], &[seq], &[0]);
+    let step = |i: usize| model.trial(0, &[token(i * 31, vocab)], &[seq], &[0]);
     let mut all = vec![];
     for _ in 0..args.repeat {
         step(0)?;

@@ -14,7 +14,7 @@ pub(super) fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> 
     while at < n {
         let m = chunk.min(n - at);
         let rows = [m as u32 - 1];
-        model.trial(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
+        model.trial(0, &ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
         at += m;
     }
     Ok(())

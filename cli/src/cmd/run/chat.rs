@@ -71,7 +71,7 @@ pub(super) fn once(source: &mut Speaker, text: &str, args: &RunArgs, options: &G
         super::super::print(&made.line(&generation)?)?;
     } else {
         super::super::print("\n")?;
-        said_end(generation.finish()?, made.tokens(), talk.limit);
+        said_end(generation.stats()?.finish, made.tokens(), talk.limit);
     }
     stats(&generation, args)
 }
@@ -104,7 +104,7 @@ fn answer(
     if !args.json {
         super::super::print("\n")?;
     }
-    let finish = generation.finish()?;
+    let finish = generation.stats()?.finish;
     done?;
     if args.json {
         super::super::print(&made.line(&generation)?)?;

@@ -1,7 +1,6 @@
 //! The result of a generation as a JSON document (`llmcc run --json`).
 
-use super::speaker::Generated;
-use crate::loaded::Piece;
+use crate::loaded::{Generation, Piece};
 use crate::{Error, stdout};
 use serde_json::{Value, json};
 
@@ -34,7 +33,7 @@ impl Made {
     /// Errors of the artifact, or of the output.
     pub(super) fn follow(
         &mut self,
-        generation: &mut Generated<'_, '_>,
+        generation: &mut Generation,
         quietly: bool,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
@@ -64,14 +63,14 @@ impl Made {
     ///
     /// # Errors
     /// Errors of the artifact.
-    pub(super) fn line(&self, generation: &Generated<'_, '_>) -> Result<String, Error> {
+    pub(super) fn line(&self, generation: &Generation) -> Result<String, Error> {
         Ok(format!("{}\n", self.document(generation)?))
     }
 
     /// Prompt, text, tokens, the reason of the end, counts and times.
-    fn document(&self, generation: &Generated<'_, '_>) -> Result<Value, Error> {
+    fn document(&self, generation: &Generation) -> Result<Value, Error> {
         let s = generation.stats()?;
-        let finish = usize::try_from(generation.finish()?).ok().and_then(|i| REASONS.get(i));
+        let finish = usize::try_from(s.finish).ok().and_then(|i| REASONS.get(i));
         let mut document = json!({
             "prompt": self.prompt,
             "text": self.text,
@@ -83,9 +82,8 @@ impl Made {
             "prefill_seconds": s.prefill_ns as f64 * 1e-9,
             "decode_seconds": s.decode_ns as f64 * 1e-9,
         });
-        if let Generated::Drafted(drafted) = generation {
-            let n = drafted.counts();
-            document["guesses"] = json!({ "made": n.drafted, "right": n.accepted, "steps": n.rounds });
+        if s.guessed > 0 {
+            document["guesses"] = json!({ "made": s.guessed, "right": s.accepted, "steps": s.guess_steps });
         }
         Ok(document)
     }

@@ -27,9 +27,8 @@ pub(super) fn options(s: &SamplingArgs, manifest: &Manifest, chat: bool) -> GenO
         seed: s.seed,
         stop: s.stop.clone(),
         ignore_eos: s.ignore_eos,
-        no_text: false,
-        adapter: 0,
         defaults: !s.greedy,
+        ..GenOptions::default()
     }
 }
 

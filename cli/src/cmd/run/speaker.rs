@@ -1,27 +1,21 @@
-//! Generations, with draft heads or without, and what is said of them.
+//! Generations, and what is said of them.
 
 use crate::Error;
 use crate::args::RunArgs;
-use crate::loaded::{GenOptions, Generation, Model, Piece};
-use crate::speculate::{Drafted, Drafting};
-use llmcc_model::sys::llmcc_gen_stats_t;
+use crate::loaded::{GenOptions, Generation, Model};
 
-/// The model, sequence and draft heads of generations.
+/// The model and sequence of generations.
 pub(super) struct Speaker<'a> {
     pub(super) model: &'a Model,
     /// Sequence of a conversation.
     pub(super) seq: Option<i32>,
     /// The tokens of the conversation that it was given last.
     pub(super) seen: Vec<i32>,
-    pub(super) drafting: Option<Drafting<'a>>,
 }
 
 impl<'a> Speaker<'a> {
-    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Generated<'_, 'a>, Error> {
-        Ok(match &mut self.drafting {
-            Some(drafting) => Generated::Drafted(drafting.generate(prompt, options)?),
-            None => Generated::Plain(self.model.generate(self.seq, prompt, options)?),
-        })
+    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Generation<'a>, Error> {
+        self.model.generate(self.seq, prompt, options)
     }
 
     /// Evaluates all of a long prompt but its last tokens, piece by piece, as long as `go_on` says so; whether it did
@@ -32,7 +26,9 @@ impl<'a> Speaker<'a> {
         options: &GenOptions,
         go_on: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
-        let (Some(_), None) = (self.seq, &self.drafting) else { return Ok(true) };
+        if self.seq.is_none() {
+            return Ok(true);
+        }
         let piece = self.model.info().max_batch_tokens.max(1);
         let known = self.seen.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // A token of each piece is chosen, and forgotten.
@@ -48,41 +44,7 @@ impl<'a> Speaker<'a> {
     }
 }
 
-/// A generation, with draft heads or without.
-pub(super) enum Generated<'d, 'a> {
-    Plain(Generation<'a>),
-    Drafted(Drafted<'d, 'a>),
-}
-
-impl Iterator for Generated<'_, '_> {
-    type Item = Result<Piece, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Generated::Plain(generation) => generation.next(),
-            Generated::Drafted(drafted) => drafted.next(),
-        }
-    }
-}
-
-impl Generated<'_, '_> {
-    pub(super) fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
-        match self {
-            Generated::Plain(generation) => generation.stats(),
-            Generated::Drafted(drafted) => Ok(drafted.stats()),
-        }
-    }
-
-    /// Why it has ended, if it has (`LLMCC_FINISH_*`).
-    pub(super) fn finish(&self) -> Result<i32, Error> {
-        match self {
-            Generated::Plain(generation) => Ok(generation.stats()?.finish),
-            Generated::Drafted(drafted) => drafted.finish(),
-        }
-    }
-}
-
-pub(super) fn stats(generation: &Generated<'_, '_>, args: &RunArgs) -> Result<(), Error> {
+pub(super) fn stats(generation: &Generation, args: &RunArgs) -> Result<(), Error> {
     if !args.stats {
         return Ok(());
     }
@@ -96,13 +58,9 @@ pub(super) fn stats(generation: &Generated<'_, '_>, args: &RunArgs) -> Result<()
         s.generated_tokens,
         rate(s.generated_tokens.saturating_sub(1), s.decode_ns)
     );
-    if let Generated::Drafted(drafted) = generation {
-        let n = drafted.counts();
-        let share = if n.drafted == 0 { 0.0 } else { 100.0 * n.accepted as f64 / n.drafted as f64 };
-        eprintln!(
-            "{} of {} guesses were right ({share:.1} %), in {} steps after the prompt",
-            n.accepted, n.drafted, n.rounds
-        );
+    if s.guessed > 0 {
+        let share = 100.0 * s.accepted as f64 / s.guessed as f64;
+        eprintln!("{} of {} guesses were right ({share:.1} %), in {} steps", s.accepted, s.guessed, s.guess_steps);
     }
     Ok(())
 }

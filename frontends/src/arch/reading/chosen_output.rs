@@ -75,7 +75,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
             path: ckpt.dir().to_path_buf(),
             what: "the model yields rows of its last layer, or scores of classes, without hidden states beside them"
                 .into(),
-            help: "leave out --hidden-states",
+            help: "leave out --hidden-states and --draft-head",
         });
     }
     Ok(entry)
@@ -86,7 +86,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Resu
 /// # Errors
 /// As [`entry`]; the model writes no text.
 pub(crate) fn beside(ckpt: &Checkpoint, model: &Model, text: &Entry) -> Result<Entry, FrontendError> {
-    if text.output != Output::Logits || text.draft.is_some() {
+    if text.output != Output::Logits {
         return Err(FrontendError::Output {
             path: ckpt.dir().to_path_buf(),
             what: "the model writes no text, beside which it could make embeddings".into(),
@@ -101,7 +101,7 @@ pub(crate) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
     FrontendError::Output {
         path: ckpt.dir().to_path_buf(),
         what: format!("the head of {class} does not return hidden states"),
-        help: "leave out --hidden-states",
+        help: "leave out --hidden-states and --draft-head",
     }
 }
 

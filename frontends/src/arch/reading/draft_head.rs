@@ -1,6 +1,7 @@
 //! The draft heads of a checkpoint.
 
 use super::model::Model;
+use super::options::DraftHeads;
 use crate::arch::blocks::draft_head::drafts;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::families::draft_names::{DraftHead, DraftNames, JOIN};
@@ -22,6 +23,21 @@ impl Model {
     pub(crate) fn of_draft_head<'a>(&self, ckpt: &'a Checkpoint, number: usize) -> Vec<&'a str> {
         let draft = entry(ckpt, self, number).ok().and_then(|entry| entry.draft);
         ckpt.names().filter(|name| draft.is_some_and(|draft| draft.has(name))).collect()
+    }
+}
+
+/// How many draft heads are wanted.
+///
+/// # Errors
+/// All are wanted, and there is none.
+pub(crate) fn count(ckpt: &Checkpoint, model: &Model, wanted: DraftHeads) -> Result<usize, FrontendError> {
+    match wanted {
+        DraftHeads::None => Ok(0),
+        DraftHeads::First(n) => Ok(n),
+        DraftHeads::All => {
+            entry(ckpt, model, 0)?;
+            Ok(model.draft_heads(ckpt))
+        }
     }
 }
 
@@ -48,7 +64,7 @@ pub(crate) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
             "there is no draft head {number}: by `num_nextn_predict_layers`, {} layers predict further tokens",
             model.ahead
         );
-        return Err(refuse(what, "leave out --draft-head, or give one of them, counted from 0"));
+        return Err(refuse(what, "leave out --draft-head, or give their number"));
     }
     let draft = DraftHead { layer: first.saturating_add(number), names };
     let entry = Entry { draft: Some(draft), hidden: true, ..Entry::default() };

@@ -2,6 +2,18 @@
 
 use llmcc_ir::kv::KvDType;
 
+/// The draft heads of a checkpoint that become entries of the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftHeads {
+    /// None of them.
+    #[default]
+    None,
+    /// All of them, and there is one.
+    All,
+    /// So many, from the first on.
+    First(usize),
+}
+
 /// Choices of the user that shape the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -13,9 +25,8 @@ pub struct Options {
     pub embed: bool,
     /// Embeddings are wanted beside text: the module gets an entry that makes them.
     pub also_embed: bool,
-    /// The model's draft head of this number is wanted in its place: the layer that predicts the token
-    /// after the next.
-    pub draft_head: Option<usize>,
+    /// Draft heads are wanted beside the model: layers that predict the token after the next.
+    pub draft_heads: DraftHeads,
     /// The hidden states are wanted beside the logits.
     pub hidden_states: bool,
     /// Tokens may be selected by indexers; else contexts end where some would be left out.
@@ -29,7 +40,7 @@ impl Default for Options {
             max_context: None,
             embed: false,
             also_embed: false,
-            draft_head: None,
+            draft_heads: DraftHeads::None,
             hidden_states: false,
             selects: true,
         }

@@ -4,6 +4,7 @@ use super::renamed::{Renamings, renamed};
 use super::*;
 use crate::error::FrontendError;
 use crate::testing::Left;
+use llmcc_ir::graph::{STEP, draft_entry};
 
 /// Each with the number of its heads.
 const NAMES: [(&str, usize); 6] =
@@ -13,16 +14,26 @@ fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
 }
 
-fn draft(number: usize) -> Options {
-    Options { draft_head: Some(number), ..EXACT }
+/// Options with so many draft heads beside the model.
+fn drafts(heads: usize) -> Options {
+    Options { draft_heads: DraftHeads::First(heads), ..EXACT }
 }
 
-/// The evaluated step of the lifted module.
+/// The entry `step` of the lifted module, evaluated.
 fn step(ckpt: &Checkpoint, options: &Options, batch: &Batch) -> Left {
+    entry(ckpt, options, STEP, batch)
+}
+
+/// Draft head `number`, evaluated.
+fn draft(ckpt: &Checkpoint, number: usize, batch: &Batch) -> Left {
+    entry(ckpt, &drafts(number + 1), &draft_entry(number), batch)
+}
+
+fn entry(ckpt: &Checkpoint, options: &Options, name: &str, batch: &Batch) -> Left {
     let module = lift(ckpt, options).unwrap();
     assert_eq!(verify_module(&module), vec![]);
     let weights = |i: usize| ckpt.to_f32(&module.weights[i].name).unwrap();
-    Left::of(&module, &weights, batch)
+    Left::of(&module, name, &weights, batch)
 }
 
 /// Logits and hidden states of the model, and of each head given the golden ones before it, are
@@ -53,12 +64,12 @@ fn logits_and_hidden_states() {
             let hidden: Vec<f32> = floats(&format!("{before}.hidden")).iter().map(|x| *x as f32).collect();
             batch = Batch::single(&tokens[1 + head..], 0);
             batch.hidden = hidden[..hidden.len() - width].to_vec();
-            let left = step(&ckpt, &draft(head), &batch);
+            let left = draft(&ckpt, head, &batch);
             before = format!("head{head}");
             near(&before, "logits", &left.output);
             near(&before, "hidden", &left.hidden);
             batch.hidden.rotate_left(width);
-            let other = step(&ckpt, &draft(head), &batch);
+            let other = draft(&ckpt, head, &batch);
             assert!(furthest(&other.output, &left.output) > 0.1, "{name}: hidden states do not count");
         }
     }
@@ -77,13 +88,13 @@ fn draft_heads_of_a_part() {
         let whole = json!({ "model_type": "a", "architectures": ["AForConditionalGeneration"], "text_config": part });
         let mut batch = Batch::single(&[5, 9, 31], 0);
         batch.hidden = (0..120).map(|i| (i as f32).sin()).collect();
-        let alone = step(&ckpt, &draft(0), &batch);
+        let alone = draft(&ckpt, 0, &batch);
         for names in PARTS {
             let folder = Folder::new();
             write_checkpoint(&folder.0, &whole, &renamed(&format!("drafts/{name}"), names, &[])).unwrap();
             let inside = Checkpoint::open(&folder.0).unwrap();
             assert_eq!(crate::arch::config(&inside).unwrap().draft_heads(&inside), 1, "{name}");
-            assert_eq!(step(&inside, &draft(0), &batch).output, alone.output, "{name}");
+            assert_eq!(draft(&inside, 0, &batch).output, alone.output, "{name}");
         }
     }
 }
@@ -96,7 +107,7 @@ fn furthest(a: &[f64], b: &[f64]) -> f64 {
 /// Missing draft heads are refused with a message.
 #[test]
 fn draft_heads_that_are_not_there() {
-    let message = |ckpt: &Checkpoint, number| lift(ckpt, &draft(number)).unwrap_err().to_string();
+    let message = |ckpt: &Checkpoint, number: usize| lift(ckpt, &drafts(number + 1)).unwrap_err().to_string();
     let text = message(&opened("glm4_moe"), 1);
     assert!(text.contains("there is no draft head 1: by `num_nextn_predict_layers`, 1 layers"), "{text}");
     let text = message(&opened("qwen3_5"), 1);
@@ -118,16 +129,14 @@ fn draft_heads_that_are_not_there() {
 fn tensors_of_heads_are_used() {
     for (name, heads) in NAMES {
         let ckpt = opened(name);
-        for head in 0..heads {
-            let module = lift(&ckpt, &draft(head)).unwrap();
-            assert_eq!(crate::unused::find_of_head(&ckpt, &module, head).unwrap(), None, "{name} {head}");
-        }
-        // As if head and model were one of the model's layers.
-        let module = lift(&ckpt, &EXACT).unwrap();
-        let unused = crate::unused::find_of_head(&ckpt, &module, 0).unwrap().unwrap();
-        let layer = format!("model.layers.{}.", crate::arch::config(&ckpt).unwrap().facts().layers);
+        let all = lift(&ckpt, &Options { draft_heads: DraftHeads::All, ..EXACT }).unwrap();
+        assert_eq!((crate::unused::find(&ckpt, &all).unwrap(), all.entries.len()), (None, 1 + heads), "{name}");
+        // As if the module had the head.
+        let (module, model) = (lift(&ckpt, &EXACT).unwrap(), crate::arch::config(&ckpt).unwrap());
+        let unused = crate::unused::of_head(&ckpt, &model, &module, 0);
+        let layer = format!("model.layers.{}.", model.facts().layers);
         let of_head = |t: &str| t.starts_with("mtp.") || t.starts_with("model.mtp_layers.") || t.starts_with(&layer);
-        assert!(unused.tensors.len() > 9 && unused.tensors.iter().all(|t| of_head(t)), "{name}: {:?}", unused.tensors);
+        assert!(unused.len() > 9 && unused.iter().all(|t| of_head(t)), "{name}: {unused:?}");
     }
 }
 

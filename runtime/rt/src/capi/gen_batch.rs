@@ -70,6 +70,8 @@ fn next_batch(gens: &[Held<Gen>], mut write: impl FnMut(usize, llmcc_piece) -> R
     let mut states: Vec<(usize, MutexGuard<State>)> =
         order.iter().map(|&i| (i, gens[i].state.lock().unwrap_or_else(PoisonError::into_inner))).collect();
     states.sort_unstable_by_key(|(i, _)| *i);
+    // The callers' functions guess while no engine is locked.
+    states.iter_mut().try_for_each(|(_, state)| state.generation()?.consult())?;
     let next = {
         let mut list = states.iter_mut().map(|(_, state)| state.generation()).collect::<Result<Vec<_>>>()?;
         continuous::next(&mut list, &mut first.model.engine(), first.model.text())?

@@ -1,6 +1,7 @@
 //! Generations: one token at a time, or a whole text with a callback.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::offset_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handles::{GENERATIONS, MODELS, callback as in_callback};
@@ -12,6 +13,7 @@ use crate::generate::{GenParams, Generation, Piece};
 use crate::reserve::need;
 use crate::rules::Defaults;
 use crate::sample::Sampling;
+use crate::speculate::Guesses;
 use crate::unload::Alive;
 
 /// A generation under way, as C sees it: a number of [`GENERATIONS`].
@@ -100,6 +102,7 @@ impl Gen {
     /// The next piece. The engine is released between the chunks of a long prompt.
     fn next(&self, state: &mut State) -> Result<Option<Piece>> {
         let generation = state.generation()?;
+        generation.consult()?;
         let watch = self.model.watch();
         while generation.prefill(&mut self.model.engine())? {
             watch.check()?;
@@ -110,7 +113,7 @@ impl Gen {
     fn stats(&self) -> Result<llmcc_gen_stats_t> {
         let mut state = self.state();
         let generation = state.generation()?;
-        let s = generation.stats();
+        let (s, guesses) = (generation.stats(), generation.guessed());
         Ok(llmcc_gen_stats_t {
             size: size_of::<llmcc_gen_stats_t>(),
             prompt_tokens: s.prompt_tokens,
@@ -120,6 +123,9 @@ impl Gen {
             decode_ns: s.decode_ns,
             finish: generation.finish().map_or(0, |f| f as i32),
             reserved: 0,
+            guessed: guesses.guessed,
+            accepted: guesses.accepted,
+            guess_steps: guesses.steps,
         })
     }
 }
@@ -284,6 +290,57 @@ fn with_defaults(c: &llmcc_sampling, zeros: Zeros, own: &Defaults) -> Result<Sam
     Ok(Sampling { seed: plain.seed, repetition_window: window, ..own.sampling })
 }
 
+/// A function of the caller's that guesses, with its argument.
+struct Guesser {
+    guess: unsafe extern "C" fn(*mut c_void, *const i32, usize, *mut i32, usize) -> i32,
+    user: *mut c_void,
+}
+
+// SAFETY: the caller promises that the function may be called by any thread that uses the generation.
+unsafe impl Send for Guesser {}
+// SAFETY: as above; a generation is used by one thread at a time.
+unsafe impl Sync for Guesser {}
+
+impl Guesser {
+    fn propose(&self, tokens: &[i32], most: usize) -> Result<Vec<i32>> {
+        let mut out = vec![0; most];
+        // SAFETY: the caller's promise; the arrays have their lengths.
+        let made = in_callback(|| unsafe {
+            (self.guess)(self.user, tokens.as_ptr(), tokens.len(), out.as_mut_ptr(), out.len())
+        });
+        match usize::try_from(made) {
+            Ok(n) if n <= most => {
+                out.truncate(n);
+                Ok(out)
+            }
+            Ok(n) => {
+                Err(Error::invalid(format!("llmcc_gen_params.guess stored {n} tokens where there is room for {most}")))
+            }
+            Err(_) => Err(Error::invalid(format!("llmcc_gen_params.guess failed with {made}"))),
+        }
+    }
+}
+
+/// Where guesses come from.
+fn guesses(c: &llmcc_gen_params) -> Result<Guesses> {
+    if c.guess.is_some() != (c.guesses == LLMCC_GUESS_CALLER) {
+        return Err(Error::invalid("llmcc_gen_params.guess goes with LLMCC_GUESS_CALLER, and that with a function"));
+    }
+    Ok(match (c.guesses, c.guess) {
+        (LLMCC_GUESS_OWN, _) => Guesses::Own,
+        (LLMCC_GUESS_NONE, _) => Guesses::None,
+        (LLMCC_GUESS_HEADS, _) => Guesses::Heads,
+        (LLMCC_GUESS_LOOKUP, _) => Guesses::Lookup,
+        (LLMCC_GUESS_CALLER, Some(guess)) => {
+            let guesser = Guesser { guess, user: c.guess_user };
+            Guesses::Caller(Arc::new(move |tokens: &[i32], most| guesser.propose(tokens, most)))
+        }
+        (unknown, _) => {
+            return Err(Error::invalid(format!("llmcc_gen_params.guesses is {unknown}; use LLMCC_GUESS_*")));
+        }
+    })
+}
+
 /// The C structure's meaning.
 ///
 /// # Safety
@@ -302,7 +359,8 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
         if c.reserved != 0 || c.reserved_1_4 != 0 {
             return Err(Error::invalid("llmcc_gen_params.reserved must be zero"));
         }
-        let zeros = if c.size < size_of::<llmcc_gen_params>() { Zeros::Defaults } else { Zeros::Numbers };
+        let since_1_4 = c.size >= offset_of!(llmcc_gen_params, guesses);
+        let zeros = if since_1_4 { Zeros::Numbers } else { Zeros::Defaults };
         let logprobs = c.flags & LLMCC_GEN_LOGPROBS != 0;
         if c.top_logprobs > 0 && !logprobs {
             return Err(Error::invalid("llmcc_gen_params.top_logprobs needs the flag LLMCC_GEN_LOGPROBS"));
@@ -340,6 +398,8 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             no_text: c.flags & LLMCC_GEN_NO_TEXT != 0,
             show_special: c.flags & LLMCC_GEN_SHOW_SPECIAL != 0,
             adapter: c.adapter,
+            guesses: guesses(&c)?,
+            most_guesses: c.most_guesses as usize,
         })
     }
 }

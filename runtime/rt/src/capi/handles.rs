@@ -16,13 +16,15 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
-use super::{Gen, Model, null};
+use super::{Gen, Guessing, Model, null};
 use crate::error::{Error, Result};
 
 /// Handles of models.
 pub static MODELS: Table<Model> = Table::new("model", 1);
 /// Handles of generations.
 pub static GENERATIONS: Table<Gen> = Table::new("gen", 2);
+/// Handles of models that guess.
+pub static DRAFTERS: Table<Guessing> = Table::new("drafter", 3);
 
 /// Objects by number.
 pub struct Table<T: 'static> {
@@ -236,6 +238,7 @@ unsafe extern "C" fn in_child() {
     unsafe {
         MODELS.abandon();
         GENERATIONS.abandon();
+        DRAFTERS.abandon();
     }
 }
 

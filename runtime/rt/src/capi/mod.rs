@@ -6,6 +6,7 @@
 //! count as zero, unknown ones must be zero.
 
 mod adapters;
+mod drafter;
 mod embed;
 mod gen_batch;
 mod generation;
@@ -28,6 +29,7 @@ use crate::reserve::{Call, need};
 use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 pub use adapters::*;
+pub use drafter::*;
 pub use embed::*;
 pub use gen_batch::*;
 pub use generation::*;
@@ -167,6 +169,17 @@ unsafe fn array<'a, T>(p: *const T, len: usize, name: &str) -> Result<&'a [T]> {
     }
     // SAFETY: the caller's promise; not null, aligned and of possible length.
     Ok(unsafe { slice::from_raw_parts(p, len) })
+}
+
+/// Borrows an array of the caller's to write to.
+///
+/// # Safety
+/// As [`array`]; nobody else uses it meanwhile.
+unsafe fn array_mut<'a, T>(p: *mut T, len: usize, name: &str) -> Result<&'a mut [T]> {
+    // SAFETY: the caller's promise.
+    unsafe { array(p.cast_const(), len, name)? };
+    // SAFETY: the caller's promise; not null, aligned and of possible length, unless it is empty.
+    Ok(if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(p, len) } })
 }
 
 /// Borrows UTF-8 text.

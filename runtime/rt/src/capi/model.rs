@@ -39,7 +39,6 @@ pub struct Model {
     manifest: Arc<CString>,
     interrupts: Interrupts,
     vocab: usize,
-    columns: usize,
     hidden: usize,
     process: u32,
     /// How long `llmcc_open` took.
@@ -75,7 +74,6 @@ impl Model {
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
-            columns: image.step().columns(),
             hidden: image.desc().hidden as usize,
             process: std::process::id(),
             opening: Duration::ZERO,
@@ -453,27 +451,55 @@ pub unsafe extern "C" fn llmcc_step(
     logits: *mut f32,
     capacity: usize,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let (model, given) = unsafe { (MODELS.get(model)?, read_struct(batch)?) };
-        if batch.is_null() {
-            return Err(null("batch"));
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { run(model, STEP, batch, (logits, capacity)) })
+}
+
+/// [`llmcc_step`] by any entry of the model, whose columns the rows have.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_run(
+    model: *const llmcc_model,
+    entry: u32,
+    batch: *const llmcc_batch,
+    rows: *mut f32,
+    capacity: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { run(model, entry as usize, batch, (rows, capacity)) })
+}
+
+/// # Safety
+/// As of [`llmcc_step`].
+unsafe fn run(
+    model: *const llmcc_model,
+    entry: usize,
+    batch: *const llmcc_batch,
+    (out, capacity): (*mut f32, usize),
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let (model, given) = unsafe { (MODELS.get(model)?, read_struct(batch)?) };
+    if batch.is_null() {
+        return Err(null("batch"));
+    }
+    // SAFETY: the caller's promise.
+    let batch = unsafe {
+        Batch {
+            tokens: array(given.tokens, given.n_tokens, "batch.tokens")?,
+            seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
+            out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
+            types: &[],
+            hidden: hidden_rows(&model, &given)?,
         }
-        // SAFETY: the caller's promise.
-        let batch = unsafe {
-            Batch {
-                tokens: array(given.tokens, given.n_tokens, "batch.tokens")?,
-                seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
-                out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
-                types: &[],
-                hidden: hidden_rows(&model, &given)?,
-            }
-        };
-        // SAFETY: the caller's promise.
-        let out = unsafe { logits_out(logits, capacity, batch.out_rows.len().saturating_mul(model.columns))? };
-        // SAFETY: the caller's promise.
-        let mut keep = unsafe { hidden_out(&model, &given)? };
-        let keep = keep.as_mut().map(|keep| keep as Keep);
-        model.engine().run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep })
-    })
+    };
+    let mut engine = model.engine();
+    let columns = engine.image().entries.get(entry).map_or(0, Entry::columns);
+    // SAFETY: the caller's promise.
+    let out = unsafe { logits_out(out, capacity, batch.out_rows.len().saturating_mul(columns))? };
+    // SAFETY: the caller's promise.
+    let mut keep = unsafe { hidden_out(&model, &given)? };
+    let keep = keep.as_mut().map(|keep| keep as Keep);
+    engine.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep })
 }

@@ -39,9 +39,8 @@ impl Engine {
             0 => self.need_logits(),
             _ => Err(Error::new(
                 Status::Unsupported,
-                "this artifact is a draft head, which needs hidden states of its model and does not generate by \
-                    itself: run the model with it (`llmcc run MODEL --draft`, `Model.speculate` in \
-                 Python), or use llmcc_step with batch.hidden (`hidden=` of `Model.step`)",
+                "tokens of this artifact come with hidden states of another model, so it does not generate by itself: \
+                 use llmcc_step with batch.hidden (`hidden=` of `Model.step` in Python)",
             )),
         }
     }
@@ -67,10 +66,10 @@ impl Engine {
         match (entry.given, hidden.len()) {
             (0, 0) => Ok(()),
             (0, _) => Err(Error::invalid(
-                "this model does not take hidden states with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
+                "this entry does not take hidden states with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
             )),
             (_, 0) if n > 0 => Err(Error::invalid(
-                "this model is a draft head, which takes a hidden state of its model with each token: give \
+                "this entry is a draft head, which takes a hidden state of its model with each token: give \
                     batch.hidden (`hidden=` in Python)",
             )),
             (cols, len) if n.checked_mul(cols) == Some(len) => Ok(()),
@@ -83,7 +82,7 @@ impl Engine {
         match wanted && entry.hidden.is_none() {
             false => Ok(()),
             true => Err(Error::invalid(
-                "this artifact does not return hidden states (LLMCC_HAS_HIDDEN): compile it with --hidden-states",
+                "this entry does not return hidden states (LLMCC_HAS_HIDDEN): compile the model with --hidden-states",
             )),
         }
     }

@@ -6,6 +6,8 @@
 //! are integers below 2²⁴, so f32 is exact.
 #![allow(dead_code)]
 
+pub mod speculated;
+
 use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 

@@ -4,8 +4,9 @@ use super::families::{converted, numbers, original};
 use super::open;
 use crate::checkpoint::Checkpoint;
 use crate::testing::{Folder, Left, golden};
-use crate::{Options, arch, lift};
+use crate::{DraftHeads, Options, arch, lift};
 use llmcc_ir::eval::Batch;
+use llmcc_ir::graph::{STEP, draft_entry};
 use llmcc_ir::kv::KvDType;
 use serde_json::Value;
 
@@ -19,16 +20,11 @@ fn about(name: &str) -> Value {
 
 /// The results of the model or a head.
 fn step(ckpt: &Checkpoint, head: Option<usize>, batch: &Batch) -> Left {
-    let options =
-        Options { kv_dtype: KvDType::F32, draft_head: head, hidden_states: head.is_none(), ..Options::default() };
+    let options = Options { kv_dtype: KvDType::F32, draft_heads: DraftHeads::All, ..Options::default() };
     let module = lift(ckpt, &options).unwrap();
-    let unused = match head {
-        Some(number) => crate::unused::find_of_head(ckpt, &module, number),
-        None => crate::unused::find(ckpt, &module),
-    };
-    assert_eq!(unused.unwrap(), None);
+    assert_eq!(crate::unused::find(ckpt, &module).unwrap(), None);
     let weights = |i: usize| numbers(ckpt, &module.weights[i].name);
-    Left::of(&module, &weights, batch)
+    Left::of(&module, &head.map_or(STEP.to_string(), draft_entry), &weights, batch)
 }
 
 /// Numbers are rounded once where they were changed.
@@ -61,27 +57,6 @@ fn heads_of_files_are_those_of_checkpoints() {
             same(&ours.hidden, &theirs.hidden, &what);
             let width = theirs.hidden.len() / batch.tokens.len();
             hidden = theirs.hidden[..theirs.hidden.len() - width].iter().map(|x| *x as f32).collect();
-        }
-    }
-}
-
-/// A file of a head alone, with table, norm and head of the model, which the converter writes with `--mtp`.
-#[test]
-fn files_of_heads_alone() {
-    for (name, heads) in NAMES {
-        let (before, folder) = (open(&golden(&format!("drafts/{name}"))), Folder::new());
-        let about = about(name);
-        folder.write("whole.gguf", converted(&before, &about));
-        let layers = before.config()["num_hidden_layers"].as_u64().unwrap();
-        let of_model = |name: &str| (0..layers).any(|i| name.starts_with(&format!("model.layers.{i}.")));
-        folder.write("head.gguf", super::families::converted_without(&before, &about, of_model));
-        let (whole, alone) = (open(&folder.0.join("whole.gguf")), open(&folder.0.join("head.gguf")));
-        for head in 0..heads {
-            let mut batch = Batch::single(&[5, 9, 3, 17, 30, 8], 0);
-            let width = before.config()["hidden_size"].as_u64().unwrap() as usize;
-            batch.hidden = (0..6 * width).map(|i| (i as f32 * 0.7).sin()).collect();
-            let (a, b) = (step(&alone, Some(head), &batch), step(&whole, Some(head), &batch));
-            assert!((a.output, a.hidden) == (b.output, b.hidden), "{name} {head}");
         }
     }
 }

@@ -1,0 +1,279 @@
+//! A step of a generation: the tokens that the model has not seen, with guesses behind them, and the choices after it.
+
+use std::time::Instant;
+
+use super::{Choice, Generation, Piece, Spelled};
+use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
+use crate::error::{Error, Result, Status};
+use crate::reserve::need;
+use crate::speculate::Course;
+
+/// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
+#[derive(Default)]
+pub(crate) struct Choices {
+    made: Vec<Choice>,
+    failed: Option<Error>,
+    /// Hidden states of the tokens of the step, guesses included, where they are taken.
+    pub rows: Vec<f32>,
+}
+
+impl Choices {
+    /// Row `i` of those that the generation asked for.
+    pub fn judge(&mut self, generation: &Generation, i: usize, row: Row) {
+        let guesses = &generation.guesses;
+        let right = i == 0 || self.made.get(i - 1).is_some_and(|(token, _)| guesses.get(i - 1) == Some(token));
+        if !right || self.failed.is_some() || self.made.len() != i {
+            return;
+        }
+        match generation.choose(row, &guesses[..i]) {
+            Ok(choice) => self.made.push(choice),
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// The first choice.
+    ///
+    /// # Errors
+    /// It could not be made.
+    pub fn first(&mut self) -> Result<Choice> {
+        match self.made.is_empty() {
+            false => Ok(self.made.remove(0)),
+            true => {
+                Err(self.failed.take().unwrap_or_else(|| Error::new(Status::Internal, "the step produced no logits")))
+            }
+        }
+    }
+}
+
+impl Generation {
+    /// Whether hidden states of all its tokens are wanted.
+    pub(crate) fn takes_rows(&self) -> bool {
+        self.speculation.as_ref().is_some_and(|s| s.takes_rows())
+    }
+
+    /// Gives the guesser hidden states of the tokens from an index on.
+    pub(super) fn take_rows(&mut self, engine: &mut Engine, rows: (usize, &[f32])) -> Result<()> {
+        match &mut self.speculation {
+            Some(s) if s.takes_rows() => s.take_rows(engine, self.seq, rows, &self.history),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next piece of those that a step before has made.
+    pub(crate) fn take_ready(&mut self) -> Option<Piece> {
+        self.ready.pop_front()
+    }
+
+    /// Whether its next piece needs a step.
+    pub(crate) fn steps(&self) -> bool {
+        self.ready.is_empty() && self.finish.is_none()
+    }
+
+    /// Tokens of the history.
+    pub(crate) fn length(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Takes hidden states of a step that chose nothing, whose tokens are the last that the model has seen.
+    ///
+    /// # Errors
+    /// The machine fails.
+    pub(crate) fn take_part(&mut self, engine: &mut Engine, rows: &[f32]) -> Result<()> {
+        let width = engine.image().step().kept().max(1);
+        self.take_rows(engine, (self.evaluated - rows.len() / width, rows))
+    }
+
+    /// Asks the caller's function for guesses, if there is one: before the engine is locked, which it may use.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn consult(&mut self) -> Result<()> {
+        let room = self.room();
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| self.ready.is_empty() && self.finish.is_none())
+            && let Some(guesses) = speculation.ask(&self.history, room)?
+        {
+            self.guesses = guesses;
+        }
+        Ok(())
+    }
+
+    /// Makes guesses for the next step, of at most `most` tokens.
+    ///
+    /// # Errors
+    /// The machine fails.
+    pub(crate) fn propose(&mut self, engine: &mut Engine, most: usize) -> Result<()> {
+        let room = self.room().min(most).min(engine.kv().max_context().saturating_sub(self.history.len()));
+        self.guesses.truncate(room);
+        // Where the sequence went back further than to the last token, the step sees the others again first.
+        if self.pending().len() != 1 {
+            self.guesses.clear();
+            return Ok(());
+        }
+        if !self.guesses.is_empty() || room == 0 {
+            return Ok(());
+        }
+        let Some(mut speculation) = self.speculation.take() else { return Ok(()) };
+        let choose = |row: Row, guesses: &[i32]| self.choose(row, guesses).map(|(token, _)| token);
+        let course = Course { history: &self.history, choose: &choose, want: self.want(engine) };
+        let found = speculation.guess(engine, self.seq, &course, room);
+        self.speculation = Some(speculation);
+        self.guesses = found?;
+        let vocab = self.vocab as i64;
+        let good = self.guesses.iter().take_while(|t| (0..vocab).contains(&i64::from(**t))).count();
+        self.guesses.truncate(good);
+        Ok(())
+    }
+
+    /// Guesses that may be right before the generation ends.
+    fn room(&self) -> usize {
+        let left = match self.params.max_tokens as u64 {
+            0 => u64::MAX,
+            most => most.saturating_sub(self.stats.generated_tokens + 1),
+        };
+        let longest = match self.params.max_length {
+            0 => usize::MAX,
+            longest => longest.saturating_sub(self.history.len() + 1),
+        };
+        usize::try_from(left).unwrap_or(usize::MAX).min(longest)
+    }
+
+    /// Guesses of the next step.
+    pub(crate) fn guesses(&self) -> &[i32] {
+        &self.guesses
+    }
+
+    /// Drops the guesses of the next step.
+    pub(crate) fn drop_guesses(&mut self) {
+        self.guesses.clear();
+    }
+
+    /// Makes sure that the sequence can go back to where it is now, should guesses be wrong.
+    pub(crate) fn keep(&self, engine: &mut Engine) -> Result<()> {
+        if !self.guesses.is_empty() && engine.kv().by_chunks(0) {
+            let slot = engine.kv().slot(self.seq)?;
+            engine.kv_mut().keep(slot, 0);
+        }
+        Ok(())
+    }
+
+    /// Steps the model over the tokens it has not seen and guesses behind them.
+    pub(super) fn evaluate(&mut self, engine: &mut Engine) -> Result<Choices> {
+        // The list of tokens grows after the step.
+        need(12 * self.history.len())?;
+        self.check_sequence(engine)?;
+        self.propose(engine, engine.max_batch_tokens().saturating_sub(self.pending().len()))?;
+        match self.step(engine) {
+            Err(error) if error.status == Status::CacheFull && !self.guesses.is_empty() => {
+                self.guesses.clear();
+                self.step(engine)
+            }
+            done => done,
+        }
+    }
+
+    fn step(&mut self, engine: &mut Engine) -> Result<Choices> {
+        self.keep(engine)?;
+        let pending = self.pending().len();
+        let tokens = [self.pending(), &self.guesses].concat();
+        let out_rows: Vec<u32> = (pending as u32 - 1..tokens.len() as u32).collect();
+        let seqs = vec![self.seq; tokens.len()];
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &[] };
+        let wants = vec![self.want(engine); out_rows.len()];
+        let (mut choices, mut rows) = (Choices::default(), Vec::new());
+        let mut judge = |i: usize, row: Row| choices.judge(self, i, row);
+        let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
+        let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
+        let io = Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut judge), keep };
+        if let Err(error) = engine.run(STEP, io) {
+            self.resume(engine);
+            return Err(error);
+        }
+        choices.rows = rows;
+        self.evaluated = self.history.len();
+        Ok(choices)
+    }
+
+    /// Makes the choices of a step that began at `start` part of the text, as far as it goes on. Their pieces are ready
+    /// then.
+    ///
+    /// # Errors
+    /// The first choice could not be made, or spelled: then nothing has changed.
+    pub(super) fn accept_all(
+        &mut self,
+        mut choices: Choices,
+        engine: &mut Engine,
+        start: Instant,
+        spell: &dyn Fn(&Generation, Choice, &Engine) -> Result<Spelled>,
+    ) -> Result<()> {
+        let first = choices.first().and_then(|choice| spell(self, choice, engine));
+        match first {
+            Ok(first) => self.accept_first(first, choices, engine, start, spell),
+            Err(error) => {
+                self.take_back(engine)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// [`Generation::accept_all`] after the first choice was spelled.
+    ///
+    /// # Errors
+    /// The machine fails; the pieces are ready all the same.
+    pub(crate) fn accept_first(
+        &mut self,
+        first: Spelled,
+        choices: Choices,
+        engine: &mut Engine,
+        start: Instant,
+        spell: &dyn Fn(&Generation, Choice, &Engine) -> Result<Spelled>,
+    ) -> Result<()> {
+        let Choices { made, rows, .. } = choices;
+        let piece = self.accept(first, start);
+        self.ready.push_back(piece);
+        let mut accepted = 0;
+        for choice in made {
+            // A choice that cannot be spelled is made again by the next step, which reports it.
+            let Some(next) = self.finish.is_none().then(|| spell(self, choice, engine).ok()).flatten() else { break };
+            let piece = self.accept(next, start);
+            self.ready.push_back(piece);
+            accepted += 1;
+        }
+        self.settle(engine, accepted, &rows)
+    }
+
+    /// After a step with guesses, of which `accepted` became part of the text: takes the others back.
+    fn settle(&mut self, engine: &mut Engine, accepted: usize, rows: &[f32]) -> Result<()> {
+        let guessed = std::mem::take(&mut self.guesses).len();
+        // The model has seen the history but for its last token.
+        let (seen, right) = (engine.kv().tokens(self.seq)?.len(), self.history.len() - 1);
+        let kept = if seen > right { engine.kv().reusable(self.seq, right)? } else { seen };
+        if kept < seen {
+            engine.kv_mut().truncate(self.seq, kept)?;
+        }
+        self.evaluated = kept;
+        if let Some(speculation) = &mut self.speculation {
+            // The last guess that was right may be where the text ends.
+            speculation.learn(guessed, accepted);
+            let width = engine.image().step().kept();
+            if speculation.takes_rows() && width > 0 {
+                let first = seen - rows.len() / width;
+                let known = kept.saturating_sub(first) * width;
+                speculation.take_rows(engine, self.seq, (first, &rows[..known]), &self.history)?;
+            }
+        }
+        if self.finish.is_some() && !self.owned { self.catch_up(engine, right) } else { Ok(()) }
+    }
+
+    /// At the end of a text, evaluates tokens again that a state of fixed size forgot with wrong guesses: the caller's
+    /// sequence has all but the last.
+    fn catch_up(&mut self, engine: &mut Engine, right: usize) -> Result<()> {
+        let tokens = &self.history[self.evaluated..right];
+        if !tokens.is_empty() {
+            let seqs = vec![self.seq; tokens.len()];
+            let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
+            engine.step(&batch, &mut |_, _| ())?;
+            self.evaluated = right;
+        }
+        Ok(())
+    }
+}

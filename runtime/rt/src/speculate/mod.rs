@@ -1,0 +1,223 @@
+//! Speculative decoding (Leviathan et al., arXiv 2211.17192), exact for any way of choosing tokens.
+//!
+//! A *guesser* proposes tokens that may come next, and one step of the model evaluates them with the token before. The
+//! generation then draws its own token at each place, as it would without guesses, and goes on as long as a guess
+//! equals the draw. So tokens are the same bit for bit, whatever is guessed: guesses change only how many tokens a step
+//! makes.
+//!
+//! Guessers are draft heads of the model ([`heads`]), the text so far ([`lookup`]), or the caller: a function, such as
+//! that of another artifact ([`drafter`]).
+
+pub mod drafter;
+mod heads;
+mod lookup;
+mod pace;
+
+use std::sync::Arc;
+
+use crate::candidates::Want;
+use crate::engine::{Engine, Row};
+use crate::error::{Error, Result, Status};
+use crate::kv::SeqId;
+use heads::Heads;
+use pace::Pace;
+
+/// Most guesses for a step.
+pub const MOST_GUESSES: usize = 31;
+/// Guesses for a step by a lookup in the text, if the caller names no number.
+const OF_LOOKUP: usize = 8;
+/// And by the caller's function.
+const OF_CALLER: usize = 4;
+
+/// Proposes tokens after all tokens of a sequence: at most as many as are asked for.
+pub type Propose = dyn Fn(&[i32], usize) -> Result<Vec<i32>> + Send + Sync;
+
+/// Where guesses come from.
+#[derive(Clone, Default)]
+pub enum Guesses {
+    /// Nowhere: each step makes one token.
+    #[default]
+    None,
+    /// From the model's draft heads; nowhere where it has none.
+    Own,
+    /// From the model's draft heads.
+    Heads,
+    /// From the text so far: what followed where its last tokens stood before.
+    Lookup,
+    /// From the caller.
+    Caller(Arc<Propose>),
+}
+
+impl std::fmt::Debug for Guesses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Guesses::None => "None",
+            Guesses::Own => "Own",
+            Guesses::Heads => "Heads",
+            Guesses::Lookup => "Lookup",
+            Guesses::Caller(_) => "Caller",
+        })
+    }
+}
+
+/// A generation's guesser, and how good its guesses were.
+pub(crate) struct Speculation {
+    guesser: Guesser,
+    pace: Pace,
+    counts: Counts,
+}
+
+enum Guesser {
+    Heads(Heads),
+    Lookup,
+    Caller(Arc<Propose>),
+}
+
+/// How good guesses were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tokens that were guessed.
+    pub guessed: u64,
+    /// Of these, tokens that became part of the text.
+    pub accepted: u64,
+    /// Steps of the model that evaluated guesses.
+    pub steps: u64,
+}
+
+/// The text that guesses continue, and how to choose from logits.
+pub(crate) struct Course<'a> {
+    /// Prompt and generated tokens.
+    pub history: &'a [i32],
+    /// The generation's own choice of the token after `history` and so many guesses: draws of heads are then as alike to
+    /// the model's as their distributions are.
+    pub choose: &'a dyn Fn(Row, &[i32]) -> Result<i32>,
+    /// The request for rows that are chosen from.
+    pub want: Want,
+}
+
+impl Speculation {
+    /// A guesser for a generation, of up to `most` guesses for a step (0: as many as suit it).
+    ///
+    /// # Errors
+    /// Draft heads are asked for that the model does not have; too many guesses.
+    pub fn new(engine: &Engine, guesses: &Guesses, most: usize) -> Result<Option<Speculation>> {
+        if most > MOST_GUESSES {
+            return Err(Error::invalid(format!(
+                "{most} guesses for a step are too many; ask for {MOST_GUESSES} or fewer"
+            )));
+        }
+        let heads = || Heads::of(engine.image());
+        let (guesser, usual) = match guesses {
+            Guesses::None => return Ok(None),
+            Guesses::Own | Guesses::Heads => match (heads(), guesses) {
+                (Some(heads), _) => {
+                    let count = heads.count();
+                    (Guesser::Heads(heads), count)
+                }
+                (None, Guesses::Own) => return Ok(None),
+                (None, _) => {
+                    return Err(Error::new(
+                        Status::Unsupported,
+                        "this artifact has no draft heads: compile the model with --draft-head, or guess by lookup",
+                    ));
+                }
+            },
+            Guesses::Lookup => (Guesser::Lookup, OF_LOOKUP),
+            Guesses::Caller(propose) => (Guesser::Caller(propose.clone()), OF_CALLER),
+        };
+        let most = if most == 0 { usual.min(MOST_GUESSES) } else { most };
+        Ok(Some(Speculation { guesser, pace: Pace::new(most), counts: Counts::default() }))
+    }
+
+    /// How good guesses were so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether it takes hidden states of all tokens.
+    pub fn takes_rows(&self) -> bool {
+        matches!(self.guesser, Guesser::Heads(_))
+    }
+
+    /// Guesses of the caller's function after `history`, which needs no engine; at most `room`.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn ask(&mut self, history: &[i32], room: usize) -> Result<Option<Vec<i32>>> {
+        let Guesser::Caller(propose) = &self.guesser else { return Ok(None) };
+        match self.pace.guesses().min(room) {
+            0 => Ok(Some(vec![])),
+            n => propose(history, n).map(|mut guesses| {
+                guesses.truncate(n);
+                Some(guesses)
+            }),
+        }
+    }
+
+    /// Guesses after a course; at most `room`. Of the caller's function none: see [`Speculation::ask`].
+    ///
+    /// # Errors
+    /// The machine fails, or was interrupted. (Where the cache is full, there are no guesses.)
+    pub fn guess(&mut self, engine: &mut Engine, seq: SeqId, course: &Course, room: usize) -> Result<Vec<i32>> {
+        let n = self.pace.guesses().min(room);
+        match &mut self.guesser {
+            _ if n == 0 => Ok(vec![]),
+            Guesser::Lookup => Ok(lookup::after(course.history, n).to_vec()),
+            Guesser::Caller(_) => Ok(vec![]),
+            Guesser::Heads(heads) => match heads.guess(engine, seq, course, n) {
+                Err(error) => {
+                    heads.restart(engine, seq)?;
+                    if matches!(error.status, Status::CacheFull | Status::ContextFull) {
+                        Ok(vec![])
+                    } else {
+                        Err(error)
+                    }
+                }
+                done => done,
+            },
+        }
+    }
+
+    /// Takes hidden states of the tokens from `at` on of the history, `[tokens, hidden]`, which the sequence has for
+    /// good.
+    ///
+    /// # Errors
+    /// As [`Speculation::guess`].
+    pub fn take_rows(
+        &mut self,
+        engine: &mut Engine,
+        seq: SeqId,
+        (at, rows): (usize, &[f32]),
+        history: &[i32],
+    ) -> Result<()> {
+        let Guesser::Heads(heads) = &mut self.guesser else { return Ok(()) };
+        if let Err(error) = heads.take(engine, seq, (at, rows), history) {
+            heads.restart(engine, seq)?;
+            if error.status != Status::CacheFull {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns that of `guessed` tokens `accepted` became part of the text.
+    pub fn learn(&mut self, guessed: usize, accepted: usize) {
+        self.pace.learn(guessed, accepted);
+        if guessed > 0 {
+            self.counts.guessed += guessed as u64;
+            self.counts.accepted += accepted as u64;
+            self.counts.steps += 1;
+        }
+    }
+
+    /// Gives back the guesser's tokens in a sequence.
+    ///
+    /// # Errors
+    /// The sequence does not exist.
+    pub fn restart(&mut self, engine: &mut Engine, seq: SeqId) -> Result<()> {
+        match &mut self.guesser {
+            Guesser::Heads(heads) => heads.restart(engine, seq),
+            Guesser::Lookup | Guesser::Caller(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Generations with guesses, against the same without.
+
+use super::{Rng, VOCAB};
+use llmcc_abi::capi::llmcc_logit_bias;
+use llmcc_rt::bias::Bias;
+use llmcc_rt::generate::{Finish, GenParams, Generation};
+use llmcc_rt::sample::Sampling;
+use llmcc_rt::speculate::{Counts, Guesses};
+use llmcc_rt::{Engine, SeqId, continuous};
+use std::sync::{Arc, Mutex};
+
+/// A text: its tokens, the reason of its end, and the tokens that its sequence holds then.
+type Text = (Vec<i32>, Option<Finish>, Vec<i32>);
+
+/// Parameters of a random generation. (The last token of the vocabulary says which kernel ran.)
+fn params(rng: &mut Rng) -> GenParams {
+    let hot = Sampling { temperature: 300.0, seed: rng.below(1 << 20) as u64, ..Sampling::default() };
+    GenParams {
+        max_tokens: 1 + rng.below(30),
+        sampling: if rng.below(2) == 0 { Sampling::default() } else { hot },
+        bias: Bias::new(&[llmcc_logit_bias { token: VOCAB as i32 - 1, value: f32::NEG_INFINITY }], VOCAB).unwrap(),
+        stop_tokens: if rng.below(3) == 0 { vec![rng.below(VOCAB) as i32] } else { vec![] },
+        ..GenParams::default()
+    }
+}
+
+/// A guesser that knows the text, and is wrong at some of its places.
+fn knowing(prompt: usize, text: &[i32], wrong: usize, rng: Rng) -> Guesses {
+    let (text, rng) = (text.to_vec(), Mutex::new(rng));
+    Guesses::Caller(Arc::new(move |tokens: &[i32], most: usize| {
+        let (rest, mut rng) = (text.get(tokens.len() - prompt..).unwrap_or_default(), rng.lock().unwrap());
+        let mut guess = |token: &i32| if rng.below(100) < wrong { (token + 1) % VOCAB as i32 } else { *token };
+        Ok(rest.iter().take(most).map(&mut guess).collect())
+    }))
+}
+
+fn finish(engine: &mut Engine, mut generation: Generation) -> (Text, Counts) {
+    let mut tokens = vec![];
+    loop {
+        generation.consult().unwrap();
+        let Some(piece) = generation.next(engine, None).unwrap() else { break };
+        tokens.push(piece.token);
+        assert_eq!(generation.stats().generated_tokens, tokens.len() as u64);
+        assert_eq!(generation.finish(), piece.finish);
+    }
+    let held = engine.kv().tokens(generation.seq()).unwrap().to_vec();
+    let text = (tokens, generation.finish(), held);
+    let counts = generation.guessed();
+    generation.close(engine).unwrap();
+    (text, counts)
+}
+
+/// Random generations one by one and together, with good and bad guesses and by lookup: tokens, ends and sequences are
+/// those without guesses. Returns how many guesses were right.
+pub fn check_speculation(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
+    let (mut rng, mut right) = (Rng(seed), 0);
+    for round in 0..rounds {
+        let mut plain: Vec<(Vec<i32>, GenParams, Text)> = vec![];
+        for _ in 0..1 + rng.below(3) {
+            let prompt: Vec<i32> = (0..1 + rng.below(20)).map(|_| rng.below(VOCAB - 1) as i32).collect();
+            let params = params(&mut rng);
+            let seq = engine.kv_mut().seq_new().unwrap();
+            let generation = Generation::new(engine, None, Some(seq), &prompt, params.clone()).unwrap();
+            let (text, counts) = finish(engine, generation);
+            assert_eq!(counts, Counts::default());
+            engine.kv_mut().seq_free(seq).unwrap();
+            plain.push((prompt, params, text));
+        }
+        let guessing = |rng: &mut Rng, (prompt, params, text): &(Vec<i32>, GenParams, Text)| {
+            let guesses = match rng.below(5) {
+                0 => Guesses::Lookup,
+                wrong => knowing(prompt.len(), &text.0, [0, 20, 50, 100][wrong - 1], Rng(round as u64 + 7)),
+            };
+            GenParams { guesses, most_guesses: rng.below(9), ..params.clone() }
+        };
+        for of in &plain {
+            let seq = engine.kv_mut().seq_new().unwrap();
+            let params = guessing(&mut rng, of);
+            let what = format!("round {round}: {params:?}");
+            let generation = Generation::new(engine, None, Some(seq), &of.0, params).unwrap();
+            let (text, counts) = finish(engine, generation);
+            assert_eq!(text, of.2, "{what}");
+            assert!(counts.accepted <= counts.guessed, "{counts:?}");
+            right += counts.accepted;
+            engine.kv_mut().seq_free(seq).unwrap();
+        }
+        let (mut gens, mut seqs): (Vec<Generation>, Vec<SeqId>) = (vec![], vec![]);
+        for of in &plain {
+            let (seq, params) = (engine.kv_mut().seq_new().unwrap(), guessing(&mut rng, of));
+            gens.push(Generation::new(engine, None, Some(seq), &of.0, params).unwrap());
+            seqs.push(seq);
+        }
+        let mut texts: Vec<Vec<i32>> = vec![vec![]; gens.len()];
+        while gens.iter().any(|g| g.finish().is_none()) {
+            gens.iter_mut().for_each(|g| g.consult().unwrap());
+            let mut refs: Vec<&mut Generation> = gens.iter_mut().collect();
+            let pieces = continuous::next(&mut refs, engine, None).unwrap();
+            texts.iter_mut().zip(pieces).for_each(|(text, piece)| text.extend(piece.map(|p| p.token)));
+        }
+        for (((generation, text), seq), of) in gens.into_iter().zip(texts).zip(seqs).zip(&plain) {
+            let held = engine.kv().tokens(seq).unwrap().to_vec();
+            assert_eq!((text, generation.finish(), held), of.2, "round {round} of {}", plain.len());
+            right += generation.guessed().accepted;
+            generation.close(engine).unwrap();
+            engine.kv_mut().seq_free(seq).unwrap();
+        }
+        assert_eq!(engine.kv().used_pages(), 0);
+    }
+    right
+}
