@@ -87,10 +87,11 @@ impl Heads {
         if self.seen - self.heads[0].len <= WAITING {
             return Ok(());
         }
-        // Heads have to see long prompts, and texts that are not guessed; nothing is chosen then.
+        // Heads have to see long prompts, and texts that are not guessed; nothing is chosen then. The last entry waits
+        // for a guess.
+        let known = history.len().saturating_sub(self.first + 1).min(self.seen).saturating_sub(1);
         for k in 0..self.heads.len() {
-            let known = history.len().saturating_sub(self.first + 1 + k).min(self.seen.saturating_sub(k));
-            self.run(engine, seq, (k, known), history, None)?;
+            self.run(engine, seq, (k, known.saturating_sub(k)), history, None)?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! that of another artifact ([`drafter`]).
 
 pub mod drafter;
-mod heads;
+pub mod heads;
 mod lookup;
 mod pace;
 
@@ -85,7 +85,7 @@ pub struct Counts {
 }
 
 /// The text that guesses continue, and how to choose from logits.
-pub(crate) struct Course<'a> {
+pub struct Course<'a> {
     /// Prompt and generated tokens.
     pub history: &'a [i32],
     /// The generation's own choice of the token after `history` and so many guesses: draws of heads are then as alike to
