@@ -225,6 +225,12 @@ typedef struct llmcc_batch {
 llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
 /* As llmcc_step, by entry `entry`: rows have its columns. An entry with states of its own (a draft head) appends to a list of tokens of its own in each sequence. Since 1.6. */
 llmcc_status llmcc_run(const llmcc_model *model, uint32_t entry, const llmcc_batch *batch, float *rows, size_t capacity);
+/* As llmcc_run, where tokens follow their sequences in several ways: `parents` [n_tokens] has the index of the token before each, an earlier one of the same sequence, or -1 for the
+ * last token of the sequence. One step evaluates all ways, each in a copy of its sequence, so rows are bit for bit those of the way alone; the sequences stay as they are.
+ * `branches` gets a new sequence for each token that no other follows, in the order of tokens, which has all tokens up to it: go on with one, and free the others. Tokens of several ways
+ * are computed for each. `*needed` (may be NULL) receives the number of branches. Since 1.6. */
+llmcc_status llmcc_run_tree(const llmcc_model *model, uint32_t entry, const llmcc_batch *batch, const int32_t *parents, float *rows, size_t capacity, int32_t *branches,
+                            size_t n_branches, size_t *needed);
 
 typedef struct llmcc_embed_rows {
     size_t size;

@@ -115,11 +115,11 @@ fn right_guesses_save_steps() {
             assert_eq!((right, rounds), (drafted, (n - 1u64).div_ceil(guesses + 1)), "{asked:?} {guesses}");
         }
     }
-    // Drawn tokens are not always the most probable ones.
+    // Heads draw as the model does, so these are right where their distributions are equal.
     let drawn = ["-p", "w5", "-n", "60", "--temperature", "0.6", "--seed", "9", "--ignore-eos"];
     let (got, guessed) = run(&folder, &[&drawn[..], &["--guesses", "3"]].concat());
     let [right, drafted, rounds] = guessed.expect("counts");
-    assert!(0 < right && right < drafted && rounds < 59, "{right} of {drafted} in {rounds}");
+    assert!(0 < right && right == drafted && rounds < 20, "{right} of {drafted} in {rounds}");
     assert_eq!(got, run(&folder, &[&drawn[..], &plain].concat()).0);
     // A stop text ends it in the middle of a step.
     let words: Vec<&str> = got.split_whitespace().collect();

@@ -115,8 +115,8 @@ fn another_version_of_the_api_is_refused() {
     folder.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet"]);
     assert!(folder.says(&[], &["inspect", "m.so"]).contains("abi         C API 1.6, format "));
     assert_eq!(folder.manifest("m.so")["abi"], "1.6");
-    // mov eax, 0x10005; ret
-    let own = [0xB8, 0x05, 0x00, 0x01, 0x00, 0xC3];
+    // mov eax, 0x10006; ret
+    let own = [0xB8, 0x06, 0x00, 0x01, 0x00, 0xC3];
     let mut bytes = std::fs::read(folder.at("m.so")).expect("an artifact");
     let found: Vec<usize> = bytes.windows(own.len()).enumerate().filter(|(_, w)| *w == own).map(|(i, _)| i).collect();
     assert_eq!(found.len(), 1, "the code of llmcc_abi_version");

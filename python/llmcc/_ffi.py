@@ -245,6 +245,7 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
     4: {"llmcc_interrupt": (c.c_int32, [_P])},
     6: {
         "llmcc_run": (c.c_int32, [_P, c.c_uint32, c.POINTER(Batch), _P, c.c_size_t]),
+        "llmcc_run_tree": (c.c_int32, [_P, c.c_uint32, c.POINTER(Batch), _I32P, _P, c.c_size_t, _I32P, c.c_size_t, _SIZEP]),
         "llmcc_drafter_new": (c.c_int32, [_P, c.POINTER(_P)]),
         "llmcc_drafter_guess": (c.c_int32, [_P, _I32P, c.c_size_t, _I32P, c.c_size_t]),
         "llmcc_drafter_free": (None, [_P]),

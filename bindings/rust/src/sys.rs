@@ -90,6 +90,9 @@ api! {
     llmcc_gen_stats: fn(*const RawGeneration, *mut llmcc_gen_stats_t) -> RawStatus;
     llmcc_gen_free: fn(*mut RawGeneration);
     llmcc_run: fn(*const RawModel, u32, *const llmcc_batch, *mut f32, usize) -> RawStatus;
+    llmcc_run_tree:
+        fn(*const RawModel, u32, *const llmcc_batch, *const i32, *mut f32, usize, *mut i32, usize, *mut usize)
+            -> RawStatus;
     llmcc_drafter_new: fn(*const RawModel, *mut *mut RawDrafter) -> RawStatus;
     llmcc_drafter_guess: fn(*mut c_void, *const i32, usize, *mut i32, usize) -> i32;
     llmcc_drafter_free: fn(*mut RawDrafter);

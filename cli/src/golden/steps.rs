@@ -177,7 +177,7 @@ fn compute_entry(model: &Model, steps: &[Step], whole: bool, out: &mut Vec<Compu
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s - first]).collect();
         let rows = model.trial(step.entry, &step.tokens, &of_tokens, &step.out_rows)?;
         out.push(Computed::new(step, &rows));
-        // Whole sequences are over: the cache need not hold those of all steps.
+        // Whole sequences are over: the cache need not hold the sequences of all steps.
         if whole {
             free(model, &of_tokens)?;
         }

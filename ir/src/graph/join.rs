@@ -1,6 +1,6 @@
 //! Joining modules: the entry of another module becomes an entry of this one.
 
-use super::{Arg, Call, Entry, Func, Module, Weight};
+use super::{Arg, Call, Entry, Func, Module, Role, Weight};
 use std::collections::HashMap;
 
 impl Module {
@@ -23,10 +23,41 @@ impl Module {
     pub fn join_apart(&mut self, name: &str, other: Module) -> Result<(), String> {
         let first_state = self.states.len();
         self.states.extend(&other.states);
-        self.add_entry(name, other, first_state)
+        self.add_entry(name, other, first_state)?;
+        self.share_weights();
+        Ok(())
     }
 
-    /// Adds the first entry of `other`, the first of whose states is state `first_state` here.
+    /// Marks weights that several calls read, each beside other weights, as shared: a pass that rewrote one for a call
+    /// (by the gains of a norm) would store it once more.
+    fn share_weights(&mut self) {
+        let mut calls_of: HashMap<usize, Vec<&Call>> = HashMap::new();
+        for call in self.entries.iter().flat_map(|e| &e.calls) {
+            for arg in &call.args {
+                if let Arg::Weight(w) = arg {
+                    calls_of.entry(*w).or_default().push(call);
+                }
+            }
+        }
+        let mut shared: Vec<(usize, usize)> = vec![];
+        for (weight, calls) in &calls_of {
+            if calls.windows(2).all(|two| two[0].binds_as(two[1])) {
+                continue;
+            }
+            for call in calls {
+                let at = call.args.iter().enumerate().filter(|(_, arg)| **arg == Arg::Weight(*weight));
+                shared.extend(at.map(|(param, _)| (call.func, param)));
+            }
+        }
+        for (func, param) in shared {
+            let param = self.funcs.get_mut(func).and_then(|f| f.params.get_mut(param));
+            if let Some(param) = param.filter(|p| p.role == Role::Weight) {
+                param.role = Role::SharedWeight;
+            }
+        }
+    }
+
+    /// Adds the first entry of `other`; its state 0 is state `first_state` here.
     fn add_entry(&mut self, name: &str, other: Module, first_state: usize) -> Result<(), String> {
         if self.info != other.info {
             return Err(format!("entry `{name}` has other sizes than the model"));

@@ -25,7 +25,7 @@ pub struct EntryDesc {
     pub candidates_buffer: u64,
     /// How many of them there are per row; 0: the entry computes logits only.
     pub candidates: u64,
-    /// The track of a sequence that it appends to: those of its states. That of the first entry is 0.
+    /// The track of a sequence that it appends to, which is the track of its states; 0 for the first entry.
     pub track: u32,
     /// Zero.
     pub reserved: u32,

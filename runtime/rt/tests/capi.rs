@@ -390,7 +390,7 @@ fn zeros_of_older_programs_are_defaults() {
     // SAFETY: valid arguments.
     let status = unsafe { llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &older, &mut generation) };
     fails(status, Status::Invalid, "top_p is 0");
-    older.size = size_of::<llmcc_gen_params>() - size_of::<u64>();
+    older.size = std::mem::offset_of!(llmcc_gen_params, reserved_1_4);
     assert_eq!(generate(&model, -1, &[1], &older).0, generate(&model, -1, &[1], &random).0);
 }
 

@@ -275,6 +275,15 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
             odd(o),
             VOCAB
         )),
+        row!(llmcc_run, Invalid, "model is a null", |_w, o| (null(), 0, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_run, Invalid, "batch is a null", |w, o| (w.model.0, 0, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_run, Invalid, "1 entries, none of number 1", |w, _o| (
+            w.model.0,
+            1,
+            &batch(&[1], &[w.seq], &[]),
+            null_mut(),
+            0
+        )),
         // Longer than a chunk: it must be noticed before the first.
         row!(llmcc_step, CacheFull, "is full", |w, _o| (w.model.0, &batch(&[1; 40], &[w.seq; 40], &[]), null_mut(), 0)),
         row!(llmcc_step, ContextFull, "longest context", |w, _o| (
@@ -283,6 +292,57 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
             null_mut(),
             0
         )),
+    ]
+}
+
+fn about_trees<'a>() -> Vec<Row<'a>> {
+    fn tree(w: &World, o: &mut Outs, (parents, rows, branches): ([i32; 2], usize, usize), out_rows: &[u32]) -> i32 {
+        let (tokens, seqs) = ([1, 2], [w.seq; 2]);
+        let (batch, ids) = (batch(&tokens, &seqs, out_rows), o.ids.as_mut_ptr());
+        let (rows_out, needed) = (o.logits.as_mut_ptr(), &mut o.needed);
+        // SAFETY: as for the rows.
+        unsafe { llmcc_run_tree(w.model.0, 0, &batch, parents.as_ptr(), rows_out, rows, ids, branches, needed) }
+    }
+    macro_rules! tree {
+        ($status:expr, $part:expr, $shape:expr, $out:expr) => {
+            ("llmcc_run_tree", $status, $part, Box::new(move |w: &World, o: &mut Outs| tree(w, o, $shape, $out)))
+        };
+    }
+    vec![
+        row!(llmcc_run_tree, Invalid, "batch is a null", |w, o| (
+            w.model.0,
+            0,
+            null(),
+            null(),
+            null_mut(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_run_tree, Invalid, "parents is a null", |w, o| (
+            w.model.0,
+            0,
+            &batch(&[1], &[w.seq], &[]),
+            null(),
+            null_mut(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        tree!(Invalid, "the parent of token 1 is 1", ([-1, 1], VOCAB, 2), &[]),
+        tree!(Buffer, "the tree has 2 ways", ([-1, -1], VOCAB, 1), &[]),
+        tree!(Buffer, "room for 2 and 6", ([-1, 0], VOCAB - 1, 2), &[0]),
+        tree!(Invalid, "beyond the 2 of the tree", ([-1, 0], VOCAB, 2), &[2]),
+    ]
+}
+
+fn about_drafters<'a>() -> Vec<Row<'a>> {
+    vec![
+        row!(llmcc_drafter_new, Invalid, "model is a null", |_w, o| (null(), (&raw mut o.model).cast())),
+        row!(llmcc_drafter_new, Invalid, "out is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_drafter_new, Unsupported, "does not write text", |w, o| (w.embedder.0, (&raw mut o.model).cast())),
     ]
 }
 
@@ -508,6 +568,11 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
         with!(Invalid, "0x40", |p| p.flags = 64),
         with!(Invalid, "llmcc_gen_params.reserved must be zero", |p| p.reserved = 1),
         with!(Invalid, "LLMCC_GEN_LOGPROBS", |p| p.top_logprobs = 1),
+        with!(Invalid, "llmcc_gen_params.guesses is 9", |p| p.guesses = 9),
+        with!(Invalid, "llmcc_gen_params.guess goes with", |p| p.guesses = LLMCC_GUESS_CALLER),
+        with!(Invalid, "32 guesses for a step are too many", |p| (p.guesses, p.most_guesses) =
+            (LLMCC_GUESS_LOOKUP, 32)),
+        with!(Unsupported, "has no draft heads", |p| p.guesses = LLMCC_GUESS_HEADS),
         with!(Invalid, "llmcc_sampling.bias is a null", |p| p.sampling.n_bias = 1),
         with!(Invalid, "stop is a null", |p| p.n_stop = 1),
         with!(Invalid, "a stop string is a null", |p| (p.stop, p.n_stop) = (NULLS.as_ptr().cast(), 1)),
@@ -646,6 +711,8 @@ fn a_failed_call_changes_nothing() {
         sequences::about_sequences(),
         sequences::about_adapters(),
         about_steps(),
+        about_trees(),
+        about_drafters(),
         choosing::rows(),
         embedding::about_embedding(),
         judging::about_judging(),

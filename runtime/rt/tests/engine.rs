@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::speculated::check_speculation;
+use common::speculated::{check_speculation, check_trees};
 
 use common::*;
 use llmcc_rt::generate::{GenParams, Generation, Piece};
@@ -152,6 +152,13 @@ fn a_token_that_cannot_be_spelled_is_not_taken() {
         want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(),
         want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn trees_are_their_ways_alone() {
+    for (threads, max_batch_tokens) in [(1, 7), (2, 200)] {
+        check_trees(&mut toy_engine(Options { threads, max_batch_tokens, ..Options::default() }), threads as u64, 16);
+    }
 }
 
 #[test]

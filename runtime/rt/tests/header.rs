@@ -59,9 +59,10 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
-        top_logprobs adapter reserved reserved_1_4);
+        top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
-    layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
+    layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
+        guessed accepted guess_steps);
     let constants = [
         ("LLMCC_OPEN_PROFILE", LLMCC_OPEN_PROFILE),
         ("LLMCC_OPEN_PIN", LLMCC_OPEN_PIN),
@@ -84,6 +85,11 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_GEN_SHOW_SPECIAL", LLMCC_GEN_SHOW_SPECIAL),
         ("LLMCC_GEN_RAW_PROMPT", LLMCC_GEN_RAW_PROMPT),
         ("LLMCC_GEN_LOGPROBS", LLMCC_GEN_LOGPROBS),
+        ("LLMCC_GUESS_OWN", LLMCC_GUESS_OWN),
+        ("LLMCC_GUESS_NONE", LLMCC_GUESS_NONE),
+        ("LLMCC_GUESS_HEADS", LLMCC_GUESS_HEADS),
+        ("LLMCC_GUESS_LOOKUP", LLMCC_GUESS_LOOKUP),
+        ("LLMCC_GUESS_CALLER", LLMCC_GUESS_CALLER),
         ("LLMCC_TOKEN_SPECIAL", LLMCC_TOKEN_SPECIAL),
         ("LLMCC_TOKEN_BYTE", LLMCC_TOKEN_BYTE),
         ("LLMCC_TOKEN_ENDS", LLMCC_TOKEN_ENDS),
@@ -144,6 +150,8 @@ fn every_exported_function_is_declared() {
         "logprobs.rs",
         "vocab.rs",
         "pairs.rs",
+        "drafter.rs",
+        "tree.rs",
     ] {
         let source =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();

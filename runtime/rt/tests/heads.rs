@@ -138,7 +138,7 @@ fn model(heads: usize, max_batch_tokens: usize) -> Engine {
     engine_over(data.finish(desc), max_batch_tokens)
 }
 
-/// The guesses after a text of which the heads have seen rows from `first` on, by what entries are defined to be.
+/// The guesses after a text, by the definition of entries. The heads have seen rows from `first` on.
 fn expected(text: &[i32], first: usize, heads: usize, n: usize) -> Vec<i32> {
     let mut text = text.to_vec();
     let values: Vec<f32> = text.iter().map(|t| *t as f32).collect();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::speculated::check_speculation;
+use common::speculated::{check_speculation, check_trees};
 use common::*;
 use llmcc_abi::*;
 use llmcc_rt::SeqId;
@@ -128,6 +128,11 @@ fn windows_and_full_states_side_by_side() {
         live.iter().for_each(|(seq, _)| engine.kv_mut().seq_free(*seq).unwrap());
         assert_eq!(engine.kv().used_pages(), 0);
     }
+}
+
+#[test]
+fn trees_are_their_ways_alone() {
+    check_trees(&mut engine_over(data(WINDOW as u32, 1), 40), 5, 16);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::speculated::check_speculation;
+use common::speculated::{check_speculation, check_trees};
 #[path = "common/cuda.rs"]
 mod cuda;
 #[path = "common/gpu_model.rs"]
@@ -212,6 +212,14 @@ fn random_steps(engine: fn(usize) -> Engine) {
         live.iter().for_each(|(seq, _)| engine.kv_mut().seq_free(*seq).unwrap());
         assert_eq!(engine.kv().used_pages(), 0);
     }
+}
+
+#[test]
+fn trees_are_their_ways_alone() {
+    check_trees(&mut on_cpu(40), 6, 16);
+    // (A GPU has memory for 16 states.)
+    check_trees(&mut on_gpu(16), 7, 3);
+    cuda::assert_clean();
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod model;
 mod pairs;
 mod sequences;
 mod text;
+mod tree;
 pub mod types;
 mod vocab;
 
@@ -38,6 +39,7 @@ pub use model::*;
 pub use pairs::*;
 pub use sequences::*;
 pub use text::*;
+pub use tree::*;
 pub use vocab::*;
 
 /// Bytes kept of a message, its final NUL included.

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod tree;
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
+pub use tree::Tree;
 
 /// Where the rows of a batch go.
 pub enum Sink<'a> {

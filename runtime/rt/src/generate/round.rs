@@ -150,8 +150,7 @@ impl Generation {
     /// Makes sure that the sequence can go back to where it is now, should guesses be wrong.
     pub(crate) fn keep(&self, engine: &mut Engine) -> Result<()> {
         if !self.guesses.is_empty() && engine.kv().by_chunks(0) {
-            let slot = engine.kv().slot(self.seq)?;
-            engine.kv_mut().keep(slot, 0);
+            engine.kv_mut().snapshot(self.seq)?;
         }
         Ok(())
     }
@@ -241,7 +240,7 @@ impl Generation {
         self.settle(engine, accepted, &rows)
     }
 
-    /// After a step with guesses, of which `accepted` became part of the text: takes the others back.
+    /// After a step with guesses: `accepted` became part of the text, and the others are taken back.
     fn settle(&mut self, engine: &mut Engine, accepted: usize, rows: &[f32]) -> Result<()> {
         let guessed = std::mem::take(&mut self.guesses).len();
         // The model has seen the history but for its last token.

@@ -250,6 +250,15 @@ impl Kv {
         }
     }
 
+    /// [`Kv::keep`] for the first track of a sequence.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn snapshot(&mut self, seq: SeqId) -> Result<()> {
+        self.keep(self.slot(seq)?, 0);
+        Ok(())
+    }
+
     /// A new sequence with the same tokens and adapter, sharing the cached pages.
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
         let slot = &self.seqs[self.slot(seq)?];

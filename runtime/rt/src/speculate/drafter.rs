@@ -31,7 +31,8 @@ impl Drafter {
         let vocab = engine.image().desc().vocab;
         if let Some(token) = text.iter().find(|t| **t < 0 || **t as u64 >= vocab) {
             return Err(Error::invalid(format!(
-                "token {token} is outside the vocabulary of {vocab} of the model that guesses: both need the same tokenizer"
+                "token {token} is outside the vocabulary of {vocab} of the model that guesses: both need the same \
+                 tokenizer"
             )));
         }
         match self.try_guess(engine, text, n) {

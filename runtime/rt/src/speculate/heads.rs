@@ -4,11 +4,11 @@
 //! The model leaves a hidden state, a *row*, of each token. Entry `j` of head 0 is row `j` with the token after it, and
 //! predicts the token after that one. Entry `j` of head `k` is the row that head `k - 1` left of its entry `j` with the
 //! token `k + 1` places after the row's. Each head has a track of its own in the sequence, in which entries of known
-//! tokens stay; those of guesses are taken back.
+//! tokens stay; entries of guesses are taken back.
 
 use llmcc_abi::output::kind;
 
-use super::Course;
+use super::course::Course;
 use crate::candidates::Want;
 use crate::engine::{Batch, Engine, Io, Row, Sink};
 use crate::error::Result;
@@ -96,7 +96,7 @@ impl Heads {
         Ok(())
     }
 
-    /// Up to `n` guesses after a course, of which the model has seen all tokens but the last.
+    /// Up to `n` guesses after a course. The model has seen all its tokens but the last.
     pub fn guess(&mut self, engine: &mut Engine, seq: SeqId, course: &Course, n: usize) -> Result<Vec<i32>> {
         let (known, start) = (self.seen, course.history.len());
         if known == 0 || self.first + known + 1 != start {

@@ -8,6 +8,7 @@
 //! Guessers are draft heads of the model ([`heads`]), the text so far ([`lookup`]), or the caller: a function, such as
 //! that of another artifact ([`drafter`]).
 
+mod course;
 pub mod drafter;
 pub mod heads;
 mod lookup;
@@ -15,10 +16,10 @@ mod pace;
 
 use std::sync::Arc;
 
-use crate::candidates::Want;
-use crate::engine::{Engine, Row};
+use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
+pub use course::Course;
 use heads::Heads;
 use pace::Pace;
 
@@ -82,17 +83,6 @@ pub struct Counts {
     pub accepted: u64,
     /// Steps of the model that evaluated guesses.
     pub steps: u64,
-}
-
-/// The text that guesses continue, and how to choose from logits.
-pub struct Course<'a> {
-    /// Prompt and generated tokens.
-    pub history: &'a [i32],
-    /// The generation's own choice of the token after `history` and so many guesses: draws of heads are then as alike to
-    /// the model's as their distributions are.
-    pub choose: &'a dyn Fn(Row, &[i32]) -> Result<i32>,
-    /// The request for rows that are chosen from.
-    pub want: Want,
 }
 
 impl Speculation {

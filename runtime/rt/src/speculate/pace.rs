@@ -60,7 +60,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The guesses of so many steps, of which `right` accepts some.
+    /// The guesses of so many steps; `right` says how many of a step are right.
     fn steps(pace: &mut Pace, n: usize, right: impl Fn(usize) -> usize) -> Vec<usize> {
         let mut step = || {
             let guessed = pace.guesses();

@@ -3,6 +3,7 @@
 use super::{Rng, VOCAB};
 use llmcc_abi::capi::llmcc_logit_bias;
 use llmcc_rt::bias::Bias;
+use llmcc_rt::engine::{Row, STEP, Tree};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
 use llmcc_rt::sample::Sampling;
 use llmcc_rt::speculate::{Counts, Guesses};
@@ -107,4 +108,76 @@ pub fn check_speculation(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
         assert_eq!(engine.kv().used_pages(), 0);
     }
     right
+}
+
+/// A random tree of tokens: parents.
+fn random_tree(rng: &mut Rng, tokens: usize) -> Vec<i32> {
+    (0..tokens as i32).map(|i| if rng.below(4) == 0 { -1 } else { i - 1 - rng.below(i as usize + 1) as i32 }).collect()
+}
+
+/// Random trees of so many tokens after random sequences: the row of each token is bit for bit the row of its way
+/// alone, and each branch has the tokens of its way.
+pub fn check_trees(engine: &mut Engine, seed: u64, size: usize) {
+    let mut rng = Rng(seed);
+    for round in 0..40 {
+        let prompts: Vec<Vec<i32>> =
+            (0..2).map(|_| (0..1 + rng.below(30)).map(|_| rng.below(VOCAB) as i32).collect()).collect();
+        let seqs: Vec<SeqId> = prompts.iter().map(|_| engine.kv_mut().seq_new().unwrap()).collect();
+        for (seq, prompt) in seqs.iter().zip(&prompts) {
+            super::step(engine, prompt, &vec![*seq; prompt.len()], &[]).unwrap();
+        }
+        // Most after the first sequence, and some after the second.
+        let counts = [size, rng.below(size.min(5))];
+        let tokens: Vec<i32> = (0..counts[0] + counts[1]).map(|_| rng.below(VOCAB) as i32).collect();
+        let of: Vec<usize> = [vec![0; counts[0]], vec![1; counts[1]]].concat();
+        let mut parents = random_tree(&mut rng, counts[0]);
+        parents.extend(random_tree(&mut rng, counts[1]).iter().map(|p| if *p < 0 { -1 } else { p + size as i32 }));
+        let out_rows: Vec<u32> = (0..tokens.len() as u32).rev().collect();
+        let tree_seqs: Vec<SeqId> = of.iter().map(|s| seqs[*s]).collect();
+        let tree = Tree { tokens: &tokens, seqs: &tree_seqs, parents: &parents, out_rows: &out_rows };
+        let mut rows = vec![vec![]; tokens.len()];
+        let mut keep = |i: usize, mut row: Row| rows[out_rows[i] as usize] = row.values().unwrap().to_vec();
+        let branches = engine.run_tree(STEP, &tree, &[], &mut keep).unwrap();
+        let leaves: Vec<usize> = (0..tokens.len()).filter(|i| !parents.contains(&(*i as i32))).collect();
+        assert_eq!(branches.len(), leaves.len());
+        let path = |mut at: i32| {
+            let mut path = vec![];
+            while at >= 0 {
+                path.insert(0, at as usize);
+                at = parents[at as usize];
+            }
+            path
+        };
+        for (leaf, branch) in leaves.iter().zip(&branches) {
+            let (path, prompt) = (path(*leaf as i32), &prompts[of[*leaf]]);
+            let way: Vec<i32> = path.iter().map(|i| tokens[*i]).collect();
+            assert_eq!(engine.kv().tokens(*branch).unwrap(), [&prompt[..], &way].concat());
+            let alone = engine.kv_mut().fork(seqs[of[*leaf]]).unwrap();
+            let wanted: Vec<u32> = (0..way.len() as u32).collect();
+            let want = super::step(engine, &way, &vec![alone; way.len()], &wanted).unwrap();
+            for (at, want) in path.iter().zip(want) {
+                assert_eq!(rows[*at][..VOCAB - 1], want[..VOCAB - 1], "round {round}, token {at} of {parents:?}");
+            }
+            engine.kv_mut().seq_free(alone).unwrap();
+            engine.kv_mut().seq_free(*branch).unwrap();
+        }
+        for (seq, prompt) in seqs.iter().zip(&prompts) {
+            assert_eq!(engine.kv().tokens(*seq).unwrap(), prompt);
+            engine.kv_mut().seq_free(*seq).unwrap();
+        }
+        assert_eq!(engine.kv().used_pages(), 0);
+    }
+    // Parents that are no earlier tokens of the same sequence.
+    let seqs = [engine.kv_mut().seq_new().unwrap(), engine.kv_mut().seq_new().unwrap()];
+    for (parents, bad) in [([0, -1, -1], 0), ([-1, 2, -1], 1), ([-1, -2, -1], 1), ([-1, -1, 0], 2)] {
+        let tree = Tree { tokens: &[1, 2, 3], seqs: &[seqs[0], seqs[0], seqs[1]], parents: &parents, out_rows: &[] };
+        let error = engine.run_tree(STEP, &tree, &[], &mut |_, _| ()).unwrap_err();
+        assert!(error.message.contains(&format!("the parent of token {bad}")), "{error}");
+    }
+    let tree = Tree { tokens: &[1], seqs: &seqs[..1], parents: &[-1], out_rows: &[1] };
+    assert!(
+        engine.run_tree(STEP, &tree, &[], &mut |_, _| ()).unwrap_err().message.contains("beyond the 1 of the tree")
+    );
+    assert_eq!(engine.kv().sequences(), 2);
+    seqs.into_iter().for_each(|seq| engine.kv_mut().seq_free(seq).unwrap());
 }
