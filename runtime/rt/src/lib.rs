@@ -6,7 +6,8 @@
 //! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`] and the
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
 //! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
-//! several sequences at once in [`continuous`], [`embed`] makes one row of a text's, and [`capi`],
+//! several sequences at once in [`continuous`], [`embed`] makes one row of a text's, [`tap`] moments
+//! of the inputs of products, and [`capi`],
 //! the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all
@@ -39,6 +40,7 @@ pub mod sample;
 pub mod select;
 pub mod spawn;
 pub mod stream;
+pub mod tap;
 #[cfg(feature = "text")]
 pub mod text;
 #[cfg(not(feature = "text"))]

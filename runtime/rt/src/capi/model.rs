@@ -474,6 +474,6 @@ pub unsafe extern "C" fn llmcc_step(
         // SAFETY: the caller's promise.
         let mut keep = unsafe { hidden_out(&model, &given)? };
         let keep = keep.as_mut().map(|keep| keep as Keep);
-        model.engine().run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep })
+        model.engine().run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep, taps: None })
     })
 }

@@ -27,7 +27,7 @@ use llmcc_abi::{NONE, UkTable};
 use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result, Status};
-use crate::image::{Entry, Image};
+use crate::image::{Entry, Image, parts};
 use crate::interrupt::{Interrupts, Watch};
 use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
@@ -35,8 +35,8 @@ pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
-pub use executor::Keep;
 pub(crate) use executor::{Executor, Step};
+pub use executor::{Keep, TapSink, Tapped};
 pub use opened::Opened;
 pub(crate) use options::Limits;
 pub use options::{Batch, DEFAULT_BATCH_TOKENS, DEFAULT_GPU_BATCH_TOKENS, Options};
@@ -63,6 +63,8 @@ pub struct Io<'a, 's, 'k> {
     pub rows: Sink<'s>,
     /// Where hidden states go.
     pub keep: Option<Keep<'k>>,
+    /// Where rows of the entry's taps go, chunk by chunk, and within a chunk call by call: as soon as the call has ended.
+    pub taps: Option<TapSink<'k>>,
 }
 
 /// A model ready to run: image, cache, and the machine it runs on.
@@ -234,7 +236,7 @@ impl Engine {
             Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
         };
-        self.run(entry, Io { batch, wants: &[], rows: Sink::Each(&mut values), keep })?;
+        self.run(entry, Io { batch, wants: &[], rows: Sink::Each(&mut values), keep, taps: None })?;
         failed
     }
 
@@ -255,7 +257,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::run`].
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
-        self.run(STEP, Io { batch, wants, rows: Sink::Each(sink), keep: None })
+        self.run(STEP, Io { batch, wants, rows: Sink::Each(sink), keep: None, taps: None })
     }
 
     /// Runs entry `entry`: takes the batch's tokens through its kernels, which append them to their sequences, and
@@ -272,13 +274,14 @@ impl Engine {
     /// There is no such entry; the batch does not fit it; memory for the rows is too small; no room in the cache; the
     /// machine fails.
     pub fn run(&mut self, entry: usize, io: Io) -> Result<()> {
-        let Io { batch, wants, mut rows, mut keep } = io;
+        let Io { batch, wants, mut rows, mut keep, mut taps } = io;
         let watch = self.interrupts.watch();
         let image = self.image.clone();
         let own = image.entries.get(entry).ok_or_else(|| {
             Error::invalid(format!("this model has {} entries, none of number {entry}", image.entries.len()))
         })?;
         check_room(own, batch, &rows)?;
+        self.check_taps(own, taps.is_some())?;
         self.check_keeps(own, keep.is_some())?;
         self.executor.ready()?;
         let wants = if own.candidates > 0 { wants } else { &[] };
@@ -295,7 +298,7 @@ impl Engine {
             let result = watch
                 .check()
                 .and_then(|()| self.make_room(own, batch, from..to))
-                .and_then(|()| self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch))
+                .and_then(|()| self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch, &mut taps))
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),
@@ -407,12 +410,27 @@ impl Engine {
         range: std::ops::Range<usize>,
         out: &[usize],
         watch: &Watch,
+        taps: &mut Option<TapSink>,
     ) -> Result<()> {
         self.inputs.fill(entry, batch, wants, range, out, &self.kv);
         let regime = self.regime(entry, self.inputs.tokens.len());
         let (image, inputs, profile) = (&*self.image, &self.inputs, self.profile.as_ref());
-        let step = Step { image, entry: index, regime, inputs, profile, watch };
-        self.executor.run(&step)?;
+        let of_regime = &image.regimes[regime];
+        let all = of_regime.first_step as usize..(of_regime.first_step + of_regime.steps) as usize;
+        let step = |part| Step { image, entry: index, regime, part, inputs, profile, watch };
+        match taps {
+            None => self.executor.run(&step(all))?,
+            Some(sink) => {
+                for (part, of_call) in parts(of_regime, &image.steps, &entry.taps) {
+                    self.executor.run(&step(part))?;
+                    for tap in of_call {
+                        let own = &entry.taps[tap];
+                        let rows = if own.requested { inputs.out_rows.len() } else { inputs.tokens.len() };
+                        sink(tap, self.executor.tapped(own, rows)?)?;
+                    }
+                }
+            }
+        }
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
         }

@@ -14,6 +14,7 @@ mod file;
 mod integrity;
 mod origin;
 mod segment;
+mod tap;
 
 use std::ffi::CStr;
 use std::slice;
@@ -28,6 +29,7 @@ use llmcc_abi::{
 use crate::error::{Error, Result};
 use crate::reserve::need;
 pub use entry::Entry;
+pub use tap::{Routes, Tap, parts};
 use entry::Tables;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
@@ -228,7 +230,13 @@ impl Image {
         };
         image.check_all()?;
         image.entries =
-            Entry::read_all(&Tables { desc: &image.desc, data, buffers: &image.buffers, regimes: &image.regimes })?;
+            Entry::read_all(&Tables {
+                desc: &image.desc,
+                data,
+                buffers: &image.buffers,
+                regimes: &image.regimes,
+                steps: &image.steps,
+            })?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }
