@@ -4,6 +4,7 @@ mod bench;
 mod engine;
 mod lir;
 mod run;
+mod tap;
 mod tokenize;
 mod values;
 
@@ -17,6 +18,7 @@ use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
+pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
 use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots};
 pub use values::{parse_soname, parse_wish};
@@ -72,6 +74,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Show the tokens of a text, or the text of tokens
     Tokenize(TokenizeArgs),
+    /// Measure the inputs of a model's products on a text: moments, for calibration
+    Tap(Box<TapArgs>),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
     /// Measure quality
@@ -182,6 +186,10 @@ pub struct CompileArgs {
     /// `Model.embed` and llmcc_embed use
     #[arg(long, conflicts_with_all = ["embed", "draft_head"])]
     pub also_embed: bool,
+    /// Show the inputs of products: the artifact gets an entry over the same weights that `llmcc tap`, `Model.tap` and
+    /// llmcc_tap_moments use, for calibration
+    #[arg(long)]
+    pub tap: bool,
     /// Compile a draft head of the model in its place: the layer (of several the K-th, the first being 0)
     /// that predicts the token after the next from a token and the model's row of the one before it
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "0")]

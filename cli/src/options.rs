@@ -45,6 +45,8 @@ pub struct CompileOptions {
     pub embed: bool,
     /// Give the artifact an entry for embeddings beside the one that writes text.
     pub also_embed: bool,
+    /// Give the artifact an entry that shows the inputs of products.
+    pub tap: bool,
     /// Compile this draft head in the model's place.
     pub draft_head: Option<usize>,
     /// Leave the hidden states to the caller.

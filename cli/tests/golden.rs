@@ -146,6 +146,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         max_context: None,
         embed: false,
         also_embed: false,
+        tap: false,
         draft_head: None,
         hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,

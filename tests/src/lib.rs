@@ -72,6 +72,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: short_context(checkpoint),
         embed: false,
         also_embed: false,
+        tap: false,
         draft_head: None,
         hidden_states: false,
         place: WeightsPlace::Embed,

@@ -33,6 +33,7 @@ mod params;
 mod rows;
 mod sequence;
 pub mod sys;
+pub mod taps;
 mod text;
 mod version;
 
@@ -44,6 +45,7 @@ pub use model::{Model, Options};
 pub use params::{Params, Sampling};
 pub use rows::Normalize;
 pub use sequence::Sequence;
+pub use taps::{Moments, Tap};
 pub use text::Message;
 pub use version::Version;
 

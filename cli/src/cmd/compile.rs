@@ -183,6 +183,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         max_context: args.max_context,
         embed: args.embed,
         also_embed: args.also_embed,
+        tap: args.tap,
         draft_head: args.draft_head,
         hidden_states: args.hidden_states,
         place: match args.weights {

@@ -60,9 +60,8 @@ pub fn tap(engine: &mut Engine, rows: &Rows, moments: &mut [Moments]) -> Result<
     check_rows(engine, entry, (rows.tokens, rows.types), rows.lengths)?;
     moments.iter().try_for_each(|m| m.check(&entry.taps))?;
     // By tap: who wants it.
-    let wanted: Vec<Vec<usize>> = (0..entry.taps.len())
-        .map(|tap| (0..moments.len()).filter(|m| moments[*m].tap == tap).collect())
-        .collect();
+    let wanted: Vec<Vec<usize>> =
+        (0..entry.taps.len()).map(|tap| (0..moments.len()).filter(|m| moments[*m].tap == tap).collect()).collect();
     let requested = entry.taps.iter().any(|t| t.requested);
     need(room(engine, &entry.taps, rows.tokens.len()))?;
     moments.iter_mut().for_each(Moments::start);
@@ -190,8 +189,7 @@ impl Moments<'_> {
     ) -> Result<()> {
         let columns = tap.columns;
         let own = expert * columns..(expert + 1) * columns;
-        let (squares, min, max) =
-            (&mut self.squares[own.clone()], &mut self.min[own.clone()], &mut self.max[own]);
+        let (squares, min, max) = (&mut self.squares[own.clone()], &mut self.min[own.clone()], &mut self.max[own]);
         for x in inputs {
             for (((x, sum), min), max) in x.iter().zip(&mut *squares).zip(&mut *min).zip(&mut *max) {
                 let wide = f64::from(*x);

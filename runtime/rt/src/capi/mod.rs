@@ -14,6 +14,7 @@ mod logprobs;
 mod model;
 mod pairs;
 mod sequences;
+mod tap;
 mod text;
 pub mod types;
 mod vocab;
@@ -35,6 +36,7 @@ pub use logprobs::*;
 pub use model::*;
 pub use pairs::*;
 pub use sequences::*;
+pub use tap::*;
 pub use text::*;
 pub use vocab::*;
 

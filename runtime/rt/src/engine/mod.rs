@@ -298,7 +298,9 @@ impl Engine {
             let result = watch
                 .check()
                 .and_then(|()| self.make_room(own, batch, from..to))
-                .and_then(|()| self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch, &mut taps))
+                .and_then(|()| {
+                    self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch, &mut taps)
+                })
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),

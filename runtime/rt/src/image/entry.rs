@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use llmcc_abi::output::{flags, kind, pool};
 use llmcc_abi::{
-    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StepDesc, TapDesc, entry_flags, input, isa,
-    layout,
+    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StepDesc, TapDesc, entry_flags, input,
+    isa, layout,
 };
 
-use super::tap::Tap;
 use super::segment::{Segment, check_text, damaged, table, text_of};
+use super::tap::Tap;
 use crate::error::Result;
 
 /// The most entries of a model.
@@ -175,7 +175,10 @@ impl Entry {
             // (Other checks refuse a regime of steps that there are not.)
             let steps = tables.steps.get(r.first_step as usize..).and_then(|s| s.get(..r.steps as usize));
             if !self.taps.is_empty() && !steps.is_some_and(|s| s.is_sorted_by_key(|s| s.layer)) {
-                return Err(damaged(format_args!("the steps of entry `{}`, which has taps, are out of order", self.name)));
+                return Err(damaged(format_args!(
+                    "the steps of entry `{}`, which has taps, are out of order",
+                    self.name
+                )));
             }
         }
         Ok(())

@@ -29,11 +29,11 @@ use llmcc_abi::{
 use crate::error::{Error, Result};
 use crate::reserve::need;
 pub use entry::Entry;
-pub use tap::{Routes, Tap, parts};
 use entry::Tables;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
 use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, text_of, version_error};
+pub use tap::{Routes, Tap, parts};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
 /// of this crate can neither fold its zeros nor move it to read-only data.
@@ -229,14 +229,13 @@ impl Image {
             _side: parts.side.clone(),
         };
         image.check_all()?;
-        image.entries =
-            Entry::read_all(&Tables {
-                desc: &image.desc,
-                data,
-                buffers: &image.buffers,
-                regimes: &image.regimes,
-                steps: &image.steps,
-            })?;
+        image.entries = Entry::read_all(&Tables {
+            desc: &image.desc,
+            data,
+            buffers: &image.buffers,
+            regimes: &image.regimes,
+            steps: &image.steps,
+        })?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }
