@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 5
+ABI_MINOR = 6
 #: How the rows of a text become one (``LLMCC_POOL_*``).
 POOLINGS = {"mean": 1, "first": 2, "last": 3, "max": 4, "root": 5, "weighted": 6}
 NEW_SEQ = -1
@@ -112,6 +112,27 @@ class EmbedRows(Sized):
         ("flags", c.c_uint32),
         ("pool", c.c_uint32),
         ("types", c.POINTER(c.c_int32)),
+    ]
+
+
+class TapInfo(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("columns", c.c_uint64),
+        ("n_weights", c.c_uint64),
+        ("experts", c.c_uint32),
+        ("call", c.c_uint32),
+    ]
+
+
+class Moments(c.Structure):
+    _fields_ = [
+        ("tap", c.c_size_t),
+        ("count", c.c_void_p),
+        ("squares", c.c_void_p),
+        ("min", c.c_void_p),
+        ("max", c.c_void_p),
+        ("products", c.c_void_p),
     ]
 
 
@@ -236,6 +257,12 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_gen_take": (c.c_int32, [_P, _P, c.c_size_t, c.POINTER(Piece)]),
     },
     4: {"llmcc_interrupt": (c.c_int32, [_P])},
+    6: {
+        "llmcc_taps": (c.c_int32, [_P, _SIZEP]),
+        "llmcc_tap": (c.c_int32, [_P, c.c_size_t, c.POINTER(TapInfo)]),
+        "llmcc_tap_weight": (c.c_int32, [_P, c.c_size_t, c.c_size_t, _I32P, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_tap_moments": (c.c_int32, [_P, c.POINTER(EmbedRows), c.POINTER(Moments), c.c_size_t]),
+    },
 }
 
 
