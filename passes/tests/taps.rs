@@ -7,10 +7,11 @@ use llmcc_ir::eval::{State, TappedRows, eval_plan_taps, eval_taps};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{Plan, Storage};
 use llmcc_ir::quant::Format;
+use llmcc_ir::tap::Tap;
 use llmcc_ir::target;
 use llmcc_ir::text::{parse_module, parse_plan, print_module, print_plan};
 use llmcc_ir::ty::Dim;
-use llmcc_ir::verify::verify_module;
+use llmcc_ir::verify::{verify_module, verify_plan};
 use llmcc_passes::module::tap;
 use llmcc_passes::{ActPolicy, Options, compile};
 use std::borrow::Cow;
@@ -132,4 +133,59 @@ fn text_of_taps_is_read_back() {
 fn an_entry_is_made_once() {
     let mut module = tapped(&Toy::llama());
     assert_eq!(tap::add(&mut module), Err("there is an entry `tap` already".into()));
+}
+
+/// What a tap says has to be so, in modules and in plans.
+#[test]
+fn taps_are_verified() {
+    let module = tapped(&Toy { experts: 3, ..Toy::llama() });
+    let plan = compile(&module, &options("f32")).unwrap().plan;
+    assert_eq!(verify_plan(&plan), []);
+    let routed = plan.entries[1].taps.iter().position(|t| t.routes.is_some()).unwrap();
+    let both: &[(&str, fn(&mut Vec<Tap>, usize))] = &[
+        ("order of their calls", |t, _| t.reverse()),
+        ("rows of 0 columns", |t, _| t[0].columns = 0),
+        ("3 rows of", |t, _| t[0].rows = Dim::Static(3)),
+        ("no weight", |t, _| t[0].weights.clear()),
+        ("twice", |t, _| {
+            let again = t[0].weights[0].clone();
+            t[0].weights.push(again);
+        }),
+        ("an expert that there is not", |t, _| t[0].weights[0].expert = Some(0)),
+        ("an expert that there is not", |t, routed| t[routed].weights[0].expert = Some(3)),
+        ("0 of 3 experts", |t, routed| t[routed].routes.as_mut().unwrap().top = 0),
+    ];
+    for (says, change) in both {
+        let (mut m, mut p) = (module.clone(), plan.clone());
+        change(&mut m.entries[1].taps, routed);
+        change(&mut p.entries[1].taps, routed);
+        for found in [verify_module(&m), verify_plan(&p)] {
+            assert!(found.iter().any(|d| d.code == "tap" && d.message.contains(says)), "{says}: {found:?}");
+        }
+    }
+    let of_module: &[fn(&mut Module)] = &[
+        |m| m.entries[1].taps[0].at = 0,
+        |m| m.entries[1].taps[0].at = 999,
+        |m| m.entries[1].taps[0].call = 999,
+        |m| m.entries[1].taps[0].columns = 63,
+        |m| m.entries[1].taps[0].rows = Dim::Rows,
+        |m| m.entries[1].taps[0].weights[0].name = "elsewhere".into(),
+    ];
+    for (i, change) in of_module.iter().enumerate() {
+        let mut m = module.clone();
+        change(&mut m);
+        assert!(verify_module(&m).iter().any(|d| d.code == "tap"), "change {i}");
+        assert!(compile(&m, &options("f32")).is_err(), "change {i}");
+    }
+    let of_plan: &[fn(&mut Plan)] = &[
+        |p| p.entries[1].taps[0].at = 999,
+        // The slot has another buffer by then.
+        |p| p.entries[1].taps[0].call += 1,
+        |p| p.regimes.iter_mut().filter(|r| r.entry == 1).for_each(|r| r.launches.last_mut().unwrap().call = 0),
+    ];
+    for (i, change) in of_plan.iter().enumerate() {
+        let mut p = plan.clone();
+        change(&mut p);
+        assert!(verify_plan(&p).iter().any(|d| d.code == "tap" || d.code == "slot-overlap"), "change {i}");
+    }
 }

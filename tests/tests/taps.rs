@@ -83,7 +83,8 @@ fn by_weight(model: &Model, moments: &[Moments]) -> BTreeMap<String, [Vec<f64>; 
             let (e, n) = (expert.unwrap_or(0), tap.columns);
             let wide = |x: &[f32]| x[e * n..][..n].iter().map(|x| f64::from(*x)).collect();
             let products = m.products[e * n * n..][..n * n].to_vec();
-            let parts = [vec![m.count[e] as f64], m.squares[e * n..][..n].to_vec(), wide(&m.min), wide(&m.max), products];
+            let parts =
+                [vec![m.count[e] as f64], m.squares[e * n..][..n].to_vec(), wide(&m.min), wide(&m.max), products];
             assert!(all.insert(name.clone(), parts).is_none(), "{name} is named by one tap");
         }
     }
@@ -101,7 +102,8 @@ fn check(name: &str, artifact: &Artifact, together: usize) {
     let (reference, model) = (Reference::load(name), open(artifact, 2, 0));
     let found = by_weight(&model, &moments(&model, &reference.rows(), together));
     let names: BTreeSet<String> = found.keys().cloned().collect();
-    let of_unchosen: Vec<&String> = names.difference(&reference.tensors()).collect();
+    let known = reference.tensors();
+    let of_unchosen: Vec<&String> = names.difference(&known).collect();
     assert!(of_unchosen.iter().all(|n| found[*n][0] == [0.0]), "{name}: {of_unchosen:?} are in no reference");
     for tensor in reference.tensors() {
         let [count, parts @ ..] = found.get(&tensor).unwrap_or_else(|| panic!("{name} lacks {tensor}"));
@@ -150,7 +152,7 @@ fn sums_do_not_depend_on_batches() {
         let artifact = tapped(options(&golden(name)));
         let rows = Reference::load(name).rows();
         let want = bits(&moments(&open(&artifact, 1, 0), &rows, usize::MAX));
-        for (threads, step, together) in [(2, 0, usize::MAX), (2, 0, 1), (1, 5, usize::MAX), (2, 16, 2), (1, 1, 3)] {
+        for (threads, step, together) in [(2, 0u64, usize::MAX), (2, 0, 1), (1, 5, usize::MAX), (2, 16, 2), (1, 1, 3)] {
             // (Where tokens see later ones, a text is one step.)
             let step = if cut { step } else { step.next_multiple_of(64) };
             let got = bits(&moments(&open(&artifact, threads, step), &rows, together));
