@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod left_out;
 pub mod sass;
+pub mod taps;
 
 use left_out::{Emulated, Kinds, Unless, kinds};
 use llmcc_cli::loaded::{EngineOptions, Model};

@@ -10,6 +10,10 @@ use crate::{Error, progress, texts};
 use file::{Contents, Item};
 use llmcc_model::taps::{Moments, Tap};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// By weight: its taps, and the only expert of each that it belongs to.
+type Uses = BTreeMap<String, Vec<(usize, Option<usize>)>>;
 
 /// Tokens of a sequence, unless the user or the model's context wants fewer.
 const WINDOW: usize = 2048;
@@ -34,17 +38,16 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
     }
     let rows = rows(&model, &text, args)?;
     let tokens = rows.iter().map(Vec::len).sum::<usize>();
-    let weights = by_weight(&taps);
+    let weights = by_weight(&args.artifact, &taps)?;
     let contents = contents(&model, &taps, &weights, (args.full, tokens));
     let groups = groups(&taps, &weights, args.full.then_some(args.full_memory * f64::from(1 << 30)));
     let mut out = contents.start(&args.output)?;
     let bar = progress::steps(groups.len() * rows.len(), "tokens of sequences");
     for group in &groups {
         let mut moments: Vec<Moments> = group.iter().map(|tap| Moments::new(*tap, &taps[*tap], args.full)).collect();
-        // One sequence at a time: sums do not depend on it, and so it can be shown.
-        for row in &rows {
-            model.add_moments(std::slice::from_ref(row), &mut moments)?;
-            bar.inc(1);
+        for part in parts(&rows) {
+            model.add_moments(part, &mut moments)?;
+            bar.inc(part.len() as u64);
         }
         let of_tap: BTreeMap<usize, &Moments> = moments.iter().map(|m| (m.tap, m)).collect();
         for (name, uses) in weights.iter().filter(|(_, uses)| group.contains(&uses[0].0)) {
@@ -90,28 +93,45 @@ fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Erro
     if rows.is_empty() { Err(Error::Usage("the text has no tokens".into())) } else { Ok(rows) }
 }
 
+/// Sequences that go through the model together: as many as a step has room for. (Sums do not depend on it.)
+fn parts(rows: &[Vec<i32>]) -> impl Iterator<Item = &[Vec<i32>]> {
+    let mut left = rows;
+    std::iter::from_fn(move || {
+        let mut tokens = 0;
+        let fits = |row: &&Vec<i32>| {
+            tokens += row.len();
+            tokens <= WINDOW
+        };
+        let n = left.iter().take_while(fits).count().max(1).min(left.len());
+        let (part, rest) = left.split_at(n);
+        left = rest;
+        (n > 0).then_some(part)
+    })
+}
+
 /// The taps of each weight, in their order, and the only expert of each that it belongs to.
-fn by_weight(taps: &[Tap]) -> BTreeMap<String, Vec<(usize, Option<usize>)>> {
-    let mut weights: BTreeMap<String, Vec<(usize, Option<usize>)>> = BTreeMap::new();
+///
+/// # Errors
+/// A weight that multiplies inputs of several shapes.
+fn by_weight(path: &Path, taps: &[Tap]) -> Result<Uses, Error> {
+    let mut weights = Uses::new();
     for (i, tap) in taps.iter().enumerate() {
         for (name, expert) in &tap.weights {
             weights.entry(name.clone()).or_default().push((i, *expert));
         }
     }
-    // (A weight that multiplies inputs of different sizes is no matrix that there is.)
-    weights.retain(|_, uses| {
-        let shape = |(tap, expert): &(usize, Option<usize>)| (taps[*tap].columns, expert.is_none(), taps[*tap].experts);
-        uses.iter().all(|u| shape(u) == shape(&uses[0]))
-    });
-    weights
+    let shape = |(tap, expert): &(usize, Option<usize>)| (taps[*tap].columns, expert.map_or(taps[*tap].experts, |_| 0));
+    match weights.iter().find(|(_, uses)| uses.iter().any(|u| shape(u) != shape(&uses[0]))) {
+        None => Ok(weights),
+        Some((name, _)) => Err(Error::Artifact {
+            path: path.to_owned(),
+            message: format!("`{name}` multiplies inputs of several shapes, whose moments do not add up"),
+        }),
+    }
 }
 
 /// Taps whose sums are in memory together: all of a weight's, and as many as fit `memory` bytes (without it: all).
-fn groups(
-    taps: &[Tap],
-    weights: &BTreeMap<String, Vec<(usize, Option<usize>)>>,
-    memory: Option<f64>,
-) -> Vec<BTreeSet<usize>> {
+fn groups(taps: &[Tap], weights: &Uses, memory: Option<f64>) -> Vec<BTreeSet<usize>> {
     let Some(memory) = memory else { return vec![(0..taps.len()).collect()] };
     let bytes = |tap: &usize| (taps[*tap].experts.max(1) * taps[*tap].columns * taps[*tap].columns * 8) as f64;
     // Taps with a weight in common belong together.
@@ -195,12 +215,7 @@ impl Merged {
 }
 
 /// The tensors of the file, and its notes: the text's tokens, and the checkpoint's files.
-fn contents(
-    model: &Model,
-    taps: &[Tap],
-    weights: &BTreeMap<String, Vec<(usize, Option<usize>)>>,
-    (full, tokens): (bool, usize),
-) -> Contents {
+fn contents(model: &Model, taps: &[Tap], weights: &Uses, (full, tokens): (bool, usize)) -> Contents {
     let manifest: Manifest = serde_json::from_str(&model.manifest()).unwrap_or_default();
     let source = manifest.source.iter().map(|f| format!("{} {}", f.sha256, f.file)).collect::<Vec<_>>().join("\n");
     let mut contents = Contents::new([
