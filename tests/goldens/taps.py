@@ -33,6 +33,7 @@ LENGTHS = [40, 19, 1, 7]
 FULL = {
     "llama": ["model.layers.1.self_attn.k_proj.weight", "model.layers.0.mlp.down_proj.weight"],
     "mixtral": ["model.layers.0.block_sparse_moe.experts.2.w2.weight", "model.layers.1.block_sparse_moe.experts.0.w1.weight"],
+    "deepseek_v2_lite": ["model.layers.1.self_attn.kv_b_proj.weight"],
     "bert": ["encoder.layer.1.intermediate.dense.weight"],
 }
 LEFT = ("pooler.dense.weight",)

@@ -12,10 +12,10 @@ fn tapped(options: CompileOptions) -> Artifact {
     Artifact::compile(&CompileOptions { tap: true, ..options })
 }
 
-/// A dense decoder, a mixture of experts and an encoder show what Transformers multiplies.
+/// A dense decoder, mixtures of experts, latent attention and an encoder show what Transformers multiplies.
 #[test]
 fn moments_are_those_of_transformers() {
-    for name in ["llama", "mixtral", "bert"] {
+    for name in ["llama", "mixtral", "deepseek_v2_lite", "bert"] {
         check(name, &tapped(options(&golden(name))), usize::MAX);
     }
 }

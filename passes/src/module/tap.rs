@@ -9,8 +9,8 @@ use llmcc_ir::tap::{Routes, Tap, TappedWeight};
 use llmcc_ir::ty::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Adds the entry `tap`. Returns the names of weights whose products it does not show, sorted: products by heads, and
-/// matrices that are computed from their tensors otherwise than by choosing and scaling rows.
+/// Adds the entry `tap`. Returns the names of weights whose products it does not show, sorted: products by heads other than
+/// those of latent attention, and matrices that are computed from their tensors otherwise than by choosing and scaling rows.
 ///
 /// # Errors
 /// A message where there is such an entry already, or no product.
@@ -63,7 +63,7 @@ impl Products {
                 (Op::ExpertMatMul { experts, top, .. }, [x, w, routes]) => {
                     found.add(f, (*x, *w), Some((*routes, *experts, *top)));
                 }
-                (Op::HeadMatMul { .. }, [_, w]) => found.left.extend(leaves(f, *w)),
+                (Op::HeadMatMul { .. }, [_, w]) => leaves(f, *w).into_iter().for_each(|p| found.add_by_heads(f, p)),
                 _ => {}
             }
         }
@@ -81,13 +81,38 @@ impl Products {
         let routes =
             routes.map(|(at, experts, top)| Routes { at: at.0 as usize, experts, top, apart: width != columns });
         let weights = by_expert(&owners, routes.map_or(1, |r| r.experts));
-        let same = |i: &&mut Input| (i.x, i.columns, i.routes) == (x, columns, routes);
+        self.push(Input { x, columns, rows, routes, weights });
+    }
+
+    /// Adds a parameter that products by heads read. Latent attention (arXiv 2405.04434) absorbs the matrix that makes
+    /// keys and values into queries and results: the checkpoint's tensor multiplies the latents that are cached.
+    fn add_by_heads(&mut self, f: &Func, param: usize) {
+        let columns = f.params[param].ty.tensor().and_then(|t| t.shape.last()?.known());
+        let latents = f.nodes.iter().filter_map(|n| match (&n.op, &n.args[..]) {
+            (Op::KvAppend, [kv, _, v, ..]) if f.ty(*kv)?.state()?.paged()?.latent => Some(*v),
+            _ => None,
+        });
+        let matrix = |x: Value| match f.ty(x)?.tensor()?.shape[..] {
+            [rows, Dim::Static(n)] if Some(n) == columns => Some((x, rows, n)),
+            _ => None,
+        };
+        match latents.filter_map(matrix).collect::<Vec<_>>()[..] {
+            [(x, rows, columns)] => {
+                self.push(Input { x, columns, rows, routes: None, weights: vec![(param, None)] });
+            }
+            _ => _ = self.left.insert(param),
+        }
+    }
+
+    /// Adds weights to those of the same input.
+    fn push(&mut self, new: Input) {
+        let same = |i: &&mut Input| (i.x, i.columns, i.routes) == (new.x, new.columns, new.routes);
         match self.inputs.iter_mut().find(same) {
             Some(input) => {
-                let new: Vec<_> = weights.into_iter().filter(|w| !input.weights.contains(w)).collect();
-                input.weights.extend(new);
+                let more: Vec<_> = new.weights.into_iter().filter(|w| !input.weights.contains(w)).collect();
+                input.weights.extend(more);
             }
-            None => self.inputs.push(Input { x, columns, rows, routes, weights }),
+            None => self.inputs.push(new),
         }
     }
 }
