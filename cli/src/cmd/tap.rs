@@ -68,8 +68,8 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
     ))
 }
 
-/// The sequences of a text: its documents (trimmed of white space), each beginning with the special tokens that the model
-/// expects, cut to windows.
+/// The sequences of a text: its documents (trimmed of white space), each beginning with the special tokens that the
+/// model expects, cut to windows.
 fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Error> {
     let documents: Vec<&str> = match &args.separator {
         Some(s) if !s.is_empty() => text.split(s.as_str()).map(str::trim).collect(),

@@ -20,6 +20,7 @@ mod room;
 mod row;
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 use llmcc_abi::{NONE, UkTable};
@@ -92,6 +93,21 @@ fn check_room(entry: &Entry, batch: &Batch, rows: &Sink) -> Result<()> {
         let message =
             format!("the logits buffer has room for {} floats; {rows} rows of {columns} are needed", out.len());
         return Err(Error::new(Status::Buffer, message));
+    }
+    Ok(())
+}
+
+/// Gives the rows of some taps of an entry, whose call has just ended, to who wants them.
+fn show(
+    executor: &mut dyn Executor,
+    (entry, taps): (&Entry, Range<usize>),
+    inputs: &Inputs,
+    sink: &mut TapSink,
+) -> Result<()> {
+    for tap in taps {
+        let own = &entry.taps[tap];
+        let rows = if own.requested { inputs.out_rows.len() } else { inputs.tokens.len() };
+        sink(tap, executor.tapped(own, rows)?)?;
     }
     Ok(())
 }
@@ -299,7 +315,7 @@ impl Engine {
                 .check()
                 .and_then(|()| self.make_room(own, batch, from..to))
                 .and_then(|()| {
-                    self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch, &mut taps)
+                    self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
                 })
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
@@ -411,8 +427,7 @@ impl Engine {
         wants: &[Want],
         range: std::ops::Range<usize>,
         out: &[usize],
-        watch: &Watch,
-        taps: &mut Option<TapSink>,
+        (watch, taps): (&Watch, &mut Option<TapSink>),
     ) -> Result<()> {
         self.inputs.fill(entry, batch, wants, range, out, &self.kv);
         let regime = self.regime(entry, self.inputs.tokens.len());
@@ -425,11 +440,7 @@ impl Engine {
             Some(sink) => {
                 for (part, of_call) in parts(of_regime, &image.steps, &entry.taps) {
                     self.executor.run(&step(part))?;
-                    for tap in of_call {
-                        let own = &entry.taps[tap];
-                        let rows = if own.requested { inputs.out_rows.len() } else { inputs.tokens.len() };
-                        sink(tap, self.executor.tapped(own, rows)?)?;
-                    }
+                    show(&mut *self.executor, (entry, of_call), inputs, sink)?;
                 }
             }
         }
