@@ -252,6 +252,41 @@ enum {
  * max_batch_tokens tokens. LLMCC_E_NUMERIC: a result is not finite. */
 llmcc_status llmcc_embed(const llmcc_model *model, const llmcc_embed_rows *rows, float *out, size_t capacity);
 
+/* ---- inputs of products: artifacts compiled with --tap. Since 1.6 ---- */
+
+/* A tap: inputs that products of the model share. */
+typedef struct llmcc_tap_info {
+    size_t size;
+    uint64_t columns;   /* of an input */
+    uint64_t n_weights; /* weights that multiply it */
+    uint32_t experts;   /* an input is for some of them; 0: the products are the same for all tokens */
+    uint32_t call;      /* number of the function's call: taps ascend by it, those of a layer have the same */
+} llmcc_tap_info;
+
+/* The number of taps; 0: the artifact was compiled without --tap. */
+llmcc_status llmcc_taps(const llmcc_model *model, size_t *n);
+/* Describes tap `tap`, less than their number. */
+llmcc_status llmcc_tap(const llmcc_model *model, size_t tap, llmcc_tap_info *info);
+/* The name in the checkpoint of weight `weight` of a tap, as llmcc_detokenize stores a text, and the only expert that the weight belongs to; -1: it
+ * belongs to none, or has the matrices of all experts. */
+llmcc_status llmcc_tap_weight(const llmcc_model *model, size_t tap, size_t weight, int32_t *expert, char *name, size_t capacity, size_t *needed);
+
+/* Moments of the inputs of a tap, in arrays of the caller, which are added to; E is 1 without experts. Where a count is 0, the least and largest numbers are
+ * set; all sums must be 0 then. */
+typedef struct llmcc_moments {
+    size_t tap;
+    uint64_t *count;  /* [E] inputs */
+    double *squares;  /* [E, columns] sums of squares */
+    float *min;       /* [E, columns] the least number of each column */
+    float *max;       /* [E, columns] the largest */
+    double *products; /* [E, columns, columns] sums of products of two columns; NULL: not wanted */
+} llmcc_moments;
+
+/* Runs rows of tokens as llmcc_embed does (flags and pool are 0), and adds each input of the taps to their moments, one after the other in f64: the sums depend
+ * neither on threads nor on how rows are put together, only on the order of the tokens. Inputs are as the model computes them before any rounding to 8 bits. On
+ * an error during the run the arrays may have been added to. LLMCC_E_NUMERIC: an input is not finite. */
+llmcc_status llmcc_tap_moments(const llmcc_model *model, const llmcc_embed_rows *rows, const llmcc_moments *moments, size_t n_moments);
+
 /* Two texts that a model compares: a query and a document, say. UTF-8. */
 typedef struct llmcc_pair {
     const char *first;

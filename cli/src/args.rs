@@ -4,6 +4,7 @@ mod bench;
 mod engine;
 mod lir;
 mod run;
+mod tap;
 mod tokenize;
 mod values;
 
@@ -17,6 +18,7 @@ use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
+pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
 use values::{
     draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
@@ -74,6 +76,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Show the tokens of a text, or the text of tokens
     Tokenize(TokenizeArgs),
+    /// Measure the inputs of a model's products on a text: moments, for calibration
+    Tap(Box<TapArgs>),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
     /// Measure quality
@@ -189,6 +193,10 @@ pub struct CompileArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     #[arg(conflicts_with = "embed", value_parser = draft_heads)]
     pub draft_head: Option<DraftHeads>,
+    /// Show the inputs of products: the artifact gets an entry over the same weights that `llmcc tap`, `Model.tap` and
+    /// llmcc_tap_moments use, for calibration
+    #[arg(long)]
+    pub tap: bool,
     /// Leave the hidden states of all tokens to the caller, beside logits: the rows that draft heads take
     #[arg(long, conflicts_with = "embed")]
     pub hidden_states: bool,

@@ -87,6 +87,9 @@ pub struct Lifted {
     pub requantized: Requantized,
 }
 
+/// Names shown in a warning that has many.
+const SHOWN: usize = 4;
+
 /// The model compiled for one target.
 pub struct Version {
     /// The target.
@@ -137,6 +140,9 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
         }
         None => None,
     };
+    if options.tap {
+        warnings.extend(tap(&mut module)?);
+    }
     let original_context = model.original_context;
     warnings.extend(long_factors(options, original_context, module.info.max_context));
     warnings.extend(unselected(options, &model));
@@ -168,6 +174,19 @@ fn long_factors(options: &CompileOptions, original: Option<usize>, context: usiz
         "positions use the long factors of LongRoPE, as the context is {context} tokens; Transformers uses the \
             short ones for sequences of at most {original} tokens: --max-context {original} compiles those"
     ))
+}
+
+/// Adds the entry that shows the inputs of products. Returns a warning where it does not show all.
+fn tap(module: &mut Module) -> Result<Option<String>, Error> {
+    let left = llmcc_passes::module::tap::add(module).map_err(|e| Error::Usage(format!("--tap: {e}")))?;
+    let few = left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    let more = if left.len() > SHOWN { format!(" and {} more", left.len() - SHOWN) } else { String::new() };
+    Ok((!left.is_empty()).then(|| {
+        format!(
+            "--tap shows no inputs of {few}{more}: the model multiplies matrices that are computed from these, or parts \
+                of them for each head"
+        )
+    }))
 }
 
 /// Makes room for adapters.

@@ -47,6 +47,8 @@ pub struct CompileOptions {
     pub also_embed: bool,
     /// The draft heads that become entries beside the model.
     pub draft_heads: DraftHeads,
+    /// Give the artifact an entry that shows the inputs of products.
+    pub tap: bool,
     /// Leave the hidden states to the caller.
     pub hidden_states: bool,
     /// Embedded or external weights.

@@ -148,6 +148,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         embed: false,
         also_embed: false,
         draft_heads: DraftHeads::None,
+        tap: false,
         hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,
         soname: None,

@@ -5,9 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "compile", "run", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
-    "help",
+    "tap", "help",
 ];
 
 #[test]

@@ -7,6 +7,7 @@ use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{EntryOutput, Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{Lifetime, StateSpec};
+use llmcc_ir::tap::{Tap, TappedWeight};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
@@ -193,6 +194,7 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
             name: b.span(e.name.as_bytes()),
             inputs: b.table(&inputs(plan, index)),
             outputs: b.table(&outputs),
+            taps: taps(b, &e.taps),
             first_regime: first,
             regimes,
             flags: if whole(plan, index) { abi::entry_flags::WHOLE } else { 0 },
@@ -204,6 +206,35 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
         first += regimes;
     }
     b.table(&descs)
+}
+
+/// Descriptors of an entry's taps.
+fn taps(b: &mut Builder, taps: &[Tap]) -> abi::Table {
+    let weight = |b: &mut Builder, w: &TappedWeight| abi::TappedWeightDesc {
+        name: b.span(w.name.as_bytes()),
+        expert: w.expert.map_or(abi::NO_EXPERT, |e| e as u64),
+    };
+    let tap = |b: &mut Builder, t: &Tap| {
+        let weights: Vec<_> = t.weights.iter().map(|w| weight(b, w)).collect();
+        abi::TapDesc {
+            weights: b.table(&weights),
+            columns: t.columns as u64,
+            buffer: t.at as u64,
+            routes: t.routes.map_or(0, |r| r.at as u64),
+            call: t.call as u32,
+            rows: row_kind(t.rows),
+            experts: t.routes.map_or(0, |r| r.experts as u32),
+            top: t.routes.map_or(0, |r| r.top as u32),
+            flags: if t.routes.is_some_and(|r| r.apart) { abi::tap_flags::APART } else { 0 },
+        }
+    };
+    let descs: Vec<_> = taps.iter().map(|t| tap(b, t)).collect();
+    b.table(&descs)
+}
+
+/// The ABI's code of rows (`llmcc_abi::rows`).
+fn row_kind(rows: Dim) -> u32 {
+    if rows == Dim::Rows { abi::rows::OUT } else { abi::rows::TOKENS }
 }
 
 /// The arrays that an entry takes with the tokens.
@@ -308,7 +339,7 @@ fn launches(plan: &Plan, a: &Alternative) -> (Vec<abi::RegimeDesc>, Vec<abi::Ste
             let (items, per_m) = kernel.items();
             steps.push(abi::StepDesc {
                 kernel: l.kernel as u32,
-                rows: if kernel.rows == Dim::Rows { abi::rows::OUT } else { abi::rows::TOKENS },
+                rows: row_kind(kernel.rows),
                 items: items as u32,
                 items_per_m: per_m.into(),
                 chunk: 0,
@@ -401,6 +432,8 @@ impl Descriptor for abi::GpuKernelDesc {}
 impl Descriptor for abi::EntryDesc {}
 impl Descriptor for abi::InputDesc {}
 impl Descriptor for abi::OutputDesc {}
+impl Descriptor for abi::TapDesc {}
+impl Descriptor for abi::TappedWeightDesc {}
 impl Descriptor for abi::RegimeDesc {}
 impl Descriptor for abi::StepDesc {}
 impl Descriptor for abi::OperandDesc {}
@@ -421,7 +454,9 @@ mod tests {
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
         assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 3 * 8 + 8 * 16 + 4 * 16 + 8);
-        assert_eq!(size_of::<abi::EntryDesc>(), 3 * 16 + 8 + 3 * 8);
+        assert_eq!(size_of::<abi::EntryDesc>(), 4 * 16 + 8 + 3 * 8);
+        assert_eq!(size_of::<abi::TapDesc>(), 16 + 3 * 8 + 4 * 4 + 8);
+        assert_eq!(size_of::<abi::TappedWeightDesc>(), 16 + 8);
         assert_eq!(size_of::<abi::InputDesc>(), 16);
         assert_eq!(size_of::<abi::OutputDesc>(), 8 + 3 * 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);

@@ -40,6 +40,7 @@ pub mod output;
 pub mod plan;
 pub mod quant;
 pub mod state;
+pub mod tap;
 pub mod target;
 pub mod text;
 pub mod threads;

@@ -11,6 +11,7 @@ use crate::kv::KvSpec;
 use crate::output::{self, EntryOutput, Output};
 use crate::quant::Format;
 use crate::state::{self, StateSpec, Tracks};
+use crate::tap::Tap;
 use crate::ty::{Dim, TensorType};
 
 /// A scheduled model.
@@ -44,6 +45,8 @@ pub struct PlanEntry {
     pub outputs: Vec<EntryOutput>,
     /// The most probable tokens of each row of logits, where the plan finds them.
     pub candidates: Option<Candidates>,
+    /// Inputs of products that the caller sees call by call, and their slots.
+    pub taps: Vec<Tap>,
 }
 
 impl PlanEntry {

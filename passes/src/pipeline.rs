@@ -6,9 +6,10 @@ use crate::dump::{Costs, Dump, LEGEND};
 use crate::egraph::convert::{Converted, convert};
 use crate::egraph::{Form, Graph, store_of};
 use crate::explain::explain;
-use crate::extract::{self, Problem, Scope, Solved, Stores};
+use crate::extract::{self, Candidate, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
 use crate::memory::ResultBuffers;
+use crate::observers::{Core, FuncOf};
 use crate::options::INVARIANT;
 use crate::pack::WeightSource;
 use crate::rounding::Operations;
@@ -20,7 +21,7 @@ use crate::{
 };
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Place, Severity};
-use llmcc_ir::graph::{Arg, Entry, Func, Module, Reads, ValueType};
+use llmcc_ir::graph::{Arg, Entry, Func, Module, Reads, Value, ValueType};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
@@ -28,6 +29,7 @@ use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::Family;
 use llmcc_ir::text::dot::Dot;
 use llmcc_ir::verify::{verify_kernel, verify_module, verify_packed, verify_plan, verify_target};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pass: one line of [`PIPELINE`].
@@ -91,7 +93,8 @@ pub const PIPELINE: &[Pass] = &[
 /// # Errors
 /// See [`crate::compile`].
 pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Result<Compiled, PassError> {
-    let mut state = State::new(module, opts, weights);
+    let core = Core::new(module);
+    let mut state = State::new(module, &core, opts, weights);
     for pass in PIPELINE {
         (pass.run)(&mut state)?;
         if pass.always || cfg!(debug_assertions) {
@@ -105,14 +108,16 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         true => (state.egraphs(), state.egraphs_dot()),
         false => Default::default(),
     };
-    let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
-    let cost = |entry: &Entry, (regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
+    let plan = state.plan.take().ok_or_else(|| PassError::Extract("no plan".into()))?;
+    let schedules: Vec<_> = (0..state.schedules.len()).map(|regime| state.by_func(regime)).collect();
+    let cost = |entry: &Entry, (regime, spec): (&Cow<'_, [FuncSchedule]>, &RegimeSpec)| {
         let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
         let candidates = candidates::cost(&plan, entry, opts.target, spec.env);
         entry.calls.iter().flat_map(of_call).chain(candidates).collect()
     };
-    let by_regime = || state.schedules.iter().zip(regimes(opts.target));
+    let by_regime = || schedules.iter().zip(regimes(opts.target));
     let costs = module.entries.iter().flat_map(|e| by_regime().map(|r| cost(e, r)).collect::<Vec<_>>()).collect();
+    drop(schedules);
     Ok(Compiled {
         plan,
         costs,
@@ -137,6 +142,10 @@ pub struct Known<'a> {
 
 /// Everything the passes have made so far.
 struct State<'a> {
+    whole: &'a Module,
+    /// Where the functions of the whole module get their kernels.
+    of: &'a [FuncOf],
+    /// The module without observers: all that kernels and stored forms are chosen for.
     module: &'a Module,
     opts: &'a Options,
     weights: Option<Known<'a>>,
@@ -146,6 +155,8 @@ struct State<'a> {
     funcs: Vec<FuncState<'a>>,
     /// By regime, then function.
     schedules: Vec<Vec<FuncSchedule>>,
+    /// By regime, then function, then observer of the function.
+    observing: Vec<Vec<Vec<FuncSchedule>>>,
     explain: Vec<Choice>,
     /// Extraction problems solved.
     solutions: usize,
@@ -155,9 +166,11 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(module: &'a Module, opts: &'a Options, weights: Option<Known<'a>>) -> State<'a> {
+    fn new(whole: &'a Module, core: &'a Core<'_>, opts: &'a Options, weights: Option<Known<'a>>) -> State<'a> {
         State {
-            module,
+            whole,
+            of: &core.funcs,
+            module: &core.module,
             opts,
             weights,
             measured: Measured::new(),
@@ -165,11 +178,26 @@ impl<'a> State<'a> {
             error: None,
             funcs: vec![],
             schedules: vec![],
+            observing: vec![],
             explain: vec![],
             solutions: 0,
             plan: None,
             results: ResultBuffers::default(),
         }
+    }
+
+    /// The schedules of all functions of the whole module in a regime.
+    fn by_func(&self, regime: usize) -> Cow<'_, [FuncSchedule]> {
+        let (own, observing) = (&self.schedules[regime], &self.observing[regime]);
+        if self.of.len() == own.len() {
+            return Cow::Borrowed(own);
+        }
+        let mut observing: Vec<_> = observing.iter().map(|of_func| of_func.iter()).collect();
+        let of = |f: &FuncOf| match f {
+            FuncOf::Core(at) => own.get(*at).cloned(),
+            FuncOf::Observes(at) => observing.get_mut(*at)?.next().cloned(),
+        };
+        self.of.iter().filter_map(of).collect::<Vec<_>>().into()
     }
 
     /// The e-graphs as text.
@@ -198,29 +226,45 @@ struct FuncState<'a> {
     stores: Option<Stores>,
     /// How values are computed.
     operations: Option<Operations>,
+    /// Functions that take its kernels.
+    observers: Vec<Observer<'a>>,
     stats: FuncStats,
     /// Costs of its kernels by regime, if they are asked for.
     costs: Vec<Costs>,
 }
 
+/// A function that computes what another one does, and shows more of it.
+struct Observer<'a> {
+    func: &'a Func,
+    /// Its results, then the updated states.
+    roots: Vec<Id>,
+    /// How its values are computed.
+    operations: Option<Operations>,
+}
+
 /// The kernels of a function in a regime.
 struct Extracted {
     schedule: FuncSchedule,
+    /// Those of its observers.
+    observing: Vec<FuncSchedule>,
     choices: Vec<Choice>,
     /// Extraction problems solved for them.
     solutions: usize,
 }
 
 fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
-    if let Some(d) = verify_module(s.module).into_iter().find(|d| d.severity == Severity::Error) {
+    if let Some(d) = verify_module(s.whole).into_iter().find(|d| d.severity == Severity::Error) {
         return Err(PassError::Invalid { func: s.module.name.clone(), what: d.to_string() });
     }
-    check_inputs(s.module)?;
+    check_inputs(s.whole)?;
     let may_change = s.opts.formats.iter().copied().all(exact_enough_to_change);
-    for func in &s.module.funcs {
+    for (at, func) in s.module.funcs.iter().enumerate() {
         let Converted { graph, roots, results, values } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
         let (matrices, storages) = (BTreeMap::new(), Storages::default());
+        let states = roots.get(results..).unwrap_or_default();
+        let observers = s.of.iter().zip(&s.whole.funcs).filter(|(of, _)| **of == FuncOf::Observes(at));
+        let observers = observers.map(|(_, func)| Observer::new(func, &values, states)).collect::<Result<_, _>>()?;
         s.funcs.push(FuncState {
             func,
             graph,
@@ -231,6 +275,7 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
             storages,
             stores: None,
             operations: None,
+            observers,
             stats,
             costs: vec![],
         });
@@ -322,23 +367,25 @@ fn implement(s: &mut State<'_>) -> Result<(), PassError> {
 
 fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
     for (index, regime) in regimes(s.opts.target).iter().enumerate() {
-        let mut schedules = vec![];
+        let (mut schedules, mut observing) = (vec![], vec![]);
         for f in &mut s.funcs {
             let extracted = f.extract(index, regime, s.opts)?;
             schedules.push(extracted.schedule);
+            observing.push(extracted.observing);
             s.explain.extend(extracted.choices);
             s.solutions += extracted.solutions;
         }
         s.schedules.push(schedules);
+        s.observing.push(observing);
     }
     Ok(())
 }
 
 fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
-    let mut assembler = plan::Assembler::new(s.module);
-    for entry in 0..s.module.entries.len() {
-        for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
-            assembler.regime(entry, regime.max_tokens, schedules)?;
+    let mut assembler = plan::Assembler::new(s.whole);
+    for entry in 0..s.whole.entries.len() {
+        for (at, regime) in regimes(s.opts.target).iter().enumerate() {
+            assembler.regime(entry, regime.max_tokens, &s.by_func(at))?;
         }
     }
     let (mut plan, results) = assembler.finish();
@@ -365,7 +412,7 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
 
 fn add_candidates(s: &mut State<'_>) -> Result<(), PassError> {
     if let Some(plan) = &mut s.plan {
-        candidates::add(plan, s.module, s.opts.target, &mut s.results);
+        candidates::add(plan, s.whole, s.opts.target, &mut s.results);
     }
     Ok(())
 }
@@ -435,9 +482,13 @@ fn check_schedules(s: &State<'_>) -> Vec<Diagnostic> {
         return vec![Diagnostic::error("regimes", Place::Whole, message)];
     }
     let mut found = vec![];
-    for (schedule, f) in s.schedules.iter().flat_map(|regime| regime.iter().zip(&s.funcs)) {
-        if schedule.results.len() != f.results {
-            found.push(f.wrong("recorded-type", format!("{} of {} results", schedule.results.len(), f.results)));
+    let own = s.schedules.iter().flatten().zip(s.funcs.iter().map(|f| (f, f.func)).cycle());
+    let observers = s.funcs.iter().flat_map(|f| f.observers.iter().map(move |o| (f, o.func))).cycle();
+    let observing = s.observing.iter().flatten().flatten().zip(observers);
+    for (schedule, (f, func)) in own.chain(observing) {
+        let results = func.results.len();
+        if schedule.results.len() != results {
+            found.push(f.wrong("recorded-type", format!("{} of {results} results", schedule.results.len())));
         }
         for (at, step) in schedule.steps.iter().enumerate() {
             // Kernels get their names when launches are put together.
@@ -487,7 +538,8 @@ impl FuncState<'_> {
     fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<Extracted, PassError> {
         let fixed = opts.target.gpu().is_some() && opts.target.wish.invariant;
         let env = if fixed { INVARIANT } else { r.env };
-        let scope = Scope { target: opts.target, env, only: self.stores.as_ref(), open: &Stores::new() };
+        let only = self.stores.clone();
+        let scope = Scope { target: opts.target, env, only: only.as_ref(), open: &Stores::new() };
         let problem = Problem::new(&self.graph, &self.roots, scope);
         let mut solved = problem.solve(&BTreeSet::new())?;
         match &mut self.operations {
@@ -508,20 +560,69 @@ impl FuncState<'_> {
             self.costs.push(Costs::of(&problem, &solved));
         }
         let mut schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
+        let mut observing = self.observe(scope, &solved)?;
         if fixed {
             let tiles = |step: &mut Step| step.seconds = choose_tiles(&mut step.kernel, opts.target, r.env);
-            schedule.steps.iter_mut().for_each(tiles);
+            std::iter::once(&mut schedule).chain(&mut observing).flat_map(|s| &mut s.steps).for_each(tiles);
         }
         let choices = match opts.explain.alternatives {
             true => explain(&self.func.name, index, &problem, &solved, &schedule)?,
             false => vec![],
         };
-        Ok(Extracted { schedule, choices, solutions: problem.solutions() })
+        Ok(Extracted { schedule, observing, choices, solutions: problem.solutions() })
+    }
+
+    /// The schedules of the observers in a regime that is solved: the same kernels for all that these compute.
+    fn observe(&mut self, scope: Scope<'_>, solved: &Solved) -> Result<Vec<FuncSchedule>, PassError> {
+        let mut schedules = vec![];
+        for o in &mut self.observers {
+            let problem = Problem::new(&self.graph, &o.roots, scope);
+            let mut forbidden = beside(&self.graph, &problem, solved, self.stores.as_ref());
+            let mut own = problem.solve(&forbidden)?;
+            match &mut o.operations {
+                Some(first) if scope.target.family() == Family::Cpu => {
+                    if !first.are_of(&self.graph, &problem, &own.chosen) {
+                        forbidden.extend(first.others(&self.graph, &problem));
+                        own = problem.solve(&forbidden)?;
+                    }
+                }
+                Some(_) => {}
+                None => o.operations = Some(Operations::new(&self.graph, &problem, &own.chosen)),
+            }
+            let results = &o.roots[..o.func.results.len()];
+            schedules.push(schedule::schedule(&self.graph, o.func, &problem, &own, results)?);
+        }
+        Ok(schedules)
     }
 
     fn dump(&self) -> Dump<'_> {
         Dump { func: &self.func.name, graph: &self.graph, costs: &self.costs }
     }
+}
+
+impl<'a> Observer<'a> {
+    /// The observer whose values have these classes, with the states' last classes.
+    fn new(func: &'a Func, values: &[Id], states: &[Id]) -> Result<Observer<'a>, PassError> {
+        let class = |v: &Value| values.get(v.0 as usize).copied();
+        let roots: Option<Vec<Id>> = func.results.iter().map(class).collect();
+        let mut roots = roots.ok_or_else(|| PassError::invalid(func, "a result is undefined".into()))?;
+        roots.extend(states);
+        Ok(Observer { func, roots, operations: None })
+    }
+}
+
+/// The candidates of a problem that a solution of the observed function rules out: others of the classes that it
+/// computes, and those that use stored forms which it does not.
+fn beside(g: &Graph, problem: &Problem, solved: &Solved, used: Option<&Stores>) -> BTreeSet<(Id, usize)> {
+    let ruled_out = |class: &Id, i: usize, c: &Candidate| match solved.chosen.get(class) {
+        Some(chosen) => i != *chosen,
+        None => !extract::stores(g, *class, &c.children).iter().all(|s| used.is_none_or(|u| u.contains(s))),
+    };
+    let of_class = |(class, all): (&Id, &Vec<Candidate>)| {
+        let out = all.iter().enumerate().filter(|(i, c)| ruled_out(class, *i, c)).map(|(i, _)| (*class, i));
+        out.collect::<Vec<_>>()
+    };
+    problem.classes.iter().flat_map(of_class).collect()
 }
 
 /// Stored forms that the chosen kernels use.

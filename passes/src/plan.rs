@@ -2,12 +2,13 @@
 //! weights and states.
 
 use crate::PassError;
-use crate::memory::{Kind, ResultBuffers};
+use crate::memory::{Kind, ResultBuffers, TapBuffers};
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
 use llmcc_ir::graph::{Arg, Call, Entry, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
 use llmcc_ir::output::EntryOutput;
 use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Storage, WeightExpr};
+use llmcc_ir::tap::Tap;
 use std::collections::BTreeMap;
 
 /// Builds a plan regime by regime; kernels and weights are shared by all entries.
@@ -30,7 +31,8 @@ enum Bound {
 impl<'a> Assembler<'a> {
     /// An empty plan for `module`.
     pub fn new(module: &'a Module) -> Assembler<'a> {
-        let entry = |e: &Entry| PlanEntry { name: e.name.clone(), outputs: vec![], candidates: None };
+        let entry =
+            |e: &Entry| PlanEntry { name: e.name.clone(), outputs: vec![], candidates: None, taps: e.taps.clone() };
         let plan = Plan {
             name: module.name.clone(),
             info: module.info,
@@ -62,7 +64,7 @@ impl<'a> Assembler<'a> {
         schedules: &[FuncSchedule],
     ) -> Result<(), PassError> {
         let module = self.module;
-        let Some(Entry { name, calls, outputs }) = module.entries.get(entry) else {
+        let Some(Entry { name, calls, outputs, taps }) = module.entries.get(entry) else {
             return Err(PassError::Invalid { func: module.name.clone(), what: format!("there is no entry {entry}") });
         };
         let mut regime = Regime { entry, max_tokens, buffers: vec![], launches: vec![] };
@@ -97,6 +99,18 @@ impl<'a> Assembler<'a> {
             }
         };
         self.results.by_regime.push(outputs.iter().map(result).collect::<Result<_, _>>()?);
+        let buffer = |value: usize| match values.get(value) {
+            Some(Bound::Buffer(b)) => Ok(*b),
+            _ => {
+                let what = format!("its tap of value {value} is no value that it computes");
+                Err(PassError::Invalid { func: name.clone(), what })
+            }
+        };
+        let tap = |t: &Tap| {
+            let routes = t.routes.map(|r| buffer(r.at)).transpose()?;
+            Ok(TapBuffers { call: t.call, rows: buffer(t.at)?, routes })
+        };
+        self.results.taps.push(taps.iter().map(tap).collect::<Result<_, PassError>>()?);
         self.plan.regimes.push(regime);
         Ok(())
     }

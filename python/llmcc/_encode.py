@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Sequence, Union, overload
 
-from . import _batch, _classes, _embed, _pairs, _similarity
+from . import _batch, _classes, _embed, _pairs, _similarity, _tap
 from ._arrays import numpy_of
 from ._classes import Class
 from ._errors import LlmccError, Status
@@ -57,6 +57,25 @@ class Encode(Generate):
         given, single = _batch.several(texts)
         rows: Union[Floats, list[list[float]]] = rows_of(_embed.embed(self, given, single, **params), (0, len(given)), self._info["embed_columns"], numpy)
         return rows[0] if single else rows
+
+    def tap(
+        self, texts: Union[Prompt, Prompts], *, full: bool = False, weights: Optional[Sequence[str]] = None, progress: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """Moments of what the model multiplies by each weight of the checkpoint, when it reads texts (or their tokens): for calibration. Of each weight's name a dictionary of
+        NumPy arrays: ``count`` (inputs), ``squares`` (float64 ``[columns]``: sums of squares), ``min`` and ``max`` (float32 ``[columns]``); of a weight that has the matrices of
+        all experts ``[experts]`` and ``[experts, columns]``. Each text is a sequence of its own. Sums are added up token by token in float64: they depend on nothing but the
+        order of the tokens. Inputs are as the model computes them, before any rounding to fewer bits; weights that share an input share the arrays.
+
+        Only artifacts compiled with ``--tap`` (``tap=True``) have moments.
+
+        :param full: add ``products``: float64 ``[columns, columns]``, sums of products of two columns.
+        :param weights: names of weights; by default all.
+        :param progress: show how many texts are done, by tqdm where it is installed.
+        :raises LlmccError: the artifact shows no inputs, a text is too long for the model, or an input is not finite.
+        :raises ValueError: no product multiplies one of the weights.
+        """
+        given, _ = _batch.several(texts)
+        return _tap.tap(self, given, full=full, weights=weights, progress=progress)
 
     @overload
     def similarity(

@@ -115,6 +115,27 @@ class EmbedRows(Sized):
     ]
 
 
+class TapInfo(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("columns", c.c_uint64),
+        ("n_weights", c.c_uint64),
+        ("experts", c.c_uint32),
+        ("call", c.c_uint32),
+    ]
+
+
+class Moments(c.Structure):
+    _fields_ = [
+        ("tap", c.c_size_t),
+        ("count", c.c_void_p),
+        ("squares", c.c_void_p),
+        ("min", c.c_void_p),
+        ("max", c.c_void_p),
+        ("products", c.c_void_p),
+    ]
+
+
 class Pair(c.Structure):
     _fields_ = [("first", c.c_char_p), ("first_len", c.c_size_t), ("second", c.c_char_p), ("second_len", c.c_size_t)]
 
@@ -249,6 +270,10 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_drafter_new": (c.c_int32, [_P, c.POINTER(_P)]),
         "llmcc_drafter_guess": (c.c_int32, [_P, _I32P, c.c_size_t, _I32P, c.c_size_t]),
         "llmcc_drafter_free": (None, [_P]),
+        "llmcc_taps": (c.c_int32, [_P, _SIZEP]),
+        "llmcc_tap": (c.c_int32, [_P, c.c_size_t, c.POINTER(TapInfo)]),
+        "llmcc_tap_weight": (c.c_int32, [_P, c.c_size_t, c.c_size_t, _I32P, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_tap_moments": (c.c_int32, [_P, c.POINTER(EmbedRows), c.POINTER(Moments), c.c_size_t]),
     },
 }
 

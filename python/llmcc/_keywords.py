@@ -148,6 +148,8 @@ class Compiling(TypedDict, total=False):
     hidden_states: bool
     #: Make embeddings beside text.
     also_embed: bool
+    #: Show the inputs of products, for :meth:`Model.tap`.
+    tap: bool
     #: Name by which programs that are linked with the artifact look for it; ``"auto"`` makes one of the file's name and the ABI.
     soname: Optional[str]
     #: Whether weights are in the artifact or beside it.

@@ -21,6 +21,8 @@ from llmcc._params import GenParams as _GenParams
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "include" / "llmcc.h"
 STRUCTURES = {
+    "llmcc_tap_info": ffi.TapInfo,
+    "llmcc_moments": ffi.Moments,
     "llmcc_options": ffi.Options,
     "llmcc_model_info": ffi.ModelInfo,
     "llmcc_batch": ffi.Batch,

@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod left_out;
 pub mod sass;
+pub mod taps;
 
 use left_out::{Emulated, Kinds, Unless, kinds};
 use llmcc_cli::loaded::{EngineOptions, Model};
@@ -74,6 +75,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         embed: false,
         also_embed: false,
         draft_heads: DraftHeads::None,
+        tap: false,
         hidden_states: false,
         place: WeightsPlace::Embed,
         soname: None,

@@ -149,6 +149,7 @@ fn python_package() {
         ..options(&golden("adapters/base"))
     };
     let slots = Artifact::compile(&slots);
+    let tapped = Artifact::compile(&CompileOptions { tap: true, ..options(&golden("llama")) });
     // A model with two draft heads, and one with a recurrent state.
     let drafted = tempfile::tempdir().expect("folder");
     for name in ["deepseek_v3", "qwen3_5"] {
@@ -169,6 +170,8 @@ fn python_package() {
         .env("LLMCC_TEST_RANKER", &ranker.path)
         .env("LLMCC_TEST_EMBEDDER", &embedder.path)
         .env("LLMCC_TEST_SLOTS", &slots.path)
+        .env("LLMCC_TEST_TAP", &tapped.path)
+        .env("LLMCC_TEST_TAP_GOLDEN", golden("llama").join("taps.safetensors"))
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())
         .env("LLMCC_TEST_GOLDENS", golden("drafts"))

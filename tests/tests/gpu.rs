@@ -21,6 +21,8 @@ use std::sync::{Mutex, OnceLock};
 
 #[path = "gpu/invariant.rs"]
 mod invariant;
+#[path = "gpu/taps.rs"]
+mod taps;
 
 /// Whether this build can make PTX. With the driver named to the runtime.
 fn ready() -> bool {

@@ -34,6 +34,7 @@ mod params;
 mod rows;
 mod sequence;
 pub mod sys;
+pub mod taps;
 mod text;
 mod version;
 
@@ -46,6 +47,7 @@ pub use model::{Model, Options};
 pub use params::{Params, Sampling};
 pub use rows::Normalize;
 pub use sequence::Sequence;
+pub use taps::{Moments, Tap};
 pub use text::Message;
 pub use version::Version;
 

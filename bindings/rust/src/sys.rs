@@ -66,6 +66,12 @@ api! {
     llmcc_adapter_unload: fn(*const RawModel, i32) -> RawStatus;
     llmcc_step: fn(*const RawModel, *const llmcc_batch, *mut f32, usize) -> RawStatus;
     llmcc_embed: fn(*const RawModel, *const llmcc_embed_rows, *mut f32, usize) -> RawStatus;
+    llmcc_taps: fn(*const RawModel, *mut usize) -> RawStatus;
+    llmcc_tap: fn(*const RawModel, usize, *mut llmcc_tap_info) -> RawStatus;
+    llmcc_tap_weight:
+        fn(*const RawModel, usize, usize, *mut i32, *mut c_char, usize, *mut usize) -> RawStatus;
+    llmcc_tap_moments:
+        fn(*const RawModel, *const llmcc_embed_rows, *const llmcc_moments, usize) -> RawStatus;
     llmcc_tokenize_pair:
         fn(*const RawModel, *const llmcc_pair, usize, *mut i32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_score_pairs: fn(*const RawModel, *const llmcc_pair, usize, u32, *mut f32, usize) -> RawStatus;

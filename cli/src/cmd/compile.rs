@@ -184,6 +184,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         embed: args.embed,
         also_embed: args.also_embed,
         draft_heads: args.draft_head.unwrap_or_default(),
+        tap: args.tap,
         hidden_states: args.hidden_states,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,

@@ -9,6 +9,7 @@ pub mod lower;
 pub mod models;
 pub mod opt;
 pub mod run;
+pub mod tap;
 pub mod targets;
 pub mod tokenize;
 pub mod verify;
@@ -28,6 +29,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
         Command::Targets(args) => targets::run(&args),

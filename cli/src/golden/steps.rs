@@ -103,7 +103,8 @@ pub fn seed((code, weights): (Hash, Hash)) -> u64 {
 /// The steps of a model, entry by entry, each in sequences of its own.
 pub fn steps(seed: u64, sizes: &Sizes) -> Vec<Step> {
     let mut all = vec![];
-    for entry in 0..sizes.entries.len() {
+    // An entry without rows (of taps, say) has nothing to compare.
+    for entry in (0..sizes.entries.len()).filter(|e| sizes.entries[*e].columns > 0) {
         let first = sequences(&all);
         let own = steps_of(seed.wrapping_add(entry as u64), sizes, entry);
         all.extend(own.into_iter().map(|s| Step { seqs: s.seqs.iter().map(|seq| first + seq).collect(), ..s }));

@@ -6,6 +6,7 @@ mod generation;
 mod pairs;
 mod sequences;
 mod step;
+mod taps;
 
 pub use step::{EntryInfo, stand_ins};
 

@@ -112,7 +112,11 @@ impl Manifest {
 
 /// Outputs of all entries but the first.
 fn more_entries(plan: &Plan) -> BTreeMap<String, String> {
-    let outputs = |e: &PlanEntry| e.outputs.iter().map(|o| o.output.to_string()).collect::<Vec<_>>().join(", ");
+    let taps = |e: &PlanEntry| (!e.taps.is_empty()).then(|| format!("inputs of products, {} of them", e.taps.len()));
+    let outputs = |e: &PlanEntry| {
+        let outputs = e.outputs.iter().map(|o| o.output.to_string());
+        outputs.chain(taps(e)).collect::<Vec<_>>().join(", ")
+    };
     plan.entries.iter().skip(1).map(|e| (e.name.clone(), outputs(e))).collect()
 }
 

@@ -1,10 +1,11 @@
 //! Graph level.
 
+use super::moments::TappedRows;
 use super::tensor::{Tensor, Value};
 use super::{Batch, EvalError};
 use crate::graph::{Arg, Entry, Func, Module, Node, Operands, ValueType};
-use crate::output::EntryOutput;
 use crate::state::State;
+use crate::tap::Tap;
 use crate::ty::{DType, TensorType};
 
 /// Evaluates a function in f64. Returns its results; `states` are updated in place.
@@ -64,6 +65,45 @@ pub fn eval_entry(
     states: &mut [State],
     batch: &Batch,
 ) -> Result<Vec<Vec<f64>>, EvalError> {
+    let results = eval_calls(module, entry, weights, states, batch)?;
+    entry.outputs.iter().map(|o| rows(module, entry, &results, o.at)).collect()
+}
+
+/// Evaluates an entry of a module: the rows of its taps in order. See [`eval_entry`].
+///
+/// # Errors
+/// As there.
+pub fn eval_taps(
+    module: &Module,
+    entry: &Entry,
+    weights: &dyn Fn(usize) -> Vec<f32>,
+    states: &mut [State],
+    batch: &Batch,
+) -> Result<Vec<TappedRows>, EvalError> {
+    let results = eval_calls(module, entry, weights, states, batch)?;
+    let tapped = |tap: &Tap| {
+        let routes = tap.routes.map(|r| rows(module, entry, &results, r.at)).transpose()?;
+        Ok(TappedRows { rows: rows(module, entry, &results, tap.at)?, routes: routes.unwrap_or_default() })
+    };
+    entry.taps.iter().map(tapped).collect()
+}
+
+/// The numbers of a value of an entry.
+fn rows(module: &Module, entry: &Entry, results: &[Value], at: usize) -> Result<Vec<f64>, EvalError> {
+    match results.get(at) {
+        Some(Value::Tensor(t)) => Ok(t.data.clone()),
+        _ => Err(EvalError::malformed(&module.name, format!("`@{}` has no value {at}", entry.name))),
+    }
+}
+
+/// The values of an entry: all results of its calls in order.
+fn eval_calls(
+    module: &Module,
+    entry: &Entry,
+    weights: &dyn Fn(usize) -> Vec<f32>,
+    states: &mut [State],
+    batch: &Batch,
+) -> Result<Vec<Value>, EvalError> {
     let mut results: Vec<Value> = vec![];
     for (i, call) in entry.calls.iter().enumerate() {
         let place = || format!("call {i} of `{}`, `@{}`", module.name, entry.name);
@@ -92,11 +132,7 @@ pub fn eval_entry(
         }
         results.extend(eval_func(func, &args, states, batch)?.into_iter().map(Value::tensor));
     }
-    let value = |o: &EntryOutput| match results.get(o.at) {
-        Some(Value::Tensor(t)) => Ok(t.data.clone()),
-        _ => Err(EvalError::malformed(&module.name, format!("`@{}` has no value {}", entry.name, o.at))),
-    };
-    entry.outputs.iter().map(value).collect()
+    Ok(results)
 }
 
 fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> Result<(), EvalError> {

@@ -15,6 +15,7 @@ mod bytes;
 mod graph;
 mod kernel;
 mod kv;
+mod moments;
 mod plan;
 mod recurrent;
 mod rows;
@@ -36,13 +37,14 @@ pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
-pub use graph::{eval_entry, eval_func, eval_module};
+pub use graph::{eval_entry, eval_func, eval_module, eval_taps};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub(crate) use kv::{Attend, attention, whole_queries};
 pub use kv::{ScoreBias, relative_reach};
-pub use plan::{eval_plan, eval_plan_entry, eval_plan_watched};
+pub use moments::{Moments, TappedRows};
+pub use plan::{eval_plan, eval_plan_entry, eval_plan_taps, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;

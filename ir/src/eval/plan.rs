@@ -1,6 +1,7 @@
 //! Plan level.
 
 use super::kernel::{OperandData, eval_kernel};
+use super::moments::TappedRows;
 use super::{
     Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
@@ -9,6 +10,8 @@ use crate::kernel::{Kernel, ParamKind, RowElem};
 use crate::output::EntryOutput;
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
 use crate::state::State;
+use crate::tap::Tap;
+use crate::ty::Dim;
 use crate::verify::accesses;
 use std::borrow::Cow;
 
@@ -58,26 +61,66 @@ pub fn eval_plan_entry(
     batch: &Batch,
     watch: &mut dyn FnMut(&Kernel, &mut Rows),
 ) -> Result<Vec<Vec<f32>>, EvalError> {
-    batch.check()?;
-    let env = batch.env();
-    if states.len() != plan.states.len() || weights.len() != plan.weights.len() {
-        let want = (plan.states.len(), plan.weights.len());
-        return Err(EvalError::malformed(
-            &plan.name,
-            format!("{} states and {} weights given, not {want:?}", states.len(), weights.len()),
-        ));
-    }
-    let regime = plan.regime_for(entry, env.tokens);
-    let regime = regime.ok_or_else(|| {
-        EvalError::malformed(&plan.name, format!("no regime of entry {entry} serves {} tokens", env.tokens))
-    })?;
-    let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
-    let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
-    for (i, launch) in regime.launches.iter().enumerate() {
+    let mut run = Run::new(plan, entry, weights, states, batch)?;
+    for (i, launch) in run.regime.launches.iter().enumerate() {
         run.launch(i, launch, states, watch)?;
     }
     let outputs = plan.entries.get(entry).map_or(&[][..], |e| &e.outputs);
-    outputs.iter().map(|o| run.output(o)).collect()
+    let rows = |o: &EntryOutput| {
+        let (rows, columns) = plan.info.rows(o.output);
+        run.rows(o.at, rows, columns)
+    };
+    outputs.iter().map(rows).collect()
+}
+
+/// [`eval_plan_entry`] for the rows of the entry's taps, each read when its call has ended.
+///
+/// # Errors
+/// As there.
+pub fn eval_plan_taps(
+    plan: &Plan,
+    entry: usize,
+    weights: &[Cow<'_, [u8]>],
+    states: &mut [State],
+    batch: &Batch,
+) -> Result<Vec<TappedRows>, EvalError> {
+    let mut run = Run::new(plan, entry, weights, states, batch)?;
+    let mut launches = run.regime.launches.iter().enumerate().peekable();
+    let mut out = vec![];
+    for tap in plan.entries.get(entry).map_or(&[][..], |e| &e.taps) {
+        while let Some((i, launch)) = launches.next_if(|(_, l)| l.call <= tap.call) {
+            run.launch(i, launch, states, &mut |_, _| ())?;
+        }
+        out.push(run.tapped(tap)?);
+    }
+    Ok(out)
+}
+
+impl<'a> Run<'a> {
+    /// The start of a step of an entry.
+    fn new(
+        plan: &'a Plan,
+        entry: usize,
+        weights: &'a [Cow<'a, [u8]>],
+        states: &[State],
+        batch: &'a Batch,
+    ) -> Result<Run<'a>, EvalError> {
+        batch.check()?;
+        let env = batch.env();
+        if states.len() != plan.states.len() || weights.len() != plan.weights.len() {
+            let want = (plan.states.len(), plan.weights.len());
+            return Err(EvalError::malformed(
+                &plan.name,
+                format!("{} states and {} weights given, not {want:?}", states.len(), weights.len()),
+            ));
+        }
+        let regime = plan.regime_for(entry, env.tokens);
+        let regime = regime.ok_or_else(|| {
+            EvalError::malformed(&plan.name, format!("no regime of entry {entry} serves {} tokens", env.tokens))
+        })?;
+        let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
+        Ok(Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] })
+    }
 }
 
 /// A step in progress.
@@ -93,13 +136,20 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The values of an output.
-    fn output(&self, o: &EntryOutput) -> Result<Vec<f32>, EvalError> {
-        let (rows, columns) = self.plan.info.rows(o.output);
+    /// The f32 rows in a slot.
+    fn rows(&self, slot: usize, rows: Dim, columns: usize) -> Result<Vec<f32>, EvalError> {
         let bytes = rows.eval(self.batch.env()) * columns * 4;
-        let slot = self.slots.get(o.at).and_then(|s| s.get(..bytes));
-        let missing = || EvalError::malformed(&self.plan.name, format!("slot {} cannot hold an output", o.at));
-        Ok(rows_from_bytes(columns, slot.ok_or_else(missing)?).data)
+        let found = self.slots.get(slot).and_then(|s| s.get(..bytes));
+        let missing = || EvalError::malformed(&self.plan.name, format!("slot {slot} cannot hold its rows"));
+        Ok(rows_from_bytes(columns, found.ok_or_else(missing)?).data)
+    }
+
+    /// The rows of a tap whose call has just ended.
+    fn tapped(&self, tap: &Tap) -> Result<TappedRows, EvalError> {
+        let wide = |rows: Vec<f32>| rows.into_iter().map(f64::from).collect();
+        let routes = tap.routes.map(|r| self.rows(r.at, tap.rows, r.width())).transpose()?;
+        let rows = self.rows(tap.at, tap.rows, tap.width())?;
+        Ok(TappedRows { rows: wide(rows), routes: wide(routes.unwrap_or_default()) })
     }
 
     fn launch(

@@ -2,11 +2,14 @@
 
 use super::Input;
 use crate::output::{self, EntryOutput, Output};
+use crate::tap::Tap;
 
 /// Name of the entry that appends tokens to sequences; every model has it, as its first entry.
 pub const STEP: &str = "step";
 /// Name of the entry that describes texts by rows, beside one that writes text.
 pub const EMBED: &str = "embed";
+/// Name of the entry that shows the inputs of the first entry's products.
+pub const TAP: &str = "tap";
 
 /// Name of the entry of a draft head, counted from 0.
 pub fn draft_entry(number: usize) -> String {
@@ -24,6 +27,8 @@ pub struct Entry {
     pub calls: Vec<Call>,
     /// Outputs, each kind once: values of the entry, counted among all results of its calls in order.
     pub outputs: Vec<EntryOutput>,
+    /// Inputs of products that the caller sees call by call, in the order of their calls.
+    pub taps: Vec<Tap>,
 }
 
 /// One use of a function in an entry.
@@ -60,7 +65,7 @@ impl Call {
 impl Entry {
     /// An entry of this name without calls and outputs.
     pub fn new(name: &str) -> Entry {
-        Entry { name: name.to_string(), calls: vec![], outputs: vec![] }
+        Entry { name: name.to_string(), calls: vec![], outputs: vec![], taps: vec![] }
     }
 
     /// The output that has a row for each token that the caller asks for.

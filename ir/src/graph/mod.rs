@@ -15,7 +15,7 @@ mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub use entry::{Arg, Call, EMBED, Entry, STEP, draft_entry};
+pub use entry::{Arg, Call, EMBED, Entry, STEP, TAP, draft_entry};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,
@@ -189,6 +189,11 @@ impl Func {
             Some(p) => Some(&p.ty),
             None => self.nodes.get(i - self.params.len()).map(|n| &n.ty),
         }
+    }
+
+    /// Whether both have the same parameters and operations: they differ in their names and results at most.
+    pub fn extends(&self, other: &Func) -> bool {
+        (&self.params, &self.nodes) == (&other.params, &other.nodes)
     }
 
     /// The value of node `i`.

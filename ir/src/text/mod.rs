@@ -43,6 +43,7 @@ mod print_graph;
 mod print_kernel;
 mod print_plan;
 mod render;
+mod tap;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::lex::{Kind, Token};
 use super::output;
 use super::parse::{Label, Parsed, Parser, Scope, fault, shorten, suggest};
 use super::print_graph::ROLES;
+use super::tap;
 use crate::diag::Place;
 use crate::graph::{
     Arg, Call, Entry, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Value, ValueType, Weight,
@@ -268,13 +269,23 @@ fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
     let mut entry = Entry::new(&name);
     let mut scope = Scope::new();
     let (before, mut results) = (parts.entries.iter().map(|e| e.calls.len()).sum::<usize>(), 0);
-    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || output::WORDS.contains(&word);
+    let starts = |kind, word: &str| {
+        matches!(kind, Kind::Value | Kind::Symbol) || output::WORDS.contains(&word) || word == tap::WORD
+    };
     p.statements(starts, |p: &mut Parser<'a>| {
         if output::WORDS.contains(&p.peek_word()) {
             return output::parse(p, &mut entry.outputs, |p| {
                 let (label, range) = p.label("the value of the output, `%n`")?;
                 scope.find(&label, range)
             });
+        }
+        if p.peek_word() == tap::WORD {
+            let tap = tap::parse(p, |p| {
+                let (label, range) = p.label("a value, `%n`")?;
+                scope.find(&label, range)
+            })?;
+            entry.taps.push(tap);
+            return Ok(());
         }
         let mark = p.mark();
         if let Some(call) = call(p, parts, &mut scope, &mut results)? {
@@ -285,7 +296,8 @@ fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
         }
         Ok(())
     })?;
-    let (again, empty) = (parts.entries.iter().any(|e| e.name == name), entry.outputs.is_empty());
+    let empty = entry.outputs.is_empty() && entry.taps.is_empty();
+    let again = parts.entries.iter().any(|e| e.name == name);
     parts.entries.push(entry);
     entry_read(p, (&name, range), again, empty)
 }

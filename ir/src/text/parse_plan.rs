@@ -6,6 +6,7 @@ use super::output;
 use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
 use super::parse_graph::{NO_INFO, attributes, entry_name, entry_read, info, state};
 use super::parse_kernel::{format, kernel, row_elem, vector_len};
+use super::tap;
 use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, Head, ModelInfo, Op, UnaryOp};
 use crate::kernel::Kernel;
@@ -86,14 +87,20 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
 /// `entry @name { … }`
 fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
     let (name, range) = entry_name(p)?;
-    let mut entry = PlanEntry { name, outputs: vec![], candidates: None };
-    let starts = |kind, word: &str| kind == Kind::Word && (word == "candidates" || output::WORDS.contains(&word));
+    let mut entry = PlanEntry { name, outputs: vec![], candidates: None, taps: vec![] };
+    let starts = |kind, word: &str| {
+        kind == Kind::Word && (["candidates", tap::WORD].contains(&word) || output::WORDS.contains(&word))
+    };
     let slot = |p: &mut Parser<'a>| {
         p.expect_word("slot")?;
         p.size("the slot's number")
     };
     p.statements(starts, |p: &mut Parser<'a>| {
         let first = p.peek().range();
+        if p.peek_word() == tap::WORD {
+            entry.taps.push(tap::parse(p, slot)?);
+            return Ok(());
+        }
         if !p.eat_word("candidates") {
             return output::parse(p, &mut entry.outputs, slot);
         }
@@ -104,7 +111,8 @@ fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
             None => Ok(()),
         }
     })?;
-    let (again, empty) = (entries.iter().any(|e| e.name == entry.name), entry.outputs.is_empty());
+    let empty = entry.outputs.is_empty() && entry.taps.is_empty();
+    let again = entries.iter().any(|e| e.name == entry.name);
     let name = entry.name.clone();
     entries.push(entry);
     entry_read(p, (&name, range), again, empty)

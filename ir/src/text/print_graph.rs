@@ -2,6 +2,7 @@
 
 use super::names::{Float, List, Name, Quoted};
 use super::output;
+use super::tap;
 use crate::graph::{Arg, Attr, Call, Entry, Func, ModelInfo, Module, Op, Role, Value, Weight};
 use crate::state::StateSpec;
 
@@ -146,6 +147,10 @@ fn entry(out: &mut String, m: &Module, e: &Entry) {
     for o in &e.outputs {
         out.push_str("    ");
         output::print(out, o.output, &format!("%{}", o.at));
+    }
+    for t in &e.taps {
+        out.push_str("    ");
+        tap::print(out, t, |value| format!("%{value}"));
     }
     out.push_str("  }\n");
 }

@@ -5,6 +5,7 @@ use super::names::{List, Name, Quoted};
 use super::output;
 use super::print_graph::{info, operation, state_word, states};
 use super::print_kernel::kernel;
+use super::tap;
 use crate::graph::Op;
 use crate::plan::{Operand, Plan, PlanEntry, Regime, Storage, WeightExpr};
 use crate::state::StateSpec;
@@ -45,6 +46,10 @@ fn entry(out: &mut String, e: &PlanEntry) {
     }
     if let Some(c) = e.candidates {
         put!(out, "    candidates slot {} k={}\n", c.slot, c.k);
+    }
+    for t in &e.taps {
+        out.push_str("    ");
+        tap::print(out, t, |slot| format!("slot {slot}"));
     }
     out.push_str("  }\n");
 }

@@ -15,6 +15,7 @@ use crate::plan::{
 };
 use crate::quant::{FORMATS, Format, Packing};
 use crate::state::{AdapterSpec, FixedSpec, StateSpec};
+use crate::tap::{Routes, Tap, TappedWeight};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -208,6 +209,17 @@ fn outputs<A: Strategy<Value = usize> + Clone>(at: A) -> impl Strategy<Value = V
     })
 }
 
+/// Taps whose places are below `places`.
+fn taps(places: usize) -> impl Strategy<Value = Vec<Tap>> {
+    let weight = (name(), option::of(size())).prop_map(|(name, expert)| TappedWeight { name, expert });
+    let routes = (0..places, size(), size(), any::<bool>());
+    let routes = routes.prop_map(|(at, experts, top, apart)| Routes { at, experts, top, apart });
+    let tap = (0..places, size(), dim(), size(), option::of(routes), vec(weight, 0..3));
+    let tap =
+        tap.prop_map(|(at, call, rows, columns, routes, weights)| Tap { at, call, rows, columns, routes, weights });
+    vec(tap, 0..3)
+}
+
 /// Entries with names of their own over these functions; none if one has no result, for its outputs.
 fn entries(funcs: Vec<Func>) -> impl Strategy<Value = Option<Vec<Entry>>> {
     let named = names(1..3)
@@ -225,7 +237,7 @@ fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>>
     ];
     let call = (any::<Index>(), vec(arg, 0..6));
     let outputs = outputs(any::<u16>().prop_map(usize::from));
-    (vec(call, 1..6), outputs).prop_map(move |(calls, mut outputs)| {
+    (vec(call, 1..6), outputs, taps(64), any::<bool>()).prop_map(move |(calls, mut outputs, mut taps, only)| {
         let mut results = 0;
         let mut made = vec![];
         for (func, args) in calls {
@@ -239,7 +251,15 @@ fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>>
             results += funcs[func].results.len();
         }
         outputs.iter_mut().for_each(|o| o.at %= results.max(1));
-        (results > 0).then(|| Entry { name: name.clone(), calls: made, outputs })
+        taps.iter_mut().for_each(|t| {
+            t.at %= results.max(1);
+            t.routes.iter_mut().for_each(|r| r.at %= results.max(1));
+        });
+        // An entry has outputs, taps or both.
+        if only && !taps.is_empty() {
+            outputs.clear();
+        }
+        (results > 0).then(|| Entry { name: name.clone(), calls: made, outputs, taps })
     })
 }
 
@@ -514,8 +534,11 @@ fn regime(entries: usize, kernels: usize) -> impl Strategy<Value = Regime> {
 fn plan_entries() -> impl Strategy<Value = Vec<PlanEntry>> {
     let entry = |name: String| {
         let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
-        let parts = (outputs(0..64usize), candidates);
-        parts.prop_map(move |(outputs, candidates)| PlanEntry { name: name.clone(), outputs, candidates })
+        let parts = (outputs(0..64usize), candidates, taps(64), any::<bool>());
+        parts.prop_map(move |(outputs, candidates, taps, only)| {
+            let outputs = if only && !taps.is_empty() { vec![] } else { outputs };
+            PlanEntry { name: name.clone(), outputs, candidates, taps }
+        })
     };
     names(1..3).prop_flat_map(move |names| names.into_iter().map(entry).collect::<Vec<_>>())
 }

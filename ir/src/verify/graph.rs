@@ -7,6 +7,7 @@ use crate::graph::{
 };
 use crate::output::{EntryOutput, Output};
 use crate::quant::Packing;
+use crate::tap::Tap;
 use crate::ty::{Dim, TensorType};
 use std::collections::HashMap;
 
@@ -64,8 +65,9 @@ fn entries(sink: &mut Sink, module: &Module) {
         uses.states.push(vec![Used::default(); module.states.len()]);
         let results = calls(sink, module, e, first, &mut uses);
         first += e.calls.len();
-        outputs(sink, &e.name, &e.outputs);
+        outputs(sink, &e.name, &e.outputs, &e.taps);
         output_types(sink, module, e, &results);
+        taps(sink, module, e, &results);
     }
     for index in 0..module.states.len() {
         let adapter = module.states[index].adapter().is_some();
@@ -238,7 +240,11 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>
             sink.warning("unused-weight", Place::Tensor { name: w.name.clone() }, "no call uses it");
             continue;
         };
-        if uses.iter().all(|u| u.bound == uses[0].bound) && of_different_calls(uses) {
+        let alike = |u: &WeightUse| {
+            let (a, b) = (&u.bound, &uses[0].bound);
+            a.1 == b.1 && (a.0 == b.0 || module.funcs[a.0].extends(&module.funcs[b.0]))
+        };
+        if uses.iter().all(alike) && of_different_calls(uses) {
             continue;
         }
         for used in uses.iter().filter(|u| u.role == Role::Weight) {
@@ -282,9 +288,65 @@ fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<V
     }
 }
 
-/// An entry has outputs, each kind once, and one at most with the rows that the caller asks for. Shared with plans.
-pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput]) {
-    if outputs.is_empty() {
+/// A tap's rows and routes are results of its call, of their types; its weights are weights of the module.
+fn taps(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<ValueType>]) {
+    let results_of = |call: &Call| module.funcs.get(call.func).map_or(0, |f| f.results.len());
+    for (i, tap) in e.taps.iter().enumerate() {
+        let first: usize = e.calls.iter().take(tap.call).map(results_of).sum();
+        let own = first..first + e.calls.get(tap.call).map_or(0, results_of);
+        let routes = tap.routes.map(|r| (r.at, TensorType::rows(tap.rows, r.width())));
+        for (at, want) in [Some((tap.at, tap.ty())), routes].into_iter().flatten() {
+            let want = ValueType::from(want);
+            let found = results.get(at).filter(|_| own.contains(&at));
+            let message = match found {
+                None => format!("tap {i} of `@{}`: value {at} is no result of its call {}", e.name, tap.call),
+                Some(Some(ty)) if *ty != want => {
+                    format!("tap {i} of `@{}`: value {at} must be {want}, not {ty}", e.name)
+                }
+                Some(_) => continue,
+            };
+            sink.error("tap", Place::Whole, message);
+        }
+        let unknown = |name: &&str| module.weights.iter().all(|w| w.name != **name);
+        if let Some(name) = tap.weights.iter().map(|w| w.name.as_str()).find(unknown) {
+            sink.error("tap", Place::Whole, format!("tap {i} of `@{}`: there is no weight `{name}`", e.name));
+        }
+    }
+}
+
+/// Taps stand in the order of their calls, have columns and weights, and know their experts. Shared with plans.
+fn check_taps(sink: &mut Sink, name: &str, taps: &[Tap]) {
+    if !taps.is_sorted_by_key(|t| t.call) {
+        sink.error("tap", Place::Whole, format!("the taps of `@{name}` do not stand in the order of their calls"));
+    }
+    for (i, tap) in taps.iter().enumerate() {
+        let mut wrong = |what: String| sink.error("tap", Place::Whole, format!("tap {i} of `@{name}` {what}"));
+        if tap.columns == 0 || !matches!(tap.rows, Dim::Tokens | Dim::Rows) {
+            wrong(format!("cannot have {} rows of {} columns", tap.rows, tap.columns));
+        }
+        if tap.weights.is_empty() {
+            wrong("has no weight that multiplies it".into());
+        }
+        if let Some(r) = tap.routes.filter(|r| r.top == 0 || r.experts == 0) {
+            wrong(format!("is for {} of {} experts", r.top, r.experts));
+        }
+        let experts = tap.routes.map_or(0, |r| r.experts);
+        for (j, w) in tap.weights.iter().enumerate() {
+            if w.expert.is_some_and(|e| e >= experts) {
+                wrong(format!("has a weight `{}` of an expert that there is not", w.name));
+            }
+            if tap.weights[..j].contains(w) {
+                wrong(format!("names `{}` twice", w.name));
+            }
+        }
+    }
+}
+
+/// An entry has outputs or taps; outputs of each kind once, and one at most with the rows that the caller asks for.
+/// Shared with plans.
+pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput], taps: &[Tap]) {
+    check_taps(sink, name, taps);
+    if outputs.is_empty() && taps.is_empty() {
         sink.error("output", Place::Whole, format!("`@{name}` has no output"));
     }
     for (i, o) in outputs.iter().enumerate() {

@@ -7,6 +7,7 @@ use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
 use crate::plan::{Buffer, Candidates, Launch, Operand, Plan, Regime, Storage, weight_type};
 use crate::quant::ROW_GROUPS;
 use crate::state::StateSpec;
+use crate::tap::Tap;
 use crate::target::{Family, RowKind, TargetSpec};
 use crate::ty::Dim;
 use std::ops::Range;
@@ -111,7 +112,7 @@ fn entries(sink: &mut Sink, plan: &Plan) {
     }
     sink.unique(plan.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
     for e in &plan.entries {
-        super::outputs(sink, &e.name, &e.outputs);
+        super::outputs(sink, &e.name, &e.outputs, &e.taps);
     }
     if !plan.regimes.is_sorted_by_key(|r| r.entry) {
         sink.error("entries", Place::Whole, "regimes do not stand in the order of their entries");
@@ -202,6 +203,14 @@ impl<'a> RegimeVerifier<'a> {
             for o in &entry.outputs {
                 let code = if o.output.is_requested() { "output" } else { "hidden" };
                 self.result(&mut states, code, o.at, self.plan.info.rows(o.output));
+            }
+            let in_order = self.regime.launches.is_sorted_by_key(|l| l.call);
+            if !entry.taps.is_empty() && !in_order {
+                let message = "launches do not stand in the order of their calls, which the entry has taps of";
+                self.sink.error("tap", Place::Regime { regime: self.index }, message);
+            }
+            for (i, tap) in entry.taps.iter().enumerate() {
+                self.tap(&mut states, i, tap);
             }
             if let Some(Candidates { slot, k }) = entry.candidates {
                 self.result(&mut states, "candidates", slot, (Dim::Rows, llmcc_abi::layout::candidate_cols(k)));
@@ -383,6 +392,34 @@ impl<'a> RegimeVerifier<'a> {
             let (done, what) = if keys { (&mut stored.keys, "keys") } else { (&mut stored.values, "values") };
             if std::mem::replace(done, true) {
                 self.sink.error("state-order", place.clone(), format!("stores the {what} of state {i} a second time"));
+            }
+        }
+    }
+
+    /// When the call of a tap ends, its slots hold its rows and routes; both live until then.
+    fn tap(&mut self, states: &mut [State], index: usize, tap: &Tap) {
+        let end = self.regime.launches.partition_point(|l| l.call <= tap.call);
+        let routes = tap.routes.map(|r| (r.at, r.width()));
+        for (slot, cols) in [Some((tap.at, tap.width())), routes].into_iter().flatten() {
+            let buffers = self.regime.buffers.iter().enumerate().filter(|(_, b)| b.slot == slot);
+            let first = |i: usize| states.get(i)?.life.map(|l| l.0).filter(|first| *first < end);
+            let last = buffers.filter_map(|(i, b)| Some((first(i)?, i, b))).max_by_key(|(first, i, _)| (*first, *i));
+            match last {
+                Some((_, i, b))
+                    if (b.rows, b.cols, b.elem) == (tap.rows, cols, RowElem::F32)
+                        && states[i].written.iter().eq([&(0..cols)]) =>
+                {
+                    if let Some(life) = &mut states[i].life {
+                        life.1 = life.1.max(end - 1);
+                    }
+                }
+                _ => {
+                    let message = format!(
+                        "slot {slot} of tap {index} does not hold f32 [{}, {cols}] when call {} has ended",
+                        tap.rows, tap.call
+                    );
+                    self.sink.error("tap", Place::Regime { regime: self.index }, message);
+                }
             }
         }
     }

@@ -293,6 +293,7 @@ impl Toy {
                 name: STEP.into(),
                 calls: step,
                 outputs: vec![EntryOutput { output: Output::Logits, at: self.layers + 2 }],
+                taps: vec![],
             }],
         }
     }

@@ -178,6 +178,40 @@ pub const LLMCC_EMBED_NORMALIZE: u32 = 1;
 /// Results are as they are, whatever the model says.
 pub const LLMCC_EMBED_RAW: u32 = 2;
 
+/// Inputs of products of a model.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_tap_info {
+    /// `sizeof(llmcc_tap_info)`.
+    pub size: usize,
+    /// Columns of an input.
+    pub columns: u64,
+    /// Weights that multiply it.
+    pub n_weights: u64,
+    /// Experts; 0: the products are the same for all tokens.
+    pub experts: u32,
+    /// Number of the function's call, mostly the layer's.
+    pub call: u32,
+}
+
+/// Moments of the inputs of a tap, in arrays of the caller.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_moments {
+    /// Number of the tap.
+    pub tap: usize,
+    /// Inputs, by expert.
+    pub count: *mut u64,
+    /// Sums of squares, by expert and column.
+    pub squares: *mut f64,
+    /// Least numbers, the same way.
+    pub min: *mut f32,
+    /// Largest numbers, the same way.
+    pub max: *mut f32,
+    /// Sums of products, by expert, column and column; null: not wanted.
+    pub products: *mut f64,
+}
+
 /// Two texts.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -13,6 +13,8 @@ pub struct EntryDesc {
     pub inputs: Table,
     /// [`OutputDesc`] per output.
     pub outputs: Table,
+    /// [`TapDesc`] per input of products that a caller may see, ascending by `call`. An entry has outputs or taps.
+    pub taps: Table,
     /// First of its [`RegimeDesc`](crate::RegimeDesc)s, which stand together, ascending by `max_tokens`; the last has
     /// `max_tokens == NONE`.
     pub first_regime: u32,
@@ -73,3 +75,50 @@ pub struct OutputDesc {
     /// Index in the buffer table, f32 `[R, columns]`, of hidden states `[T, columns]`.
     pub buffer: u64,
 }
+
+/// Rows that products of an entry multiply. They are in their buffers when the steps of `call` have ended, the last of
+/// which is the last step of the regime whose [`StepDesc::layer`](crate::StepDesc::layer) is at most `call`; steps of such
+/// an entry stand in the order of their layers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapDesc {
+    /// [`TappedWeightDesc`] per weight that multiplies the rows; at least one.
+    pub weights: Table,
+    /// Columns of a product's input.
+    pub columns: u64,
+    /// Index in the buffer table: f32 `[T, columns]` or `[R, columns]`; `top` times as many columns with
+    /// [`tap_flags::APART`].
+    pub buffer: u64,
+    /// Index in the buffer table of the routes, f32 `[T, 2 * top]`: numbers of experts, then their weights; 0 without
+    /// experts.
+    pub routes: u64,
+    /// See above.
+    pub call: u32,
+    /// [`rows::TOKENS`](crate::rows::TOKENS) or [`rows::OUT`](crate::rows::OUT).
+    pub rows: u32,
+    /// Experts; 0: the products are the same for all tokens.
+    pub experts: u32,
+    /// Experts of a token; 0 without experts.
+    pub top: u32,
+    /// See [`tap_flags`].
+    pub flags: u64,
+}
+
+/// Bits of [`TapDesc::flags`].
+pub mod tap_flags {
+    /// A row has an input for each of the token's experts, side by side, instead of one for all.
+    pub const APART: u64 = 1;
+}
+
+/// A weight that multiplies the rows of a tap.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TappedWeightDesc {
+    /// Its name in the checkpoint, in the data segment.
+    pub name: Span,
+    /// The only expert that it belongs to; [`NO_EXPERT`]: no expert's, or those of all experts.
+    pub expert: u64,
+}
+
+/// See [`TappedWeightDesc::expert`].
+pub const NO_EXPERT: u64 = u64::MAX;

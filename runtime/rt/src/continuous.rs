@@ -146,7 +146,7 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
     let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
     let wanted = plan.parts.iter().any(|part| gens[part.generation].takes_rows());
     let keep: Option<Keep> = if wanted { Some(&mut keep) } else { None };
-    engine.run(STEP, Io { batch: &batch, wants: &plan.wants, rows: Sink::Each(&mut judge), keep })?;
+    engine.run(STEP, Io { batch: &batch, wants: &plan.wants, rows: Sink::Each(&mut judge), keep, taps: None })?;
     let width = engine.image().step().kept();
     for (part, choices) in plan.parts.iter().zip(&mut choices).filter(|(part, _)| gens[part.generation].takes_rows()) {
         let end = part.first + part.count + part.guesses;

@@ -39,7 +39,8 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
     let index = engine.pooled()?;
     let image = engine.shared_image();
     let entry = &image.entries[index];
-    check(engine, entry, rows)?;
+    check_pool(rows)?;
+    check_rows(engine, entry, (rows.tokens, rows.types), rows.lengths)?;
     let columns = entry.columns();
     let pooling = rows.pool.or(entry.output.map(|o| o.pool)).unwrap_or(pool::MEAN);
     let room = rows.lengths.len().checked_mul(columns);
@@ -74,12 +75,24 @@ fn not_finite(row: usize) -> Error {
     )
 }
 
-fn check(engine: &Engine, entry: &Entry, rows: &Rows) -> Result<()> {
-    if let Some(pool) = rows.pool.filter(|p| !(pool::MEAN..=pool::LARGEST).contains(p)) {
-        return Err(Error::invalid(format!("there is no pooling {pool}: give LLMCC_POOL_MEAN or another of these")));
+fn check_pool(rows: &Rows) -> Result<()> {
+    match rows.pool.filter(|p| !(pool::MEAN..=pool::LARGEST).contains(p)) {
+        Some(pool) => {
+            Err(Error::invalid(format!("there is no pooling {pool}: give LLMCC_POOL_MEAN or another of these")))
+        }
+        None => Ok(()),
     }
+}
+
+/// Rows of tokens, and of their types, fit an entry as sequences of their own.
+pub(crate) fn check_rows(
+    engine: &Engine,
+    entry: &Entry,
+    (tokens, types): (&[i32], &[i32]),
+    lengths: &[usize],
+) -> Result<()> {
     let (context, most) = (engine.kv().max_context(), engine.max_batch_tokens());
-    for (i, &n) in rows.lengths.iter().enumerate() {
+    for (i, &n) in lengths.iter().enumerate() {
         if n == 0 {
             return Err(Error::invalid(format!("row {i} has no tokens; give at least one")));
         }
@@ -94,11 +107,11 @@ fn check(engine: &Engine, entry: &Entry, rows: &Rows) -> Result<()> {
             )));
         }
     }
-    engine.check_types(entry, rows.types, rows.tokens.len())?;
+    engine.check_types(entry, types, tokens.len())?;
     let vocab = engine.image().desc().vocab;
-    match rows.tokens.iter().position(|t| *t < 0 || *t as u64 >= vocab) {
+    match tokens.iter().position(|t| *t < 0 || *t as u64 >= vocab) {
         Some(i) => {
-            let token = rows.tokens[i];
+            let token = tokens[i];
             Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")))
         }
         None => Ok(()),
@@ -106,7 +119,7 @@ fn check(engine: &Engine, entry: &Entry, rows: &Rows) -> Result<()> {
 }
 
 /// How many of the next rows go through the model together: at least one.
-fn together(engine: &Engine, lengths: &[usize]) -> usize {
+pub(crate) fn together(engine: &Engine, lengths: &[usize]) -> usize {
     let (kv, most) = (engine.kv(), engine.max_batch_tokens());
     let mut free: Vec<usize> = (0..kv.groups()).map(|g| kv.free_pages(g)).collect();
     let mut tokens = 0;

@@ -68,7 +68,7 @@ fn entries_that_are_not_there_are_refused() {
     let seq = engine.kv_mut().seq_new().unwrap();
     let batch = Batch { tokens: &[1], seqs: &[seq], out_rows: &[], types: &[], hidden: &[] };
     let mut each = |_: usize, _: llmcc_rt::engine::Row| ();
-    let io = Io { batch: &batch, wants: &[], rows: Sink::Each(&mut each), keep: None };
+    let io = Io { batch: &batch, wants: &[], rows: Sink::Each(&mut each), keep: None, taps: None };
     let error = engine.run(2, io).unwrap_err();
     assert!(error.message.contains("2 entries, none of number 2"), "{error}");
     let mut keep = |_: usize, _: &[f32]| ();

@@ -55,6 +55,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_entry_info: size output pool columns flags types);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);
+    layout!(c, llmcc_tap_info: size columns n_weights experts call);
+    layout!(c, llmcc_moments: tap count squares min max products);
     layout!(c, llmcc_pair: first first_len second second_len);
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
@@ -152,6 +154,7 @@ fn every_exported_function_is_declared() {
         "pairs.rs",
         "drafter.rs",
         "tree.rs",
+        "tap.rs",
     ] {
         let source =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();

@@ -177,7 +177,8 @@ fn heads_guess_as_they_are_defined() {
             let seqs = vec![seq; new.len()];
             let batch = Batch { tokens: new, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
             let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
-            let io = Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: Some(&mut keep) };
+            let io =
+                Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: Some(&mut keep), taps: None };
             engine.run(STEP, io).unwrap();
             of.take(&mut engine, seq, (seen, &rows), &text).unwrap();
             let n = rng.below(7);

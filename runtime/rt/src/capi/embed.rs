@@ -56,7 +56,7 @@ pub(super) fn takes_types(engine: &Engine) -> bool {
 }
 
 /// Types of the tokens of texts alone; none where all are 0.
-fn types_alone(model: &Model, tokens: &[i32], lengths: &[usize]) -> Result<Vec<i32>> {
+pub(super) fn types_alone(model: &Model, tokens: &[i32], lengths: &[usize]) -> Result<Vec<i32>> {
     if !takes_types(&model.engine()) {
         return Ok(vec![]);
     }

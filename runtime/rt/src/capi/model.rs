@@ -501,5 +501,5 @@ unsafe fn run(
     // SAFETY: the caller's promise.
     let mut keep = unsafe { hidden_out(&model, &given)? };
     let keep = keep.as_mut().map(|keep| keep as Keep);
-    engine.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep })
+    engine.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep, taps: None })
 }

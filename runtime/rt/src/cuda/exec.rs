@@ -22,9 +22,9 @@ use super::launch::{KernelLaunch, launch, overlaps};
 use super::module::Modules;
 use super::results::Results;
 use super::upload::upload;
-use crate::engine::{Executor, Limits, Opened, Options, Profile, Step, slot_offsets};
+use crate::engine::{Executor, Limits, Opened, Options, Profile, Step, Tapped, slot_offsets};
 use crate::error::{Error, Result, Status};
-use crate::image::Image;
+use crate::image::{Image, Tap};
 use crate::kv::{Layout, PageStore};
 
 /// Most blocks in y and z.
@@ -153,17 +153,17 @@ impl Gpu {
     /// Launches the regime's kernels one by one for the step at hand, timing them if wanted.
     fn launch_all(&mut self, step: &Step) -> Result<()> {
         if step.profile.is_some() {
-            let wanted = step.image.regimes[step.regime].steps as usize + 1;
+            let wanted = step.part.len() + 1;
             while self.events.len() < wanted {
                 self.events.push(Event::new(&self.device)?);
             }
             self.events[0].record()?;
         }
         let (tokens, out) = (step.inputs.tokens.len(), step.inputs.out_rows.len());
-        let first = step.image.regimes[step.regime].first_step as usize;
+        let first = step.part.start;
         // The first launch follows a copy; timed kernels run alone.
         let mut follows = false;
-        for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
+        for (i, s) in step.image.steps[step.part.clone()].iter().enumerate() {
             let m = if s.rows == rows::TOKENS { tokens } else { out };
             if m > 0 {
                 self.launch(step.image, first + i, m, follows && step.profile.is_none())?;
@@ -192,8 +192,8 @@ impl Gpu {
 
     /// Adds up the times between the events of a step that is over.
     fn read_times(&self, step: &Step, profile: &Profile) -> Result<()> {
-        let first = step.image.regimes[step.regime].first_step as usize;
-        for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
+        let first = step.part.start;
+        for (i, s) in step.image.steps[step.part.clone()].iter().enumerate() {
             if s.rows == rows::TOKENS || !step.inputs.out_rows.is_empty() {
                 profile.add(first + i, self.events[i + 1].nanoseconds_since(&self.events[i])?);
             }
@@ -211,19 +211,24 @@ impl Executor for Gpu {
         let device = self.device.clone();
         let _current = device.current()?;
         self.entry = step.entry;
-        self.results[step.entry].make_room(&device, &step.inputs.wants)?;
+        if step.image.entries[step.entry].output.is_some() {
+            self.results[step.entry].make_room(&device, &step.inputs.wants)?;
+        }
         if self.inputs.grow(&device, step.inputs)? {
             // The context has moved, and its address is in the graphs.
             self.graphs.iter_mut().for_each(|g| *g = None);
         }
         self.inputs.send(&device, step.inputs)?;
-        let bounded = step.image.regimes[step.regime].max_tokens != NONE;
+        let regime = step.image.regimes[step.regime];
+        let bounded = regime.max_tokens != NONE && step.part.len() == regime.steps as usize;
         if bounded && step.profile.is_none() {
             self.launch_graph(step.image, step.regime)?;
         } else {
             self.launch_all(step)?;
         }
-        self.results[step.entry].fetch(&device, &step.inputs.wants)?;
+        if step.image.entries[step.entry].output.is_some() {
+            self.results[step.entry].fetch(&device, &step.inputs.wants)?;
+        }
         device.synchronize("the GPU failed in a step")?;
         step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
     }
@@ -238,6 +243,11 @@ impl Executor for Gpu {
 
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {
         self.results[self.entry].hidden(&self.device, tokens)
+    }
+
+    fn tapped(&mut self, tap: &Tap, rows: usize) -> Result<Tapped<'_>> {
+        let memory = &self.memory;
+        self.results[self.entry].tapped(&self.device, tap, rows, |slot| memory.slot(slot))
     }
 
     fn candidates(&self, row: usize) -> &[f32] {

@@ -14,9 +14,9 @@ use llmcc_abi::layout::candidate_cols;
 use super::copier::{Copier, Disjoint};
 use super::device::{Device, Pinned};
 use crate::candidates::Want;
-use crate::engine::Limits;
+use crate::engine::{Limits, Tapped};
 use crate::error::Result;
-use crate::image::Entry;
+use crate::image::{Entry, Tap};
 
 /// Values that a thread copies at once.
 const PART: usize = 1 << 16;
@@ -41,6 +41,8 @@ pub(crate) struct Results {
     candidates: Rows,
     /// Hidden states, a row for each token.
     kept: Rows,
+    /// Rows of the tap that was read last, and their routes.
+    tapped: [Rows; 2],
     /// Which rows of the output are on the host.
     present: Vec<bool>,
     fetched_bytes: u64,
@@ -60,6 +62,7 @@ impl Results {
             output: rows(entry.columns(), (slot(entry.output), limits.rows), "the output of steps"),
             candidates: rows(cols, (entry.candidates_buffer as u64, limits.rows), "candidates"),
             kept: rows(entry.kept(), (slot(entry.hidden), limits.tokens), "hidden states"),
+            tapped: [0; 2].map(|slot| rows(0, (slot, limits.tokens), "inputs of products")),
             present: Vec::new(),
             fetched_bytes: 0,
         }
@@ -134,6 +137,32 @@ impl Results {
             }
         });
         Ok(())
+    }
+
+    /// `n` rows of a tap whose call has just ended.
+    pub fn tapped(
+        &mut self,
+        device: &Arc<Device>,
+        tap: &Tap,
+        n: usize,
+        address: impl Fn(u64) -> u64,
+    ) -> Result<Tapped<'_>> {
+        let _current = device.current()?;
+        let wanted = [(tap.buffer, tap.width()), tap.routes.map_or((0, 0), |r| (r.buffer, 2 * r.top))];
+        for (rows, (slot, cols)) in self.tapped.iter_mut().zip(wanted) {
+            // Room is counted in rows of these columns.
+            let room = rows.host.as_ref().map_or(0, |_| rows.room * rows.cols);
+            (rows.device, rows.room) = (address(slot as u64), room.checked_div(cols).unwrap_or(0));
+            rows.cols = cols;
+            if n > 0 && cols > 0 {
+                rows.make_room(device, n)?;
+                self.fetched_bytes += rows.fetch(device, 0, n)?;
+            }
+        }
+        device.synchronize("cannot fetch inputs of products from the GPU")?;
+        let [rows, routes] = &self.tapped;
+        let rows_of = |rows: &'_ Rows| if rows.cols == 0 { 0 } else { n };
+        Ok(Tapped { rows: rows.rows(0, rows_of(rows)), routes: routes.rows(0, rows_of(routes)), pool: None })
     }
 
     /// The hidden states of the step's tokens.

@@ -12,11 +12,11 @@ use std::time::Instant;
 use llmcc_abi::{KernelFn, OutputDesc, StepCtx, StepDesc, UkTable, operand, rows};
 
 use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
-use super::executor::{Executor, Step};
+use super::executor::{Executor, Step, Tapped};
 use super::options::Limits;
 use super::profile::Profile;
 use crate::error::Result;
-use crate::image::Image;
+use crate::image::{Image, Tap};
 use crate::interrupt::{Watch, interrupted};
 use crate::threads::{self, Barrier, Pool};
 
@@ -114,8 +114,6 @@ impl Executor for Cpu {
         (self.output, self.kept) = (place(entry.output), place(entry.hidden));
         self.grow(image, tokens, rows)?;
         self.shared.grow(i.stride, self.pool.threads())?;
-        let regime = image.regimes[step.regime];
-        let first = regime.first_step as usize;
         let solo = image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
         let threads = if solo { 1 } else { self.pool.threads() as u64 };
         let first_ctx = StepCtx {
@@ -144,8 +142,8 @@ impl Executor for Cpu {
             .collect();
         let walk = Walk {
             image,
-            first,
-            steps: &image.steps[first..first + regime.steps as usize],
+            first: step.part.start,
+            steps: &image.steps[step.part.clone()],
             pointers: &self.pointers,
             ctx: &ctx,
             sizes: (tokens as u64, rows as u64),
@@ -175,6 +173,17 @@ impl Executor for Cpu {
         let (columns, slot) = self.kept;
         // SAFETY: the same of rows of its tokens.
         Ok(unsafe { self.floats(slot, 0, tokens * columns) })
+    }
+
+    fn tapped(&mut self, tap: &Tap, rows: usize) -> Result<Tapped<'_>> {
+        let (region, offsets) = (&self.arena.region, &self.arena.offsets);
+        // SAFETY: `Image` checked that these slots have room for such rows; the steps up to the end of
+        // their call wrote them.
+        let floats = |slot: usize, columns: usize| unsafe {
+            std::slice::from_raw_parts(region.ptr().add(offsets[slot]).cast::<f32>(), rows * columns)
+        };
+        let routes = tap.routes.map_or(&[][..], |r| floats(r.buffer, 2 * r.top));
+        Ok(Tapped { rows: floats(tap.buffer, tap.width()), routes, pool: Some(&mut self.pool) })
     }
 
     fn threads(&self) -> usize {

@@ -1,13 +1,15 @@
 //! The machine that runs the kernels of a chunk.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use super::batch::Inputs;
 use super::opened::Opened;
 use super::profile::Profile;
 use crate::error::Result;
-use crate::image::Image;
+use crate::image::{Image, Tap};
 use crate::interrupt::Watch;
+use crate::threads::Pool;
 
 /// One chunk, ready to run: `T = inputs.tokens.len()`, `R = inputs.out_rows.len()`.
 pub(crate) struct Step<'a> {
@@ -17,6 +19,8 @@ pub(crate) struct Step<'a> {
     pub entry: usize,
     /// Index of its regime that serves `T` tokens.
     pub regime: usize,
+    /// The steps of the regime to run, all or a part of them.
+    pub part: Range<usize>,
     /// Arrays of the step.
     pub inputs: &'a Inputs,
     /// Where times go, when they are wanted.
@@ -28,12 +32,25 @@ pub(crate) struct Step<'a> {
 /// Takes the hidden states of the tokens of a batch from one on.
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
+/// Takes the rows of a tap, by its number in the entry; an error ends the run.
+pub type TapSink<'a> = &'a mut dyn FnMut(usize, Tapped<'_>) -> Result<()>;
+
+/// Rows of a tap: of consecutive tokens of a batch, or of consecutive rows that are asked for.
+pub struct Tapped<'a> {
+    /// `[rows, width]`
+    pub rows: &'a [f32],
+    /// `[rows, 2·top]`; empty without experts.
+    pub routes: &'a [f32],
+    /// Threads that wait meanwhile, if there are some.
+    pub pool: Option<&'a mut Pool>,
+}
+
 /// Runs the kernels of a chunk on some machine.
 pub(crate) trait Executor: Send {
     /// Fails where the machine cannot be used (any more): in a fork of the process.
     fn ready(&self) -> Result<()>;
 
-    /// Runs all kernels of the step and waits for them; within the [`Limits`](super::options::Limits).
+    /// Runs the kernels of the step's part and waits for them; within the [`Limits`](super::options::Limits).
     fn run(&mut self, step: &Step) -> Result<()>;
 
     /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
@@ -52,6 +69,9 @@ pub(crate) trait Executor: Send {
     /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
     /// them.
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]>;
+
+    /// `rows` rows of a tap whose call has just ended.
+    fn tapped(&mut self, tap: &Tap, rows: usize) -> Result<Tapped<'_>>;
 
     /// The candidates of row `row` of the last step, if it was asked for them
     /// ([`llmcc_abi::layout::candidate_cols`]).

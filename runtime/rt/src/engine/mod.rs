@@ -21,6 +21,7 @@ mod row;
 mod tree;
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 use llmcc_abi::{NONE, UkTable};
@@ -28,7 +29,7 @@ use llmcc_abi::{NONE, UkTable};
 use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result, Status};
-use crate::image::{Entry, Image};
+use crate::image::{Entry, Image, parts};
 use crate::interrupt::{Interrupts, Watch};
 use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
@@ -36,8 +37,8 @@ pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
-pub use executor::Keep;
 pub(crate) use executor::{Executor, Step};
+pub use executor::{Keep, TapSink, Tapped};
 pub use opened::Opened;
 pub(crate) use options::Limits;
 pub use options::{Batch, DEFAULT_BATCH_TOKENS, DEFAULT_GPU_BATCH_TOKENS, Options};
@@ -65,6 +66,8 @@ pub struct Io<'a, 's, 'k> {
     pub rows: Sink<'s>,
     /// Where hidden states go.
     pub keep: Option<Keep<'k>>,
+    /// Where rows of the entry's taps go, chunk by chunk, and within a chunk call by call: as soon as the call has ended.
+    pub taps: Option<TapSink<'k>>,
 }
 
 /// A model ready to run: image, cache, and the machine it runs on.
@@ -92,6 +95,21 @@ fn check_room(entry: &Entry, batch: &Batch, rows: &Sink) -> Result<()> {
         let message =
             format!("the logits buffer has room for {} floats; {rows} rows of {columns} are needed", out.len());
         return Err(Error::new(Status::Buffer, message));
+    }
+    Ok(())
+}
+
+/// Gives the rows of some taps of an entry, whose call has just ended, to who wants them.
+fn show(
+    executor: &mut dyn Executor,
+    (entry, taps): (&Entry, Range<usize>),
+    inputs: &Inputs,
+    sink: &mut TapSink,
+) -> Result<()> {
+    for tap in taps {
+        let own = &entry.taps[tap];
+        let rows = if own.requested { inputs.out_rows.len() } else { inputs.tokens.len() };
+        sink(tap, executor.tapped(own, rows)?)?;
     }
     Ok(())
 }
@@ -236,7 +254,7 @@ impl Engine {
             Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
         };
-        self.run(entry, Io { batch, wants: &[], rows: Sink::Each(&mut values), keep })?;
+        self.run(entry, Io { batch, wants: &[], rows: Sink::Each(&mut values), keep, taps: None })?;
         failed
     }
 
@@ -257,7 +275,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::run`].
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
-        self.run(STEP, Io { batch, wants, rows: Sink::Each(sink), keep: None })
+        self.run(STEP, Io { batch, wants, rows: Sink::Each(sink), keep: None, taps: None })
     }
 
     /// Runs entry `entry`: takes the batch's tokens through its kernels, which append them to their sequences, and
@@ -274,13 +292,14 @@ impl Engine {
     /// There is no such entry; the batch does not fit it; memory for the rows is too small; no room in the cache; the
     /// machine fails.
     pub fn run(&mut self, entry: usize, io: Io) -> Result<()> {
-        let Io { batch, wants, mut rows, mut keep } = io;
+        let Io { batch, wants, mut rows, mut keep, mut taps } = io;
         let watch = self.interrupts.watch();
         let image = self.image.clone();
         let own = image.entries.get(entry).ok_or_else(|| {
             Error::invalid(format!("this model has {} entries, none of number {entry}", image.entries.len()))
         })?;
         check_room(own, batch, &rows)?;
+        self.check_taps(own, taps.is_some())?;
         self.check_keeps(own, keep.is_some())?;
         self.executor.ready()?;
         let wants = if own.candidates > 0 { wants } else { &[] };
@@ -297,7 +316,9 @@ impl Engine {
             let result = watch
                 .check()
                 .and_then(|()| self.make_room(own, batch, from..to))
-                .and_then(|()| self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], &watch))
+                .and_then(|()| {
+                    self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
+                })
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),
@@ -383,7 +404,7 @@ impl Engine {
 
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
     /// snapshots. (Other sequences have had all their pages reserved.)
-    fn make_room(&mut self, entry: &Entry, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
+    fn make_room(&mut self, entry: &Entry, batch: &Batch, range: Range<usize>) -> Result<()> {
         if self.kv.by_chunks(entry.track) {
             let part = Batch {
                 tokens: &batch.tokens[range.clone()],
@@ -406,15 +427,25 @@ impl Engine {
         (index, entry): (usize, &Entry),
         batch: &Batch,
         wants: &[Want],
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         out: &[usize],
-        watch: &Watch,
+        (watch, taps): (&Watch, &mut Option<TapSink>),
     ) -> Result<()> {
         self.inputs.fill(entry, batch, wants, range, out, &self.kv);
         let regime = self.regime(entry, self.inputs.tokens.len());
         let (image, inputs, profile) = (&*self.image, &self.inputs, self.profile.as_ref());
-        let step = Step { image, entry: index, regime, inputs, profile, watch };
-        self.executor.run(&step)?;
+        let of_regime = &image.regimes[regime];
+        let all = of_regime.first_step as usize..(of_regime.first_step + of_regime.steps) as usize;
+        let step = |part| Step { image, entry: index, regime, part, inputs, profile, watch };
+        match taps {
+            None => self.executor.run(&step(all))?,
+            Some(sink) => {
+                for (part, of_call) in parts(of_regime, &image.steps, &entry.taps) {
+                    self.executor.run(&step(part))?;
+                    show(&mut *self.executor, (entry, of_call), inputs, sink)?;
+                }
+            }
+        }
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
         }

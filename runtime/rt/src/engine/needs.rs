@@ -77,6 +77,27 @@ impl Engine {
         }
     }
 
+    /// Taps are wanted of an entry that has some.
+    pub(crate) fn check_taps(&self, entry: &Entry, wanted: bool) -> Result<()> {
+        match wanted && entry.taps.is_empty() {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "entry `{}` of this artifact does not show the inputs of products: compile the model with --tap",
+                entry.name
+            ))),
+        }
+    }
+
+    /// The index of the entry that shows the inputs of products.
+    pub fn tapped(&self) -> Result<usize> {
+        self.image.entries.iter().position(|e| !e.taps.is_empty()).ok_or_else(|| {
+            Error::new(
+                Status::Unsupported,
+                "this artifact does not show the inputs of its products: compile the model with --tap",
+            )
+        })
+    }
+
     /// Hidden states are wanted of an entry that leaves them.
     pub(crate) fn check_keeps(&self, entry: &Entry, wanted: bool) -> Result<()> {
         match wanted && entry.hidden.is_none() {

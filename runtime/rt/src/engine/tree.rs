@@ -102,7 +102,7 @@ impl Engine {
             let step = Ragged::of(tree, &branches)?;
             let batch =
                 Batch { tokens: &step.tokens, seqs: &step.seqs, out_rows: &step.out_rows, types: &[], hidden: &[] };
-            self.run(entry, Io { batch: &batch, wants, rows: Sink::Each(sink), keep: None })
+            self.run(entry, Io { batch: &batch, wants, rows: Sink::Each(sink), keep: None, taps: None })
         });
         let seqs: Vec<SeqId> = branches.iter().map(|b| b.seq).collect();
         if let Err(error) = done {

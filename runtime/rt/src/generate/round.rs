@@ -182,7 +182,7 @@ impl Generation {
         let mut judge = |i: usize, row: Row| choices.judge(self, i, row);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
-        let io = Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut judge), keep };
+        let io = Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut judge), keep, taps: None };
         if let Err(error) = engine.run(STEP, io) {
             self.resume(engine);
             return Err(error);

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use llmcc_abi::output::{flags, kind, pool};
 use llmcc_abi::{
-    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StateDesc, entry_flags, input, isa,
-    layout,
+    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StateDesc, StepDesc, TapDesc,
+    entry_flags, input, isa, layout,
 };
 
 use super::segment::{Segment, check_text, damaged, table, text_of};
+use super::tap::Tap;
 use crate::error::Result;
 
 /// The most entries of a model.
@@ -21,6 +22,7 @@ pub(super) struct Tables<'a> {
     pub(super) buffers: &'a [BufferDesc],
     pub(super) regimes: &'a [RegimeDesc],
     pub(super) states: &'a [StateDesc],
+    pub(super) steps: &'a [StepDesc],
 }
 
 /// An entry, checked.
@@ -40,6 +42,8 @@ pub struct Entry {
     pub hidden: Option<OutputDesc>,
     /// The track of a sequence that it appends to.
     pub track: usize,
+    /// Inputs of products, in the order of their calls.
+    pub taps: Vec<Tap>,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
     /// Candidates per row of logits; 0: logits only.
@@ -81,6 +85,8 @@ impl Entry {
         self.name == other.name
             && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
+            && self.taps.len() == other.taps.len()
+            && self.taps.iter().zip(&other.taps).all(|(a, b)| a.is_like(b))
     }
 
     /// Reads all entries and checks them: there are some, with names and regimes of their own.
@@ -103,6 +109,7 @@ impl Entry {
             output: None,
             hidden: None,
             track: desc.track as usize,
+            taps: vec![],
             whole: desc.flags & entry_flags::WHOLE != 0,
             candidates: 0,
             candidates_buffer: 0,
@@ -121,7 +128,10 @@ impl Entry {
         for o in &outputs {
             entry.add_output(tables, *o)?;
         }
-        if outputs.is_empty() {
+        let taps = table::<TapDesc>(data, desc.taps, "taps")?;
+        entry.taps = Tap::read_all(tables, &entry.name, &taps)?;
+        entry.check_order(tables)?;
+        if outputs.is_empty() && taps.is_empty() {
             return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
         }
         entry.find_candidates(tables, desc)?;
@@ -165,6 +175,21 @@ impl Entry {
             Some(b) if room(b) >= o.columns * 4 => *place = Some(o),
             Some(_) => return Err(damaged("the output buffer is too small")),
             None => return Err(damaged("the output buffer does not exist")),
+        }
+        Ok(())
+    }
+
+    /// Where the entry has taps its steps stand in the order of their calls.
+    fn check_order(&self, tables: &Tables) -> Result<()> {
+        for r in &tables.regimes[self.regimes.clone()] {
+            // (Other checks refuse a regime of steps that there are not.)
+            let steps = tables.steps.get(r.first_step as usize..).and_then(|s| s.get(..r.steps as usize));
+            if !self.taps.is_empty() && !steps.is_some_and(|s| s.is_sorted_by_key(|s| s.layer)) {
+                return Err(damaged(format_args!(
+                    "the steps of entry `{}`, which has taps, are out of order",
+                    self.name
+                )));
+            }
         }
         Ok(())
     }

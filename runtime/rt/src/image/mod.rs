@@ -14,6 +14,7 @@ mod file;
 mod integrity;
 mod origin;
 mod segment;
+mod tap;
 
 use std::ffi::CStr;
 use std::slice;
@@ -32,6 +33,7 @@ use entry::Tables;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
 use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, text_of, version_error};
+pub use tap::{Routes, Tap, parts};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
 /// of this crate can neither fold its zeros nor move it to read-only data.
@@ -227,8 +229,8 @@ impl Image {
             _side: parts.side.clone(),
         };
         image.check_all()?;
-        let Image { desc, buffers, regimes, states, .. } = &image;
-        image.entries = Entry::read_all(&Tables { desc, data, buffers, regimes, states })?;
+        let Image { desc, buffers, regimes, states, steps, .. } = &image;
+        image.entries = Entry::read_all(&Tables { desc, data, buffers, regimes, states, steps })?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }

@@ -203,6 +203,9 @@ fn step(
     let wants: Vec<Want> = wanted.iter().map(|w| w.want).collect();
     let mut choose = wanted.map(|w| w.choose);
     let mut take = |_: usize, row: Row| next = choose.as_mut().map(|choose| choose(row));
-    engine.run(entry, Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut take), keep: Some(&mut keep) })?;
+    engine.run(
+        entry,
+        Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut take), keep: Some(&mut keep), taps: None },
+    )?;
     Ok((next.transpose()?, left))
 }

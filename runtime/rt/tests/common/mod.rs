@@ -295,7 +295,7 @@ pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32
     let mut logits = vec![MaybeUninit::new(f32::NAN); out_rows.len() * columns + 1];
     let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[] };
     let mut into = |out: &mut [MaybeUninit<f32>]| {
-        engine.run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep: None })
+        engine.run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep: None, taps: None })
     };
     let small = into(&mut logits[..(out_rows.len() * columns).saturating_sub(1)]);
     if out_rows.is_empty() {

@@ -1,0 +1,3 @@
+//! Passes from modules to modules: they come before the [pipeline](crate::pipeline).
+
+pub mod tap;
