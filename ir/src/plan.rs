@@ -226,6 +226,18 @@ impl Plan {
         self.regimes.iter().filter(move |r| r.entry == entry)
     }
 
+    /// The states that entry `entry` updates; some several times.
+    pub fn updated_by(&self, entry: usize) -> impl Iterator<Item = usize> {
+        let launches = self.regimes_of(entry).flat_map(|r| &r.launches);
+        launches.flat_map(|l| {
+            let used = self.kernels.get(l.kernel).map(|k| k.body.operands()).unwrap_or_default();
+            used.into_iter().filter_map(|(param, used)| match l.operands.get(param) {
+                Some(Operand::State(s)) if used.write => Some(*s),
+                _ => None,
+            })
+        })
+    }
+
     /// The regime of entry `entry` that serves steps of `tokens` tokens.
     pub fn regime_for(&self, entry: usize, tokens: usize) -> Option<&Regime> {
         self.regimes_of(entry).find(|r| r.max_tokens.is_none_or(|most| tokens <= most))

@@ -135,6 +135,9 @@ dictionary! {
         n_layers n_routed_experts n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok
         num_hidden_groups num_hidden_layers num_layers num_local_experts num_shared_experts o_groups
         prefix_dense_sliding_window_pattern sliding_window_pattern topk_group;
+    // Layers of a stack that attends to another's rows.
+    Accepts::Size(4096), Neutral::Any =>
+        num_decoder_layers;
     // Taps and expansions.
     Accepts::Size(64), Neutral::Off =>
         altup_num_inputs conv1d_width conv_L_cache conv_kernel conv_size expansion_ratio hc_count hc_mult

@@ -8,6 +8,9 @@ pub const STEP: &str = "step";
 /// Name of the entry that describes texts by rows, beside one that writes text.
 pub const EMBED: &str = "embed";
 
+/// Name of the entry that reads the source, of a model that writes a text about another one.
+pub const ENCODE: &str = "encode";
+
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///
 /// Its inputs are those that its calls bind ([`Arg::Input`]).

@@ -15,7 +15,7 @@ mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub use entry::{Arg, Call, EMBED, Entry, STEP};
+pub use entry::{Arg, Call, EMBED, ENCODE, Entry, STEP};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,

@@ -104,10 +104,10 @@ fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
             None => Ok(()),
         }
     })?;
-    let (again, empty) = (entries.iter().any(|e| e.name == entry.name), entry.outputs.is_empty());
+    let again = entries.iter().any(|e| e.name == entry.name);
     let name = entry.name.clone();
     entries.push(entry);
-    entry_read(p, (&name, range), again, empty)
+    entry_read(p, (&name, range), again, false)
 }
 
 /// `weight 0: matrix w4g32[512, 256] = expr`

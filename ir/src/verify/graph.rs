@@ -64,7 +64,8 @@ fn entries(sink: &mut Sink, module: &Module) {
         uses.states.push(vec![Used::default(); module.states.len()]);
         let results = calls(sink, module, e, first, &mut uses);
         first += e.calls.len();
-        outputs(sink, &e.name, &e.outputs);
+        let updates = uses.states.last().is_some_and(|states| states.iter().any(|used| used.updates > 0));
+        outputs(sink, &e.name, &e.outputs, updates);
         output_types(sink, module, e, &results);
     }
     for index in 0..module.states.len() {
@@ -283,10 +284,11 @@ fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<V
     }
 }
 
-/// An entry has outputs, each kind once, and one at most with the rows that the caller asks for. Shared with plans.
-pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput]) {
-    if outputs.is_empty() {
-        sink.error("output", Place::Whole, format!("`@{name}` has no output"));
+/// An entry has outputs, or updates states. It has each kind once, and one at most with the rows that the caller asks
+/// for. Shared with plans.
+pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput], updates: bool) {
+    if outputs.is_empty() && !updates {
+        sink.error("output", Place::Whole, format!("`@{name}` has no output, and updates no state"));
     }
     for (i, o) in outputs.iter().enumerate() {
         if outputs[..i].iter().any(|other| other.output.is_requested() == o.output.is_requested()) {

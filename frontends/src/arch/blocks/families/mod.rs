@@ -28,6 +28,7 @@ pub(crate) mod qwen_gated_delta;
 pub(crate) mod rotary_by_kind;
 pub(crate) mod rwkv_blocks;
 pub(crate) mod t5_encoder;
+pub(crate) mod t5_whole;
 pub(crate) mod windowed_latents;
 pub(crate) mod xlm_sizes;
 pub(crate) mod zamba_decoder;
