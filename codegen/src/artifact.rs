@@ -6,7 +6,7 @@ use llmcc_abi as abi;
 use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{EntryOutput, Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
-use llmcc_ir::state::{self, Lifetime, StateSpec};
+use llmcc_ir::state::{Lifetime, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
@@ -185,8 +185,7 @@ fn buffer(slot: &Slot) -> abi::BufferDesc {
 
 /// Descriptors of all entries.
 fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
-    let mut first = 0;
-    let mut descs = vec![];
+    let (mut first, mut descs, tracks) = (0, vec![], plan.tracks().entries);
     for (index, e) in plan.entries.iter().enumerate() {
         let outputs: Vec<abi::OutputDesc> = e.outputs.iter().map(|o| output(plan, o)).collect();
         let regimes = plan.regimes_of(index).count() as u32;
@@ -199,6 +198,8 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
             flags: if whole(plan, index) { abi::entry_flags::WHOLE } else { 0 },
             candidates_buffer: e.candidates.map_or(0, |c| c.slot as u64),
             candidates: e.candidates.map_or(0, |c| c.k as u64),
+            track: tracks[index] as u32,
+            reserved: 0,
         });
         first += regimes;
     }
@@ -335,17 +336,19 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
 
 /// Descriptors of a plan's states.
 pub fn states(plan: &Plan) -> Vec<abi::StateDesc> {
-    plan.states.iter().zip(state::groups(&plan.states)).map(state_desc).collect()
+    let (groups, tracks) = (plan.groups(), plan.tracks().states);
+    plan.states.iter().zip(groups.into_iter().zip(tracks)).map(state_desc).collect()
 }
 
 /// The runtime's description of a state: lifetime and bytes; for keys and values also their sizes,
 /// for inspection.
-fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
+fn state_desc((state, (group, track)): (&StateSpec, (usize, usize))) -> abi::StateDesc {
     let desc = |kind: u32, window: usize| abi::StateDesc {
         kind,
         group: group as u32,
         window: window as u32,
         bytes: state.bytes() as u64,
+        track: track as u32,
         ..abi::StateDesc::default()
     };
     let paged = |desc| {

@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, RowElem};
 use crate::kv::KvSpec;
 use crate::output::{self, EntryOutput, Output};
 use crate::quant::Format;
-use crate::state::StateSpec;
+use crate::state::{self, StateSpec, Tracks};
 use crate::ty::{Dim, TensorType};
 
 /// A scheduled model.
@@ -246,6 +246,26 @@ impl Plan {
     /// Activation bytes of a step, the arena included: `(per token, per logits row)`.
     pub fn arena(&self) -> (usize, usize) {
         self.slots.iter().fold((0, 0), |(t, r), s| (t + s.per_token, r + s.per_row))
+    }
+
+    /// The tracks of entries and states.
+    pub fn tracks(&self) -> Tracks {
+        let updated = |entry| self.regimes_of(entry).flat_map(|r| &r.launches).flat_map(|l| self.updated(l)).collect();
+        Tracks::of(self.states.len(), &(0..self.entries.len()).map(updated).collect::<Vec<_>>())
+    }
+
+    /// The states that a launch updates.
+    fn updated<'a>(&'a self, launch: &'a Launch) -> impl Iterator<Item = usize> + 'a {
+        let written = self.kernels.get(launch.kernel).map(Kernel::written).unwrap_or_default();
+        written.into_iter().filter_map(|param| match launch.operands.get(param) {
+            Some(Operand::State(s)) => Some(*s),
+            _ => None,
+        })
+    }
+
+    /// The group of each state: see [`state::groups`].
+    pub fn groups(&self) -> Vec<usize> {
+        state::groups(&self.states, &self.tracks().states)
     }
 
     /// The states that are keys and values.

@@ -22,7 +22,7 @@ use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::plan::{PackedWeight, Plan, PlanEntry, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
-use llmcc_ir::state::{self, Lifetime, StateSpec};
+use llmcc_ir::state::{Lifetime, StateSpec};
 use llmcc_passes::ActPolicy;
 use llmcc_passes::pack::PackReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,7 +319,7 @@ fn per_token<'a>(states: impl Iterator<Item = &'a KvSpec>) -> usize {
 }
 
 fn kv_groups(plan: &Plan, step_tokens: usize) -> Vec<StateGroup> {
-    let groups = state::groups(&plan.states);
+    let groups = plan.groups();
     let members =
         |g: usize| plan.states.iter().zip(&groups).filter(move |(_, of)| **of == g).filter_map(|(s, _)| s.paged());
     let group = |g: usize| StateGroup {

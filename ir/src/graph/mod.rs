@@ -24,7 +24,7 @@ pub(crate) use op::{Operands, column, combined, expert, hashed_ids};
 pub use value::{F32, ValueType};
 
 use crate::output::Output;
-use crate::state::StateSpec;
+use crate::state::{StateSpec, Tracks};
 use crate::ty::{Dim, TensorType};
 
 /// A model: weights, state, functions and the entries that call them.
@@ -54,6 +54,21 @@ impl Module {
     /// The calls of all entries in order: the numbers of [`crate::diag::Place::Call`].
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.entries.iter().flat_map(|e| &e.calls)
+    }
+
+    /// The tracks of entries and states.
+    pub fn tracks(&self) -> Tracks {
+        let updated = |e: &Entry| e.calls.iter().flat_map(|c| self.updated(c)).collect();
+        Tracks::of(self.states.len(), &self.entries.iter().map(updated).collect::<Vec<_>>())
+    }
+
+    /// The states that a call updates.
+    fn updated<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = usize> + 'a {
+        let func = self.funcs.get(call.func);
+        call.args.iter().enumerate().filter_map(move |(param, arg)| match arg {
+            Arg::State(s) if func.is_some_and(|f| f.updates(param)) => Some(*s),
+            _ => None,
+        })
     }
 
     /// The calls of all entries, without calls that an earlier entry has too: of the same function with the same
@@ -155,6 +170,16 @@ impl Func {
     /// Whether both differ in their names at most.
     pub fn computes_as(&self, other: &Func) -> bool {
         (&self.params, &self.nodes, &self.results) == (&other.params, &other.nodes, &other.results)
+    }
+
+    /// Whether an operation updates the state that is parameter `param`.
+    pub fn updates(&self, param: usize) -> bool {
+        let value = Value(param as u32);
+        let updates = |n: &Node| {
+            let args = n.args.iter().zip(n.op.facts().args);
+            args.into_iter().any(|(v, (_, reads))| *v == value && matches!(reads, Reads::Replaced | Reads::Updated))
+        };
+        self.nodes.iter().any(updates)
     }
 
     /// Type of a value; `None` when out of range.

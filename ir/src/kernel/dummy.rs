@@ -117,7 +117,7 @@ mod tests {
         );
         let plan = parse_plan(&text).unwrap();
         assert_eq!(print_plan(&plan), text);
-        assert_eq!(crate::state::groups(&plan.states), [0, 0]);
+        assert_eq!(plan.groups(), [0, 0]);
         assert_eq!(plan.states[1], StateSpec::Tally(TallySpec { most: 3 }));
         assert!(matches!(plan.kernels[0].body, Body::Climb(_)));
     }

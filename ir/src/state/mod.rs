@@ -11,6 +11,7 @@ mod dummy;
 mod fixed;
 mod kind;
 mod paged;
+mod tracks;
 
 pub(crate) use adapter::adapted;
 pub use adapter::{AdapterSpec, AdapterState};
@@ -18,6 +19,7 @@ pub use adapter::{AdapterSpec, AdapterState};
 pub use dummy::{TallySpec, TallyState};
 pub use fixed::{FixedSpec, FixedState};
 pub use kind::Lifetime;
+pub use tracks::Tracks;
 
 use crate::eval::{EvalError, KvState};
 use crate::kv::KvSpec;
@@ -90,17 +92,18 @@ impl State {
     }
 }
 
-/// The group of each state: those that live as long share a block table. Groups count up in the
-/// order of their first states.
-pub fn groups(states: &[StateSpec]) -> Vec<usize> {
-    let mut lifetimes = vec![];
-    let group = |s: &StateSpec| {
-        lifetimes.iter().position(|l| *l == s.lifetime()).unwrap_or_else(|| {
-            lifetimes.push(s.lifetime());
-            lifetimes.len() - 1
+/// The group of each state: states of one track that live as long share a block table. Groups count up in the order of
+/// their first states.
+pub fn groups(states: &[StateSpec], tracks: &[usize]) -> Vec<usize> {
+    let mut kinds = vec![];
+    let group = |(s, track): (&StateSpec, &usize)| {
+        let kind = (s.lifetime(), *track);
+        kinds.iter().position(|k| *k == kind).unwrap_or_else(|| {
+            kinds.push(kind);
+            kinds.len() - 1
         })
     };
-    states.iter().map(group).collect()
+    states.iter().zip(tracks).map(group).collect()
 }
 
 #[cfg(test)]
@@ -128,7 +131,8 @@ mod tests {
             other => other,
         };
         let states = [kv(None), fixed(3), kv(Some(8)), fixed(4), kv(None), kv(Some(8)), of_several(4), of_several(9)];
-        assert_eq!(groups(&states), [0, 1, 2, 1, 0, 2, 3, 4]);
+        assert_eq!(groups(&states, &[0; 8]), [0, 1, 2, 1, 0, 2, 3, 4]);
+        assert_eq!(groups(&states, &[0, 0, 0, 0, 1, 1, 0, 0]), [0, 1, 2, 1, 3, 4, 5, 6]);
         assert!(fixed(1).lives_as_long_as(&fixed(2)) && !fixed(1).lives_as_long_as(&kv(None)));
         assert_eq!(fixed(3).fixed().map(FixedSpec::bytes), Some(64));
         assert_eq!(fixed(4).fixed().map(FixedSpec::bytes), Some(128));

@@ -73,6 +73,11 @@ fn entries(sink: &mut Sink, module: &Module) {
         let by_entry: Vec<Used> = uses.states.iter().map(|states| states[index]).collect();
         judge(sink, &Place::State { index }, adapter, &by_entry);
     }
+    if let Some((entry, index)) = module.tracks().mixed {
+        let name = &module.entries[entry].name;
+        let message = format!("entry `{name}` updates it with states that other entries update apart from it");
+        sink.error("state-calls", Place::State { index }, message);
+    }
     shared(sink, module, &uses.weights);
 }
 
@@ -136,13 +141,7 @@ struct Used {
 impl Used {
     /// Counts the call of a function whose parameter the state is.
     fn by(&mut self, func: &Func, param: &Param) {
-        let value = func.params.iter().position(|p| std::ptr::eq(p, param)).map(|i| Value(i as u32));
-        let updates = |n: &Node| {
-            let args = n.args.iter().zip(n.op.facts().args);
-            args.into_iter()
-                .any(|(v, (_, reads))| Some(*v) == value && matches!(reads, Reads::Replaced | Reads::Updated))
-        };
-        if func.nodes.iter().any(updates) {
+        if func.params.iter().position(|p| std::ptr::eq(p, param)).is_some_and(|i| func.updates(i)) {
             self.updates += 1;
         } else {
             self.reads += 1;

@@ -25,6 +25,10 @@ pub struct EntryDesc {
     pub candidates_buffer: u64,
     /// How many of them there are per row; 0: the entry computes logits only.
     pub candidates: u64,
+    /// The track of a sequence that it appends to: those of its states. That of the first entry is 0.
+    pub track: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Bits of [`EntryDesc::flags`].

@@ -38,7 +38,7 @@ pub use spans::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -349,6 +349,10 @@ pub struct StateDesc {
     pub window: u32,
     /// Bytes of a page, or of a slot: a multiple of 64.
     pub bytes: u64,
+    /// The track of a sequence whose tokens it is of; states of a group are of one track.
+    pub track: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Kinds of [`StateDesc`].

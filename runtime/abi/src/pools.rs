@@ -41,6 +41,8 @@ pub struct Group {
     pub window: usize,
     /// How many tokens have a row in common; 1: each has its own.
     pub every: usize,
+    /// Track of a sequence whose tokens its states are of.
+    pub track: usize,
     /// Bytes of a page, or slot, in all its states.
     pub page_bytes: usize,
     /// Pages of the group.
@@ -49,7 +51,8 @@ pub struct Group {
 
 impl Group {
     /// A group without states or pages.
-    pub const EMPTY: Group = Group { fixed: false, adapters: 0, window: 0, every: 1, page_bytes: 0, pages: 0 };
+    pub const EMPTY: Group =
+        Group { fixed: false, adapters: 0, window: 0, every: 1, track: 0, page_bytes: 0, pages: 0 };
 
     /// Adds a state, which is as all of the group.
     pub fn add(&mut self, d: &StateDesc) {
@@ -58,6 +61,7 @@ impl Group {
             state::STRIDED => self.every = (d.window as usize).max(1),
             kind => (self.fixed, self.window) = (kind == state::FIXED, d.window as usize),
         }
+        self.track = d.track as usize;
         self.page_bytes = self.page_bytes.saturating_add(d.bytes as usize);
     }
 

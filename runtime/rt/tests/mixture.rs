@@ -135,8 +135,16 @@ fn groups_are_checked() {
         |window, group| toy_image_from(data(window, group).leak()).err().map(|e| e.message).unwrap_or_default();
     assert_eq!(refused(24, 1), "");
     // One group, two windows; a number left out.
-    assert!(refused(24, 0).contains("state 1 is of kind 0 with a window of 0, in group 0"), "{}", refused(24, 0));
-    assert!(refused(24, 2).contains("state 1 is of kind 0 with a window of 0, in group 2"), "{}", refused(24, 2));
+    assert!(
+        refused(24, 0).contains("state 1 is of kind 0 with a window of 0 in track 0, in group 0"),
+        "{}",
+        refused(24, 0)
+    );
+    assert!(
+        refused(24, 2).contains("state 1 is of kind 0 with a window of 0 in track 0, in group 2"),
+        "{}",
+        refused(24, 2)
+    );
     assert_eq!(refused(0, 0), "");
     // A step that uses both: the toy's own `append`.
     let mut bad = data(24, 1);

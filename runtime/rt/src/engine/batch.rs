@@ -67,7 +67,7 @@ impl Inputs {
                 self.row_of_slot[slot] = self.slots.len() as u32;
                 self.slots.push(slot);
                 self.counts.push(0);
-                lengths.push(kv.slot_len(slot));
+                lengths.push(kv.slot_len(slot, entry.track));
             }
             let row = self.row_of_slot[slot] as usize;
             self.seqs.push(row as i32);

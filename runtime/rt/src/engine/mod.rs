@@ -285,8 +285,8 @@ impl Engine {
         need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
         let wanted = self.check(own, batch)?;
         need(self.inputs_bytes(own, batch, &wanted))?;
-        self.kv.reserve(&wanted, self.limits.tokens)?;
-        let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot)).collect();
+        self.kv.reserve(own.track, &wanted, self.limits.tokens)?;
+        let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot, own.track)).collect();
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
@@ -303,7 +303,7 @@ impl Engine {
                 .and_then(|()| self.deliver(batch, &order[done..upto], &mut rows));
             if let Err(error) = result {
                 // Only the machine can fail here, or be interrupted.
-                wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
+                wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, own.track, len));
                 return Err(error);
             }
             (from, done) = (to, upto);
@@ -370,7 +370,7 @@ impl Engine {
                 self.limits.tokens
             )));
         }
-        if let Some(len) = counts.iter().map(|&(slot, _)| self.kv.slot_len(slot)).find(|len| *len > 0) {
+        if let Some(len) = counts.iter().map(|&(slot, _)| self.kv.slot_len(slot, entry.track)).find(|len| *len > 0) {
             return Err(Error::invalid(format!(
                 "tokens of this model see later ones, so a sequence is computed in one step, but one already \
                     has {len} tokens. Truncate it to 0, or start a new one"
@@ -382,7 +382,7 @@ impl Engine {
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
     /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, entry: &Entry, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
-        if self.kv.by_chunks() {
+        if self.kv.by_chunks(entry.track) {
             let part = Batch {
                 tokens: &batch.tokens[range.clone()],
                 seqs: &batch.seqs[range.clone()],
@@ -391,7 +391,7 @@ impl Engine {
                 hidden: batch::of_tokens(batch.hidden, entry.given, range),
             };
             for (slot, count) in self.check(entry, &part)? {
-                self.kv.extend(slot, count)?;
+                self.kv.extend(slot, entry.track, count)?;
             }
         }
         Ok(())
@@ -417,14 +417,14 @@ impl Engine {
             profile.count(self.inputs.tokens.len());
         }
         for (&token, &row) in self.inputs.tokens.iter().zip(&self.inputs.seqs) {
-            self.kv.commit(self.inputs.slots[row as usize], token);
+            self.kv.commit(self.inputs.slots[row as usize], entry.track, token);
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
-            self.kv.slide(slot);
+            self.kv.slide(slot, entry.track);
             // Ends of prompts and of their chunks: where another prompt with the same beginning may
             // go on, and where a sequence resumes after a failure.
             if count > 1 {
-                self.kv.keep(slot);
+                self.kv.keep(slot, entry.track);
             }
         }
         Ok(())

@@ -9,7 +9,8 @@ use llmcc_abi::output::kind;
 impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
     pub(super) fn inputs_bytes(&self, entry: &Entry, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
-        let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
+        let longest =
+            wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot, entry.track) + extra).max().unwrap_or(0);
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
         3 * (tables + tokens * (32 + 4 * entry.given)) + 256 * wanted.len()

@@ -160,19 +160,22 @@ impl Image {
         Ok(())
     }
 
-    /// Groups count up, their states have one kind and one window, and the states of a step are of
+    /// Groups count up, their states have one kind, one window and one track, and the states of a step are of
     /// one group.
     fn check_groups(&self) -> Result<()> {
-        let mut groups: Vec<(u32, u32)> = Vec::new();
+        let mut groups: Vec<(u32, u32, u32)> = Vec::new();
         for (i, s) in self.states.iter().enumerate() {
             let group = s.group as usize;
             if group == groups.len() && group < MAX_GROUPS {
-                groups.push((s.kind, s.window));
+                groups.push((s.kind, s.window, s.track));
             }
-            if groups.get(group) != Some(&(s.kind, s.window)) {
+            if groups.get(group) != Some(&(s.kind, s.window, s.track))
+                || s.track as usize >= MAX_GROUPS
+                || s.reserved != 0
+            {
                 return Err(damaged(format_args!(
-                    "state {i} is of kind {} with a window of {}, in group {group}",
-                    s.kind, s.window
+                    "state {i} is of kind {} with a window of {} in track {}, in group {group}",
+                    s.kind, s.window, s.track
                 )));
             }
         }

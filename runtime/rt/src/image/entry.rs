@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use llmcc_abi::output::{flags, kind, pool};
 use llmcc_abi::{
-    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, entry_flags, input, isa, layout,
+    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StateDesc, entry_flags, input, isa,
+    layout,
 };
 
 use super::segment::{Segment, check_text, damaged, table, text_of};
@@ -19,6 +20,7 @@ pub(super) struct Tables<'a> {
     pub(super) data: Segment,
     pub(super) buffers: &'a [BufferDesc],
     pub(super) regimes: &'a [RegimeDesc],
+    pub(super) states: &'a [StateDesc],
 }
 
 /// An entry, checked.
@@ -36,6 +38,8 @@ pub struct Entry {
     pub output: Option<OutputDesc>,
     /// Hidden states of all tokens.
     pub hidden: Option<OutputDesc>,
+    /// The track of a sequence that it appends to.
+    pub track: usize,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
     /// Candidates per row of logits; 0: logits only.
@@ -73,7 +77,9 @@ impl Entry {
     /// Whether a caller sees no difference: versions of a model have the same entries.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
-        (&self.name, self.types, self.given, self.whole) == (&other.name, other.types, other.given, other.whole)
+        let taken = |e: &Entry| (e.types, e.given, e.whole, e.track);
+        self.name == other.name
+            && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
     }
 
@@ -96,10 +102,15 @@ impl Entry {
             given: 0,
             output: None,
             hidden: None,
+            track: desc.track as usize,
             whole: desc.flags & entry_flags::WHOLE != 0,
             candidates: 0,
             candidates_buffer: 0,
         };
+        let tracks = tables.states.iter().map(|s| s.track).max().unwrap_or(0);
+        if desc.track > tracks || desc.reserved != 0 {
+            return Err(damaged(format_args!("entry `{}`, track {} of {}", entry.name, desc.track, tracks + 1)));
+        }
         if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }

@@ -227,8 +227,8 @@ impl Image {
             _side: parts.side.clone(),
         };
         image.check_all()?;
-        image.entries =
-            Entry::read_all(&Tables { desc: &image.desc, data, buffers: &image.buffers, regimes: &image.regimes })?;
+        let Image { desc, buffers, regimes, states, .. } = &image;
+        image.entries = Entry::read_all(&Tables { desc, data, buffers, regimes, states })?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }

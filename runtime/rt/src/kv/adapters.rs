@@ -10,7 +10,7 @@ impl Kv {
     /// The sequence has tokens, whose keys and values depend on its current adapter.
     pub fn set_adapter(&mut self, seq: SeqId, adapter: u32) -> Result<()> {
         let slot = self.slot(seq)?;
-        let len = self.slot_len(slot);
+        let len = (0..self.tracks()).map(|track| self.slot_len(slot, track)).max().unwrap_or(0);
         if len > 0 && self.seqs[slot].adapter != adapter {
             return Err(Error::invalid(format!(
                 "the sequence has {len} tokens, which were computed with another adapter: truncate it to 0 before, or \

@@ -12,6 +12,9 @@
 //! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a
 //! copy first.
 //!
+//! A sequence has a list of tokens per *track*: entries that update the same states append to one list, and a group's
+//! states are of one track. A draft head has a track of its own, so it may be behind the model.
+//!
 //! States of fixed size ([`llmcc_abi::state::FIXED`]) are pages as well, one per sequence: zero at
 //! first, shared by forks until one of them goes on. Such a state knows no earlier tokens, so a
 //! sequence keeps *snapshots* of it ([`Kv::keep`]): it can be cut where there is one, and goes back
@@ -50,13 +53,18 @@ impl Kv {
     /// `max_context` tokens.
     pub fn new(store: Box<dyn PageStore>, layout: Layout, max_context: usize) -> Kv {
         let pools = layout.groups.iter().map(|g| Pool::new(g.pages)).collect();
-        Kv { store, pools, seqs: Sequences::new(layout.groups.len()), layout, max_context }
+        Kv { store, pools, seqs: Sequences::new(layout.groups.len(), layout.tracks()), layout, max_context }
     }
 
     /// Whether room is made chunk by chunk ([`Kv::extend`]), since pages are given back or
     /// snapshots taken between them.
-    pub fn by_chunks(&self) -> bool {
-        self.layout.groups.iter().any(|g| g.slides() || g.fixed)
+    pub fn by_chunks(&self, track: usize) -> bool {
+        self.layout.groups.iter().any(|g| g.track == track && (g.slides() || g.fixed))
+    }
+
+    /// Lists of tokens of a sequence.
+    pub fn tracks(&self) -> usize {
+        self.layout.tracks()
     }
 
     /// Groups of states, each with its own pages.
@@ -126,14 +134,20 @@ impl Kv {
         Ok(())
     }
 
-    /// Forgets all but the first `len` tokens.
+    /// Forgets all but the first `len` tokens of the first track; with none of these, all of the others.
     pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        let others = if len == 0 { 1..self.tracks() } else { 0..0 };
+        others.chain([0]).try_for_each(|track| self.truncate_track(seq, track, len))
+    }
+
+    /// Forgets all but the first `len` tokens of a track.
+    pub fn truncate_track(&mut self, seq: SeqId, track: usize, len: usize) -> Result<()> {
         let slot = self.slot(seq)?;
-        let old = self.slot_len(slot);
+        let old = self.slot_len(slot, track);
         if len > old {
             return Err(Error::invalid(format!("cannot truncate a sequence of {old} tokens to {len}")));
         }
-        if let Some(group) = self.lost(slot, len) {
+        if let Some(group) = self.lost((slot, track), len) {
             let Group { fixed, window, .. } = self.layout.groups[group];
             let why = match fixed {
                 false => {
@@ -143,46 +157,50 @@ impl Kv {
                 }
                 true => format!(
                     "its recurrent state cannot go back, and there is no snapshot of it at {len}. Truncate it to {}",
-                    self.best(slot, len, false)
+                    self.best((slot, track), len, false)
                 ),
             };
             return Err(Error::invalid(format!(
                 "cannot truncate a sequence of {old} tokens to {len}: {why} and evaluate its tokens again"
             )));
         }
-        self.cut(slot, len, false);
+        self.cut((slot, track), len, false);
         Ok(())
     }
 
-    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where a
+    /// The most tokens, up to `len`, to which the first track of a sequence can be truncated: fewer than `len` where a
     /// window's tokens have been given back, or a state of fixed size was not kept.
     pub fn reusable(&self, seq: SeqId, len: usize) -> Result<usize> {
-        Ok(self.best(self.slot(seq)?, len, false))
+        Ok(self.best((self.slot(seq)?, 0), len, false))
     }
 
     /// See [`Kv::reusable`]. `failed`: a step may have changed states of fixed size, so that these
     /// are in snapshots only.
-    fn best(&self, slot: usize, len: usize, failed: bool) -> usize {
-        let tables = self.layout.groups.iter().zip(&self.seqs[slot].tables);
+    fn best(&self, at: (usize, usize), len: usize, failed: bool) -> usize {
+        let tables = self.tables(at);
         let snapshots =
             tables.filter(|(group, _)| group.fixed).flat_map(|(_, table)| table.snapshots.iter().map(|(at, _)| *at));
-        let fits =
-            |at: &usize| *at <= len && (self.lost(slot, *at).is_none()) && (!failed || self.restorable(slot, *at));
+        let fits = |to: &usize| *to <= len && (self.lost(at, *to).is_none()) && (!failed || self.restorable(at, *to));
         snapshots.chain([len]).filter(fits).max().unwrap_or(0)
     }
 
+    /// The groups of a slot's track, with its block tables.
+    fn tables(&self, (slot, track): (usize, usize)) -> impl Iterator<Item = (&Group, &Table)> {
+        self.layout.groups.iter().zip(&self.seqs[slot].tables).filter(move |(group, _)| group.track == track)
+    }
+
     /// Whether every state of fixed size was kept after the first `len` tokens.
-    fn restorable(&self, slot: usize, len: usize) -> bool {
-        let mut tables = self.layout.groups.iter().zip(&self.seqs[slot].tables);
-        tables.all(|(group, table)| !group.fixed || table.snapshot(len).is_some())
+    fn restorable(&self, at: (usize, usize), len: usize) -> bool {
+        self.tables(at).all(|(group, table)| !group.fixed || table.snapshot(len).is_some())
     }
 
     /// The first group, if any, that lacks data for the token after the first `len`: pages given
     /// back, or a state not kept.
-    fn lost(&self, slot: usize, len: usize) -> Option<usize> {
-        let now = self.slot_len(slot);
+    fn lost(&self, (slot, track): (usize, usize), len: usize) -> Option<usize> {
+        let now = self.slot_len(slot, track);
         let mut all = self.layout.groups.iter().zip(&self.seqs[slot].tables);
         let lost = |(group, table): (&Group, &Table)| match group.fixed {
+            _ if group.track != track => false,
             true => len != now && table.snapshot(len).is_none(),
             false => group.first_page(len) < table.gone,
         };
@@ -191,10 +209,11 @@ impl Kv {
 
     /// Forgets all but the first `len` tokens, for which everything is there. `failed`: as for
     /// [`Kv::best`].
-    fn cut(&mut self, slot: usize, len: usize, failed: bool) {
+    fn cut(&mut self, (slot, track): (usize, usize), len: usize, failed: bool) {
         let sequence = &mut self.seqs[slot];
-        let now = sequence.tokens.len();
-        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables) {
+        let now = sequence.tracks[track].tokens.len();
+        let tables = self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables);
+        for ((group, pool), table) in tables.filter(|((group, _), _)| group.track == track) {
             if group.fixed
                 && (failed || len != now)
                 && let Some(page) = table.snapshot(len)
@@ -206,18 +225,18 @@ impl Kv {
             let kept = table.snapshots.partition_point(|(at, _)| *at <= len && len > 0);
             table.snapshots.drain(kept..).for_each(|(_, page)| pool.release(page));
         }
-        sequence.tokens.truncate(len);
-        self.drop_spare_pages(slot);
+        sequence.tracks[track].tokens.truncate(len);
+        self.drop_spare_pages(slot, track);
     }
 
-    /// Keeps snapshots of a slot's states of fixed size as they are now, after all its tokens; the
+    /// Keeps snapshots of the states of fixed size of a slot's track as they are now, after all its tokens; the
     /// oldest ones go, but not the last one before the step under way, to which a failure leads
     /// back.
-    pub fn keep(&mut self, slot: usize) {
+    pub fn keep(&mut self, slot: usize, track: usize) {
         let sequence = &mut self.seqs[slot];
-        let (len, began) = (sequence.tokens.len(), sequence.began);
+        let (len, began) = (sequence.tracks[track].tokens.len(), sequence.tracks[track].began);
         for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables) {
-            if !group.fixed || table.snapshot(len).is_some() {
+            if group.track != track || !group.fixed || table.snapshot(len).is_some() {
                 continue;
             }
             if let Some(&page) = table.pages.first() {
@@ -235,21 +254,22 @@ impl Kv {
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
         let slot = &self.seqs[self.slot(seq)?];
         let pages: usize = slot.tables.iter().map(|t| t.pages.len()).sum();
-        need(8 * (slot.tokens.len() + pages))?;
+        let tokens: usize = slot.tracks.iter().map(|t| t.tokens.len()).sum();
+        need(8 * (tokens + pages))?;
         let new = self.seq_new()?;
         let (from, to) = (self.slot(seq)?, self.slot(new)?);
-        let (tokens, tables) = (self.seqs[from].tokens.clone(), self.seqs[from].tables.clone());
+        let (tracks, tables) = (self.seqs[from].tracks.clone(), self.seqs[from].tables.clone());
         for (pool, table) in self.pools.iter_mut().zip(&tables) {
             table.held().iter().chain(table.snapshots.iter().map(|(_, page)| page)).for_each(|&page| pool.share(page));
         }
         self.seqs[to].adapter = self.seqs[from].adapter;
-        (self.seqs[to].tokens, self.seqs[to].tables) = (tokens, tables);
+        (self.seqs[to].tracks, self.seqs[to].tables) = (tracks, tables);
         Ok(new)
     }
 
-    /// All tokens of a sequence.
+    /// All tokens of a sequence's first track.
     pub fn tokens(&self, seq: SeqId) -> Result<&[i32]> {
-        Ok(&self.seqs[self.slot(seq)?].tokens)
+        Ok(&self.seqs[self.slot(seq)?].tracks[0].tokens)
     }
 
     /// Index of a live sequence in `0..slots()`, until the next [`Kv::seq_new`] or [`Kv::fork`].
@@ -266,17 +286,17 @@ impl Kv {
         }
     }
 
-    /// Tokens cached in slot `slot`.
-    pub fn slot_len(&self, slot: usize) -> usize {
-        self.seqs[slot].tokens.len()
+    /// Tokens cached in a track of slot `slot`.
+    pub fn slot_len(&self, slot: usize, track: usize) -> usize {
+        self.seqs[slot].tracks.get(track).map_or(0, |t| t.tokens.len())
     }
 
-    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing.
+    /// Makes room for `extra` more tokens in a track of each `(slot, extra)`, or fails and changes nothing.
     /// Where pages are given back, this only makes sure that room can be made ([`Kv::extend`]) for
     /// chunks of up to `chunk` tokens, one after the other.
-    pub fn reserve(&mut self, wanted: &[(usize, usize)], chunk: usize) -> Result<()> {
+    pub fn reserve(&mut self, track: usize, wanted: &[(usize, usize)], chunk: usize) -> Result<()> {
         for &(slot, extra) in wanted {
-            let len = self.slot_len(slot);
+            let len = self.slot_len(slot, track);
             if extra > self.max_context - len {
                 let message = format!(
                     "a sequence of {len} tokens cannot take {extra} more: the model's longest context is {}. Truncate it or start a new one",
@@ -285,11 +305,11 @@ impl Kv {
                 return Err(Error::new(Status::ContextFull, message));
             }
         }
-        let sliding = (0..self.groups()).filter(|&g| self.layout.groups[g].slides());
+        let sliding = self.groups_of(track).filter(|&g| self.layout.groups[g].slides());
         if let Some(group) = sliding.into_iter().find(|&g| self.most_new(g, wanted, chunk) > self.free_pages(g)) {
             return Err(self.full(group));
         }
-        let mut others: Vec<usize> = (0..self.groups()).filter(|&g| !self.layout.groups[g].slides()).collect();
+        let mut others: Vec<usize> = self.groups_of(track).filter(|&g| !self.layout.groups[g].slides()).collect();
         // Snapshots, which yield to new slots, do not come back: states of fixed size last, and
         // only where there is room for all. (A copy for a fork may still cost some.)
         others.sort_by_key(|&g| self.layout.groups[g].fixed);
@@ -297,13 +317,14 @@ impl Kv {
             return Err(self.full(group));
         }
         for &(slot, extra) in wanted {
-            self.seqs[slot].tokens.try_reserve(extra).map_err(|_| exhausted(4 * extra))?;
-            self.seqs[slot].began = self.slot_len(slot);
+            let track = &mut self.seqs[slot].tracks[track];
+            track.tokens.try_reserve(extra).map_err(|_| exhausted(4 * extra))?;
+            track.began = track.tokens.len();
         }
         for group in others {
             for &(slot, extra) in wanted {
                 if let Err(error) = self.reserve_one(slot, group, extra) {
-                    wanted.iter().for_each(|&(slot, _)| self.drop_spare_pages(slot));
+                    wanted.iter().for_each(|&(slot, _)| self.drop_spare_pages(slot, track));
                     return Err(error);
                 }
             }
@@ -311,43 +332,51 @@ impl Kv {
         Ok(())
     }
 
+    /// The groups of a track.
+    fn groups_of(&self, track: usize) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.groups()).filter(move |&g| self.layout.groups[g].track == track)
+    }
+
     /// Pages of a group that keeps all of them which so many more tokens need.
     fn new_pages(&self, group: usize, wanted: &[(usize, usize)]) -> usize {
         let shape = self.layout.groups[group];
         let new = |&(slot, extra): &(usize, usize)| {
-            shape.pages_at(self.slot_len(slot) + extra).saturating_sub(self.pages(slot, group).len())
+            shape.pages_at(self.slot_len(slot, shape.track) + extra).saturating_sub(self.pages(slot, group).len())
         };
         wanted.iter().map(new).sum()
     }
 
     /// Appends a token whose keys and values have been written to the reserved pages.
-    pub fn commit(&mut self, slot: usize, token: i32) {
-        self.seqs[slot].tokens.push(token);
+    pub fn commit(&mut self, slot: usize, track: usize, token: i32) {
+        self.seqs[slot].tracks[track].tokens.push(token);
     }
 
-    /// After a failed step: forgets all tokens of a slot but the first `len`. Where pages that the
+    /// After a failed step: forgets all tokens of a slot's track but the first `len`. Where pages that the
     /// next token sees have been given back, the tokens stay; where there are states of fixed size,
     /// which the step may have changed, the sequence goes back to its last snapshot before.
-    pub fn take_back(&mut self, slot: usize, len: usize) {
-        if self.layout.groups.iter().any(|g| g.fixed) {
-            let len = self.best(slot, len, true);
-            self.cut(slot, len, true);
-        } else if self.lost(slot, len).is_none() {
-            self.cut(slot, len, false);
+    pub fn take_back(&mut self, slot: usize, track: usize, len: usize) {
+        let at = (slot, track);
+        if self.tables(at).any(|(group, _)| group.fixed) {
+            let len = self.best(at, len, true);
+            self.cut(at, len, true);
+        } else if self.lost(at, len).is_none() {
+            self.cut(at, len, false);
         }
-        self.drop_spare_pages(slot);
+        self.drop_spare_pages(slot, track);
     }
 
-    /// Makes room for the next `extra` tokens of a slot, which have been reserved.
-    pub fn extend(&mut self, slot: usize, extra: usize) -> Result<()> {
-        (0..self.groups()).try_for_each(|group| self.reserve_one(slot, group, extra))
+    /// Makes room for the next `extra` tokens of a slot's track, which have been reserved.
+    pub fn extend(&mut self, slot: usize, track: usize, extra: usize) -> Result<()> {
+        let groups: Vec<usize> = self.groups_of(track).collect();
+        groups.into_iter().try_for_each(|group| self.reserve_one(slot, group, extra))
     }
 
-    /// Gives back the pages of a slot that windows have left behind.
-    pub fn slide(&mut self, slot: usize) {
+    /// Gives back the pages of a slot's track that windows have left behind.
+    pub fn slide(&mut self, slot: usize, track: usize) {
         let slot = &mut self.seqs[slot];
-        let len = slot.tokens.len();
-        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut slot.tables) {
+        let len = slot.tracks[track].tokens.len();
+        let tables = self.layout.groups.iter().zip(&mut self.pools).zip(&mut slot.tables);
+        for ((group, pool), table) in tables.filter(|((group, _), _)| group.track == track) {
             let keep = group.kept_from(len);
             while table.gone < keep {
                 pool.release(std::mem::take(&mut table.pages[table.gone]));
@@ -372,8 +401,9 @@ impl Kv {
     fn most_new_of(&self, group: usize, slot: usize, extra: usize, chunk: usize) -> usize {
         let (table, pool) = (&self.seqs[slot].tables[group], &self.pools[group]);
         let held = table.held();
-        let all = (self.slot_len(slot) + extra).div_ceil(PAGE_TOKENS) - table.gone;
-        let window = window_pages(self.layout.groups[group].window, chunk);
+        let shape = &self.layout.groups[group];
+        let all = (self.slot_len(slot, shape.track) + extra).div_ceil(PAGE_TOKENS) - table.gone;
+        let window = window_pages(shape.window, chunk);
         // Shared pages stay in use when this sequence gives them back; the last one may have to be
         // copied.
         let own = held.iter().filter(|p| pool.alone(**p)).count();
@@ -381,11 +411,13 @@ impl Kv {
         all.saturating_sub(held.len()).min(window.saturating_sub(own)) + copies
     }
 
-    /// Releases reserved pages no token has been committed to.
-    pub fn drop_spare_pages(&mut self, slot: usize) {
+    /// Releases reserved pages of a track no token has been committed to.
+    pub fn drop_spare_pages(&mut self, slot: usize, track: usize) {
         let slot = &mut self.seqs[slot];
-        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut slot.tables) {
-            let keep = group.pages_at(slot.tokens.len());
+        let len = slot.tracks[track].tokens.len();
+        let tables = self.layout.groups.iter().zip(&mut self.pools).zip(&mut slot.tables);
+        for ((group, pool), table) in tables.filter(|((group, _), _)| group.track == track) {
+            let keep = group.pages_at(len);
             let spare = keep.max(table.gone).min(table.pages.len());
             table.pages.drain(spare..).rev().for_each(|page| pool.release(page));
             table.pages.truncate(keep);
@@ -394,7 +426,8 @@ impl Kv {
     }
 
     fn reserve_one(&mut self, slot: usize, group: usize, extra: usize) -> Result<()> {
-        let (len, shape) = (self.slot_len(slot), self.layout.groups[group]);
+        let shape = self.layout.groups[group];
+        let len = self.slot_len(slot, shape.track);
         if extra > 0
             && let Some(page) = shape.changed_page(len)
         {

@@ -15,13 +15,20 @@ const MAX_SEQUENCES: usize = 1 << 20;
 pub(super) struct Slot {
     /// Handle of the sequence that is here.
     id: Option<SeqId>,
-    pub tokens: Vec<i32>,
-    /// Tokens before the step under way, or the last one.
-    pub began: usize,
+    /// Its lists of tokens, by track.
+    pub tracks: Vec<Track>,
     /// Its block table in each group.
     pub tables: Vec<Table>,
     /// Slot of its adapter; 0: it has none.
     pub adapter: u32,
+}
+
+/// A list of tokens of a sequence, to which some entries of the model append.
+#[derive(Clone, Default)]
+pub(super) struct Track {
+    pub tokens: Vec<i32>,
+    /// Tokens before the step under way, or the last one.
+    pub began: usize,
 }
 
 /// Pages of a sequence in one group, in order.
@@ -57,12 +64,14 @@ pub(super) struct Sequences {
     pub next_id: SeqId,
     /// Block tables of each.
     tables: usize,
+    /// Lists of tokens of each.
+    tracks: usize,
 }
 
 impl Sequences {
-    /// None yet; each will have `tables` block tables.
-    pub fn new(tables: usize) -> Sequences {
-        Sequences { tables, ..Sequences::default() }
+    /// None yet; each will have `tables` block tables and `tracks` lists of tokens.
+    pub fn new(tables: usize, tracks: usize) -> Sequences {
+        Sequences { tables, tracks, ..Sequences::default() }
     }
 
     /// Number of live sequences.
@@ -94,6 +103,7 @@ impl Sequences {
                 slot.id = Some(id);
                 slot.adapter = 0;
                 slot.tables.resize_with(self.tables, Table::default);
+                slot.tracks.resize_with(self.tracks, Track::default);
                 self.live += 1;
                 return Ok(id);
             }
@@ -120,7 +130,7 @@ impl Sequences {
     pub fn end(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.id = None;
-        slot.tokens = Vec::new();
+        slot.tracks = Vec::new();
         slot.adapter = 0;
         self.live -= 1;
     }

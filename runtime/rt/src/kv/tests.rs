@@ -5,6 +5,7 @@ use llmcc_abi::{StateDesc, layout::KEPT_BEHIND};
 
 mod stores;
 mod strided;
+mod tracks;
 
 fn state(group: u32, window: u32, bytes: u64) -> StateDesc {
     StateDesc { kv_heads: 1, key_dim: 1, window, group, bytes, ..StateDesc::default() }
@@ -27,8 +28,8 @@ fn kv(tokens: usize) -> Kv {
 
 fn append(kv: &mut Kv, seq: SeqId, n: usize) -> Result<()> {
     let slot = kv.slot(seq)?;
-    kv.reserve(&[(slot, n)], n)?;
-    (0..n).for_each(|i| kv.commit(slot, i as i32));
+    kv.reserve(0, &[(slot, n)], n)?;
+    (0..n).for_each(|i| kv.commit(slot, 0, i as i32));
     Ok(())
 }
 
@@ -93,7 +94,7 @@ fn a_full_cache_changes_nothing() {
     let (a, b) = (kv.seq_new().unwrap(), kv.seq_new().unwrap());
     append(&mut kv, a, 20).unwrap();
     let both = [(kv.slot(b).unwrap(), 16), (kv.slot(a).unwrap(), 29)];
-    let error = kv.reserve(&both, 64).unwrap_err();
+    let error = kv.reserve(0, &both, 64).unwrap_err();
     assert_eq!(error.status, Status::CacheFull);
     assert_eq!((kv.used_pages(), kv.tokens(a).unwrap().len()), (2, 20));
     append(&mut kv, b, 32).unwrap();
@@ -161,12 +162,12 @@ fn used(kv: &Kv) -> Vec<usize> {
 /// Appends as the engine does: in chunks.
 fn append_chunks(kv: &mut Kv, seq: SeqId, n: usize, chunk: usize) -> Result<()> {
     let slot = kv.slot(seq)?;
-    kv.reserve(&[(slot, n)], chunk)?;
+    kv.reserve(0, &[(slot, n)], chunk)?;
     for at in (0..n).step_by(chunk) {
         let count = chunk.min(n - at);
-        kv.extend(slot, count)?;
-        (0..count).for_each(|i| kv.commit(slot, i as i32));
-        kv.slide(slot);
+        kv.extend(slot, 0, count)?;
+        (0..count).for_each(|i| kv.commit(slot, 0, i as i32));
+        kv.slide(slot, 0);
     }
     Ok(())
 }
@@ -178,19 +179,19 @@ fn a_failed_step_is_taken_back() {
     append(&mut kv, a, 20).unwrap();
     append(&mut kv, a, 30).unwrap();
     let slot = kv.slot(a).unwrap();
-    kv.take_back(slot, 20);
-    assert_eq!((kv.slot_len(slot), kv.used_pages()), (20, 2));
+    kv.take_back(slot, 0, 20);
+    assert_eq!((kv.slot_len(slot, 0), kv.used_pages()), (20, 2));
     // Pages the next token would see may be gone: then the tokens stay, and with 0 they never do.
     let mut kv = sliding(20);
     let a = kv.seq_new().unwrap();
     append_chunks(&mut kv, a, 200, 8).unwrap();
     let slot = kv.slot(a).unwrap();
-    kv.take_back(slot, 199);
-    assert_eq!(kv.slot_len(slot), 199);
-    kv.take_back(slot, 60);
-    assert_eq!(kv.slot_len(slot), 199);
-    kv.take_back(slot, 0);
-    assert_eq!((kv.slot_len(slot), kv.used_pages()), (0, 0));
+    kv.take_back(slot, 0, 199);
+    assert_eq!(kv.slot_len(slot, 0), 199);
+    kv.take_back(slot, 0, 60);
+    assert_eq!(kv.slot_len(slot, 0), 199);
+    kv.take_back(slot, 0, 0);
+    assert_eq!((kv.slot_len(slot, 0), kv.used_pages()), (0, 0));
 }
 
 #[test]
@@ -284,13 +285,13 @@ fn a_full_group_changes_nothing() {
     // As many long sequences as that is meant for, whose prompts come in one step.
     let all: Vec<SeqId> = (0..8).map(|_| kv.seq_new().unwrap()).collect();
     let slots: Vec<(usize, usize)> = all.iter().map(|&seq| (kv.slot(seq).unwrap(), 200)).collect();
-    kv.reserve(&slots, 32).unwrap();
+    kv.reserve(0, &slots, 32).unwrap();
     for &(slot, n) in &slots {
         for at in (0..n).step_by(32) {
             let count = 32.min(n - at);
-            kv.extend(slot, count).unwrap();
-            (0..count).for_each(|i| kv.commit(slot, i as i32));
-            kv.slide(slot);
+            kv.extend(slot, 0, count).unwrap();
+            (0..count).for_each(|i| kv.commit(slot, 0, i as i32));
+            kv.slide(slot, 0);
         }
     }
     let more: Vec<SeqId> = (0..4).map(|_| kv.seq_new().unwrap()).collect();
@@ -382,10 +383,10 @@ fn recurrent_in(pages: usize, slots: usize) -> (Kv, Vec<*mut u8>) {
 /// snapshot at the end.
 fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
     let slot = kv.slot(seq)?;
-    kv.reserve(&[(slot, n)], 64)?;
-    kv.extend(slot, n)?;
+    kv.reserve(0, &[(slot, n)], 64)?;
+    kv.extend(slot, 0, n)?;
     for i in 0..n {
-        kv.commit(slot, i as i32);
+        kv.commit(slot, 0, i as i32);
         let page = kv.pages(slot, 1)[0] as usize;
         // SAFETY: inside the pools.
         unsafe {
@@ -393,7 +394,7 @@ fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
             *pools[2].add(page * 128) += 1;
         }
     }
-    kv.keep(slot);
+    kv.keep(slot, 0);
     Ok(())
 }
 
@@ -444,20 +445,20 @@ fn a_failed_step_goes_back_to_a_snapshot() {
     run(&mut kv, &pools, a, 7).unwrap();
     // A step that has written something when it fails, before a token is committed.
     let slot = kv.slot(a).unwrap();
-    kv.reserve(&[(slot, 1)], 64).unwrap();
-    kv.extend(slot, 1).unwrap();
+    kv.reserve(0, &[(slot, 1)], 64).unwrap();
+    kv.extend(slot, 0, 1).unwrap();
     let page = kv.pages(slot, 1)[0] as usize;
     // SAFETY: inside the pool.
     unsafe { *pools[1].add(page * 64) = 99 };
-    kv.take_back(slot, 7);
-    assert_eq!((kv.slot_len(slot), held(&kv, &pools, a)), (7, (7, 7)));
+    kv.take_back(slot, 0, 7);
+    assert_eq!((kv.slot_len(slot, 0), held(&kv, &pools, a)), (7, (7, 7)));
     // Without a snapshot it begins again.
     let b = kv.seq_new().unwrap();
     let slot = kv.slot(b).unwrap();
-    kv.reserve(&[(slot, 4)], 64).unwrap();
-    (0..4).for_each(|i| kv.commit(slot, i));
-    kv.take_back(slot, 2);
-    assert_eq!((kv.slot_len(slot), kv.pages(slot, 1).len()), (0, 0));
+    kv.reserve(0, &[(slot, 4)], 64).unwrap();
+    (0..4).for_each(|i| kv.commit(slot, 0, i));
+    kv.take_back(slot, 0, 2);
+    assert_eq!((kv.slot_len(slot, 0), kv.pages(slot, 1).len()), (0, 0));
     kv.seq_free(a).unwrap();
     assert_eq!(used(&kv), [0, 0]);
 }
@@ -468,15 +469,15 @@ fn a_long_step_keeps_what_a_failure_leads_back_to() {
     let a = kv.seq_new().unwrap();
     run(&mut kv, &pools, a, 5).unwrap();
     let slot = kv.slot(a).unwrap();
-    kv.reserve(&[(slot, 40)], 10).unwrap();
+    kv.reserve(0, &[(slot, 40)], 10).unwrap();
     for chunk in 0..4 {
-        kv.extend(slot, 10).unwrap();
-        (0..10).for_each(|i| kv.commit(slot, chunk * 10 + i));
-        kv.keep(slot);
+        kv.extend(slot, 0, 10).unwrap();
+        (0..10).for_each(|i| kv.commit(slot, 0, chunk * 10 + i));
+        kv.keep(slot, 0);
     }
     assert_eq!([45, 35, 5].map(|len| kv.reusable(a, len).unwrap()), [45, 5, 5]);
-    kv.take_back(slot, 5);
-    assert_eq!((kv.slot_len(slot), held(&kv, &pools, a)), (5, (5, 5)));
+    kv.take_back(slot, 0, 5);
+    assert_eq!((kv.slot_len(slot, 0), held(&kv, &pools, a)), (5, (5, 5)));
 }
 
 #[test]
@@ -535,7 +536,7 @@ fn windows_and_snapshots_both_count() {
     let slot = kv.slot(a).unwrap();
     for n in [100, 100, 10] {
         append_chunks(&mut kv, a, n, 10).unwrap();
-        kv.keep(slot);
+        kv.keep(slot, 0);
     }
     assert_eq!([210, 209, 200, 199].map(|len| kv.reusable(a, len).unwrap()), [210, 200, 200, 0]);
     append_chunks(&mut kv, a, 200, 10).unwrap();

@@ -48,6 +48,11 @@ impl Layout {
         })
     }
 
+    /// Lists of tokens of a sequence.
+    pub fn tracks(&self) -> usize {
+        self.groups.iter().map(|g| g.track + 1).max().unwrap_or(1)
+    }
+
     /// Bytes of all pages.
     pub fn bytes(&self) -> usize {
         self.groups.iter().fold(0, |sum, g| sum.saturating_add(g.bytes()))
