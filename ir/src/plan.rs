@@ -228,14 +228,7 @@ impl Plan {
 
     /// The states that entry `entry` updates; some several times.
     pub fn updated_by(&self, entry: usize) -> impl Iterator<Item = usize> {
-        let launches = self.regimes_of(entry).flat_map(|r| &r.launches);
-        launches.flat_map(|l| {
-            let used = self.kernels.get(l.kernel).map(|k| k.body.operands()).unwrap_or_default();
-            used.into_iter().filter_map(|(param, used)| match l.operands.get(param) {
-                Some(Operand::State(s)) if used.write => Some(*s),
-                _ => None,
-            })
-        })
+        self.regimes_of(entry).flat_map(|r| &r.launches).flat_map(|l| self.updated(l))
     }
 
     /// The regime of entry `entry` that serves steps of `tokens` tokens.
@@ -250,7 +243,7 @@ impl Plan {
 
     /// The tracks of entries and states.
     pub fn tracks(&self) -> Tracks {
-        let updated = |entry| self.regimes_of(entry).flat_map(|r| &r.launches).flat_map(|l| self.updated(l)).collect();
+        let updated = |entry| self.updated_by(entry).collect();
         Tracks::of(self.states.len(), &(0..self.entries.len()).map(updated).collect::<Vec<_>>())
     }
 

@@ -201,6 +201,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "llmcc_seq_free": (c.c_int32, [_P, c.c_int32]),
     "llmcc_seq_truncate": (c.c_int32, [_P, c.c_int32, c.c_size_t]),
     "llmcc_seq_fork": (c.c_int32, [_P, c.c_int32, _I32P]),
+    "llmcc_seq_encode": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t]),
     "llmcc_seq_len": (c.c_int32, [_P, c.c_int32, _SIZEP]),
     "llmcc_seq_tokens": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t, _SIZEP]),
     "llmcc_step": (c.c_int32, [_P, c.POINTER(Batch), _P, c.c_size_t]),

@@ -58,6 +58,8 @@ pub struct Info {
     pub keeps_hidden: bool,
     /// Whether tokens come with hidden states: a draft head.
     pub needs_hidden: bool,
+    /// Whether it writes texts about sources.
+    pub needs_source: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -83,6 +85,7 @@ impl Info {
             whole: info.flags & LLMCC_IS_WHOLE != 0,
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
             needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            needs_source: info.flags & LLMCC_NEEDS_SOURCE != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,

@@ -78,7 +78,30 @@ fn entries(sink: &mut Sink, module: &Module) {
         let message = format!("entry `{name}` updates it with states that other entries update apart from it");
         sink.error("state-calls", Place::State { index }, message);
     }
+    across(sink, module);
     shared(sink, module, &uses.weights);
+}
+
+/// An entry that reads a state of another track, whose tokens have positions of their own, reads all of it.
+fn across(sink: &mut Sink, module: &Module) {
+    let tracks = module.tracks();
+    let entries = module.entries.iter().zip(&tracks.entries);
+    let calls = entries.flat_map(|(e, track)| e.calls.iter().map(move |call| (call, *track)));
+    for (call, (Call { func, args }, track)) in calls.enumerate() {
+        let Some(func) = module.funcs.get(*func) else { continue };
+        for (param, arg) in args.iter().enumerate() {
+            let Arg::State(index) = arg else { continue };
+            let other = tracks.states.get(*index).is_some_and(|of| *of != track);
+            let adapter = module.states.get(*index).is_some_and(|s| s.adapter().is_some());
+            if other && !adapter && !func.reads_all(Value(param as u32)) {
+                let message = format!(
+                    "reads state {index}, which another entry updates for tokens of its own, by their positions: only \
+                     `attention` with `causal=false`, no bias and no window reads such a state"
+                );
+                sink.error("state-calls", Place::Call { call, func: func.name.clone() }, message);
+            }
+        }
+    }
 }
 
 /// The use of a module's states and weights by its calls.

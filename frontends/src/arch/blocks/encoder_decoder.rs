@@ -131,6 +131,10 @@ impl Shape for EncoderDecoder {
         self.decoder.passes.iter().any(|part| tensor.contains(part))
     }
 
+    fn has_source(&self) -> bool {
+        true
+    }
+
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, _) = self.decoder.embedding(l)?;
         let mut sources = vec![];

@@ -340,6 +340,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             no_text: c.flags & LLMCC_GEN_NO_TEXT != 0,
             show_special: c.flags & LLMCC_GEN_SHOW_SPECIAL != 0,
             adapter: c.adapter,
+            starts: model.defaults().starts.clone(),
         })
     }
 }

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod source;
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -280,6 +281,7 @@ impl Engine {
         })?;
         check_room(own, batch, &rows)?;
         self.check_keeps(own, keep.is_some())?;
+        self.check_rows(own, batch)?;
         self.executor.ready()?;
         let wants = if own.candidates > 0 { wants } else { &[] };
         need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
@@ -355,6 +357,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_sources(entry, &counts)?;
         Ok(counts)
     }
 

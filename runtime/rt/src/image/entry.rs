@@ -40,6 +40,8 @@ pub struct Entry {
     pub hidden: Option<OutputDesc>,
     /// The track of a sequence that it appends to.
     pub track: usize,
+    /// Other tracks whose states it reads.
+    pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
     /// Candidates per row of logits; 0: logits only.
@@ -57,6 +59,11 @@ impl Entry {
     /// Columns of that output; 0 without one.
     pub fn columns(&self) -> usize {
         self.output.map_or(0, |o| o.columns as usize)
+    }
+
+    /// Whether it has an output.
+    pub fn gives(&self) -> bool {
+        self.output.is_some() || self.hidden.is_some()
     }
 
     /// Columns of the hidden states; 0: a step leaves none.
@@ -103,6 +110,7 @@ impl Entry {
             output: None,
             hidden: None,
             track: desc.track as usize,
+            reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
             candidates: 0,
             candidates_buffer: 0,
@@ -120,9 +128,6 @@ impl Entry {
         let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
         for o in &outputs {
             entry.add_output(tables, *o)?;
-        }
-        if outputs.is_empty() {
-            return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
         }
         entry.find_candidates(tables, desc)?;
         Ok(entry)

@@ -272,6 +272,11 @@ impl Kv {
         Ok(&self.seqs[self.slot(seq)?].tracks[0].tokens)
     }
 
+    /// All tokens of a track of a sequence.
+    pub fn track_tokens(&self, seq: SeqId, track: usize) -> Result<&[i32]> {
+        Ok(self.seqs[self.slot(seq)?].tracks.get(track).map_or(&[], |t| &t.tokens))
+    }
+
     /// Index of a live sequence in `0..slots()`, until the next [`Kv::seq_new`] or [`Kv::fork`].
     pub fn slot(&self, seq: SeqId) -> Result<usize> {
         self.seqs.slot(seq)
