@@ -256,6 +256,17 @@ impl Plan {
         })
     }
 
+    /// The entry that stores what the first one reads of other tokens than its own: the source of a text. `None`: it
+    /// reads its own tokens alone.
+    pub fn source(&self) -> Option<usize> {
+        let tracks = self.tracks();
+        let own = tracks.entries.first()?;
+        let operands = self.regimes_of(0).flat_map(|r| &r.launches).flat_map(|l| &l.operands);
+        let track = |o: &Operand| if let Operand::State(s) = o { tracks.states.get(*s).copied() } else { None };
+        let other = operands.filter_map(track).find(|track| track != own)?;
+        tracks.entries.iter().position(|track| *track == other)
+    }
+
     /// The group of each state: see [`state::groups`].
     pub fn groups(&self) -> Vec<usize> {
         state::groups(&self.states, &self.tracks().states)

@@ -2,10 +2,10 @@
 
 use super::steps::{Computed, Step, entries, sequences};
 use crate::Error;
-use crate::loaded::stand_ins;
+use crate::loaded::{stand_in_source, stand_ins};
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
-use llmcc_ir::eval::{Batch, Rows, State, eval_plan_watched};
+use llmcc_ir::eval::{Batch, Rows, State, eval_plan_entry, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -118,6 +118,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
     let packed = weights.of(plan)?;
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     let mut first = None;
+    read_sources(plan, &packed, &mut states, sequences(steps), &mut |_, _| ())?;
     let mut watch = |kernel: &Kernel, rows: &mut Rows| {
         let largest = rows.data.iter().fold(0f32, |m, v| m.max(v.abs()));
         let square = f64::from(largest) * f64::from(largest) * rows.cols as f64;
@@ -264,10 +265,28 @@ fn watched(
     watch: &mut dyn FnMut(&Kernel, &mut Rows),
 ) -> Result<Vec<Vec<f32>>, Error> {
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
+    read_sources(plan, packed, &mut states, sequences(steps), watch)?;
     batches(plan, steps)
         .iter()
         .map(|b| eval_plan_watched(plan, packed, &mut states, b, watch).map_err(|e| internal(&e.to_string())))
         .collect()
+}
+
+/// Gives so many sequences the source that sequences of trials have, where the plan writes about sources.
+fn read_sources(
+    plan: &Plan,
+    packed: &Packed<'_>,
+    states: &mut [State],
+    sequences: usize,
+    watch: &mut dyn FnMut(&Kernel, &mut Rows),
+) -> Result<(), Error> {
+    let Some(entry) = plan.source() else { return Ok(()) };
+    let source = stand_in_source(plan.info.vocab, plan.info.max_context);
+    for seq in 0..sequences {
+        let batch = Batch { seqs: vec![seq; source.len()], out_rows: vec![], ..Batch::single(&source, 0) };
+        eval_plan_entry(plan, entry, packed, states, &batch, watch).map_err(|e| internal(&e.to_string()))?;
+    }
+    Ok(())
 }
 
 fn largest(row: &[f32]) -> f32 {

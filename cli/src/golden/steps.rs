@@ -104,7 +104,7 @@ pub fn engine_options(threads: u32) -> EngineOptions {
 pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
     let info = model.info();
     let steps = steps(seed, info.vocab, info.max_context, info.whole);
-    let seqs: Vec<i32> = (0..sequences(&steps)).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let seqs: Vec<i32> = (0..sequences(&steps)).map(|_| model.trial_seq()).collect::<Result<_, _>>()?;
     let mut out = vec![];
     for step in steps {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();

@@ -7,7 +7,7 @@ mod pairs;
 mod sequences;
 mod step;
 
-pub use step::stand_ins;
+pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;

@@ -61,6 +61,7 @@ impl Manifest {
             info: Info {
                 output: plan.output().to_string(),
                 more_entries: more_entries(plan),
+                source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
                 vocab: plan.info.vocab,
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
@@ -110,9 +111,12 @@ impl Manifest {
     }
 }
 
-/// Outputs of all entries but the first.
+/// Outputs of all entries but the first; `states` where an entry only updates these.
 fn more_entries(plan: &Plan) -> BTreeMap<String, String> {
-    let outputs = |e: &PlanEntry| e.outputs.iter().map(|o| o.output.to_string()).collect::<Vec<_>>().join(", ");
+    let outputs = |e: &PlanEntry| match e.outputs.is_empty() {
+        true => "states".to_owned(),
+        false => e.outputs.iter().map(|o| o.output.to_string()).collect::<Vec<_>>().join(", "),
+    };
     plan.entries.iter().skip(1).map(|e| (e.name.clone(), outputs(e))).collect()
 }
 
