@@ -46,6 +46,7 @@ EMBED_RAW = 2
 HAS_TYPES = 16
 NEEDS_HIDDEN = 32
 HAS_HIDDEN = 64
+NEEDS_SOURCE = 128
 PAIR_TRUNCATE = 1
 
 
@@ -201,7 +202,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "llmcc_seq_free": (c.c_int32, [_P, c.c_int32]),
     "llmcc_seq_truncate": (c.c_int32, [_P, c.c_int32, c.c_size_t]),
     "llmcc_seq_fork": (c.c_int32, [_P, c.c_int32, _I32P]),
-    "llmcc_seq_encode": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t]),
     "llmcc_seq_len": (c.c_int32, [_P, c.c_int32, _SIZEP]),
     "llmcc_seq_tokens": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t, _SIZEP]),
     "llmcc_step": (c.c_int32, [_P, c.POINTER(Batch), _P, c.c_size_t]),
@@ -237,6 +237,7 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_gen_take": (c.c_int32, [_P, _P, c.c_size_t, c.POINTER(Piece)]),
     },
     4: {"llmcc_interrupt": (c.c_int32, [_P])},
+    5: {"llmcc_seq_encode": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t])},
 }
 
 

@@ -1,5 +1,5 @@
 """Golden values of models with an encoder and a decoder, which `make.py` writes: `source` i32[40], the text that the encoder reads; `tokens` i32[40], what the decoder has
-written of it, its start token first; `at`, `logits`, `error_f32` and `error_bf16` as for other models, of these; `greedy` i32[24], what the decoder writes of the source by itself:
+written of it, its start token first; `at`, `logits`, `error_f32` and `error_bf16` as for other models, of these; `greedy` i32[24], what the decoder writes of the source by itself after its first tokens:
 by `generate` of Transformers, and, for the margin between best and second-best, by the logits of whole texts."""
 
 import json
@@ -32,8 +32,8 @@ def written(model, source, count):
     """What the model writes of a source, and the smallest margin on its way; none if a token ends it."""
     banned = [token for (token,) in model.generation_config.bad_words_ids or []]
     ids, margin = starts(model), float("inf")
-    forced = len(ids) - 1
-    while len(ids) < 1 + count:
+    first = len(ids)
+    while len(ids) < first + count:
         row = logits(model, source, ids)[-1]
         row[banned] = float("-inf")
         best = row.topk(2)
@@ -41,11 +41,12 @@ def written(model, source, count):
         ids.append(best.indices[0].item())
     ends = model.generation_config.eos_token_id
     ends = [ends] if isinstance(ends, int) else ends or []
-    return (None, 0.0) if any(token in ends for token in ids[1 + forced :]) else (ids[1:], margin)
+    return (None, 0.0) if any(token in ends for token in ids[first:]) else (ids[first:], margin)
 
 
 @torch.no_grad()
 def generated(model, source, count):
     """The same by `generate`."""
-    out = model.generate(torch.tensor([source]), max_new_tokens=count, min_new_tokens=count, do_sample=False, num_beams=1)
-    return out[0, 1:].tolist()
+    first = len(starts(model))
+    out = model.generate(torch.tensor([source]), max_new_tokens=first - 1 + count, do_sample=False, num_beams=1, forced_eos_token_id=None)
+    return out[0, first:].tolist()

@@ -148,6 +148,7 @@ fn python_package() {
         ..options(&golden("adapters/base"))
     };
     let slots = Artifact::compile(&slots);
+    let sources = Artifact::compile(&options(&golden("umt5_whole")));
     // A model with two draft heads, and one with a recurrent state.
     let drafted = tempfile::tempdir().expect("folder");
     for (name, heads) in [("deepseek_v3", 2), ("qwen3_5", 1)] {
@@ -173,6 +174,7 @@ fn python_package() {
         .env("LLMCC_TEST_RANKER", &ranker.path)
         .env("LLMCC_TEST_EMBEDDER", &embedder.path)
         .env("LLMCC_TEST_SLOTS", &slots.path)
+        .env("LLMCC_TEST_SOURCES", &sources.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())
         .env("LLMCC_TEST_GOLDENS", golden("drafts"))

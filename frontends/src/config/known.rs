@@ -207,7 +207,7 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     // Other inputs, and other kinds of model.
     (
         Neutral::Off,
-        "is_encoder_decoder add_cross_attention cross_attention_layers encoder_layers num_encoder_layers text_config vision_config audio_config \
+        "is_encoder_decoder add_cross_attention cross_attention_layers num_encoder_layers text_config vision_config audio_config \
          llm_config language_config decoder_config num_codebooks",
     ),
     // Other forms of the weights.

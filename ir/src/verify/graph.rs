@@ -60,11 +60,11 @@ fn entries(sink: &mut Sink, module: &Module) {
     sink.unique(module.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
     let mut uses = Uses { states: vec![], weights: HashMap::new() };
     let mut first = 0;
-    for e in &module.entries {
+    for (i, e) in module.entries.iter().enumerate() {
         uses.states.push(vec![Used::default(); module.states.len()]);
         let results = calls(sink, module, e, first, &mut uses);
         first += e.calls.len();
-        let updates = uses.states.last().is_some_and(|states| states.iter().any(|used| used.updates > 0));
+        let updates = i > 0 && uses.states.last().is_some_and(|states| states.iter().any(|used| used.updates > 0));
         outputs(sink, &e.name, &e.outputs, updates);
         output_types(sink, module, e, &results);
     }
@@ -306,7 +306,7 @@ fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<V
     }
 }
 
-/// An entry has outputs, or updates states. It has each kind once, and one at most with the rows that the caller asks
+/// An entry has outputs, or, after the first one, updates states. It has each kind once, and one at most with the rows that the caller asks
 /// for. Shared with plans.
 pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput], updates: bool) {
     if outputs.is_empty() && !updates {

@@ -111,7 +111,7 @@ fn entries(sink: &mut Sink, plan: &Plan) {
     }
     sink.unique(plan.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
     for (i, e) in plan.entries.iter().enumerate() {
-        super::outputs(sink, &e.name, &e.outputs, plan.updated_by(i).next().is_some());
+        super::outputs(sink, &e.name, &e.outputs, i > 0 && plan.updated_by(i).next().is_some());
     }
     if !plan.regimes.is_sorted_by_key(|r| r.entry) {
         sink.error("entries", Place::Whole, "regimes do not stand in the order of their entries");

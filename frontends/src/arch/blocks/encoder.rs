@@ -17,6 +17,7 @@ use crate::arch::blocks::names::{
 };
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::shared_layers::Groups;
+use crate::arch::blocks::sinusoidal_positions::Sines;
 use crate::config::ConfigError;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::dictionary::fields;
@@ -73,6 +74,8 @@ pub(crate) struct Embedding {
     pub dropped: Option<usize>,
     /// Tables have so many columns, and a matrix with a bias to the width of the layers.
     pub narrow: Option<usize>,
+    /// Sines in the place of learned positions, where the checkpoint has no table of them.
+    pub sines: Option<Sines>,
     /// Multiplies the rows of tokens.
     pub scale: Option<f32>,
     /// Other functions read the table of tokens, unless the head has a matrix of its own.
@@ -88,6 +91,7 @@ impl Embedding {
         tasks: 0,
         dropped: None,
         narrow: None,
+        sines: None,
         scale: None,
         shared: false,
     };
@@ -324,7 +328,11 @@ impl Encoder {
         tokens: &mut Value,
         width: usize,
     ) -> (Option<Value>, Option<Value>) {
+        let sines = self.embedding.sines.filter(|_| !f.stores(POSITIONS, Kind::Table));
         let mut learned = self.embedding.positions.map(|p| {
+            if let Some(sines) = sines {
+                return sines.table(f, width);
+            }
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.start() {
                 0 => table,

@@ -36,7 +36,7 @@ pub(crate) struct EncoderDecoder {
     pub cross: Attention,
     /// Multiplies the rows that logits are made of.
     pub head_scale: Option<f32>,
-    /// A bias of logits, stored as a tensor `[1, vocab]`.
+    /// A bias of logits, stored as a tensor `[1, vocab]`, where the checkpoint has it.
     pub head_bias: bool,
 }
 
@@ -83,7 +83,7 @@ impl EncoderDecoder {
             false => f.tied_table([vocab, hidden]),
         };
         let mut logits = f.matmul(x, table);
-        if self.head_bias {
+        if self.head_bias && f.stores(LOGITS_BIAS, Kind::Bare) {
             let bias = f.weight(LOGITS_BIAS, Kind::Bare, &[1, vocab]);
             let bias = f.op(Op::Flatten, &[bias]);
             logits = f.add(logits, bias);

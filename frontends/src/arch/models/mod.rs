@@ -120,6 +120,9 @@ archs! {
     mod mt5_whole;
     mod umt5;
     mod umt5_whole;
+    mod bart;
+    mod mbart;
+    mod marian;
     mod switch_transformers;
     mod modernbert;
     mod modernbert_decoder;

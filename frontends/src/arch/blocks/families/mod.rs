@@ -1,5 +1,6 @@
 //! Parts that the models of one family share: configurations, names and layers of one publisher's line.
 
+pub(crate) mod bart;
 pub(crate) mod command_r;
 pub(crate) mod cosmos3;
 pub(crate) mod disentangled_fields;
