@@ -32,7 +32,7 @@ def test_texts_are_about_their_sources():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("max_tokens", [None, 64])
 def test_batches_are_as_single_texts(temperature, max_tokens):
-    with llmcc.load(ARTIFACT) as m, llmcc.load(ARTIFACT, max_tokens=max_tokens or 0) as small:
+    with llmcc.load(ARTIFACT) as m, llmcc.load(ARTIFACT, max_tokens=max_tokens) as small:
         how = {"max_tokens": 24, "temperature": temperature, "seed": 7, "ignore_eos": True}
         alone = [[p.token for p in m.pieces(source, **how)] for source in SOURCES]
         assert len({tuple(a) for a in alone}) >= 2

@@ -39,7 +39,7 @@ dictionary! {
         use_qkv_bias use_sandwich_norm use_shared_attention_adapter use_short_conv use_sliding_window
         use_sparse_attention use_task_id;
     Accepts::Flag, Neutral::Any =>
-        decoder_bias gelu_activation mamba_norm_before_gate share_att_key;
+        decoder_bias gelu_activation mamba_norm_before_gate scale_decoder_outputs share_att_key;
     Accepts::Flag, Neutral::On =>
         is_causal scale_attn_weights;
     // Counts, which may be 0.

@@ -1,6 +1,6 @@
 //! BART (arXiv 1910.13461).
 
-use crate::arch::blocks::families::bart::{Differences, FIELDS, NAMES, read};
+use crate::arch::blocks::families::bart_stacks::{Differences, FIELDS, NAMES, read};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

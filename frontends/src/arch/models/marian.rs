@@ -1,6 +1,6 @@
 //! Marian's translation models (OPUS-MT): BART without a norm of the embeddings, and with sines as positions.
 
-use crate::arch::blocks::families::bart::{Differences, FIELDS, NAMES, read};
+use crate::arch::blocks::families::bart_stacks::{Differences, FIELDS, NAMES, read};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -1,6 +1,6 @@
 //! mBART (arXiv 2001.08210) and mBART-50: BART with norms before the blocks, over many languages.
 
-use crate::arch::blocks::families::bart::{Differences, FIELDS, NAMES, read};
+use crate::arch::blocks::families::bart_stacks::{Differences, FIELDS, NAMES, read};
 use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {

@@ -15,11 +15,18 @@ use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
 use crate::config::known::{Neutral, fixed};
 
-/// Fields that their classes decide.
+/// Fields that the classes decide which scale always or never.
+pub(crate) const FIXED_SCALE: &[(&str, Neutral)] = fixed! {
+    Off => is_decoder;
+    On => is_encoder_decoder;
+    Any => dropout_rate bos_token_id scalable_attention scale_decoder_outputs;
+};
+
+/// Fields that T5's class decides.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Off => is_decoder;
     On => is_encoder_decoder;
-    Any => scale_decoder_outputs dropout_rate bos_token_id scalable_attention;
+    Any => dropout_rate bos_token_id scalable_attention;
 };
 
 /// Their fields beside those of the encoder.
@@ -32,7 +39,8 @@ pub(crate) enum HeadScale {
     Always,
     /// They are not.
     Never,
-    /// Unless `tie_word_embeddings` is false, which says that the model is T5 1.1 or one after it.
+    /// As `scale_decoder_outputs` says, or unless `tie_word_embeddings` is false, which says that the model is T5 1.1 or
+    /// one after it.
     WhereTied,
 }
 
@@ -62,7 +70,7 @@ pub(crate) fn read(
     let scaled = match scale {
         HeadScale::Always => true,
         HeadScale::Never => false,
-        HeadScale::WhereTied => tied,
+        HeadScale::WhereTied => f.flag_or("scale_decoder_outputs", tied),
     };
     let head_scale = scaled.then(|| 1.0 / (decoder.facts.hidden as f64).sqrt()).map(|scale| scale as f32);
     Ok(EncoderDecoder { encoder, encoder_names, decoder, cross, head_scale, head_bias: false })

@@ -42,11 +42,13 @@ struct Stack {
     layers: usize,
     heads: usize,
     ffn: usize,
+    /// The field that says `heads`.
+    of_heads: &'static str,
 }
 
 impl Stack {
     fn read(f: &Fields, [layers, heads, ffn]: [&'static str; 3]) -> Stack {
-        Stack { layers: f.size(layers).or(12), heads: f.size(heads).or(16), ffn: f.size(ffn).or(4096) }
+        Stack { layers: f.size(layers).or(12), heads: f.size(heads).or(16), ffn: f.size(ffn).or(4096), of_heads: heads }
     }
 
     /// The stack, whose tokens all see each other.
@@ -63,7 +65,7 @@ impl Stack {
             eos: f.token_ids("eos_token_id", vocab)?,
         };
         if !hidden.is_multiple_of(self.heads) {
-            return Err(f.invalid("d_model", &hidden, format!("a multiple of the number of heads, {}", self.heads)));
+            return Err(f.invalid(self.of_heads, &self.heads, format!("a divisor of `d_model`, which is {hidden}")));
         }
         let heads = Heads { queries: self.heads, kv: self.heads, dim: hidden / self.heads };
         let act = common::activation(f, "activation_function", UnaryOp::Gelu);
