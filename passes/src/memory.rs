@@ -58,10 +58,7 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
     let mut placed = vec![];
     let kinds = results.kinds();
     for (i, regime) in plan.regimes.iter().enumerate() {
-        let results = results
-            .by_regime
-            .get(i)
-            .filter(|all| all.iter().all(|(_, b)| *b < regime.buffers.len()));
+        let results = results.by_regime.get(i).filter(|all| all.iter().all(|(_, b)| *b < regime.buffers.len()));
         let results = results.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
         let results: Vec<(usize, usize)> = results.iter().map(|(kind, b)| (place_of(&kinds, *kind), *b)).collect();
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));

@@ -78,9 +78,8 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let floats = |t: &str| expected.tensor(t).unwrap().to_f32().into_iter().map(f64::from);
     let f64s: Vec<f64> = if kind == "pooled_f64" { doubles(kind) } else { floats(kind).collect() };
     let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
-    let source: Option<Vec<i32>> = expected.info("source").map(|_| {
-        data("source").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
-    });
+    let source: Option<Vec<i32>> =
+        expected.info("source").map(|_| data("source").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect());
     let eval = |batch: &Batch| {
         let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
         if let Some(source) = &source {

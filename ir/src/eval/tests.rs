@@ -413,29 +413,6 @@ fn softcaps_sinks_and_both_ways_by_hand() {
     assert!(data(&o[3]).iter().zip(want).all(|(g, w)| (f64::from(*g) - w).abs() < 1e-5), "{:?} {want:?}", data(&o[3]));
 }
 
-/// Tokens of a text see all of its source, wherever they are, and sequences theirs alone.
-#[test]
-fn attention_to_a_source_by_hand() {
-    let spec = heads(KvDType::F32, 1, 1, None);
-    let params = vec![
-        param("q", f32_rows(Dim::Tokens, 1)),
-        param("kv", ParamKind::State(spec.into())),
-        param("out", f32_rows(Dim::Tokens, 1)),
-    ];
-    let mut kv = KvState::new(spec);
-    for (seq, p, value) in [(0, 0, 10.0), (0, 1, 20.0), (0, 2, 60.0), (1, 0, 7.0)] {
-        kv.store_key(seq, p, &[0.0]);
-        kv.store_value(seq, p, &[value]);
-    }
-    let positions = vec![0, 1, 9, 0];
-    let batch = Batch { tokens: vec![0; 4], seqs: vec![0, 0, 0, 1], positions, out_rows: vec![], ..Batch::default() };
-    let body = Attention { out: 2, heads: 1, scale: F32::new(1.0), causal: false, ..fixture::usual_attention() };
-    let k = kernel("a", Dim::Tokens, params, Body::Attention(body));
-    let mut o = [rows(1, &[1.0; 4]), OperandData::State(kv.into()), rows(1, &[0.0; 4])];
-    eval_kernel(&k, &batch, &mut o).unwrap();
-    assert_eq!(data(&o[2]), [30.0, 30.0, 30.0, 7.0]);
-}
-
 #[test]
 fn the_plan_computes_what_the_module_means() {
     for dtype in [KvDType::F32, KvDType::F16] {

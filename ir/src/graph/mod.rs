@@ -175,7 +175,8 @@ impl Func {
     /// Whether every operation that reads the state `value` reads all of it, whatever the positions of the tokens:
     /// attention without a window or a bias, to all tokens alike.
     pub fn reads_all(&self, value: Value) -> bool {
-        let windowed = self.ty(value).and_then(ValueType::state).and_then(StateSpec::paged).is_none_or(|kv| kv.window.is_some());
+        let windowed =
+            self.ty(value).and_then(ValueType::state).and_then(StateSpec::paged).is_none_or(|kv| kv.window.is_some());
         let all = |n: &Node| matches!(n.op, Op::Attention { causal: false, biased: false, .. });
         !windowed && self.nodes.iter().filter(|n| n.args.contains(&value)).all(all)
     }

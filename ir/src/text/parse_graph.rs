@@ -285,7 +285,8 @@ fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
         }
         Ok(())
     })?;
-    let (again, empty) = (parts.entries.iter().any(|e| e.name == name), entry.outputs.is_empty() && !binds_states(&entry));
+    let (again, empty) =
+        (parts.entries.iter().any(|e| e.name == name), entry.outputs.is_empty() && !binds_states(&entry));
     parts.entries.push(entry);
     entry_read(p, (&name, range), again, empty)
 }

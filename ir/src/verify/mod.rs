@@ -14,6 +14,8 @@ mod states;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod sources_tests;
+#[cfg(test)]
 mod top_k_tests;
 
 pub use access::{Access, accesses};

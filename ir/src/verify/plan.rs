@@ -363,7 +363,9 @@ impl<'a> RegimeVerifier<'a> {
         };
         if let Body::Attention(k) = &kernel.body {
             // An entry that stores nothing of it reads what another entry has stored.
-            let elsewhere = |i| (0..self.plan.entries.len()).any(|e| e != self.regime.entry && self.plan.updated_by(e).any(|s| s == i));
+            let elsewhere = |i| {
+                (0..self.plan.entries.len()).any(|e| e != self.regime.entry && self.plan.updated_by(e).any(|s| s == i))
+            };
             if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
                 && !(s.keys && s.values)
                 && (self.plan.updated_by(self.regime.entry).any(|s| s == i) || !elsewhere(i))

@@ -154,7 +154,12 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     }
     // Pages that running generations need for their next token are not free.
     let kv = engine.kv();
-    let whole = |group: usize, i: usize| kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit);
+    // (Those of sources are in use already.)
+    let own = |group: usize| engine.image().track(group) == engine.image().step().track;
+    let whole = |group: usize, i: usize| match own(group) {
+        true => kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit),
+        false => 0,
+    };
     let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
     let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
     let mut free: Vec<usize> =

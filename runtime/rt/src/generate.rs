@@ -191,11 +191,7 @@ impl Generation {
             evaluated,
             stop: StopStrings::new(&params.stop),
             finish: None,
-            stats: GenStats {
-                prompt_tokens: prompt.len() as u64,
-                reused_tokens: reused as u64,
-                ..GenStats::default()
-            },
+            stats: GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: reused as u64, ..GenStats::default() },
             params,
         })
     }

@@ -1,7 +1,9 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
 //! describe the differences of their architectures.
 
-use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm, scaled};
+use crate::arch::blocks::attention::{
+    Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm, scaled,
+};
 use crate::arch::blocks::attention_scores::mean_so_far;
 use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{gathered, head_apart, projected};

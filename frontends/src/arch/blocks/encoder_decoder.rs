@@ -55,7 +55,8 @@ impl EncoderDecoder {
         let (heads, dim) = (self.cross.heads.kv, self.cross.heads.dim);
         let source = f.kv("source", heads, (dim, dim), None);
         let state = f.last_state();
-        let x = d.residual(&mut f, [CROSS_NORM, CROSS_POST_NORM], x, true, |f, h| self.crossed(f, h, source, positions));
+        let x =
+            d.residual(&mut f, [CROSS_NORM, CROSS_POST_NORM], x, true, |f, h| self.crossed(f, h, source, positions));
         let x = d.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| mlp(f, &spec.mlp, h));
         Ok((f.call(&[x])?.pop().unwrap_or_default(), state))
     }

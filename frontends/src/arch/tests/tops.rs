@@ -2,7 +2,7 @@
 
 use crate::arch::Model;
 use crate::arch::blocks::outputs::Top;
-use crate::testing::golden;
+use crate::testing::{golden, with};
 use serde_json::{Value, json};
 
 fn config(name: &str) -> Value {

@@ -111,7 +111,8 @@ impl InputBlock {
 fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;
-    let at = [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len(), inputs.types.len(), inputs.given.len()];
+    let at =
+        [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len(), inputs.types.len(), inputs.given.len()];
     let at = at.map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;

@@ -5,8 +5,9 @@ use crate::arch::blocks::encoder::Encoder;
 use crate::arch::blocks::encoder_decoder::{EncoderDecoder, LOGITS_BIAS};
 use crate::arch::blocks::learned_positions::Positions;
 use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_POST_NORM, CROSS_Q,
-    CROSS_V, HEAD, MLP_DOWN, MLP_NORM, MLP_POST_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, TABLE_NORM, Table, names,
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_POST_NORM,
+    CROSS_Q, CROSS_V, HEAD, MLP_DOWN, MLP_NORM, MLP_POST_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, TABLE_NORM,
+    Table, names,
 };
 use crate::arch::blocks::sinusoidal_positions::{Rates, Sines};
 use crate::config::ConfigError;
