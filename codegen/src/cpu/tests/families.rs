@@ -316,7 +316,8 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
         for (i, end) in ends.iter().enumerate() {
             // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a
             // probability by as much, relatively.
-            let n = f64::from(if causal { case.batch.positions[i] + 1 } else { (*end).max(case.batch.positions[i] + 1) });
+            let n =
+                f64::from(if causal { case.batch.positions[i] + 1 } else { (*end).max(case.batch.positions[i] + 1) });
             let abs = |q: &[f32]| q.iter().map(|x| f64::from(x.abs())).sum::<f64>();
             let mut sums: Vec<f64> = queries.row(i).chunks(queries.cols / heads).map(abs).collect();
             if let Some(OperandData::Rows(own)) = own.map(|own| &case.operands[own]) {
