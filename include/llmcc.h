@@ -135,7 +135,8 @@ enum {
     LLMCC_IS_WHOLE = 8,      /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
     LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): one type in the first of two texts, another in the second */
     LLMCC_NEEDS_HIDDEN = 32, /* a draft head (llmcc compile --draft-head): tokens come with hidden states of the model that it drafts for */
-    LLMCC_HAS_HIDDEN = 64    /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
+    LLMCC_HAS_HIDDEN = 64,   /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
+    LLMCC_NEEDS_SOURCE = 128 /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
 };
 
 /* Kinds of entries. A model whose entries all have logits refuses llmcc_embed; one whose first entry has none refuses generations and log-probabilities
@@ -165,7 +166,7 @@ typedef struct llmcc_entry_info {
     uint32_t output;  /* LLMCC_OUTPUT_* */
     uint32_t pool;    /* LLMCC_POOL_*; 0: none */
     uint64_t columns; /* floats in a row of the output */
-    uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN */
+    uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN, LLMCC_NEEDS_SOURCE */
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
 } llmcc_entry_info;
 
@@ -193,6 +194,10 @@ llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);
+
+/* With LLMCC_NEEDS_SOURCE: gives a sequence its source, `n` tokens (1 to max_batch_tokens), which the tokens of later steps attend to. The sequence loses the tokens and the source that
+ * it had; its tokens begin with those of its text (a start token, mostly). LLMCC_E_UNSUPPORTED: the model takes no source. Since 1.5. */
+llmcc_status llmcc_seq_encode(const llmcc_model *model, int32_t seq, const int32_t *tokens, size_t n);
 
 /* Adapters that are loaded while the model runs. The artifact must have been compiled with `--lora-slots`, else LLMCC_E_UNSUPPORTED.
  *

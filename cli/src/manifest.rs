@@ -120,6 +120,9 @@ pub struct Info {
     /// Outputs of the entries beside the first one, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub more_entries: BTreeMap<String, String>,
+    /// The entry that reads the source, of a model that writes texts about sources: its encoder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Columns of the residual stream.

@@ -67,7 +67,7 @@ fn link(
     phases: &mut Phases,
 ) -> Result<Linked, Error> {
     // The reader of tokenizers also reads the files of adapters, and defaults of generations.
-    let defaults = l.texts.text_config.get("generation").is_some();
+    let defaults = ["generation", "starts"].iter().any(|key| l.texts.text_config.get(key).is_some());
     let (kind, runtime) = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
         true => (Runtime::Full, llmcc_rt_image::FULL),
         false => (Runtime::Core, llmcc_rt_image::CORE),

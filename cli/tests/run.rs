@@ -296,3 +296,53 @@ fn perplexity_is_that_of_the_whole_text() {
         assert!(done.status.code() == Some(2) && text(&done.stderr).contains(says), "{}", text(&done.stderr));
     }
 }
+
+/// A tokenizer of words `w3` to `w63`, with an end that texts get.
+fn words() -> serde_json::Value {
+    let specials = ["<pad>", "</s>", "<unk>"];
+    let vocab: serde_json::Map<String, serde_json::Value> =
+        (0..64).map(|i| (specials.get(i).map_or(format!("w{i}"), ToString::to_string), i.into())).collect();
+    let added = |(id, content): (usize, &&str)| {
+        serde_json::json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true })
+    };
+    let (text, end) = (
+        serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } }),
+        serde_json::json!({ "SpecialToken": { "id": "</s>", "type_id": 0 } }),
+    );
+    serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": specials.iter().enumerate().map(added).collect::<Vec<_>>(),
+        "pre_tokenizer": { "type": "WhitespaceSplit" }, "decoder": { "type": "Fuse" },
+        "post_processor": { "type": "TemplateProcessing", "single": [text, end], "pair": [text, end, text, end],
+            "special_tokens": { "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } } },
+        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "<unk>" },
+    })
+}
+
+/// An encoder and a decoder: the prompt is the source, and only the text about it is printed.
+#[test]
+fn texts_about_sources() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.at("ck")).expect("folder");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(common::fixture("t5_whole").join(name), folder.at("ck").join(name)).expect("fixture");
+    }
+    std::fs::write(folder.at("ck/tokenizer.json"), words().to_string()).expect("written");
+    let settings = r#"{ "eos_token": "</s>", "pad_token": "<pad>" }"#;
+    std::fs::write(folder.at("ck/tokenizer_config.json"), settings).expect("written");
+    let made = folder.llmcc(&["compile", "ck", "-o", "m.so"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let about = |prompt: &str| folder.says(&[], &["run", "m.so", "-p", prompt, "--max-tokens", "6"]);
+    let (first, second) = (about("w45 w35 w44"), about("w20 w5"));
+    assert!(first != second && first.starts_with('w') && first.ends_with('\n'), "{first} {second}");
+    // As ids say it: the tokenizer has added the end.
+    let ids = folder.says(&[], &["run", "m.so", "--ids", "45,35,44,1", "--max-tokens", "6"]);
+    let spelled: String = ids.trim().split(',').map(|id| format!("w{id}")).collect();
+    assert_eq!(first.trim(), spelled);
+    assert_eq!(folder.manifest("m.so")["info"]["source"], "encode");
+    let said = folder.says(&[], &["inspect", "m.so"]);
+    assert!(said.contains("an encoder (`encode`) reads the prompt, a decoder writes a text about it"), "{said}");
+    let said = folder.says(&[], &["verify", "m.so"]);
+    assert!(said.contains("golden"), "{said}");
+}

@@ -59,7 +59,7 @@ fn the_file_has_the_same_bytes() {
         let diagonal: Vec<f64> = products.iter().step_by(columns as usize + 1).copied().collect();
         assert_eq!(diagonal, *squares);
         let (min, max) = (&part("min").1, &part("max").1);
-        let bounds = min.iter().zip(max).zip(squares);
+        let mut bounds = min.iter().zip(max).zip(squares);
         let within = |((min, max), squares): ((&f64, &f64), &f64)| {
             min <= max && *squares <= tokens * min.abs().max(max.abs()).powi(2) * 1.000001
         };

@@ -5,11 +5,12 @@ use llmcc_abi as abi;
 
 use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{EntryOutput, Output, Pool, Rows, RowsName};
-use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
+use llmcc_ir::plan::{Launch, Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{Lifetime, StateSpec};
 use llmcc_ir::tap::{Tap, TappedWeight};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
+use std::collections::BTreeSet;
 
 /// Texts stored beside the tables; all may be empty.
 #[derive(Clone, Debug, Default)]
@@ -293,10 +294,17 @@ fn kernels_of(plan: &Plan, entry: usize) -> impl Iterator<Item = &Kernel> {
     plan.regimes_of(entry).flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel))
 }
 
-/// Whether tokens of an entry see later ones, so that a sequence is computed in one step.
+/// Whether tokens of an entry see later ones, so that a sequence is computed in one step: attention both ways over a
+/// state that the entry itself updates.
 pub fn whole(plan: &Plan, entry: usize) -> bool {
-    let ahead = |k: &Kernel| matches!(&k.body, Body::Attention(Attention { causal: false, .. }));
-    kernels_of(plan, entry).any(ahead)
+    let own: BTreeSet<usize> = plan.updated_by(entry).collect();
+    let ahead = |l: &Launch| match plan.kernels.get(l.kernel).map(|k| &k.body) {
+        Some(Body::Attention(Attention { causal: false, kv, .. })) => {
+            matches!(l.operands.get(*kv), Some(Operand::State(s)) if own.contains(s))
+        }
+        _ => false,
+    };
+    plan.regimes_of(entry).flat_map(|r| &r.launches).any(ahead)
 }
 
 /// Types that a token of an entry may be of: rows of every table that is read by types; 0 without one.

@@ -10,6 +10,7 @@ mod gguf;
 pub(crate) use found::Found;
 
 use crate::checkpoint::Checkpoint;
+use crate::config::Facts;
 use crate::error::FrontendError;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -36,7 +37,6 @@ const NOT_USED: &[(&str, f64)] = &[
     ("eta_cutoff", 0.0),
     ("encoder_repetition_penalty", 1.0),
     ("encoder_no_repeat_ngram_size", 0.0),
-    ("forced_bos_token_id", f64::NAN),
     ("forced_eos_token_id", f64::NAN),
     ("exponential_decay_length_penalty", f64::NAN),
     ("guidance_scale", 1.0),
@@ -74,6 +74,32 @@ pub(crate) fn found(ckpt: &Checkpoint, vocab: usize, ends: &[u32]) -> Result<Fou
     let name = if own { FILE } else { "config.json" };
     let warnings = NOT_USED.iter().filter_map(|(key, neutral)| reader.not_used(key, *neutral, name)).collect();
     Ok(Found { settings: reader.out, warnings })
+}
+
+/// The tokens that a text begins with, of a model that writes it about a source: the start token, then the language, say.
+/// `ending` is `generation_config.json`, whose members count before those of `config.json`.
+///
+/// # Errors
+/// There is no start token, or one that the vocabulary does not have.
+pub(crate) fn starts(ckpt: &Checkpoint, ending: &Value, facts: &Facts) -> Result<Vec<u32>, FrontendError> {
+    let path = ckpt.config_path().to_path_buf();
+    let given = |key: &str| [ending, ckpt.config()].into_iter().map(|of| &of[key]).find(|v| !v.is_null());
+    let token = |key: &str| match given(key) {
+        None => Ok(None),
+        Some(value) => {
+            let id = value.as_u64().filter(|id| *id < facts.vocab as u64).and_then(|id| u32::try_from(id).ok());
+            let what = || format!("`{key}` is {value}, not a token of the {} that the model has", facts.vocab);
+            id.map(Some).ok_or_else(|| bad(path.clone(), what()))
+        }
+    };
+    let first = token("decoder_start_token_id")?.or(facts.bos);
+    let what = "`decoder_start_token_id` is missing: the token that a text begins with";
+    let first = first.ok_or_else(|| FrontendError::Tokenizer {
+        path: path.clone(),
+        what: what.into(),
+        help: "add it, as the model's files on the hub have it",
+    })?;
+    Ok(std::iter::once(first).chain(token("forced_bos_token_id")?).collect())
 }
 
 /// Whether a `config.json` is that of a model that writes text: others have members of the same names.

@@ -49,7 +49,12 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
 /// A small valid configuration of an architecture: its first fixture's with other sizes, and with
 /// optional features switched off.
 pub(crate) fn config(model_type: &str) -> Value {
-    let arch = by_model_type(model_type).unwrap();
+    config_of(by_model_type(model_type).unwrap())
+}
+
+/// The same of an architecture, which may have its `model_type` in common with a part of it that stands alone.
+pub(crate) fn config_of(arch: &Arch) -> Value {
+    let model_type = arch.model_type;
     let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };
     let text = std::fs::read(golden(first).join("config.json")).unwrap();
     let whole: Value = serde_json::from_slice(&text).unwrap();

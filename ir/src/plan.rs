@@ -229,6 +229,11 @@ impl Plan {
         self.regimes.iter().filter(move |r| r.entry == entry)
     }
 
+    /// The states that entry `entry` updates; some several times.
+    pub fn updated_by(&self, entry: usize) -> impl Iterator<Item = usize> {
+        self.regimes_of(entry).flat_map(|r| &r.launches).flat_map(|l| self.updated(l))
+    }
+
     /// The regime of entry `entry` that serves steps of `tokens` tokens.
     pub fn regime_for(&self, entry: usize, tokens: usize) -> Option<&Regime> {
         self.regimes_of(entry).find(|r| r.max_tokens.is_none_or(|most| tokens <= most))
@@ -241,7 +246,7 @@ impl Plan {
 
     /// The tracks of entries and states.
     pub fn tracks(&self) -> Tracks {
-        let updated = |entry| self.regimes_of(entry).flat_map(|r| &r.launches).flat_map(|l| self.updated(l)).collect();
+        let updated = |entry| self.updated_by(entry).collect();
         Tracks::of(self.states.len(), &(0..self.entries.len()).map(updated).collect::<Vec<_>>())
     }
 
@@ -252,6 +257,17 @@ impl Plan {
             Some(Operand::State(s)) => Some(*s),
             _ => None,
         })
+    }
+
+    /// The entry that stores what the first one reads of other tokens than its own: the source of a text. `None`: it
+    /// reads its own tokens alone.
+    pub fn source(&self) -> Option<usize> {
+        let tracks = self.tracks();
+        let own = tracks.entries.first()?;
+        let operands = self.regimes_of(0).flat_map(|r| &r.launches).flat_map(|l| &l.operands);
+        let track = |o: &Operand| if let Operand::State(s) = o { tracks.states.get(*s).copied() } else { None };
+        let other = operands.filter_map(track).find(|track| track != own)?;
+        tracks.entries.iter().position(|track| *track == other)
     }
 
     /// The group of each state: see [`state::groups`].

@@ -82,8 +82,7 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
         if i == 0 || plan.regimes[i - 1].entry != regime.entry {
             taps = Taps::place(plan, results, i, &mut slots);
         }
-        let own = results.by_regime.get(i).filter(|all| !all.is_empty() || !taps.places.is_empty());
-        let own = own.filter(|all| all.iter().all(|(_, b)| *b < regime.buffers.len()));
+        let own = results.by_regime.get(i).filter(|all| all.iter().all(|(_, b)| *b < regime.buffers.len()));
         let own = own.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
         let mut fixed: BTreeMap<usize, Place> = taps.of_regime(&results.taps[i]);
         fixed.extend(own.iter().map(|(kind, b)| (*b, Place::Result(place_of(&kinds, *kind)))));

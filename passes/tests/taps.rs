@@ -135,6 +135,9 @@ fn an_entry_is_made_once() {
     assert_eq!(tap::add(&mut module), Err("there is an entry `tap` already".into()));
 }
 
+/// A change of a list of taps at an index.
+type Change = fn(&mut Vec<Tap>, usize);
+
 /// What a tap says has to be so, in modules and in plans.
 #[test]
 fn taps_are_verified() {
@@ -142,7 +145,7 @@ fn taps_are_verified() {
     let plan = compile(&module, &options("f32")).unwrap().plan;
     assert_eq!(verify_plan(&plan), []);
     let routed = plan.entries[1].taps.iter().position(|t| t.routes.is_some()).unwrap();
-    let both: &[(&str, fn(&mut Vec<Tap>, usize))] = &[
+    let both: &[(&str, Change)] = &[
         ("order of their calls", |t, _| t.reverse()),
         ("rows of 0 columns", |t, _| t[0].columns = 0),
         ("3 rows of", |t, _| t[0].rows = Dim::Static(3)),

@@ -46,6 +46,7 @@ EMBED_RAW = 2
 HAS_TYPES = 16
 NEEDS_HIDDEN = 32
 HAS_HIDDEN = 64
+NEEDS_SOURCE = 128
 PAIR_TRUNCATE = 1
 
 
@@ -270,6 +271,7 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_drafter_new": (c.c_int32, [_P, c.POINTER(_P)]),
         "llmcc_drafter_guess": (c.c_int32, [_P, _I32P, c.c_size_t, _I32P, c.c_size_t]),
         "llmcc_drafter_free": (None, [_P]),
+        "llmcc_seq_encode": (c.c_int32, [_P, c.c_int32, _I32P, c.c_size_t]),
         "llmcc_taps": (c.c_int32, [_P, _SIZEP]),
         "llmcc_tap": (c.c_int32, [_P, c.c_size_t, c.POINTER(TapInfo)]),
         "llmcc_tap_weight": (c.c_int32, [_P, c.c_size_t, c.c_size_t, _I32P, c.c_char_p, c.c_size_t, _SIZEP]),

@@ -85,6 +85,13 @@ class Session(Unique):
         logits = self._run(tokens, chosen_rows("all" if all_rows else rows, len(tokens)), numpy)
         return logits if all_rows or rows is not None else logits[0]
 
+    def encode(self, source: Sequence[int]) -> None:
+        """Gives the session of a model that writes about sources (``info["needs_source"]``: an encoder and a decoder) its source. The session loses all tokens
+        that it had, and its text begins with the model's start token."""
+        source = ffi.integers(source, "source")
+        self._model._seq_encode(self._need_seq(), source)
+        self._tokens.clear()
+
     def truncate(self, length: int) -> None:
         """Forgets all tokens but the first ``length``."""
         if isinstance(length, bool) or not isinstance(length, numbers.Integral):

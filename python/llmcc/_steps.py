@@ -36,6 +36,10 @@ class Steps(Opened):
         with self._use() as handle:
             self._lib.seq_truncate(handle, seq, length)
 
+    def _seq_encode(self, seq: int, source: Sequence[int]) -> None:
+        with self._use() as handle:
+            self._lib.seq_encode(handle, seq, ffi.int32_array(source, "source"), len(source))
+
     def _step_rows(self, tokens: Sequence[int], seqs: Sequence[int]) -> None:
         """A step without results."""
         if len(tokens) > 0:

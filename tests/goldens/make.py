@@ -17,6 +17,7 @@ in the tests; a folder that has a recipe keeps it (edit it, or remove it for oth
 - for embedders and classifiers, in place of `logits` and `greedy`: `hidden` f32[12, columns], the last layer's rows of the prompt after the linear modules
   (embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
   normalized as `modules.json` says (without one: their mean), or scores of classes;
+- for models with an encoder and a decoder, beside `tokens`, the decoder's, the `source`: see `encoder_decoders.py`;
 - for classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
   tokenizer gives the model any;
 - `inv_freq` f32[head_dim / 2], the inverse frequencies that Transformers computed in f32 (`inv_freq1`... where there are several tables).
@@ -36,6 +37,7 @@ import zlib
 from pathlib import Path
 
 import bitllama2c_reference
+import encoder_decoders
 import gla_reference
 import jina_reference
 import nas_reference
@@ -167,6 +169,8 @@ def auto_class(folder):
     name = json.loads((folder / "config.json").read_text())["architectures"][0]
     if name in ALONE:
         return getattr(transformers, name)
+    if two := encoder_decoders.reader(folder):
+        return two
     if name.endswith("ForConditionalGeneration"):
         return transformers.AutoModelForImageTextToText
     if name.endswith("ForSequenceClassification"):
@@ -770,8 +774,34 @@ def make(name, folder):
         describe_model(name, folder, seeded_weights(name, folder))
 
 
+def make_encoder_decoder(name, folder, vocab):
+    """Golden values of a folder with the weights of a model with an encoder and a decoder."""
+    models = {dtype: load(folder, dtype)[0] for dtype in (torch.float64, torch.float32, torch.bfloat16)}
+    start = encoder_decoders.starts(models[torch.float32])
+    for attempt in range(100):
+        rng = np.random.default_rng([seed_of(name), attempt])
+        source = rng.integers(3, vocab, PROMPT).tolist()
+        tokens = start + rng.integers(3, vocab, PROMPT - len(start)).tolist()
+        torch.set_default_dtype(torch.float64)
+        with NoFloat32([]), Float64Only():
+            f64 = encoder_decoders.logits(models[torch.float64], source, tokens)
+            greedy, margin = encoder_decoders.written(models[torch.float64], source, GREEDY)
+        torch.set_default_dtype(torch.float32)
+        # Text that says more than which token came last.
+        if greedy and margin >= MARGIN and len(set(greedy)) >= 4:
+            break
+    else:
+        raise RuntimeError(f"{name}: no source with a margin of {MARGIN}")
+    assert f64.dtype == torch.float64
+    assert encoder_decoders.generated(models[torch.float32], source, GREEDY) == greedy
+    others = [encoder_decoders.logits(models[dtype], source, tokens) for dtype in (torch.float32, torch.bfloat16)]
+    write_golden(name, folder, tokens, greedy, margin, {"source": torch.tensor(source, dtype=torch.int32)}, [f64, *others])
+
+
 def describe_model(name, folder, vocab):
     """Golden values of a folder that has its weights."""
+    if encoder_decoders.reader(folder):
+        return make_encoder_decoder(name, folder, vocab)
     reader = auto_class(folder).__name__
     if reader in ("AutoModel", "AutoModelForSequenceClassification") or reader.endswith("EncoderModel"):
         return make_embedder(name, folder, vocab)

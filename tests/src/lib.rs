@@ -6,7 +6,7 @@ pub mod sass;
 pub mod taps;
 
 use left_out::{Emulated, Kinds, Unless, kinds};
-use llmcc_cli::loaded::{EngineOptions, Model};
+use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
 use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::Backend;
 use llmcc_codegen::cpu::CpuBackend;
@@ -200,7 +200,9 @@ pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
 
 /// Transformers' results for a fixture.
 pub struct Golden {
-    /// Prompt.
+    /// Tokens that the model reads first, of a model that writes about a source; else none.
+    pub source: Vec<i32>,
+    /// Prompt; with a source the beginning of a text about it.
     pub tokens: Vec<i32>,
     /// The tokens whose rows are kept.
     pub at: Vec<usize>,
@@ -276,7 +278,13 @@ impl Golden {
         let at: Vec<usize> = if has("at") { ints("at").iter().map(|i| *i as usize).collect() } else { vec![] };
         let columns = rows.len().checked_div(at.len()).unwrap_or(0);
         let greedy = if has("greedy") { ints("greedy") } else { vec![] };
-        Golden { f32: own("error_f32"), bf16: own("error_bf16"), greedy, tokens, at, rows, columns, pooled }
+        let source = if has("source") { ints("source") } else { vec![] };
+        Golden { f32: own("error_f32"), bf16: own("error_bf16"), source, greedy, tokens, at, rows, columns, pooled }
+    }
+
+    /// Logits of every token, given in pieces as for [`logits_in_pieces`], after the source, if there is one.
+    pub fn logits(&self, model: &Model, sizes: &[usize]) -> Vec<f32> {
+        logits_about(model, &self.source, &self.tokens, sizes)
     }
 
     /// Largest error of the output after each token against the rows of the reference.
@@ -301,7 +309,15 @@ impl Golden {
 /// Logits of every token of a prompt given in pieces of the given sizes (the last size repeats), as
 /// one sequence.
 pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
+    logits_about(model, &[], tokens, sizes)
+}
+
+/// The same after a source; none if it has no tokens.
+fn logits_about(model: &Model, source: &[i32], tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
     let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
+    if !source.is_empty() {
+        model.seq_encode(seq, source).unwrap_or_else(|e| panic!("{e}"));
+    }
     let mut out = vec![];
     let (mut at, mut i) = (0, 0);
     while at < tokens.len() {
@@ -317,6 +333,9 @@ pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f
 
 /// The greedy continuation of a fixture's prompt, as long as the reference's.
 pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
+    if !g.source.is_empty() {
+        return written(model, g);
+    }
     let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
     let n = g.tokens.len();
     let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).unwrap_or_else(|e| panic!("{e}"));
@@ -327,6 +346,13 @@ pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
         logits = model.step(&[next], &[seq], &[0]).unwrap_or_else(|e| panic!("{e}"));
     }
     ids
+}
+
+/// What a model writes of its source by itself, as long as the reference's.
+fn written(model: &Model, g: &Golden) -> Vec<i32> {
+    let options = GenOptions { max_tokens: g.greedy.len() as u32, no_text: true, ..GenOptions::default() };
+    let pieces = model.generate(None, &g.source, &options).unwrap_or_else(|e| panic!("{e}"));
+    pieces.map(|piece| piece.unwrap_or_else(|e| panic!("{e}")).token).collect()
 }
 
 /// Index of the largest element, the first of equals.

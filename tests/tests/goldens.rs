@@ -50,7 +50,7 @@ fn logits_equal_transformers(name: &str, g: &Golden, model: &Model) {
     let allowed = 2.0 * g.reference_error(true);
     // Where a sequence is whole, it comes in one piece.
     for pieces in PIECES.iter().take(if model.info().whole { 1 } else { PIECES.len() }) {
-        let error = g.error(&logits_in_pieces(model, &g.tokens, pieces));
+        let error = g.error(&g.logits(model, pieces));
         assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
     }
 }
@@ -70,7 +70,7 @@ fn portable_code_equals_transformers() {
             let Some(artifact) = Artifact::compile_unless(&o, leave_out) else { continue };
             // What writes no text may see a text as a whole only.
             let pieces: &[usize] = if g.greedy.is_empty() { &[g.tokens.len()] } else { &[33, 1] };
-            let error = g.error(&logits_in_pieces(&artifact.open(1), &g.tokens, pieces));
+            let error = g.error(&g.logits(&artifact.open(1), pieces));
             let allowed = 2.0 * g.reference_error(true);
             assert!(error <= allowed, "{name} for {target}: error {error:.2e}, allowed {allowed:.2e}");
         }
@@ -151,7 +151,7 @@ fn reduced_types_stay_within_the_error_of_bf16() {
             // Where bf16 weights meet bf16 activations by default, those are meant.
             o.act = o.act.filter(|_| format != "bf16");
             let artifact = Artifact::compile(&o);
-            let error = g.error(&logits_in_pieces(&artifact.open(2), &g.tokens, &[20, 1]));
+            let error = g.error(&g.logits(&artifact.open(2), &[20, 1]));
             assert!(error <= allowed, "{name} as {format} with cache {kv}: error {error:.2e}, allowed {allowed:.2e}");
             assert!(error > 0.0, "{name} as {format}: an approximation cannot be exact");
         }

@@ -159,7 +159,7 @@ fn furthest(a: &[f32], b: &[f32]) -> f64 {
 
 /// Largest error over a prompt in pieces.
 fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
-    g.error(&logits_in_pieces(model, &g.tokens, pieces))
+    g.error(&g.logits(model, pieces))
 }
 
 /// Prefill in one go (the regime of up to 64 tokens), token by token, and in pieces of the regimes

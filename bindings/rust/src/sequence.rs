@@ -118,6 +118,17 @@ impl<'m> Sequence<'m> {
         Ok(Sequence { model: self.model, seq })
     }
 
+    /// Gives the sequence of a model that writes about sources its source, whose tokens later ones attend to; the
+    /// sequence loses all tokens that it had.
+    ///
+    /// # Errors
+    /// The model takes no source; no tokens, or more than a step takes.
+    pub fn encode(&mut self, source: &[Token]) -> Result<()> {
+        let (tokens, n) = (source.as_ptr(), source.len());
+        // SAFETY: the array has this length.
+        self.check(unsafe { (self.model.api().llmcc_seq_encode)(self.model.handle(), self.seq, tokens, n) })
+    }
+
     /// Gives a sequence without tokens an adapter, or none.
     ///
     /// # Errors

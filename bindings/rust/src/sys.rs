@@ -59,6 +59,7 @@ api! {
     llmcc_seq_free: fn(*const RawModel, i32) -> RawStatus;
     llmcc_seq_truncate: fn(*const RawModel, i32, usize) -> RawStatus;
     llmcc_seq_fork: fn(*const RawModel, i32, *mut i32) -> RawStatus;
+    llmcc_seq_encode: fn(*const RawModel, i32, *const i32, usize) -> RawStatus;
     llmcc_seq_len: fn(*const RawModel, i32, *mut usize) -> RawStatus;
     llmcc_seq_tokens: fn(*const RawModel, i32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_seq_set_adapter: fn(*const RawModel, i32, i32) -> RawStatus;

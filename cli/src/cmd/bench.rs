@@ -176,7 +176,7 @@ fn decode_shape(batch: usize, steps: usize) -> Shape {
 fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let vocab = model.info().vocab;
     let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
-    let seq = model.seq_new()?;
+    let seq = model.trial_seq()?;
     let start = Instant::now();
     prompt(model, seq, &ids)?;
     let seconds = start.elapsed().as_secs_f64();
@@ -186,7 +186,7 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     let vocab = model.info().vocab;
-    let seqs: Vec<i32> = (0..batch).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let seqs: Vec<i32> = (0..batch).map(|_| model.trial_seq()).collect::<Result<_, _>>()?;
     let rows: Vec<u32> = (0..batch as u32).collect();
     let step = |i: usize| {
         let ids: Vec<i32> = (0..batch).map(|b| token(i * 31 + b, vocab)).collect();

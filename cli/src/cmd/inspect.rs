@@ -129,6 +129,9 @@ fn sizes(i: &Info) -> String {
     if !i.output.is_empty() {
         let _ = writeln!(s, "output      {}", i.output);
     }
+    if let Some(entry) = &i.source {
+        let _ = writeln!(s, "source      an encoder (`{entry}`) reads the prompt, a decoder writes a text about it");
+    }
     for (name, output) in &i.more_entries {
         let _ = writeln!(s, "entry       {name}: {output}");
     }

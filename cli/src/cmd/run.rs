@@ -74,10 +74,12 @@ fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
 /// Continues a text.
 fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let ids = source.model.tokenize(prompt, true)?;
+    // A text about a source does not go on with it.
+    let about = source.model.info().needs_source;
     // Nothing is printed before all that can be refused has been accepted.
     let mut generation = source.generate(&ids, options)?;
     let mut made = Made::new(Some(prompt));
-    if !args.json {
+    if !args.json && !about {
         super::print(prompt)?;
     }
     made.follow(&mut generation, args.json, &|| false)?;

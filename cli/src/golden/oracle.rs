@@ -2,7 +2,7 @@
 
 use super::steps::{Computed, Step, entries, sequences};
 use crate::Error;
-use crate::loaded::stand_ins;
+use crate::loaded::{stand_in_source, stand_ins};
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan_entry};
@@ -118,6 +118,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
     let packed = weights.of(plan)?;
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     let mut first = None;
+    read_sources(plan, &packed, &mut states, sequences(steps), &mut |_, _| ())?;
     let mut watch = |kernel: &Kernel, rows: &mut Rows| {
         let largest = rows.data.iter().fold(0f32, |m, v| m.max(v.abs()));
         let square = f64::from(largest) * f64::from(largest) * rows.cols as f64;
@@ -267,6 +268,7 @@ fn watched(
 ) -> Result<Vec<Vec<f32>>, Error> {
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     let mut out = vec![];
+    read_sources(plan, packed, &mut states, sequences(steps), watch)?;
     for (step, batch) in steps.iter().zip(&batches(plan, steps)) {
         let outputs = eval_plan_entry(plan, step.entry, packed, &mut states, batch, watch);
         let outputs = outputs.map_err(|e| internal(&e.to_string()))?;
@@ -280,6 +282,23 @@ fn requested(plan: &Plan, entry: usize, outputs: Vec<Vec<f32>>) -> Result<Vec<f3
     let of_entry = plan.entries.get(entry).map_or(&[][..], |e| &e.outputs);
     let wanted = of_entry.iter().zip(outputs).find(|(o, _)| o.output.is_requested());
     wanted.map(|(_, rows)| rows).ok_or_else(|| internal("an entry has no output"))
+}
+
+/// Gives so many sequences the source that sequences of trials have, where the plan writes about sources.
+fn read_sources(
+    plan: &Plan,
+    packed: &Packed<'_>,
+    states: &mut [State],
+    sequences: usize,
+    watch: &mut dyn FnMut(&Kernel, &mut Rows),
+) -> Result<(), Error> {
+    let Some(entry) = plan.source() else { return Ok(()) };
+    let source = stand_in_source(plan.info.vocab, plan.info.max_context);
+    for seq in 0..sequences {
+        let batch = Batch { seqs: vec![seq; source.len()], out_rows: vec![], ..Batch::single(&source, 0) };
+        eval_plan_entry(plan, entry, packed, states, &batch, watch).map_err(|e| internal(&e.to_string()))?;
+    }
+    Ok(())
 }
 
 fn largest(row: &[f32]) -> f32 {

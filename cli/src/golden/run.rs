@@ -123,7 +123,7 @@ impl TwoWays {
         let rows: Vec<u32> = (0..tokens as u32).collect();
         // Where a sequence is computed in one step, there are several of them, each by itself.
         let run = if info.whole { tokens.div_ceil(3) } else { tokens };
-        let seqs = |n: usize| (0..n).map(|_| model.seq_new()).collect::<Result<Vec<i32>, Error>>();
+        let seqs = |n: usize| (0..n).map(|_| model.trial_seq()).collect::<Result<Vec<i32>, Error>>();
         let free = |seqs: Vec<i32>| seqs.into_iter().try_for_each(|seq| model.seq_free(seq));
         let all = seqs(tokens.div_ceil(run))?;
         let of_tokens: Vec<i32> = (0..tokens).map(|i| all[i / run]).collect();

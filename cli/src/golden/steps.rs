@@ -173,7 +173,7 @@ pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
 /// Runs the golden steps of an entry.
 fn compute_entry(model: &Model, steps: &[Step], whole: bool, out: &mut Vec<Computed>) -> Result<(), Error> {
     let first = steps.iter().flat_map(|s| &s.seqs).min().copied().unwrap_or(0);
-    let seqs: Vec<i32> = (first..sequences(steps)).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let seqs: Vec<i32> = (first..sequences(steps)).map(|_| model.trial_seq()).collect::<Result<_, _>>()?;
     for step in steps {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s - first]).collect();
         let rows = model.trial(step.entry, &step.tokens, &of_tokens, &step.out_rows)?;

@@ -8,7 +8,7 @@ mod sequences;
 mod step;
 mod taps;
 
-pub use step::{EntryInfo, stand_ins};
+pub use step::{EntryInfo, stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
@@ -57,6 +57,8 @@ pub struct Info {
     pub whole: bool,
     /// Entries.
     pub entries: usize,
+    /// Whether it writes texts about sources.
+    pub needs_source: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -81,6 +83,7 @@ impl Info {
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
             entries: info.entries as usize,
+            needs_source: info.flags & LLMCC_NEEDS_SOURCE != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,

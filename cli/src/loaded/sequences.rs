@@ -35,6 +35,15 @@ impl Model {
         Ok(copy)
     }
 
+    /// Gives a sequence its source, of a model that writes about sources; it loses all that it had.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn seq_encode(&self, seq: i32, source: &[i32]) -> Result<(), Error> {
+        // SAFETY: the array has this length.
+        self.check(unsafe { (self.api.llmcc_seq_encode)(self.model, seq, source.as_ptr(), source.len()) })
+    }
+
     /// Forgets all tokens of a sequence but the first `len`.
     ///
     /// # Errors

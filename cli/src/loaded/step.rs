@@ -25,6 +25,18 @@ impl Model {
         Ok(self.run(entry, (tokens, &hidden), seqs, out_rows)?.0)
     }
 
+    /// A new sequence for trials: of a model that writes about sources it has [`stand_in_source`].
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn trial_seq(&self) -> Result<i32, Error> {
+        let seq = self.seq_new()?;
+        if self.info.needs_source {
+            self.seq_encode(seq, &stand_in_source(self.info.vocab, self.info.max_context))?;
+        }
+        Ok(seq)
+    }
+
     /// [`Model::step`] by entry `entry`, with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads
     /// take them (empty: none), and with the states that the step leaves, if the entry does.
     ///
@@ -89,6 +101,14 @@ pub struct EntryInfo {
     pub needs_hidden: bool,
     /// Whether it leaves hidden states.
     pub keeps_hidden: bool,
+}
+
+/// Tokens of the source that sequences of trials have.
+const SOURCE: usize = 20;
+
+/// A source for trials, where the values do not matter: tokens that follow from these sizes.
+pub fn stand_in_source(vocab: usize, max_context: usize) -> Vec<i32> {
+    (0..SOURCE.min(max_context)).map(|i| ((i * 7919 + 13) % vocab.max(1)) as i32).collect()
 }
 
 /// Rows `[tokens.len(), width]` in place of hidden states: numbers between -1 and 1 that follow from each token alone.

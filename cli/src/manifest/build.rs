@@ -61,6 +61,7 @@ impl Manifest {
             info: Info {
                 output: plan.output().to_string(),
                 more_entries: more_entries(plan),
+                source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
                 vocab: plan.info.vocab,
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
@@ -110,12 +111,12 @@ impl Manifest {
     }
 }
 
-/// Outputs of all entries but the first.
+/// Outputs of all entries but the first; `states` where an entry only updates these.
 fn more_entries(plan: &Plan) -> BTreeMap<String, String> {
     let taps = |e: &PlanEntry| (!e.taps.is_empty()).then(|| format!("inputs of products, {} of them", e.taps.len()));
     let outputs = |e: &PlanEntry| {
-        let outputs = e.outputs.iter().map(|o| o.output.to_string());
-        outputs.chain(taps(e)).collect::<Vec<_>>().join(", ")
+        let outputs = e.outputs.iter().map(|o| o.output.to_string()).chain(taps(e)).collect::<Vec<_>>();
+        if outputs.is_empty() { "states".to_owned() } else { outputs.join(", ") }
     };
     plan.entries.iter().skip(1).map(|e| (e.name.clone(), outputs(e))).collect()
 }

@@ -18,8 +18,8 @@ use crate::config::ConfigError;
 use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
 use crate::testing::{Folder, config, golden, with};
 use llmcc_ir::diag::Diagnostic;
-use llmcc_ir::eval::{Batch, State, eval_module};
-use llmcc_ir::graph::{Arg, Role};
+use llmcc_ir::eval::{Batch, State, eval_entry, eval_module};
+use llmcc_ir::graph::{Arg, ENCODE, Role};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::{Output, Rows};
 use llmcc_ir::text::print_module;
@@ -78,8 +78,15 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let floats = |t: &str| expected.tensor(t).unwrap().to_f32().into_iter().map(f64::from);
     let f64s: Vec<f64> = if kind == "pooled_f64" { doubles(kind) } else { floats(kind).collect() };
     let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
+    let source: Option<Vec<i32>> =
+        expected.info("source").map(|_| data("source").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect());
     let eval = |batch: &Batch| {
         let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+        if let Some(source) = &source {
+            let encode = module.entries.iter().find(|e| e.name == ENCODE).unwrap();
+            let none = eval_entry(&module, encode, &weights, &mut states, &Batch::single(source, 0)).unwrap();
+            assert!(none.is_empty());
+        }
         eval_module(&module, &weights, &mut states, batch).unwrap()
     };
     let ours = if kind == "pooled_f64" {

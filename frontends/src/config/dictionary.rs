@@ -39,7 +39,7 @@ dictionary! {
         use_qkv_bias use_sandwich_norm use_shared_attention_adapter use_short_conv use_sliding_window
         use_sparse_attention use_task_id;
     Accepts::Flag, Neutral::Any =>
-        decoder_bias gelu_activation mamba_norm_before_gate share_att_key;
+        decoder_bias gelu_activation mamba_norm_before_gate scale_decoder_outputs share_att_key;
     Accepts::Flag, Neutral::On =>
         is_causal scale_attn_weights;
     // Counts, which may be 0.
@@ -135,6 +135,15 @@ dictionary! {
         n_layers n_routed_experts n_shared_experts no_rope_layer_interval num_experts num_experts_per_tok
         num_hidden_groups num_hidden_layers num_layers num_local_experts num_shared_experts o_groups
         prefix_dense_sliding_window_pattern sliding_window_pattern topk_group;
+    // Two stacks, one of which attends to the other's rows.
+    Accepts::Size(4096), Neutral::Off =>
+        encoder_layers;
+    Accepts::Size(4096), Neutral::Any =>
+        decoder_layers num_decoder_layers;
+    Accepts::Size(1 << 14), Neutral::Any =>
+        decoder_attention_heads encoder_attention_heads;
+    WIDTH, Neutral::Any =>
+        decoder_ffn_dim encoder_ffn_dim;
     // Taps and expansions.
     Accepts::Size(64), Neutral::Off =>
         altup_num_inputs conv1d_width conv_L_cache conv_kernel conv_size expansion_ratio hc_count hc_mult

@@ -207,7 +207,7 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     // Other inputs, and other kinds of model.
     (
         Neutral::Off,
-        "is_encoder_decoder add_cross_attention cross_attention_layers encoder_layers num_encoder_layers text_config vision_config audio_config \
+        "is_encoder_decoder add_cross_attention cross_attention_layers num_encoder_layers text_config vision_config audio_config \
          llm_config language_config decoder_config num_codebooks",
     ),
     // Other forms of the weights.
@@ -300,7 +300,7 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      classifier_activation predict_special_tokens summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels \
      initial_context_length num_nextn_predict_layers num_mtp_layers mtp_use_dedicated_embeddings mtp_loss_scaling_factor reorder_and_upcast_attn eod_token_id initializer_range embedding_initializer_range lambda_std_dev initializer_factor initializer_cutoff_factor init_std rescale_prenorm_residual use_cache cache_implementation \
      gradient_checkpointing attention_dropout residual_in_fp32 hidden_dropout hidden_dropout_prob attention_probs_dropout_prob attn_pdrop embd_pdrop emb_pdrop \
-     resid_pdrop residual_dropout resid_dropout embedding_dropout embed_dropout activation_dropout mlp_dropout dropout dropout_p layerdrop \
+     resid_pdrop residual_dropout resid_dropout embedding_dropout embed_dropout activation_dropout mlp_dropout dropout dropout_p layerdrop encoder_layerdrop decoder_layerdrop classif_dropout \
      router_aux_loss_coef aux_loss_coef router_jitter_noise input_jitter_noise router_z_loss_coef z_loss_coefficient moe_loss_weight \
      output_router_logits output_attentions output_hidden_states return_dict return_dict_in_generate torchscript use_bfloat16 tf_legacy_loss \
      pretraining_tp tensor_parallel_degree base_model_tp_plan chunk_size_feed_forward is_decoder tie_encoder_decoder cross_attention_hidden_size \

@@ -60,6 +60,7 @@ pub struct TextAssets {
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean, whether decoded texts lose spaces before punctuation,
     ///   which those of BPE do only where `clean_up_bpe` is true;
+    /// - `starts`: of a model that writes about a source the tokens that its texts begin with;
     /// - `generation`: defaults of generations, by their names in `generation_config.json`, where there are any.
     pub text_config: Value,
     /// Prompts of an embedder by their names.
@@ -151,7 +152,9 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        for (name, value) in generation.into_iter().chain(flags(&settings, tokenizer.as_ref())) {
+        let starts = model.has_source().then(|| generation::starts(ckpt, &ending, config)).transpose()?;
+        let starts = starts.map(|ids| ("starts", ids.into()));
+        for (name, value) in generation.into_iter().chain(starts).chain(flags(&settings, tokenizer.as_ref())) {
             text_config[name] = value;
         }
         if source.is_some() {

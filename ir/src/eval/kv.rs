@@ -335,10 +335,9 @@ pub(crate) fn attention(
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
     }
     batch.check()?;
-    let ends = batch.ends();
     let mut out = vec![];
     for (i, q) in q.iter().enumerate() {
-        let end = (!of.causal).then_some(ends[i] as usize);
+        let end = (!of.causal).then(|| kv.len(batch.seqs[i]));
         let position = batch.positions[i] as usize;
         let seen: Vec<usize> = match of.selected {
             Some(all) => selected(kv, position, &all[i]),

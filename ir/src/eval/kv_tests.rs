@@ -222,3 +222,19 @@ fn biases_and_chunks_by_hand() {
     let got = attention(&kv, &batch, &[vec![1.0], vec![1.0]], &of).unwrap().concat();
     near(got, [7.0 / 3.0, 12.0]);
 }
+
+/// Tokens of a text see all of its source, wherever they are, and sequences theirs alone.
+#[test]
+fn attention_to_a_source_by_hand() {
+    let (dtype, latent, window, every) = (KvDType::F32, false, None, 1);
+    let mut kv = KvState::new(KvSpec { dtype, kv_heads: 1, key_dim: 1, value_dim: 1, latent, window, every });
+    for (seq, p, value) in [(0, 0, 10.0), (0, 1, 20.0), (0, 2, 60.0), (1, 0, 7.0)] {
+        kv.store_key(seq, p, &[0.0]);
+        kv.store_value(seq, p, &[value]);
+    }
+    let positions = vec![0, 1, 9, 0];
+    let batch = Batch { tokens: vec![0; 4], seqs: vec![0, 0, 0, 1], positions, out_rows: vec![], ..Batch::default() };
+    let of = Attend { causal: false, ..Attend::plain(1, F32::new(1.0)) };
+    let seen = attention(&kv, &batch, &vec![vec![1.0]; 4], &of).unwrap();
+    assert_eq!(seen, [[30.0], [30.0], [30.0], [7.0]]);
+}

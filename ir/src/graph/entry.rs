@@ -16,6 +16,9 @@ pub fn draft_entry(number: usize) -> String {
     format!("draft.{number}")
 }
 
+/// Name of the entry that reads the source, of a model that writes a text about another one.
+pub const ENCODE: &str = "encode";
+
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///
 /// Its inputs are those that its calls bind ([`Arg::Input`]).

@@ -15,7 +15,7 @@ mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub use entry::{Arg, Call, EMBED, Entry, STEP, TAP, draft_entry};
+pub use entry::{Arg, Call, EMBED, ENCODE, Entry, STEP, TAP, draft_entry};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,
@@ -170,6 +170,15 @@ impl Func {
     /// Whether both differ in their names at most.
     pub fn computes_as(&self, other: &Func) -> bool {
         (&self.params, &self.nodes, &self.results) == (&other.params, &other.nodes, &other.results)
+    }
+
+    /// Whether every operation that reads the state `value` reads all of it, whatever the positions of the tokens:
+    /// attention without a window or a bias, to all tokens alike.
+    pub fn reads_all(&self, value: Value) -> bool {
+        let windowed =
+            self.ty(value).and_then(ValueType::state).and_then(StateSpec::paged).is_none_or(|kv| kv.window.is_some());
+        let all = |n: &Node| matches!(n.op, Op::Attention { causal: false, biased: false, .. });
+        !windowed && self.nodes.iter().filter(|n| n.args.contains(&value)).all(all)
     }
 
     /// Whether an operation updates the state that is parameter `param`.

@@ -36,8 +36,8 @@ family! {
         /// For each token the numbers of the rows that it attends to, f32 `[T, any]`, as [`super::Select`]
         /// stores them. With these there is none of `softcap`, `bias`, `relative`, and no window.
         selected: Option<ParamId> as Use::READ,
-        /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
-        /// largest of the step, or those less than the cache's window away on either side.
+        /// Whether a token sees nothing after it. Else it sees all positions that its sequence has in the
+        /// cache, those of the step included, or those less than the cache's window away on either side.
         causal: bool as Unless("bidirectional"),
         /// The cache's window is a chunk: a token sees slots from the last multiple of the chunk
         /// on.

@@ -296,10 +296,15 @@ fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
         }
         Ok(())
     })?;
-    let empty = entry.outputs.is_empty() && entry.taps.is_empty();
+    let empty = entry.outputs.is_empty() && entry.taps.is_empty() && !binds_states(&entry);
     let again = parts.entries.iter().any(|e| e.name == name);
     parts.entries.push(entry);
     entry_read(p, (&name, range), again, empty)
+}
+
+/// Whether a call of it has a state, which it may update in place of giving an output.
+fn binds_states(entry: &Entry) -> bool {
+    entry.calls.iter().flat_map(|c| &c.args).any(|arg| matches!(arg, Arg::State(_)))
 }
 
 /// `entry @name`, shared with plans.
@@ -309,7 +314,8 @@ pub(super) fn entry_name(p: &mut Parser) -> Parsed<(String, Range<usize>)> {
     Ok((name.into_owned(), range))
 }
 
-/// Errors of an entry that was read: `again`, another one has its name; `empty`, it has no output. Shared with plans.
+/// Errors of an entry that was read: `again`, another one has its name; `empty`, it gives nothing. Shared with plans,
+/// in which regimes say whether an entry without an output updates states.
 pub(super) fn entry_read(p: &Parser, (name, range): (&str, Range<usize>), again: bool, empty: bool) -> Parsed<()> {
     match (again, empty && !p.failed()) {
         (true, _) => Err(fault("duplicate-name", range, format!("there is another entry `@{}`", shorten(name)))),

@@ -111,11 +111,10 @@ fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
             None => Ok(()),
         }
     })?;
-    let empty = entry.outputs.is_empty() && entry.taps.is_empty();
     let again = entries.iter().any(|e| e.name == entry.name);
     let name = entry.name.clone();
     entries.push(entry);
-    entry_read(p, (&name, range), again, empty)
+    entry_read(p, (&name, range), again, false)
 }
 
 /// `weight 0: matrix w4g32[512, 256] = expr`

@@ -61,11 +61,12 @@ fn entries(sink: &mut Sink, module: &Module) {
     sink.unique(module.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
     let mut uses = Uses { states: vec![], weights: HashMap::new() };
     let mut first = 0;
-    for e in &module.entries {
+    for (i, e) in module.entries.iter().enumerate() {
         uses.states.push(vec![Used::default(); module.states.len()]);
         let results = calls(sink, module, e, first, &mut uses);
         first += e.calls.len();
-        outputs(sink, &e.name, &e.outputs, &e.taps);
+        let updates = i > 0 && uses.states.last().is_some_and(|states| states.iter().any(|used| used.updates > 0));
+        outputs(sink, &e.name, (&e.outputs, &e.taps), updates);
         output_types(sink, module, e, &results);
         taps(sink, module, e, &results);
     }
@@ -79,7 +80,30 @@ fn entries(sink: &mut Sink, module: &Module) {
         let message = format!("entry `{name}` updates it with states that other entries update apart from it");
         sink.error("state-calls", Place::State { index }, message);
     }
+    across(sink, module);
     shared(sink, module, &uses.weights);
+}
+
+/// An entry that reads a state of another track, whose tokens have positions of their own, reads all of it.
+fn across(sink: &mut Sink, module: &Module) {
+    let tracks = module.tracks();
+    let entries = module.entries.iter().zip(&tracks.entries);
+    let calls = entries.flat_map(|(e, track)| e.calls.iter().map(move |call| (call, *track)));
+    for (call, (Call { func, args }, track)) in calls.enumerate() {
+        let Some(func) = module.funcs.get(*func) else { continue };
+        for (param, arg) in args.iter().enumerate() {
+            let Arg::State(index) = arg else { continue };
+            let other = tracks.states.get(*index).is_some_and(|of| *of != track);
+            let adapter = module.states.get(*index).is_some_and(|s| s.adapter().is_some());
+            if other && !adapter && !func.reads_all(Value(param as u32)) {
+                let message = format!(
+                    "reads state {index}, which another entry updates for tokens of its own, by their positions: only \
+                     `attention` with `causal=false`, no bias and no window reads such a state"
+                );
+                sink.error("state-calls", Place::Call { call, func: func.name.clone() }, message);
+            }
+        }
+    }
 }
 
 /// The use of a module's states and weights by its calls.
@@ -342,12 +366,12 @@ fn check_taps(sink: &mut Sink, name: &str, taps: &[Tap]) {
     }
 }
 
-/// An entry has outputs or taps; outputs of each kind once, and one at most with the rows that the caller asks for.
-/// Shared with plans.
-pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput], taps: &[Tap]) {
+/// An entry has outputs or taps, or, after the first one, updates states. It has outputs of each kind once, and one at
+/// most with the rows that the caller asks for. Shared with plans.
+pub(super) fn outputs(sink: &mut Sink, name: &str, (outputs, taps): (&[EntryOutput], &[Tap]), updates: bool) {
     check_taps(sink, name, taps);
-    if outputs.is_empty() && taps.is_empty() {
-        sink.error("output", Place::Whole, format!("`@{name}` has no output"));
+    if outputs.is_empty() && taps.is_empty() && !updates {
+        sink.error("output", Place::Whole, format!("`@{name}` has no output, and updates no state"));
     }
     for (i, o) in outputs.iter().enumerate() {
         if outputs[..i].iter().any(|other| other.output.is_requested() == o.output.is_requested()) {

@@ -12,6 +12,8 @@ mod rules;
 mod states;
 
 #[cfg(test)]
+mod sources_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod top_k_tests;

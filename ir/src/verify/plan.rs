@@ -111,8 +111,9 @@ fn entries(sink: &mut Sink, plan: &Plan) {
         sink.error("entries", Place::Whole, "the plan has no entry");
     }
     sink.unique(plan.entries.iter().map(|e| (e.name.as_str(), Place::Whole)));
-    for e in &plan.entries {
-        super::outputs(sink, &e.name, &e.outputs, &e.taps);
+    for (i, e) in plan.entries.iter().enumerate() {
+        let updates = i > 0 && plan.updated_by(i).next().is_some();
+        super::outputs(sink, &e.name, (&e.outputs, &e.taps), updates);
     }
     if !plan.regimes.is_sorted_by_key(|r| r.entry) {
         sink.error("entries", Place::Whole, "regimes do not stand in the order of their entries");
@@ -371,8 +372,13 @@ impl<'a> RegimeVerifier<'a> {
             _ => None,
         };
         if let Body::Attention(k) = &kernel.body {
+            // An entry that stores nothing of it reads what another entry has stored.
+            let elsewhere = |i| {
+                (0..self.plan.entries.len()).any(|e| e != self.regime.entry && self.plan.updated_by(e).any(|s| s == i))
+            };
             if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
                 && !(s.keys && s.values)
+                && (self.plan.updated_by(self.regime.entry).any(|s| s == i) || !elsewhere(i))
             {
                 self.sink.error(
                     "state-order",

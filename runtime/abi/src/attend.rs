@@ -88,7 +88,7 @@ pub struct AttendMore {
     /// It comes before the first block, as a block with itself as maximum and a sum of 1. Null =
     /// none.
     pub sinks: *const f32,
-    /// `i32 [tokens]` lengths of the tokens' sequences: a token sees all slots below, or those less
+    /// `i32 [tokens]` lengths of the tokens' sequences in the pages: a token sees all slots below, or those less
     /// than `window` away on either side. Null = none after its own position.
     pub ends: *const i32,
     /// Queries of the part of a key that is stored as such, where the rest of it is the value

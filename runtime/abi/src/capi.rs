@@ -65,7 +65,8 @@ pub struct llmcc_model_info {
     /// Beginning-of-sequence token, -1: none.
     pub bos_token: i32,
     /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`],
-    /// [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`].
+    /// [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`],
+    /// [`LLMCC_NEEDS_SOURCE`].
     pub flags: u32,
     /// Columns of the output.
     pub columns: u64,
@@ -89,7 +90,8 @@ pub struct llmcc_entry_info {
     pub pool: u32,
     /// Columns of the output.
     pub columns: u64,
-    /// [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`], [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`].
+    /// [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`], [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`],
+    /// [`LLMCC_NEEDS_SOURCE`].
     pub flags: u32,
     /// Types that a token may be of; 0: tokens have none.
     pub types: u32,
@@ -122,6 +124,8 @@ pub const LLMCC_HAS_TYPES: u32 = 16;
 pub const LLMCC_NEEDS_HIDDEN: u32 = 32;
 /// Steps leave the hidden states of their tokens.
 pub const LLMCC_HAS_HIDDEN: u32 = 64;
+/// Sequences have a source, which tokens attend to.
+pub const LLMCC_NEEDS_SOURCE: u32 = 128;
 
 /// The model writes text.
 pub const LLMCC_OUTPUT_LOGITS: u32 = 0;

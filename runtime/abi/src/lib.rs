@@ -400,7 +400,7 @@ pub mod kv_dtype {
 
 /// The view every kernel has of the step. All arrays are owned by the runtime and constant during
 /// the step. There is one per group of states ([`StateDesc::group`]): they differ in the block
-/// tables only, and a kernel gets the one of its states' group.
+/// tables and in the lengths of sequences only, and a kernel gets the one of its states' group.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StepCtx {
@@ -434,7 +434,7 @@ pub struct StepCtx {
     /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest
     /// context of the step and one more.
     pub shared_stride: u64,
-    /// `i32 [T]` length of each token's sequence after the step.
+    /// `i32 [T]` length of each token's sequence after the step, in the track of the group.
     pub ends: *const i32,
     /// `i32 [T]` types of tokens, less than the size of [`input::TYPES`]; null if the entry does not take them.
     pub types: *const i32,
@@ -471,7 +471,7 @@ pub struct GpuCtx {
     /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are
     /// summed.
     pub scales: u64,
-    /// `i32 [T]` length of each token's sequence after the step.
+    /// `i32 [T]` length of each token's sequence after the step, in the track of the group.
     pub ends: u64,
     /// `i32 [T]` types of tokens, as in [`StepCtx`]; not there if the entry does not take them.
     pub types: u64,

@@ -63,6 +63,7 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
     need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
     check(gens, engine)?;
     let start = Instant::now();
+    encode(gens, engine)?;
     let (plan, mut choices) = step(gens, engine)?;
     for part in &plan.parts {
         gens[part.generation].advance(part.count, start);
@@ -173,11 +174,35 @@ fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
     }
 }
 
+/// Reads the sources of those that have to, in their order, as long as the cache has room. A generation whose source
+/// finds none waits while others go on.
+fn encode(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<()> {
+    for i in 0..gens.len() {
+        loop {
+            match gens[i].encode(engine) {
+                Ok(_) => break,
+                Err(error) if error.status == Status::CacheFull => {
+                    let others = gens.iter().any(|g| g.finish().is_none() && !g.lacks_source(engine));
+                    if others {
+                        return Ok(());
+                    }
+                    if !make_room(gens, engine)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(of_generation(i, &error)),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The next step, of up to `most` generations.
 fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     let limit = engine.max_batch_tokens();
     let mut plan = Plan { most, ..Plan::default() };
-    let alive = |begun: bool| (0..gens.len()).filter(move |&i| gens[i].steps() && begun == (gens[i].evaluated() > 0));
+    let ready = |i: usize| gens[i].steps() && !gens[i].lacks_source(engine);
+    let alive = |begun: bool| (0..gens.len()).filter(move |&i| ready(i) && begun == (gens[i].evaluated() > 0));
     // Those whose prompt has been evaluated first: nobody waits for a token because of others'
     // prompts.
     let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
@@ -186,7 +211,12 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     }
     // Pages that running generations need for their next token are not free.
     let kv = engine.kv();
-    let whole = |group: usize, i: usize| kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit);
+    // (Those of sources are in use already.)
+    let own = |group: usize| engine.image().track(group) == engine.image().step().track;
+    let whole = |group: usize, i: usize| match own(group) {
+        true => kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit),
+        false => 0,
+    };
     let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
     let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
     let mut free: Vec<usize> =

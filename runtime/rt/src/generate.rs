@@ -52,6 +52,8 @@ pub struct GenParams {
     pub guesses: Guesses,
     /// Most guesses for a step; 0: as many as suit the guesser.
     pub most_guesses: usize,
+    /// Tokens that a text about a source begins with.
+    pub starts: Vec<i32>,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).
@@ -126,7 +128,9 @@ pub struct Generation {
     vocab: usize,
     params: GenParams,
     eos: Vec<i32>,
-    /// Prompt and generated tokens.
+    /// The prompt, where the model writes about it instead of going on with it.
+    source: Option<Vec<i32>>,
+    /// Prompt and generated tokens; with a source the tokens that texts begin with, and generated ones.
     history: Vec<i32>,
     /// Tokens of `history` the model has seen.
     evaluated: usize,
@@ -144,7 +148,8 @@ pub struct Generation {
 impl Generation {
     /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`,
     /// if given, the tokens it already holds of the prompt are reused and others forgotten;
-    /// otherwise a sequence of its own is used until [`Generation::close`].
+    /// otherwise a sequence of its own is used until [`Generation::close`]. A model that writes about sources
+    /// writes about `prompt`, which is reused as a whole or not at all.
     ///
     /// # Errors
     /// A model without logits, empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
@@ -180,10 +185,13 @@ impl Generation {
             Some(seq) => (seq, false),
             None => (engine.adapted_sequence(params.adapter)?, true),
         };
-        let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        // The last prompt token is always evaluated: its logits are needed.
-        let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
-        engine.kv_mut().truncate(seq, evaluated)?;
+        let (history, reused, evaluated) = match engine.has_source() {
+            true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
+            false => {
+                let reused = begin_with(engine, seq, prompt)?;
+                (prompt.to_vec(), reused, reused)
+            }
+        };
         let eos = match text {
             Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
             _ => Vec::new(),
@@ -193,16 +201,13 @@ impl Generation {
             owned,
             vocab: engine.image().desc().vocab as usize,
             eos,
-            history: prompt.to_vec(),
+            source: engine.has_source().then(|| prompt.to_vec()),
+            detokenizer: Detokenizer::new(&history),
+            history,
             evaluated,
-            detokenizer: Detokenizer::new(prompt),
             stop: StopStrings::new(&params.stop),
             finish: None,
-            stats: GenStats {
-                prompt_tokens: prompt.len() as u64,
-                reused_tokens: evaluated as u64,
-                ..GenStats::default()
-            },
+            stats: GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: reused as u64, ..GenStats::default() },
             speculation,
             guesses: Vec::new(),
             ready: VecDeque::new(),
@@ -213,6 +218,9 @@ impl Generation {
     /// Evaluates one chunk of a prompt too long for one step. Returns whether there is more to do
     /// before [`Generation::next`]: between the chunks other users of the engine get their turn.
     pub fn prefill(&mut self, engine: &mut Engine) -> Result<bool> {
+        if self.encode(engine)? {
+            return Ok(true);
+        }
         let chunk = engine.max_batch_tokens();
         if self.history.len() - self.evaluated <= chunk {
             return Ok(false);
@@ -229,6 +237,26 @@ impl Generation {
         }
         self.take_rows(engine, (self.evaluated, &rows))?;
         self.evaluated += chunk;
+        self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
+        Ok(true)
+    }
+
+    /// Whether its source has to be read before its text goes on.
+    pub(crate) fn lacks_source(&self, engine: &Engine) -> bool {
+        let there = |source: &Vec<i32>| engine.has_encoded(self.seq, source).unwrap_or(true);
+        self.finish.is_none() && self.source.as_ref().is_some_and(|source| !there(source))
+    }
+
+    /// Reads the source, if that is to be done. Returns whether it was.
+    pub(crate) fn encode(&mut self, engine: &mut Engine) -> Result<bool> {
+        if !self.lacks_source(engine) {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        if let Some(source) = &self.source {
+            engine.encode(self.seq, source)?;
+        }
+        self.evaluated = 0;
         self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         Ok(true)
     }
@@ -464,6 +492,34 @@ impl Generation {
             [] => Cow::Borrowed(&self.history),
             _ => Cow::Owned([&self.history, guesses].concat()),
         }
+    }
+}
+
+/// Prepares a sequence for a prompt. Returns how many of its tokens the sequence has.
+fn begin_with(engine: &mut Engine, seq: SeqId, prompt: &[i32]) -> Result<usize> {
+    let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    // The last prompt token is always evaluated: its logits are needed.
+    let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
+    engine.kv_mut().truncate(seq, evaluated)?;
+    Ok(evaluated)
+}
+
+/// Prepares a sequence for a text about `source`. Returns how many of its tokens the sequence has: all or none.
+fn begin_about(engine: &mut Engine, seq: SeqId, source: &[i32]) -> Result<usize> {
+    if engine.has_encoded(seq, source)? {
+        engine.kv_mut().truncate_track(seq, 0, 0)?;
+        return Ok(source.len());
+    }
+    engine.kv_mut().truncate(seq, 0)?;
+    Ok(0)
+}
+
+/// The tokens that a text about a source begins with.
+fn first_tokens(engine: &Engine, starts: &[i32]) -> Result<Vec<i32>> {
+    let vocab = engine.image().desc().vocab;
+    match starts.iter().all(|t| *t >= 0 && (*t as u64) < vocab) && !starts.is_empty() {
+        true => Ok(starts.to_vec()),
+        false => Err(Error::artifact("the artifact does not say with which token its texts begin; compile it again")),
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Defaults {
     pub max_length: usize,
     /// Texts that end a generation.
     pub stop: Vec<String>,
+    /// Tokens that a text about a source begins with.
+    pub starts: Vec<i32>,
 }
 
 /// Changes to logits before a token is chosen.

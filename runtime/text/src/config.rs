@@ -34,6 +34,8 @@ pub struct Config {
     pub templates: Vec<(String, String)>,
     /// Other special tokens by name (`unk_token`, `pad_token`...), which templates may use.
     pub specials: Vec<(String, String)>,
+    /// Tokens that a text about a source begins with; none of a model that goes on with its prompt.
+    pub starts: Vec<i32>,
     /// Defaults of generations.
     pub defaults: Defaults,
 }
@@ -60,7 +62,7 @@ impl Config {
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "types", "prompt", "most_tokens", "chat_template", "special_tokens", "generation", "clean_up_tokenization_spaces", "clean_up_bpe"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "types", "prompt", "most_tokens", "chat_template", "special_tokens", "starts", "generation", "clean_up_tokenization_spaces", "clean_up_bpe"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -101,6 +103,7 @@ impl Config {
             },
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
+            starts: ids(json.get("starts").unwrap_or(&Json::Null)).ok_or_else(|| Error::damaged("starts"))?,
             defaults: match json.get("generation") {
                 None => Defaults::default(),
                 Some(given) => Defaults::of(given).ok_or_else(|| Error::damaged("generation"))?,

@@ -27,7 +27,7 @@ pub(super) fn tokens(args: &BenchArgs, depth: usize) -> usize {
 pub(super) fn decode(model: &Model, args: &BenchArgs, depth: usize) -> Result<Deep, Error> {
     let vocab = model.info().vocab;
     let ids: Vec<i32> = (0..depth).map(|i| token(i, vocab)).collect();
-    let seq = model.seq_new()?;
+    let seq = model.trial_seq()?;
     prompt(model, seq, &ids)?;
     let step = |i: usize| model.trial(0, &[token(i * 31, vocab)], &[seq], &[0]);
     let mut all = vec![];

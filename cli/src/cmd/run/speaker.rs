@@ -29,6 +29,10 @@ impl<'a> Speaker<'a> {
         if self.seq.is_none() {
             return Ok(true);
         }
+        if self.model.info().needs_source {
+            // A source is read as a whole.
+            return Ok(go_on());
+        }
         let piece = self.model.info().max_batch_tokens.max(1);
         let known = self.seen.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // A token of each piece is chosen, and forgotten.

@@ -266,7 +266,12 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let chunked = more && causal && window.is_some() && g.rng.chance(2);
     // Only slots that the tokens may see are stored: anything else is NaN in the pages.
     let mut state = KvState::new(spec);
-    let ends = g.batch.ends();
+    let mut ends = g.batch.ends();
+    if !causal && window.is_none() && g.rng.chance(2) {
+        // A state of other tokens than the step's: as many as it has, wherever the step's are.
+        let len = |seq: &usize| 1 + ((*seq as u64).wrapping_mul(37).wrapping_add(seed) % 300) as i32;
+        ends = g.batch.seqs.iter().map(len).collect();
+    }
     for (i, end) in ends.iter().enumerate() {
         let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
         let seen = spec.sees(position, (!causal).then_some(*end as usize));
@@ -311,7 +316,8 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
         for (i, end) in ends.iter().enumerate() {
             // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a
             // probability by as much, relatively.
-            let n = f64::from(if causal { case.batch.positions[i] + 1 } else { *end });
+            let n =
+                f64::from(if causal { case.batch.positions[i] + 1 } else { (*end).max(case.batch.positions[i] + 1) });
             let abs = |q: &[f32]| q.iter().map(|x| f64::from(x.abs())).sum::<f64>();
             let mut sums: Vec<f64> = queries.row(i).chunks(queries.cols / heads).map(abs).collect();
             if let Some(OperandData::Rows(own)) = own.map(|own| &case.operands[own]) {

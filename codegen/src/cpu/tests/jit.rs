@@ -130,7 +130,7 @@ impl Jit for Case {
         let pointers: Vec<*mut u8> = memory.iter().map(Guarded::ptr).collect();
         let batch = &self.batch;
         let seqs: Vec<i32> = batch.seqs.iter().map(|s| *s as i32).collect();
-        let ends = batch.ends();
+        let ends = self.ends();
         let types: Vec<i32> = (0..batch.tokens.len()).map(|i| batch.type_of(i)).collect();
         let out_rows: Vec<i32> = batch.out_rows.iter().map(|r| *r as i32).collect();
         let stride = tables.first().map_or(0, Vec::len);
@@ -166,6 +166,21 @@ impl Jit for Case {
             unsafe { code.entry()(pointers.as_ptr(), &ctx, m, range.start as u64, range.end as u64, scratch.ptr()) };
         }
         memory.iter().enumerate().map(|(i, g)| self.operand(i, g.bytes(), &tables)).collect()
+    }
+}
+
+/// Lengths of the tokens' sequences in the attention state that a case has, or after its step.
+trait Ends {
+    fn ends(&self) -> Vec<i32>;
+}
+
+impl Ends for Case {
+    fn ends(&self) -> Vec<i32> {
+        let state = |o: &OperandData| if let OperandData::State(s) = o { s.paged().cloned() } else { None };
+        match self.operands.iter().find_map(state) {
+            Some(kv) => self.batch.seqs.iter().map(|seq| kv.len(*seq) as i32).collect(),
+            None => self.batch.ends(),
+        }
     }
 }
 

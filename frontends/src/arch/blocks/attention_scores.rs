@@ -20,6 +20,8 @@ pub(crate) enum Distance {
     RoundedSlopes,
     /// A learned number for each head and bucket, which all layers share (T5, arXiv 1910.10683).
     Buckets(Buckets),
+    /// The same where a token sees no later one: all buckets are of keys before the query.
+    BucketsBehind(Buckets),
 }
 
 /// Buckets of distances, half of them for keys before the query, half for keys after it. In each
@@ -66,29 +68,46 @@ fn rounded(heads: usize, scale: f32, positions: usize) -> Vec<f32> {
 }
 
 impl Buckets {
-    /// The bucket of a key so far after the query.
-    fn of(self, distance: i64) -> usize {
-        let half = self.count / 2;
-        let (exact, far) = (half / 2, distance.unsigned_abs() as usize);
+    /// The bucket of a key so far away, one of `count` for one direction.
+    fn of_far(self, count: usize, far: usize) -> usize {
+        let exact = count / 2;
         let grown = || {
             let ratio = |a: f64| libm::log(a / exact as f64);
-            (ratio(far as f64) / ratio(self.most as f64) * (half - exact) as f64) as usize
+            (ratio(far as f64) / ratio(self.most as f64) * (count - exact) as f64) as usize
         };
-        let bucket = if far < exact { far } else { (exact + grown()).min(half.saturating_sub(1)) };
-        bucket + if distance > 0 { half } else { 0 }
+        if far < exact { far } else { (exact + grown()).min(count.saturating_sub(1)) }
     }
 
-    /// The distance from which on all keys are in one bucket.
-    fn reach(self) -> usize {
-        let last = self.count / 2;
-        (1..self.most).find(|far| self.of(-(*far as i64)) + 1 == last).unwrap_or(self.most)
+    /// The bucket of a key so far after the query, where keys are before it and after it.
+    fn of(self, distance: i64) -> usize {
+        let half = self.count / 2;
+        self.of_far(half, distance.unsigned_abs() as usize) + if distance > 0 { half } else { 0 }
+    }
+
+    /// The bucket of a key so far after the query, where all that count are before it.
+    fn of_behind(self, distance: i64) -> usize {
+        self.of_far(self.count, distance.min(0).unsigned_abs() as usize)
+    }
+
+    /// The distance from which on all keys are in one bucket of `count`.
+    fn reach(self, count: usize) -> usize {
+        (1..self.most).find(|far| self.of_far(count, *far) + 1 == count).unwrap_or(self.most)
     }
 
     /// Where the numbers of each head and distance are in the table `[count, heads]`.
     fn order(self, heads: usize) -> Vec<f32> {
-        let reach = self.reach() as i64;
-        let of_head = |h: usize| (-reach..=reach).map(move |d| (self.of(d) * heads + h) as f32);
-        (0..heads).flat_map(of_head).collect()
+        self.ordered(heads, self.reach(self.count / 2), |d| self.of(d))
+    }
+
+    /// The same where all keys that count are before the query.
+    fn order_behind(self, heads: usize) -> Vec<f32> {
+        self.ordered(heads, self.reach(self.count), |d| self.of_behind(d))
+    }
+
+    fn ordered(self, heads: usize, reach: usize, bucket: impl Fn(i64) -> usize) -> Vec<f32> {
+        let reach = reach as i64;
+        let buckets: Vec<usize> = (-reach..=reach).map(bucket).collect();
+        (0..heads).flat_map(|h| buckets.iter().map(move |b| (b * heads + h) as f32)).collect()
     }
 }
 
@@ -107,10 +126,14 @@ fn bias(f: &mut Draft, of: Distance, a: &Scoring) -> Value {
             let table = rounded(heads, a.scale, f.max_context().next_multiple_of(2));
             f.shared_constant("attn.slopes", "$attention.rounded", table)
         }
-        Distance::Buckets(buckets) => {
+        Distance::Buckets(buckets) | Distance::BucketsBehind(buckets) => {
             let table = f.weight(ATTN_BIAS, Kind::Table, &[buckets.count, heads]);
             let table = f.op(Op::Flatten, &[table]);
-            let order = f.computed("attn.bias.order", "$attention.buckets", buckets.order(heads));
+            let (constant, order) = match of {
+                Distance::BucketsBehind(_) => ("$attention.buckets_behind", buckets.order_behind(heads)),
+                _ => ("$attention.buckets", buckets.order(heads)),
+            };
+            let order = f.computed("attn.bias.order", constant, order);
             f.op(Op::LookUp, &[table, order])
         }
     }
@@ -249,7 +272,12 @@ mod tests {
         let begins: Vec<i64> = (1..500).filter(|d| buckets.of(-d) != buckets.of(1 - d)).collect();
         assert_eq!(begins, [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]);
         assert!((1..500).all(|d| buckets.of(d) == buckets.of(-d) + 16));
-        assert_eq!((buckets.of(0), buckets.of(-1000), buckets.reach()), (0, 15, 91));
+        assert_eq!((buckets.of(0), buckets.of(-1000), buckets.reach(16)), (0, 15, 91));
         assert_eq!(buckets.order(2).len(), 2 * 183);
+        // By T5's decoder.
+        let begins: Vec<i64> = (1..500).filter(|d| buckets.of_behind(-d) != buckets.of_behind(1 - d)).collect();
+        let far = [19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113];
+        assert_eq!(begins, (1..=16).chain(far).collect::<Vec<i64>>());
+        assert_eq!((buckets.of_behind(9), buckets.of_behind(-1000), buckets.reach(32)), (0, 31, 113));
     }
 }

@@ -101,6 +101,12 @@ pub(crate) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), Fronte
     Ok(())
 }
 
+/// Whether the head has a matrix of its own: whether the checkpoint has one, or, without a checkpoint, its configuration
+/// says so.
+pub(crate) fn head_apart(f: &Draft) -> bool {
+    f.matrix_of(HEAD).map_or(!f.facts().tied, |(ckpt, name)| ckpt.info(&name).is_some())
+}
+
 /// The rows of an embedding: the output of its linear layers for `x`, cut to the kept columns.
 #[track_caller]
 pub(crate) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {

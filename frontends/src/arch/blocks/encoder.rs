@@ -1,10 +1,12 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
 //! describe the differences of their architectures.
 
-use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm};
+use crate::arch::blocks::attention::{
+    Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm, scaled,
+};
 use crate::arch::blocks::attention_scores::mean_so_far;
 use crate::arch::blocks::decoder::inv_freq;
-use crate::arch::blocks::embedding_and_head::{gathered, projected};
+use crate::arch::blocks::embedding_and_head::{gathered, head_apart, projected};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{Experts, mixture};
 use crate::arch::blocks::learned_positions::{Positions, rows_without};
@@ -17,6 +19,7 @@ use crate::arch::blocks::names::{
 };
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::shared_layers::Groups;
+use crate::arch::blocks::sinusoidal_positions::Sines;
 use crate::config::ConfigError;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::dictionary::fields;
@@ -73,6 +76,27 @@ pub(crate) struct Embedding {
     pub dropped: Option<usize>,
     /// Tables have so many columns, and a matrix with a bias to the width of the layers.
     pub narrow: Option<usize>,
+    /// Sines in the place of learned positions, where the checkpoint has no table of them.
+    pub sines: Option<Sines>,
+    /// Multiplies the rows of tokens.
+    pub scale: Option<f32>,
+    /// Other functions read the table of tokens, unless the head has a matrix of its own.
+    pub shared: bool,
+}
+
+impl Embedding {
+    /// Rows of tokens, and their norm.
+    const PLAIN: Embedding = Embedding {
+        norm: true,
+        positions: None,
+        types: 0,
+        tasks: 0,
+        dropped: None,
+        narrow: None,
+        sines: None,
+        scale: None,
+        shared: false,
+    };
 }
 
 /// `x` with the rows of its tokens' positions, of a table by these, and of their types.
@@ -244,7 +268,7 @@ impl Encoder {
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
-            embedding: Embedding { norm: true, positions: None, types: 0, tasks: 0, dropped: None, narrow: None },
+            embedding: Embedding::PLAIN,
             layers: vec![Layer { attention, attention_norm: true, again: None, mlp, experts: None }; facts.layers],
             groups: None,
             ropes: vec![],
@@ -268,7 +292,7 @@ impl Encoder {
     }
 
     /// Norms of BERT: after the residual addition, and of embeddings.
-    fn residual(
+    pub(crate) fn residual(
         &self,
         f: &mut Draft,
         [before, after]: [Part; 2],
@@ -290,7 +314,10 @@ impl Encoder {
     /// The tables of tokens, of positions, and of types less the first one.
     fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
         let (vocab, width) = (self.facts.vocab, self.embedding.narrow.unwrap_or(self.facts.hidden));
-        let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
+        let mut table = match self.embedding.shared && !head_apart(f) {
+            true => f.tied_table([vocab, width]),
+            false => f.weight(TABLE, Kind::Table, &[vocab, width]),
+        };
         let (learned, others) = self.tables_beside(f, &mut table, width);
         (table, learned, others)
     }
@@ -303,7 +330,11 @@ impl Encoder {
         tokens: &mut Value,
         width: usize,
     ) -> (Option<Value>, Option<Value>) {
+        let sines = self.embedding.sines.filter(|_| !f.stores(POSITIONS, Kind::Table));
         let mut learned = self.embedding.positions.map(|p| {
+            if let Some(sines) = sines {
+                return sines.table(f, width);
+            }
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.start() {
                 0 => table,
@@ -343,6 +374,7 @@ impl Encoder {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
+        x = scaled(&mut f, x, self.embedding.scale);
         let counted = match (learned, filler) {
             (Some(table), Some((p, filler))) => {
                 let y = rows_without(&mut f, (table, p.rows.saturating_sub(p.start())), tokens, filler);
@@ -428,6 +460,17 @@ impl Encoder {
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 
+    /// `embed` and the layers: the rows after the last one.
+    pub(crate) fn rows(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
+        let (mut x, ropes) = self.embedding(l)?;
+        for (i, spec) in self.layers.iter().enumerate() {
+            for stored in self.stored_as(i) {
+                x = self.layer(l, stored, spec, &x, &ropes)?;
+            }
+        }
+        Ok(x)
+    }
+
     /// `head`: the wanted rows, or scores of classes by them.
     pub(crate) fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
         let hidden = self.facts.hidden;
@@ -499,12 +542,7 @@ impl Shape for Encoder {
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
-        let (mut x, ropes) = self.embedding(l)?;
-        for (i, spec) in self.layers.iter().enumerate() {
-            for stored in self.stored_as(i) {
-                x = self.layer(l, stored, spec, &x, &ropes)?;
-            }
-        }
+        let x = self.rows(l)?;
         self.head(l, &x)
     }
 }

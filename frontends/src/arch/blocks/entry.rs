@@ -106,6 +106,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
+    /// Whether it writes a text about another one, its source, which an entry of its own reads first.
+    fn has_source(&self) -> bool {
+        false
+    }
+
     /// Whether its matrices are `Conv1D` of Transformers, stored `[in, out]`.
     fn is_turned(&self) -> bool {
         false

@@ -2,7 +2,7 @@
 
 mod states;
 
-use crate::arch::blocks::names::{EXPERT_UP, HEAD, Kind, Part, TABLE};
+use crate::arch::blocks::names::{EXPERT_UP, HEAD, Kind, Names, Part, TABLE};
 use crate::arch::blocks::origin::{Origin, Source, role_of};
 use crate::arch::blocks::outputs::Entry;
 use crate::arch::blocks::rounded_inputs::Rounded;
@@ -125,14 +125,31 @@ impl<'a> Lifter<'a> {
     }
 
     /// The entry under construction.
-    fn step(&mut self) -> &mut graph::Entry {
-        &mut self.module.entries[0]
+    fn current(&mut self) -> &mut graph::Entry {
+        let last = self.module.entries.len() - 1;
+        &mut self.module.entries[last]
     }
 
-    /// Ends the module; the last call's result is the output.
+    /// Ends the first entry; the last call's result is its output.
+    fn end_step(&mut self) {
+        if self.module.entries.len() == 1 {
+            let output = EntryOutput { output: self.entry.output, at: self.results.saturating_sub(1) };
+            self.current().outputs.insert(0, output);
+        }
+    }
+
+    /// Ends the entry under construction. The calls that follow are of entry `name`, which updates states and gives
+    /// nothing; its tensors have the names `names`.
+    pub(crate) fn next_entry(&mut self, name: &str, names: Names) {
+        self.end_step();
+        self.module.entries.push(graph::Entry::new(name));
+        self.results = 0;
+        self.origin.names = names;
+    }
+
+    /// Ends the module; the last call's result is the output of the first entry.
     pub(crate) fn finish(mut self) -> (Module, Source<'a>) {
-        let output = EntryOutput { output: self.entry.output, at: self.results.saturating_sub(1) };
-        self.step().outputs.insert(0, output);
+        self.end_step();
         (self.module, self.origin.source)
     }
 
@@ -503,10 +520,10 @@ impl<'a> Draft<'_, 'a> {
             m.funcs.len() - 1
         });
         let at = lifter.results;
-        let step = lifter.step();
-        step.calls.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
-        if kept.is_some() && step.hidden().is_none() {
-            step.outputs.push(EntryOutput { output: Output::Hidden, at });
+        let entry = lifter.current();
+        entry.calls.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
+        if kept.is_some() && entry.hidden().is_none() {
+            entry.outputs.push(EntryOutput { output: Output::Hidden, at });
         }
         let first = lifter.results + all.len() - results.len();
         lifter.results += all.len();

@@ -15,6 +15,7 @@ pub(crate) mod draft_head;
 pub(crate) mod drafts;
 pub(crate) mod embedding_and_head;
 pub(crate) mod encoder;
+pub(crate) mod encoder_decoder;
 pub(crate) mod entry;
 pub(crate) mod experts;
 pub(crate) mod families;

@@ -64,6 +64,18 @@ pub(crate) const ATTN_OUT_BIAS: Part = Part("attn.out_bias");
 pub(crate) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
 /// The gate of attention's result.
 pub(crate) const ATTN_GATE: Part = Part("attn.gate");
+/// Norm before attention to the source.
+pub(crate) const CROSS_NORM: Part = Part("cross.norm");
+/// Norm after it.
+pub(crate) const CROSS_POST_NORM: Part = Part("cross.post_norm");
+/// Queries of the source.
+pub(crate) const CROSS_Q: Part = Part("cross.q");
+/// Keys of the source.
+pub(crate) const CROSS_K: Part = Part("cross.k");
+/// Values of the source.
+pub(crate) const CROSS_V: Part = Part("cross.v");
+/// Output of attention to the source.
+pub(crate) const CROSS_OUT: Part = Part("cross.out");
 /// Norm before the MLP.
 pub(crate) const MLP_NORM: Part = Part("mlp.norm");
 /// Norm of the MLP's output.

@@ -10,6 +10,8 @@ pub(crate) enum Rates {
     ToLast,
     /// Towards 1/10000, which would be the next one.
     BeforeNext,
+    /// The same, all in f64, and rounded to f32 at last.
+    InF64,
 }
 
 /// A table of positions of sines and cosines.
@@ -41,10 +43,16 @@ impl Sines {
 /// The sines, then the cosines of a row; in f32, in the order of operations of Transformers.
 fn sines(rates: Rates, row: usize, width: usize) -> Vec<f32> {
     let half = width / 2;
+    if rates == Rates::InF64 {
+        // Of an odd width the sines have one more.
+        let angle = |i: usize| row as f64 / libm::pow(10_000.0, (2 * i) as f64 / width as f64);
+        let sines = (0..width.div_ceil(2)).map(|i| libm::sin(angle(i)) as f32);
+        return sines.chain((0..half).map(|i| libm::cos(angle(i)) as f32)).collect();
+    }
     let step = -(libm::log(10_000.0) / half.saturating_sub(1).max(1) as f64) as f32;
     let rate = |i: usize| match rates {
         Rates::ToLast => libm::expf(i as f32 * step),
-        Rates::BeforeNext => 1.0 / libm::powf(10_000.0, 2.0 * i as f32 / width as f32),
+        Rates::BeforeNext | Rates::InF64 => 1.0 / libm::powf(10_000.0, 2.0 * i as f32 / width as f32),
     };
     let angles = || (0..half).map(|i| row as f32 * rate(i));
     let both = angles().map(libm::sinf).chain(angles().map(libm::cosf));

@@ -115,8 +115,14 @@ archs! {
     mod mobilebert;
     mod roformer;
     mod t5;
+    mod t5_whole;
     mod mt5;
+    mod mt5_whole;
     mod umt5;
+    mod umt5_whole;
+    mod bart;
+    mod mbart;
+    mod marian;
     mod switch_transformers;
     mod modernbert;
     mod modernbert_decoder;

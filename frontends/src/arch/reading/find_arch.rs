@@ -54,14 +54,18 @@ impl Supported {
         };
         match (by_type, class) {
             (Some(a), Some(c)) => {
-                let classes = a.also("architectures").iter().copied();
-                let top = std::iter::once(a.class).chain(classes).find_map(|class| Top::of(c, class));
-                let found = top.map(|top| (a, top)).or_else(|| self.of_type(a.model_type, c));
+                let top = |a: &'static Arch| {
+                    let classes = a.also("architectures").iter().copied();
+                    std::iter::once(a.class).chain(classes).find_map(|class| Some((a, Top::of(c, class)?)))
+                };
+                let found = self.of_model_type(a.model_type).find_map(top).or_else(|| self.of_type(a.model_type, c));
                 found.ok_or_else(|| self.unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
             }
             // Without a class they are the whole that is named so.
-            (Some(a), None) if a.is_part() => Err(self.unknown(a.model_type, format!("`{}`", a.model_type))),
-            (Some(a), None) => Ok((a, Top::Own)),
+            (Some(a), None) => match self.of_model_type(a.model_type).find(|a| !a.is_part()) {
+                Some(whole) => Ok((whole, Top::Own)),
+                None => Err(self.unknown(a.model_type, format!("`{}`", a.model_type))),
+            },
             (None, Some(c)) => {
                 let found = self.0.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
                 found.ok_or_else(|| self.unknown(c, format!("`{c}`")))
@@ -75,6 +79,11 @@ impl Supported {
     fn of_type(self, model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
         let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));
         self.0.iter().filter(after).find_map(|a| Some((*a, Top::of(class, a.class)?)))
+    }
+
+    /// The architectures with a `model_type`: a whole, and a part of it that stands alone.
+    fn of_model_type(self, name: &str) -> impl Iterator<Item = &'static Arch> {
+        self.0.iter().filter(move |a| a.model_type == name).copied()
     }
 
     /// The architecture with a `model_type`.

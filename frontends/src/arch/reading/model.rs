@@ -88,6 +88,11 @@ impl Model {
         self.shape.facts()
     }
 
+    /// Whether it writes a text about another one, its source.
+    pub fn has_source(&self) -> bool {
+        self.shape.has_source()
+    }
+
     /// The longest sequence, in tokens; `selects`: tokens of long ones may be selected.
     pub fn longest(&self, selects: bool) -> usize {
         let most = self.facts().max_position;

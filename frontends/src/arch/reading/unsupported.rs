@@ -9,11 +9,10 @@ const KINDS: &[(&str, &str)] = &[
             many choose them; only models of one stack of layers are supported",
     ),
     (
-        "t5 mt5 umt5 switch_transformers longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x \
-         bigbird_pegasus led marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
+        "switch_transformers longt5 udop pix2struct t5gemma t5gemma2 plbart pegasus pegasus_x bigbird_pegasus led m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
          encoder-decoder rag",
-        "it has an encoder and a decoder that reads the encoder's output; only models of one stack of layers \
-            are supported",
+        "it has an encoder and a decoder that reads the encoder's output; of such models T5, mT5, UMT5, BART, mBART \
+            and Marian are supported",
     ),
     (
         "whisper moonshine speech_to_text speech-encoder-decoder speecht5 seamless_m4t seamless_m4t_v2 wav2vec2 \

@@ -8,7 +8,7 @@ use crate::config::ConfigError;
 use crate::config::fields::{Field, Fields};
 use crate::config::known::{MATHEMATICS, Neutral};
 use crate::rope::{RopeConfig, RopeScaling};
-use crate::testing::{config, golden, idle, shared, with};
+use crate::testing::{config, config_of, golden, idle, shared, with};
 use llmcc_ir::graph::UnaryOp;
 use serde_json::{Map, Value, json};
 use std::any::Any;
@@ -327,7 +327,7 @@ fn fields_that_change_the_mathematics() {
         rules.entry(name).or_insert(rule);
     }
     for arch in ARCHS {
-        let base = config(arch.model_type);
+        let base = config_of(arch);
         let parsed = |field: &str, v: &Value| Model::parse(&with(base.clone(), json!({ field: v })));
         for (name, rule) in rules.iter().map(|(name, rule)| (*name, *rule)) {
             // A rule that compares with a field of the file says nothing where there is no such field.
@@ -417,7 +417,7 @@ fn declared_fields_are_read() {
             None if arch.field("sliding_window").is_some() => json!({ "sliding_window": 8 }),
             None => json!({}),
         };
-        let base = with(config(arch.model_type), windowed);
+        let base = with(config_of(arch), windowed);
         let scaled = json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4 } });
         let base = Some(with(base.clone(), scaled)).filter(|c| Model::parse(c).is_ok()).unwrap_or(base);
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
@@ -487,7 +487,7 @@ fn absurd_numbers() {
     let numbers =
         json!([0, -1, 1.5, 1e300, -1e300, 18446744073709551615u64, i64::MIN, 5e-324, "NaN", "12", true, [], {}, [[]]]);
     for arch in ARCHS {
-        let base = config(arch.model_type);
+        let base = config_of(arch);
         for field in fields_of(arch) {
             for v in numbers.as_array().unwrap() {
                 let json = with(base.clone(), json!({ field.name: v }));

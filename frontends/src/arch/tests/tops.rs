@@ -2,7 +2,7 @@
 
 use crate::arch::Model;
 use crate::arch::blocks::outputs::Top;
-use crate::testing::golden;
+use crate::testing::{golden, with};
 use serde_json::{Value, json};
 
 fn config(name: &str) -> Value {
@@ -13,8 +13,7 @@ fn config(name: &str) -> Value {
 #[test]
 fn kinds_that_are_not_compiled_say_why() {
     for (model_type, words) in [
-        ("t5", "a decoder that reads the encoder's output"),
-        ("bart", "a decoder that reads the encoder's output"),
+        ("pegasus", "a decoder that reads the encoder's output"),
         ("switch_transformers", "a decoder that reads the encoder's output"),
         ("nllb-moe", "experts that drop tokens"),
         ("whisper", "it reads or makes sound"),
@@ -24,15 +23,20 @@ fn kinds_that_are_not_compiled_say_why() {
         assert!(error.contains(&format!("architecture `{model_type}` is not supported")), "{error}");
         assert!(error.contains(words), "{error}");
     }
-    // Its encoder by itself is.
-    for (model_type, class) in
-        [("t5", "T5ForConditionalGeneration"), ("switch_transformers", "SwitchTransformersForConditionalGeneration")]
-    {
-        let whole = json!({ "model_type": model_type, "architectures": [class] });
-        let error = Model::parse(&whole).unwrap_err().to_string();
-        assert!(error.contains(&format!("`{class}` of `{model_type}` is not supported")), "{error}");
-        assert!(error.contains("a decoder that reads the encoder's output"), "{error}");
-    }
+    // Its encoder by itself is compiled.
+    let (model_type, class) = ("switch_transformers", "SwitchTransformersForConditionalGeneration");
+    let whole = json!({ "model_type": model_type, "architectures": [class] });
+    let error = Model::parse(&whole).unwrap_err().to_string();
+    assert!(error.contains(&format!("`{class}` of `{model_type}` is not supported")), "{error}");
+    assert!(error.contains("a decoder that reads the encoder's output"), "{error}");
+    // The class says which of two a model is; without one it is the whole.
+    let found = |changes: Value| Model::parse(&with(config("t5"), changes)).unwrap();
+    let (part, whole) = (found(json!({})), found(json!({ "architectures": "absent" })));
+    assert_eq!((part.arch.class, whole.arch.class), ("T5EncoderModel", "T5ForConditionalGeneration"));
+    assert!(whole.has_source() && !part.has_source());
+    let other = with(config("t5"), json!({ "architectures": ["T5ForTokenClassification"] }));
+    let error = Model::parse(&other).unwrap_err().to_string();
+    assert!(error.contains("`T5ForTokenClassification` of `t5` is not supported"), "{error}");
 }
 
 /// A classifier that sees images is one by its text model, too; other heads are none of ours.

@@ -400,6 +400,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             adapter: c.adapter,
             guesses: guesses(&c)?,
             most_guesses: c.most_guesses as usize,
+            starts: model.defaults().starts.clone(),
         })
     }
 }

@@ -295,6 +295,7 @@ fn entry_flags(entry: &Entry) -> u32 {
         (entry.types > 0, LLMCC_HAS_TYPES),
         (entry.given > 0, LLMCC_NEEDS_HIDDEN),
         (entry.hidden.is_some(), LLMCC_HAS_HIDDEN),
+        (!entry.reads.is_empty(), LLMCC_NEEDS_SOURCE),
     ];
     all.into_iter().filter(|(yes, _)| *yes).fold(0, |flags, (_, flag)| flags | flag)
 }

@@ -54,6 +54,20 @@ pub unsafe extern "C" fn llmcc_seq_fork(model: *const llmcc_model, seq: i32, cop
     })
 }
 
+/// Gives a sequence its source.
+///
+/// # Safety
+/// `model` is open, `tokens` has `n` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_encode(model: *const llmcc_model, seq: i32, tokens: *const i32, n: usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, tokens) = unsafe { (MODELS.get(model)?, array(tokens, n, "tokens")?) };
+        need(8 * tokens.len())?;
+        model.engine().encode(seq, tokens)
+    })
+}
+
 /// Number of tokens of a sequence.
 ///
 /// # Safety

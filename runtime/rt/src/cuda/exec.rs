@@ -90,7 +90,7 @@ impl Gpu {
         let pages = DevicePages::new(device, &image.states, &budget.cache)?;
         let memory = Memory::new(image, device, limits)?;
         let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
-        let inputs = InputBlock::new(device, limits.tokens, image.groups())?;
+        let inputs = InputBlock::new(device, limits.tokens, (0..image.groups()).map(|g| image.track(g)).collect())?;
         let mut gpu = Gpu {
             graphs: image.regimes.iter().map(|_| None).collect(),
             modules: Modules::none(device),

@@ -17,21 +17,24 @@ const CTX_BYTES: usize = size_of::<GpuCtx>().next_multiple_of(ALIGN);
 /// A [`GpuCtx`] per group of attention states at fixed device addresses, followed by the arrays
 /// they point to, wherever they fit.
 pub(crate) struct InputBlock {
-    groups: usize,
+    /// The track of each group.
+    tracks: Vec<usize>,
     host: Pinned,
     device: DeviceMemory,
 }
 
 impl InputBlock {
-    /// A block for steps of up to `tokens` tokens, and for block tables of an ordinary size.
-    pub fn new(device: &Arc<Device>, tokens: usize, groups: usize) -> Result<InputBlock> {
-        InputBlock::with_bytes(device, groups, groups * CTX_BYTES + 4096 + 32 * tokens)
+    /// A block for steps of up to `tokens` tokens, for groups of these tracks, and for block tables of an ordinary size.
+    pub fn new(device: &Arc<Device>, tokens: usize, tracks: Vec<usize>) -> Result<InputBlock> {
+        let last = tracks.iter().copied().max().unwrap_or(0);
+        let bytes = tracks.len() * CTX_BYTES + 4096 + (32 + 4 * last) * tokens;
+        InputBlock::with_bytes(device, tracks, bytes)
     }
 
-    fn with_bytes(device: &Arc<Device>, groups: usize, bytes: usize) -> Result<InputBlock> {
+    fn with_bytes(device: &Arc<Device>, tracks: Vec<usize>, bytes: usize) -> Result<InputBlock> {
         let bytes = bytes.next_power_of_two().max(1 << 16);
         Ok(InputBlock {
-            groups,
+            tracks,
             host: Pinned::zeroed(device, bytes, "inputs of steps")?,
             device: DeviceMemory::new(device, bytes, "inputs of steps")?,
         })
@@ -50,18 +53,18 @@ impl InputBlock {
     /// Makes room for `inputs`. Returns whether the block has moved (and with it the contexts). No
     /// copy is under way.
     pub fn grow(&mut self, device: &Arc<Device>, inputs: &Inputs) -> Result<bool> {
-        let (_, bytes) = places(inputs, self.groups);
+        let (_, bytes) = places(inputs, self.tracks.len());
         if bytes <= self.host.len() {
             return Ok(false);
         }
-        *self = InputBlock::with_bytes(device, self.groups, bytes)?;
+        *self = InputBlock::with_bytes(device, std::mem::take(&mut self.tracks), bytes)?;
         Ok(true)
     }
 
     /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of the
     /// used part. The device's context is current.
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
-        let (at, used) = places(inputs, self.groups);
+        let (at, used) = places(inputs, self.tracks.len());
         let base = self.device.address();
         let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends, types, given] =
             at.map(|offset| base + offset as u64);
@@ -82,9 +85,10 @@ impl InputBlock {
             given,
         };
         let bytes = self.host.bytes();
-        for group in 0..self.groups {
+        for (group, track) in self.tracks.iter().enumerate() {
             let block_tables = block_tables + (4 * group * inputs.table_len()) as u64;
-            put(bytes, group * CTX_BYTES, std::slice::from_ref(&GpuCtx { block_tables, ..ctx }));
+            let ends = ends + (4 * inputs.first_end(*track)) as u64;
+            put(bytes, group * CTX_BYTES, std::slice::from_ref(&GpuCtx { block_tables, ends, ..ctx }));
         }
         for (offset, array) in at.into_iter().zip([&inputs.tokens, &inputs.positions, &inputs.seqs, &inputs.out_rows]) {
             put(bytes, offset, array);
@@ -107,7 +111,9 @@ impl InputBlock {
 fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;
-    let at = [n, n, n, rows, rows, rows, inputs.tables.len(), n, inputs.types.len(), inputs.given.len()].map(|len| {
+    let at =
+        [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len(), inputs.types.len(), inputs.given.len()];
+    let at = at.map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;
         at

@@ -16,7 +16,7 @@ pub(crate) struct Inputs {
     pub tokens: Vec<i32>,
     /// Their positions.
     pub positions: Vec<i32>,
-    /// Lengths of their sequences after the step.
+    /// Lengths of their sequences after the step: of all of them in the first track, then in the second...
     pub ends: Vec<i32>,
     /// Their types, where the entry takes types.
     pub types: Vec<i32>,
@@ -76,7 +76,13 @@ impl Inputs {
             self.counts[row] += 1;
         }
         self.ends.clear();
-        self.ends.extend(self.seqs.iter().map(|&row| lengths[row as usize] as i32));
+        for track in 0..kv.tracks() {
+            let after = |row: usize| match track == entry.track {
+                true => lengths[row],
+                false => kv.slot_len(self.slots[row], track),
+            };
+            self.ends.extend(self.seqs.iter().map(|&row| after(row as usize) as i32));
+        }
         self.out_rows.clear();
         self.wants.clear();
         for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
@@ -84,7 +90,8 @@ impl Inputs {
             let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
             self.wants.push(want.unwrap_or_default());
         }
-        self.stride = lengths.iter().map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
+        let read = entry.reads.iter().flat_map(|track| self.slots.iter().map(|slot| kv.slot_len(*slot, *track)));
+        self.stride = lengths.into_iter().chain(read).map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
         self.tables.clear();
         self.tables.resize(kv.groups() * self.table_len(), 0);
         let rows = (0..kv.groups()).flat_map(|group| self.slots.iter().map(move |&slot| kv.pages(slot, group)));
@@ -92,6 +99,11 @@ impl Inputs {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
         }
+    }
+
+    /// Where the lengths in a track begin.
+    pub fn first_end(&self, track: usize) -> usize {
+        track * self.tokens.len()
     }
 
     /// Entries of a group's table: that of group `g` starts at `g` times as many.

@@ -137,6 +137,7 @@ impl Executor for Cpu {
         let ctx: Vec<StepCtx> = (0..image.groups())
             .map(|group| StepCtx {
                 block_tables: first_ctx.block_tables.wrapping_add(group * i.table_len()),
+                ends: first_ctx.ends.wrapping_add(i.first_end(image.track(group))),
                 ..first_ctx
             })
             .collect();

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod source;
 mod tree;
 
 use std::mem::MaybeUninit;
@@ -301,6 +302,7 @@ impl Engine {
         check_room(own, batch, &rows)?;
         self.check_taps(own, taps.is_some())?;
         self.check_keeps(own, keep.is_some())?;
+        self.check_rows(own, batch)?;
         self.executor.ready()?;
         let wants = if own.candidates > 0 { wants } else { &[] };
         need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
@@ -378,6 +380,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_sources(entry, &counts)?;
         Ok(counts)
     }
 

@@ -9,11 +9,12 @@ use llmcc_abi::output::kind;
 impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
     pub(super) fn inputs_bytes(&self, entry: &Entry, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
-        let longest =
-            wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot, entry.track) + extra).max().unwrap_or(0);
+        let tracks = || entry.reads.iter().chain([&entry.track]);
+        let of_slot = |slot: usize| tracks().map(|track| self.kv.slot_len(slot, *track)).max().unwrap_or(0);
+        let longest = wanted.iter().map(|&(slot, extra)| of_slot(slot) + extra).max().unwrap_or(0);
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
-        3 * (tables + tokens * (32 + 4 * entry.given)) + 256 * wanted.len()
+        3 * (tables + tokens * (28 + 4 * self.kv.tracks() + 4 * entry.given)) + 256 * wanted.len()
     }
 
     /// Fails unless the model has logits.
@@ -59,6 +60,26 @@ impl Engine {
                  with --embed for embeddings alone",
             )
         })
+    }
+
+    /// Rows are asked for of an entry that has some.
+    pub(super) fn check_rows(&self, entry: &Entry, batch: &Batch) -> Result<()> {
+        match entry.output.is_none() && !batch.out_rows.is_empty() {
+            false => Ok(()),
+            true => Err(Error::invalid(format!("entry `{}` has no rows to give: leave out_rows empty", entry.name))),
+        }
+    }
+
+    /// Where an entry reads what another one stores, that is there: the source of a text.
+    pub(super) fn check_sources(&self, entry: &Entry, counts: &[(usize, usize)]) -> Result<()> {
+        let lacks = |slot: usize| entry.reads.iter().any(|track| self.kv.slot_len(slot, *track) == 0);
+        match counts.iter().any(|&(slot, _)| lacks(slot)) {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                "this model writes a text about another one, its source, which the sequence does not have yet: give \
+                 the source first (llmcc_seq_encode)",
+            )),
+        }
     }
 
     /// Rows come with `n` tokens of an entry that takes them, and with no others.

@@ -44,6 +44,8 @@ pub struct Entry {
     pub track: usize,
     /// Inputs of products, in the order of their calls.
     pub taps: Vec<Tap>,
+    /// Other tracks whose states it reads.
+    pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
     /// Candidates per row of logits; 0: logits only.
@@ -61,6 +63,11 @@ impl Entry {
     /// Columns of that output; 0 without one.
     pub fn columns(&self) -> usize {
         self.output.map_or(0, |o| o.columns as usize)
+    }
+
+    /// Whether it has an output.
+    pub fn gives(&self) -> bool {
+        self.output.is_some() || self.hidden.is_some() || !self.taps.is_empty()
     }
 
     /// Columns of the hidden states; 0: a step leaves none.
@@ -110,6 +117,7 @@ impl Entry {
             hidden: None,
             track: desc.track as usize,
             taps: vec![],
+            reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
             candidates: 0,
             candidates_buffer: 0,
@@ -131,9 +139,6 @@ impl Entry {
         let taps = table::<TapDesc>(data, desc.taps, "taps")?;
         entry.taps = Tap::read_all(tables, &entry.name, &taps)?;
         entry.check_order(tables)?;
-        if outputs.is_empty() && taps.is_empty() {
-            return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
-        }
         entry.find_candidates(tables, desc)?;
         Ok(entry)
     }

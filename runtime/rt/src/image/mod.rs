@@ -16,13 +16,14 @@ mod origin;
 mod segment;
 mod tap;
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
     ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef,
-    KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
+    KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand, state,
     tree::{self, PartDesc, part},
 };
 
@@ -231,6 +232,7 @@ impl Image {
         image.check_all()?;
         let Image { desc, buffers, regimes, states, steps, .. } = &image;
         image.entries = Entry::read_all(&Tables { desc, data, buffers, regimes, states, steps })?;
+        image.find_tracks()?;
         image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }
@@ -253,6 +255,13 @@ impl Image {
         self.entries.iter().position(Entry::is_pooled)
     }
 
+    /// The index of the entry that stores what the first one reads of other tokens than its own: the source of a text.
+    /// `None`: the model goes on with its prompt.
+    pub fn source(&self) -> Option<usize> {
+        let track = *self.step().reads.first()?;
+        self.entries.iter().position(|e| e.track == track)
+    }
+
     /// The descriptor of this version.
     pub fn desc(&self) -> &ModelDesc {
         &self.desc
@@ -272,6 +281,32 @@ impl Image {
     /// there may be no state.
     pub fn groups(&self) -> usize {
         self.states.iter().map(|s| s.group as usize + 1).max().unwrap_or(1)
+    }
+
+    /// The track of a sequence whose tokens the states of a group are of.
+    pub fn track(&self, group: usize) -> usize {
+        self.states.iter().find(|s| s.group as usize == group).map_or(0, |s| s.track as usize)
+    }
+
+    /// The tracks whose states an entry reads or updates.
+    fn tracks_of(&self, entry: &Entry) -> BTreeSet<usize> {
+        let steps = self.regimes[entry.regimes.clone()].iter();
+        let steps = steps.flat_map(|r| &self.steps[r.first_step as usize..][..r.steps as usize]);
+        let operands = steps.flat_map(|s| &self.operands[s.first_operand as usize..][..s.operands as usize]);
+        let states = operands.filter(|o| o.kind == operand::STATE).map(|o| &self.states[o.index as usize]);
+        states.filter(|s| s.kind != state::ADAPTER).map(|s| s.track as usize).collect()
+    }
+
+    /// Tells each entry which tracks it reads beside its own. An entry that gives nothing has states.
+    fn find_tracks(&mut self) -> Result<()> {
+        let tracks: Vec<BTreeSet<usize>> = self.entries.iter().map(|e| self.tracks_of(e)).collect();
+        for (i, (entry, tracks)) in self.entries.iter_mut().zip(tracks).enumerate() {
+            if !entry.gives() && (i == 0 || !tracks.contains(&entry.track)) {
+                return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
+            }
+            entry.reads = tracks.into_iter().filter(|track| *track != entry.track).collect();
+        }
+        Ok(())
     }
 
     /// Group of the states that step `index` reads or writes.

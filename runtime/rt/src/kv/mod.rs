@@ -281,6 +281,11 @@ impl Kv {
         Ok(&self.seqs[self.slot(seq)?].tracks[0].tokens)
     }
 
+    /// All tokens of a track of a sequence.
+    pub fn track_tokens(&self, seq: SeqId, track: usize) -> Result<&[i32]> {
+        Ok(self.seqs[self.slot(seq)?].tracks.get(track).map_or(&[], |t| &t.tokens))
+    }
+
     /// Index of a live sequence in `0..slots()`, until the next [`Kv::seq_new`] or [`Kv::fork`].
     pub fn slot(&self, seq: SeqId) -> Result<usize> {
         self.seqs.slot(seq)
@@ -293,6 +298,14 @@ impl Kv {
             0 => &self.seqs[slot].tables[group].pages,
             _ => std::slice::from_ref(&self.seqs[slot].adapter),
         }
+    }
+
+    /// Tokens in a track of a sequence.
+    ///
+    /// # Errors
+    /// The sequence does not exist.
+    pub fn track_len(&self, seq: SeqId, track: usize) -> Result<usize> {
+        Ok(self.slot_len(self.slot(seq)?, track))
     }
 
     /// Tokens cached in a track of slot `slot`.

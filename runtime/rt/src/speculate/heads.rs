@@ -70,6 +70,12 @@ impl Heads {
         Ok(())
     }
 
+    /// Whether the sequence has the entries of all heads: else it was cut meanwhile.
+    fn is_there(&self, engine: &Engine, seq: SeqId) -> Result<bool> {
+        let has = |head: &Head| Ok(engine.kv().track_len(seq, head.track)? == head.len);
+        self.heads.iter().try_fold(true, |all, head| Ok(all && has(head)?))
+    }
+
     /// Takes the model's rows of the tokens from `at` on.
     pub fn take(
         &mut self,
@@ -78,7 +84,7 @@ impl Heads {
         (at, rows): (usize, &[f32]),
         history: &[i32],
     ) -> Result<()> {
-        if self.seen == 0 || at != self.first + self.seen {
+        if self.seen == 0 || at != self.first + self.seen || !self.is_there(engine, seq)? {
             self.restart(engine, seq)?;
             self.first = at;
         }
@@ -99,7 +105,7 @@ impl Heads {
     /// Up to `n` guesses after a course. The model has seen all its tokens but the last.
     pub fn guess(&mut self, engine: &mut Engine, seq: SeqId, course: &Course, n: usize) -> Result<Vec<i32>> {
         let (known, start) = (self.seen, course.history.len());
-        if known == 0 || self.first + known + 1 != start {
+        if known == 0 || self.first + known + 1 != start || !self.is_there(engine, seq)? {
             return Ok(Vec::new());
         }
         let (mut text, mut own) = (course.history.to_vec(), Vec::new());

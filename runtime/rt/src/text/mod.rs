@@ -81,7 +81,7 @@ impl Text {
 /// # Errors
 /// The configuration is not the JSON the compiler writes.
 pub fn defaults(image: &Image) -> Result<Defaults> {
-    let d = Config::parse(image.text_config()).map_err(failed)?.defaults;
+    let Config { defaults: d, starts, .. } = Config::parse(image.text_config()).map_err(failed)?;
     let mut sampling = Sampling { temperature: d.temperature, typical_p: d.typical_p, ..Sampling::default() };
     sampling.top_k = d.top_k;
     let set = |to: &mut f32, value: f32| {
@@ -104,7 +104,7 @@ pub fn defaults(image: &Image) -> Result<Defaults> {
         min_length: d.min_length,
     };
     let (max_new_tokens, max_length) = (d.max_new_tokens, d.max_length);
-    Ok(Defaults { sampling, rules: Arc::new(rules), max_new_tokens, max_length, stop: d.stop_strings })
+    Ok(Defaults { sampling, rules: Arc::new(rules), max_new_tokens, max_length, stop: d.stop_strings, starts })
 }
 
 /// The model's tokenizer; see [`llmcc_text::Tokenizer`].

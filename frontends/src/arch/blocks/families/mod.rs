@@ -1,5 +1,6 @@
 //! Parts that the models of one family share: configurations, names and layers of one publisher's line.
 
+pub(crate) mod bart_stacks;
 pub(crate) mod command_r;
 pub(crate) mod cosmos3;
 pub(crate) mod disentangled_fields;
@@ -28,6 +29,7 @@ pub(crate) mod qwen_gated_delta;
 pub(crate) mod rotary_by_kind;
 pub(crate) mod rwkv_blocks;
 pub(crate) mod t5_encoder;
+pub(crate) mod t5_stacks;
 pub(crate) mod windowed_latents;
 pub(crate) mod xlm_sizes;
 pub(crate) mod zamba_decoder;

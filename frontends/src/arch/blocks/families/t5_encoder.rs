@@ -61,7 +61,7 @@ const MOST: &str = "relative_attention_max_distance";
 
 /// Buckets of all published models. Other models' buckets may begin elsewhere than in the class's
 /// f32.
-const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
+pub(crate) const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 
 /// Reads [`FIELDS`].
 pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {

@@ -60,6 +60,19 @@ impl Draft<'_, '_> {
         }
     }
 
+    /// The number of the state that was added last.
+    pub(crate) fn last_state(&self) -> usize {
+        self.lifter.module.states.len().saturating_sub(1)
+    }
+
+    /// State number `state`, which a function of another entry has added.
+    pub(crate) fn state_of(&mut self, name: &str, state: usize) -> Value {
+        match self.lifter.module.states.get(state).copied() {
+            Some(spec) => self.bind(name, spec, Role::State, Arg::State(state)),
+            None => self.misfit("there is no such state"),
+        }
+    }
+
     fn state(&mut self, name: &str, spec: StateSpec) -> Value {
         self.lifter.owners.push(self.layer);
         let states = &mut self.lifter.module.states;
