@@ -402,7 +402,7 @@ impl Engine {
 
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
     /// snapshots. (Other sequences have had all their pages reserved.)
-    fn make_room(&mut self, entry: &Entry, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
+    fn make_room(&mut self, entry: &Entry, batch: &Batch, range: Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
             let part = Batch {
                 tokens: &batch.tokens[range.clone()],
@@ -425,7 +425,7 @@ impl Engine {
         (index, entry): (usize, &Entry),
         batch: &Batch,
         wants: &[Want],
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         out: &[usize],
         (watch, taps): (&Watch, &mut Option<TapSink>),
     ) -> Result<()> {
