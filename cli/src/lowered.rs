@@ -183,8 +183,8 @@ fn tap(module: &mut Module) -> Result<Option<String>, Error> {
     let more = if left.len() > SHOWN { format!(" and {} more", left.len() - SHOWN) } else { String::new() };
     Ok((!left.is_empty()).then(|| {
         format!(
-            "--tap shows no inputs of {few}{more}: the model multiplies matrices that are computed from these, or parts \
-                of them for each head"
+            "--tap shows no inputs of {few}{more}: the model multiplies matrices that are computed from these, or \
+                parts of them for each head"
         )
     }))
 }

@@ -3,7 +3,7 @@
 use crate::ty::{Dim, TensorType};
 
 /// The rows that some products of an entry multiply. The caller sees them when the call they belong to has ended;
-/// those of earlier calls may be gone by then.
+/// rows of earlier calls may be gone by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tap {
     /// Their place: the index of a value of the entry in a module, of a slot in a plan.
@@ -38,7 +38,7 @@ pub struct Routes {
 pub struct TappedWeight {
     /// Its name in the checkpoint.
     pub name: String,
-    /// The only expert that it belongs to; `None`: no expert's, or those of all experts.
+    /// The only expert that it belongs to; `None`: it belongs to none, or has the matrices of all.
     pub expert: Option<usize>,
 }
 

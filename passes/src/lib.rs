@@ -6,8 +6,8 @@
 //! takes one form of everything within the error budget, for all functions at once. Then for each
 //! regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
 //! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots.
-//! [`pipeline`] is the table of these passes; [`module`] has passes that come before it. [`pack`] reads a checkpoint and writes the packed
-//! weights.
+//! [`pipeline`] is the table of these passes; [`module`] has passes that come before it. [`pack`] reads a checkpoint
+//! and writes the packed weights.
 //!
 //! # Invariants
 //!

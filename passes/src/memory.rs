@@ -95,19 +95,19 @@ pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError>
     plan.slots.extend(row_slots.iter().map(|b| Slot { per_token: 0, per_row: *b }));
     place_results(plan, results, &kinds);
     let tokens = token_slots.len();
-    let number = |place: Place| match place {
+    let slot = |place: Place| match place {
         Place::Result(i) => i,
         Place::Tokens(i) => fixed + i,
         Place::Rows(i) => fixed + tokens + i,
     };
     for (regime, places) in plan.regimes.iter_mut().zip(placed) {
-        regime.buffers.iter_mut().zip(places).for_each(|(b, place)| b.slot = number(place));
+        regime.buffers.iter_mut().zip(places).for_each(|(b, place)| b.slot = slot(place));
     }
     place_taps(plan, results);
     Ok(())
 }
 
-/// Tells each entry the slots of its taps: those that their buffers have in all of its regimes.
+/// Tells each entry the slots of its taps. Their buffers have the same in all of its regimes.
 fn place_taps(plan: &mut Plan, results: &ResultBuffers) {
     for (index, entry) in plan.entries.iter_mut().enumerate() {
         let Some(at) = plan.regimes.iter().position(|r| r.entry == index) else { continue };

@@ -25,7 +25,7 @@ pub enum FuncOf {
 }
 
 impl<'a> Core<'a> {
-    /// Finds the observers of a module: entries with taps whose calls are those of an earlier entry, of functions that
+    /// Finds the observers of a module: entries with taps that make the calls of an earlier entry, by functions that
     /// differ in their results.
     pub fn new(whole: &'a Module) -> Core<'a> {
         let observed = |at: usize, e: &Entry| {

@@ -245,7 +245,7 @@ struct Observer<'a> {
 /// The kernels of a function in a regime.
 struct Extracted {
     schedule: FuncSchedule,
-    /// Those of its observers.
+    /// Kernels of its observers.
     observing: Vec<FuncSchedule>,
     choices: Vec<Choice>,
     /// Extraction problems solved for them.

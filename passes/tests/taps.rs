@@ -65,8 +65,8 @@ fn taps_differ(module: &Module, plan: &Plan, weights: &Weights) -> f64 {
     worst
 }
 
-/// In every format the taps are those of the graph, and the model is compiled as without them: the same kernels, launches
-/// and matrices.
+/// In every format the taps show the graph's values, and the model is compiled as without them: the same kernels,
+/// launches and matrices.
 #[test]
 fn taps_are_those_of_the_graph_and_change_nothing() {
     for toy in toys() {

@@ -12,8 +12,8 @@ above the other (gate and up of experts that Transformers stores so). Of each te
 - `NAME.products` f64[k, k] of the tensors in `FULL`: sums of products of two columns;
 - `NAME.error` f64[4]: the largest differences of squares, min, max and products (0 without) in float32 from these.
 
-`tokens` i32 has the texts one after the other, `lengths` i32 their lengths. What multiplies no tensor of the model that is
-compiled (BERT's pooler) is left out: `LEFT`.
+`tokens` i32 has the texts one after the other, `lengths` i32 their lengths. Products that the compiled model does
+not have (BERT's pooler) are left out: `LEFT`.
 """
 
 import json
@@ -67,7 +67,7 @@ class Watched(TorchFunctionMode):
 
 
 def inputs(folder, dtype, texts):
-    """What multiplies each tensor, in the order of the tokens."""
+    """The inputs that multiply each tensor, in the order of the tokens."""
     model, inv_freqs = make.load(folder, dtype)
     watched = Watched(load_file(folder / "model.safetensors"))
 

@@ -11,7 +11,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads those of a fixture.
+    /// Reads the moments of a fixture.
     pub fn load(name: &str) -> Reference {
         Reference { bytes: std::fs::read(golden(name).join("taps.safetensors")).expect("goldens of taps") }
     }
@@ -96,8 +96,8 @@ fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Checks the moments of a fixture against Transformers' in f64. The largest difference of each kind of them, relative to
-/// the largest number of a tensor, may be twice that of Transformers in f32.
+/// Checks the moments of a fixture against Transformers' in f64. The largest difference of each kind of them, relative
+/// to the largest number of a tensor, may be twice that of Transformers in f32.
 pub fn check(name: &str, artifact: &Artifact, together: usize) {
     let (reference, model) = (Reference::load(name), open(artifact, 2, 0));
     let found = by_weight(&model, &moments(&model, &reference.rows(), together));
@@ -129,7 +129,7 @@ pub fn check(name: &str, artifact: &Artifact, together: usize) {
     }
     assert_eq!(worst.len(), 4);
     for (kind, (ours, theirs)) in worst {
-        println!("{name}: {kind} differ by {ours:e}, those of Transformers in f32 by {theirs:e}");
-        assert!(ours <= 2.0 * theirs, "{name}: {kind} differ by {ours:e}, those of Transformers in f32 by {theirs:e}");
+        println!("{name}: {kind} differ by {ours:e}, Transformers' in f32 by {theirs:e}");
+        assert!(ours <= 2.0 * theirs, "{name}: {kind} differ by {ours:e}, Transformers' in f32 by {theirs:e}");
     }
 }

@@ -1,5 +1,5 @@
-//! Artifacts that show the inputs of their products: moments against Transformers', and the same bits however tokens are
-//! put together.
+//! Artifacts that show the inputs of their products: moments against Transformers', and the same bits however tokens
+//! are put together.
 
 use llmcc_cli::options::CompileOptions;
 use llmcc_ir::kv::KvDType;

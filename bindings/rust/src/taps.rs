@@ -15,7 +15,7 @@ pub struct Tap {
     pub columns: usize,
     /// Experts that an input may be for; 0: the products are the same for all tokens.
     pub experts: usize,
-    /// Number of the call: those of a layer have the same.
+    /// Number of the call: taps of a layer have the same.
     pub call: usize,
     /// Names of the weights that multiply it, and the only expert that each belongs to.
     pub weights: Vec<(String, Option<usize>)>,
@@ -39,7 +39,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Those of no inputs; with the products of two columns if `full`.
+    /// Moments of no inputs; with the products of two columns if `full`.
     pub fn new(number: usize, tap: &Tap, full: bool) -> Moments {
         let experts = tap.experts.max(1);
         let all = experts * tap.columns;

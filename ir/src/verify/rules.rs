@@ -120,10 +120,7 @@ pub const RULES: &[(&str, &str)] = &[
         "target-rows",
         "rows are of a kind that the target's line multiplies: f32 everywhere, int8 on CPUs, f16 on GPUs, bf16 on both, fp8 on GPUs with such instructions",
     ),
-    (
-        "tap",
-        "taps are rows of their types which hold when their call has ended, and name weights and experts that there are",
-    ),
+    ("tap", "taps have the rows of their types when their call has ended, and name weights and experts that there are"),
     ("candidates", "the candidates of a plan are f32 [R, 2k + 1], all written and not overwritten"),
     ("target-kernel", "only GPUs look for candidates"),
     ("unused-buffer", "buffers are used (warning)"),

@@ -10,6 +10,7 @@ use crate::output::{EntryOutput, Output};
 use crate::plan::{Buffer, Operand, PackedWeight, Plan, PlanEntry, Slot, Storage, WeightExpr};
 use crate::quant::{Elem, Packing};
 use crate::state::StateSpec;
+use crate::tap::{Tap, TappedWeight};
 use crate::ty::{DType, Dim, TensorType};
 use fixture::{FFN, HIDDEN, VOCAB, add, f32_rows, kernel, out, param, segment};
 
@@ -205,6 +206,27 @@ fn entries_have_names_and_outputs_of_their_own() {
         p.entries.push(PlanEntry { name: "other".into(), ..p.entries[0].clone() });
         p.regimes[0].entry = 1;
     });
+}
+
+/// A tap names a result of its call, of its type, and a weight of the module (`passes/tests/taps.rs` has more).
+#[test]
+fn taps_are_rows_of_their_calls() {
+    let tap = |weight: &str| {
+        let weights = vec![TappedWeight { name: weight.into(), expert: None }];
+        Tap { at: 0, call: 0, rows: Dim::Tokens, columns: 3, routes: None, weights }
+    };
+    let first = |m: &Module| m.weights[0].name.clone();
+    bad_module("tap", "", |m| {
+        let name = first(m);
+        m.entries[0].taps.push(tap(&name));
+    });
+    bad_module("tap", "", |m| m.entries[0].taps.push(Tap { columns: m.info.hidden, ..tap("of nobody") }));
+    bad_plan("tap", "regime 0", |p| p.entries[0].taps.push(Tap { at: 77, ..tap("any") }));
+    // The embedding's rows are what a function of the fixture gives.
+    let mut m = fixture::module(spec());
+    let shown = Tap { columns: m.info.hidden, ..tap(&first(&m)) };
+    m.entries[0].taps.push(shown);
+    assert_eq!(verify_module(&m), []);
 }
 
 /// Two entries over the same states and weights, and a state that one writes and the other reads.

@@ -1,16 +1,17 @@
 //! The entry `tap`: the computation of the first entry, which shows the inputs of its products.
 //!
-//! It is made of the module as the front end lifts it, before any rewrite: a tap's rows are what the checkpoint's weight
-//! multiplies, whichever gains are folded into weights later. Its functions are those of the first entry with other
-//! results, and the [pipeline](crate::pipeline) takes the kernels of the first entry for them.
+//! It is made of the module as the front end lifts it, before any rewrite: the checkpoint's weight multiplies a tap's
+//! rows, whichever gains are folded into weights later. Its functions are the first entry's with other results, and the
+//! [pipeline](crate::pipeline) takes the kernels of the first entry for them.
 
-use llmcc_ir::graph::{Arg, Call, Entry, Func, Module, Op, Role, TAP, Value, picked_row};
+use llmcc_ir::graph::{Arg, Call, Entry, Func, Module, Node, Op, Role, TAP, Value, picked_row};
 use llmcc_ir::tap::{Routes, Tap, TappedWeight};
 use llmcc_ir::ty::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Adds the entry `tap`. Returns the names of weights whose products it does not show, sorted: products by heads other than
-/// those of latent attention, and matrices that are computed from their tensors otherwise than by choosing and scaling rows.
+/// Adds the entry `tap`. Returns the names of weights whose products it does not show, sorted: weights of products by
+/// heads (latent attention excepted), and matrices that are computed from their tensors otherwise than by choosing and
+/// scaling rows.
 ///
 /// # Errors
 /// A message where there is such an entry already, or no product.
@@ -58,13 +59,14 @@ impl Products {
     fn of(f: &Func) -> Products {
         let mut found = Products { inputs: vec![], left: BTreeSet::new() };
         for node in &f.nodes {
-            match (&node.op, &node.args[..]) {
-                (Op::MatMul, [x, w]) => found.add(f, (*x, *w), None),
-                (Op::ExpertMatMul { experts, top, .. }, [x, w, routes]) => {
-                    found.add(f, (*x, *w), Some((*routes, *experts, *top)));
-                }
-                (Op::HeadMatMul { .. }, [_, w]) => leaves(f, *w).into_iter().for_each(|p| found.add_by_heads(f, p)),
-                _ => {}
+            if let (Op::MatMul, [x, w]) = (&node.op, &node.args[..]) {
+                found.add(f, (*x, *w), None);
+            }
+            if let (Op::ExpertMatMul { experts, top, .. }, [x, w, routes]) = (&node.op, &node.args[..]) {
+                found.add(f, (*x, *w), Some((*routes, *experts, *top)));
+            }
+            if let (Op::HeadMatMul { .. }, [_, w]) = (&node.op, &node.args[..]) {
+                leaves(f, *w).into_iter().for_each(|p| found.add_by_heads(f, p));
             }
         }
         found
@@ -88,10 +90,11 @@ impl Products {
     /// keys and values into queries and results: the checkpoint's tensor multiplies the latents that are cached.
     fn add_by_heads(&mut self, f: &Func, param: usize) {
         let columns = f.params[param].ty.tensor().and_then(|t| t.shape.last()?.known());
-        let latents = f.nodes.iter().filter_map(|n| match (&n.op, &n.args[..]) {
-            (Op::KvAppend, [kv, _, v, ..]) if f.ty(*kv)?.state()?.paged()?.latent => Some(*v),
-            _ => None,
-        });
+        let latent = |n: &Node| {
+            let (Op::KvAppend, [kv, _, v, ..]) = (&n.op, &n.args[..]) else { return None };
+            f.ty(*kv)?.state()?.paged()?.latent.then_some(*v)
+        };
+        let latents = f.nodes.iter().filter_map(latent);
         let matrix = |x: Value| match f.ty(x)?.tensor()?.shape[..] {
             [rows, Dim::Static(n)] if Some(n) == columns => Some((x, rows, n)),
             _ => None,
@@ -104,7 +107,7 @@ impl Products {
         }
     }
 
-    /// Adds weights to those of the same input.
+    /// Adds weights to an input, which may be known.
     fn push(&mut self, new: Input) {
         let same = |i: &&mut Input| (i.x, i.columns, i.routes) == (new.x, new.columns, new.routes);
         match self.inputs.iter_mut().find(same) {
@@ -131,27 +134,27 @@ fn owners(f: &Func, w: Value) -> Option<Vec<Option<usize>>> {
     }
     let node = f.nodes.get(at - f.params.len())?;
     let first = *node.args.first()?;
-    match &node.op {
-        Op::Transpose if (first.0 as usize) < f.params.len() => Some(vec![Some(first.0 as usize); rows()?]),
-        Op::ConcatRows => {
-            let parts: Option<Vec<_>> = node.args.iter().map(|part| owners(f, *part)).collect();
-            Some(parts?.concat())
-        }
-        Op::SliceRows { start, len } => owners(f, first)?.get(*start..start.checked_add(*len)?).map(<[_]>::to_vec),
-        Op::PickRows { run, start, len, pairs } => {
-            let of = owners(f, first)?;
-            let picked =
-                (0..of.len() / run * len).map(|i| of.get(picked_row([*run, *start, *len, *pairs], i)).copied());
-            picked.collect()
-        }
-        Op::FillRows { run, to } => {
-            let of = owners(f, first)?;
-            let filled = |run: &[Option<usize>]| [run, &vec![None; to.saturating_sub(run.len())]].concat();
-            Some(of.chunks(*run).flat_map(filled).collect())
-        }
-        Op::Flatten | Op::ScaleRows | Op::UnitRows | Op::StandardRows { .. } => owners(f, first),
-        _ => None,
+    if let Op::SliceRows { start, len } = node.op {
+        return owners(f, first)?.get(start..start.checked_add(len)?).map(<[_]>::to_vec);
     }
+    if let Op::PickRows { run, start, len, pairs } = node.op {
+        let of = owners(f, first)?;
+        return (0..of.len() / run * len).map(|i| of.get(picked_row([run, start, len, pairs], i)).copied()).collect();
+    }
+    if let Op::FillRows { run, to } = node.op {
+        let filled = |rows: &[Option<usize>]| [rows, &vec![None; to.saturating_sub(rows.len())]].concat();
+        return Some(owners(f, first)?.chunks(run).flat_map(filled).collect());
+    }
+    if node.op == Op::ConcatRows {
+        let parts: Option<Vec<_>> = node.args.iter().map(|part| owners(f, *part)).collect();
+        return Some(parts?.concat());
+    }
+    // A tensor as it is stored.
+    if node.op == Op::Transpose && (first.0 as usize) < f.params.len() {
+        return Some(vec![Some(first.0 as usize); rows()?]);
+    }
+    let scaled = matches!(node.op, Op::Flatten | Op::ScaleRows | Op::UnitRows | Op::StandardRows { .. });
+    scaled.then(|| owners(f, first)).flatten()
 }
 
 /// The parameters that rows come from, in their order, each with the only expert whose rows come from it, if it is one.
@@ -205,7 +208,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn entry(&mut self) -> Entry {
         let mut entry = Entry::new(TAP);
-        // The values of this entry that are those of the first.
+        // Values of the first entry, and the same ones of this entry.
         let mut values: BTreeMap<usize, usize> = BTreeMap::new();
         let (mut old, mut new) = (0, 0);
         for (index, call) in self.calls.clone().into_iter().enumerate() {

@@ -76,9 +76,9 @@ pub struct OutputDesc {
     pub buffer: u64,
 }
 
-/// Rows that products of an entry multiply. They are in their buffers when the steps of `call` have ended, the last of
-/// which is the last step of the regime whose [`StepDesc::layer`](crate::StepDesc::layer) is at most `call`; steps of such
-/// an entry stand in the order of their layers.
+/// Rows that products of an entry multiply. They are in their buffers when the steps of `call` have ended: all steps of
+/// the regime whose [`StepDesc::layer`](crate::StepDesc::layer) is at most `call`. Steps of such an entry stand in the
+/// order of their layers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapDesc {
@@ -116,7 +116,7 @@ pub mod tap_flags {
 pub struct TappedWeightDesc {
     /// Its name in the checkpoint, in the data segment.
     pub name: Span,
-    /// The only expert that it belongs to; [`NO_EXPERT`]: no expert's, or those of all experts.
+    /// The only expert that it belongs to; [`NO_EXPERT`]: it belongs to none, or has the matrices of all.
     pub expert: u64,
 }
 

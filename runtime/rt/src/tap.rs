@@ -1,10 +1,9 @@
-//! Moments of the inputs of products: what calibration asks of a text.
+//! Moments of the inputs of products, for calibration.
 //!
 //! Rows of tokens go through the entry that has taps, each row as a sequence of its own, and every input of a tap is
-//! added to sums that the caller owns. **Invariant:** a sum adds its terms in f64 one by one, in the order of the tokens as
-//! they are given (of a token for several experts in the order of these), so its bits depend neither on threads nor on how
-//! tokens are cut into steps or calls. A product of two f32 is exact in f64: each term is rounded once, when it is added,
-//! with fused multiplications as without them.
+//! added to sums that the caller owns. **Invariant:** a sum adds its terms in f64 one by one, in the order of the
+//! tokens given, so its bits depend neither on threads nor on how tokens are cut into steps or calls. A product of
+//! two f32 is exact in f64: each term is rounded once, when it is added, with fused multiplications as without them.
 
 use std::ops::Range;
 
@@ -30,8 +29,8 @@ pub struct Rows<'a> {
     pub types: &'a [i32],
 }
 
-/// Sums over the inputs of a tap, by expert (one where the products are the same for all tokens): new inputs are added to
-/// them. Without inputs so far the sums are 0, and any least and largest numbers are forgotten.
+/// Sums over the inputs of a tap, by expert (one where the products are the same for all tokens). New inputs are added
+/// to them. Without inputs so far the sums are 0, and any least and largest numbers are forgotten.
 pub struct Moments<'a> {
     /// The number of the tap in its entry.
     pub tap: usize,
@@ -47,8 +46,8 @@ pub struct Moments<'a> {
     pub products: &'a mut [f64],
 }
 
-/// Adds the inputs of rows of tokens to the moments of some taps. No sequence is left. On an error during the run sums may
-/// have been added to.
+/// Adds the inputs of rows of tokens to the moments of some taps. No sequence is left. On an error during the run sums
+/// may have been added to.
 ///
 /// # Errors
 /// The model has no taps; arrays of other sizes than the tap's; a row is empty, too long, or has a token outside the
@@ -115,7 +114,7 @@ fn run(
         seqs.push(seq);
         of_tokens.resize(of_tokens.len() + n, seq);
     }
-    // Rows of the output are those of all tokens, in their order.
+    // Rows of all tokens are asked for, in their order.
     let out_rows: Vec<u32> = if requested { (0..tokens.len() as u32).collect() } else { vec![] };
     let batch = Batch { tokens, seqs: &of_tokens, out_rows: &out_rows, types, hidden: &[] };
     let rows = Sink::Each(&mut |_, _| ());

@@ -38,6 +38,8 @@ struct Outs {
     entry: llmcc_entry_info,
     piece: llmcc_piece,
     stats: llmcc_gen_stats_t,
+    tap: llmcc_tap_info,
+    count: u64,
 }
 
 impl Outs {
@@ -50,6 +52,7 @@ impl Outs {
             outs.entry.size = size_of::<llmcc_entry_info>();
             outs.piece.size = size_of::<llmcc_piece>();
             outs.stats.size = size_of::<llmcc_gen_stats_t>();
+            outs.tap.size = size_of::<llmcc_tap_info>();
             outs
         }
     }
@@ -69,6 +72,8 @@ struct World {
     embedder: Handle,
     /// Whose tokens see later ones.
     encoder: Handle,
+    /// The same model, whose only entry has a tap.
+    tapped: Handle,
     /// A sequence of the encoder that has a token.
     encoded: i32,
     /// Holds tokens 1, 2, 3.
@@ -103,11 +108,11 @@ impl World {
             let closed = other.0;
             drop(other);
             let few = Options { threads: 1, max_tokens: 48, max_batch_tokens: 16, ..Options::default() };
-            let (embedder, encoder) = (open_as(few, embeds), open_as(few, encodes));
+            let (embedder, encoder, tapped) = (open_as(few, embeds), open_as(few, encodes), open_as(few, shows));
             let mut encoded = -1;
             ok(llmcc_seq_new(encoder.0, &mut encoded));
             ok(llmcc_step(encoder.0, &batch(&[1], &[encoded], &[]), null_mut(), 0));
-            World { model, embedder, encoder, encoded, seq, generation, gen_seq, freed_seq, freed_gen, closed }
+            World { model, embedder, encoder, tapped, encoded, seq, generation, gen_seq, freed_seq, freed_gen, closed }
         }
     }
 
@@ -162,6 +167,8 @@ mod embedding;
 mod judging;
 #[path = "contract/sequences.rs"]
 mod sequences;
+#[path = "contract/taps.rs"]
+mod taps;
 
 /// Pointers into `text` at an odd address.
 fn odd<T>(o: &mut Outs) -> *mut T {
@@ -715,6 +722,7 @@ fn a_failed_call_changes_nothing() {
         about_drafters(),
         choosing::rows(),
         embedding::about_embedding(),
+        taps::about_taps(),
         judging::about_judging(),
         about_text(),
         about_generations(),

@@ -1,4 +1,4 @@
-//! Inputs of products, on the hand-made model: an entry shows the sums before its head, and the token values before these.
+//! Inputs of products, on the hand-made model: an entry shows the token values, and the sums before its head.
 
 mod common;
 
@@ -195,6 +195,5 @@ fn damaged_taps_are_refused() {
     }
     refused("tapped weights", &|t, _| t.weights.off = u64::MAX);
     refused("taps", &|_, e| e.taps.count = 1 << 40);
-    // (In the toy the first table of steps begins with those of layer 0, and ends with that of none.)
     refused("has no output", &|_, e| e.taps.count = u64::MAX - 1);
 }

@@ -13,7 +13,7 @@ fn moments_of_a_gpu_are_those_of_transformers() {
     }
     let artifact = compile(&CompileOptions { tap: true, ..gpu_options("mixtral", "f32", KvDType::F32) });
     check("mixtral", &artifact, usize::MAX);
-    // Rows of a step that is cut are those of one that is not, within the rounding of other tiles.
+    // Steps that are cut choose the same experts.
     let rows = Reference::load("mixtral").rows();
     let counts = |step| {
         let model = open(&artifact, 1, step);

@@ -67,7 +67,7 @@ pub struct Io<'a, 's, 'k> {
     pub rows: Sink<'s>,
     /// Where hidden states go.
     pub keep: Option<Keep<'k>>,
-    /// Where rows of the entry's taps go, chunk by chunk, and within a chunk call by call: as soon as the call has ended.
+    /// Where rows of the entry's taps go, chunk by chunk, and within a chunk call by call, as soon as a call has ended.
     pub taps: Option<TapSink<'k>>,
 }
 

@@ -3,27 +3,14 @@
 use std::ops::Range;
 
 use llmcc_abi::output::{flags, kind, pool};
-use llmcc_abi::{
-    BufferDesc, EntryDesc, InputDesc, ModelDesc, NONE, OutputDesc, RegimeDesc, StateDesc, StepDesc, TapDesc,
-    entry_flags, input, isa, layout,
-};
+use llmcc_abi::{BufferDesc, EntryDesc, InputDesc, NONE, OutputDesc, TapDesc, entry_flags, input, isa, layout};
 
-use super::segment::{Segment, check_text, damaged, table, text_of};
+use super::segment::{Tables, check_text, damaged, table, text_of};
 use super::tap::Tap;
 use crate::error::Result;
 
 /// The most entries of a model.
 const MAX_ENTRIES: usize = 64;
-
-/// The tables of a version that its entries refer to.
-pub(super) struct Tables<'a> {
-    pub(super) desc: &'a ModelDesc,
-    pub(super) data: Segment,
-    pub(super) buffers: &'a [BufferDesc],
-    pub(super) regimes: &'a [RegimeDesc],
-    pub(super) states: &'a [StateDesc],
-    pub(super) steps: &'a [StepDesc],
-}
 
 /// An entry, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

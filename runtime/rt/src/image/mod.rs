@@ -30,10 +30,9 @@ use llmcc_abi::{
 use crate::error::{Error, Result};
 use crate::reserve::need;
 pub use entry::Entry;
-use entry::Tables;
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
-use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, text_of, version_error};
+use segment::{MAX_ALTERNATIVES, Segment, Tables, damaged, read_desc, table, text_of, version_error};
 pub use tap::{Routes, Tap, parts};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler

@@ -3,7 +3,7 @@
 use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
-use llmcc_abi::{ABI_VERSION, MODEL_MAGIC, ModelDesc, NONE, Span, Table};
+use llmcc_abi::{ABI_VERSION, BufferDesc, MODEL_MAGIC, ModelDesc, NONE, RegimeDesc, Span, StateDesc, StepDesc, Table};
 
 use crate::error::{Error, Result};
 
@@ -19,6 +19,16 @@ pub(super) struct Segment {
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
+
+/// The tables of a version that its entries refer to.
+pub(super) struct Tables<'a> {
+    pub(super) desc: &'a ModelDesc,
+    pub(super) data: Segment,
+    pub(super) buffers: &'a [BufferDesc],
+    pub(super) regimes: &'a [RegimeDesc],
+    pub(super) steps: &'a [StepDesc],
+    pub(super) states: &'a [StateDesc],
+}
 
 /// The most versions of a model in an artifact.
 pub const MAX_ALTERNATIVES: usize = 16;

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use llmcc_abi::{BufferDesc, NO_EXPERT, RegimeDesc, StepDesc, TapDesc, TappedWeightDesc, route, rows, tap_flags};
 
-use super::entry::Tables;
-use super::segment::{check_text, damaged, table, text_of};
+use super::segment::{Tables, check_text, damaged, table, text_of};
 use crate::error::Result;
 
 /// Rows that products of an entry multiply, checked.

@@ -193,9 +193,13 @@ pub fn toy_desc_with(
 pub fn toy_entry(data: &mut Data, regimes: u32, candidates: usize) -> Table {
     let logits = OutputDesc { kind: output::kind::LOGITS, columns: VOCAB as u64, buffer: 2, ..OutputDesc::default() };
     let hidden = OutputDesc { kind: output::kind::HIDDEN, columns: 1, buffer: 1, ..OutputDesc::default() };
+    let weight = TappedWeightDesc { name: data.text("a"), expert: NO_EXPERT };
+    let tap = TapDesc { weights: data.table(&[weight]), columns: 1, buffer: 1, ..TapDesc::default() };
     let entry = EntryDesc {
         name: data.text("step"),
         outputs: data.table(&[logits, hidden]),
+        // (Tests that want the tap count it.)
+        taps: Table { count: 0, ..data.table(&[tap]) },
         regimes,
         candidates_buffer: 3,
         candidates: candidates as u64,
@@ -257,6 +261,11 @@ pub fn embeds(descs: &mut Descs) {
 pub fn encodes(descs: &mut Descs) {
     (descs.output.kind, descs.output.pool) = (output::kind::EMBEDDING, output::pool::MEAN);
     (descs.output.flags, descs.entry.flags) = (output::flags::NORMALIZE, entry_flags::WHOLE);
+}
+
+/// Shows the sums before the head.
+pub fn shows(descs: &mut Descs) {
+    descs.entry.taps.count = 1;
 }
 
 pub fn toy_engine(options: Options) -> Engine {
