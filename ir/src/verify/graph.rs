@@ -306,8 +306,8 @@ fn output_types(sink: &mut Sink, module: &Module, e: &Entry, results: &[Option<V
     }
 }
 
-/// An entry has outputs, or, after the first one, updates states. It has each kind once, and one at most with the rows that the caller asks
-/// for. Shared with plans.
+/// An entry has outputs, or, after the first one, updates states. It has each kind once, and one at most with the rows
+/// that the caller asks for. Shared with plans.
 pub(super) fn outputs(sink: &mut Sink, name: &str, outputs: &[EntryOutput], updates: bool) {
     if outputs.is_empty() && !updates {
         sink.error("output", Place::Whole, format!("`@{name}` has no output, and updates no state"));
