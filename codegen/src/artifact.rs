@@ -298,11 +298,12 @@ fn kernels_of(plan: &Plan, entry: usize) -> impl Iterator<Item = &Kernel> {
 /// state that the entry itself updates.
 pub fn whole(plan: &Plan, entry: usize) -> bool {
     let own: BTreeSet<usize> = plan.updated_by(entry).collect();
-    let ahead = |l: &Launch| match plan.kernels.get(l.kernel).map(|k| &k.body) {
-        Some(Body::Attention(Attention { causal: false, kv, .. })) => {
-            matches!(l.operands.get(*kv), Some(Operand::State(s)) if own.contains(s))
-        }
-        _ => false,
+    let ahead = |l: &Launch| {
+        let Some(Body::Attention(Attention { causal: false, kv, .. })) = plan.kernels.get(l.kernel).map(|k| &k.body)
+        else {
+            return false;
+        };
+        matches!(l.operands.get(*kv), Some(Operand::State(s)) if own.contains(s))
     };
     plan.regimes_of(entry).flat_map(|r| &r.launches).any(ahead)
 }

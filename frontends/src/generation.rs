@@ -76,7 +76,7 @@ pub(crate) fn found(ckpt: &Checkpoint, vocab: usize, ends: &[u32]) -> Result<Fou
     Ok(Found { settings: reader.out, warnings })
 }
 
-/// The tokens that a text begins with, of a model that writes it about a source: the start token, then the language, say.
+/// The tokens that a text about a source begins with: the start token, then the language, say.
 /// `ending` is `generation_config.json`, whose members count before those of `config.json`.
 ///
 /// # Errors

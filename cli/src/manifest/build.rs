@@ -58,16 +58,7 @@ impl Manifest {
             model: plan.name.clone(),
             source: f.files.clone(),
             options: options(f),
-            info: Info {
-                output: plan.output().to_string(),
-                more_entries: more_entries(plan),
-                source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
-                vocab: plan.info.vocab,
-                hidden: plan.info.hidden,
-                max_context: plan.info.max_context,
-                attention_layers: plan.kv().count(),
-                long_rope: f.lowered.original_context.map(|n| LongRope::choose(n, plan.info.max_context)),
-            },
+            info: info(f, plan),
             code: Code { bytes: f.code_bytes, kernels: kernels(plan), generic: generic(version) },
             weights: Weights {
                 bytes: plan.weight_bytes(),
@@ -108,6 +99,20 @@ impl Manifest {
                 Outcome::Absent(why) => GoldenRecord::Absent { absent: why.clone() },
             },
         }
+    }
+}
+
+/// Sizes of a model.
+fn info(f: &Facts<'_>, plan: &Plan) -> Info {
+    Info {
+        output: plan.output().to_string(),
+        more_entries: more_entries(plan),
+        source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
+        vocab: plan.info.vocab,
+        hidden: plan.info.hidden,
+        max_context: plan.info.max_context,
+        attention_layers: plan.kv().count(),
+        long_rope: f.lowered.original_context.map(|n| LongRope::choose(n, plan.info.max_context)),
     }
 }
 

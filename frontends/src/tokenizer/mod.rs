@@ -22,6 +22,7 @@ mod word_piece;
 mod words;
 mod world;
 
+use crate::arch::Model;
 use crate::checkpoint::Checkpoint;
 use crate::embedding::{SETTINGS, texts};
 use crate::error::FrontendError;
@@ -152,9 +153,9 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        let starts = model.has_source().then(|| generation::starts(ckpt, &ending, config)).transpose()?;
-        let starts = starts.map(|ids| ("starts", ids.into()));
-        for (name, value) in generation.into_iter().chain(starts).chain(flags(&settings, tokenizer.as_ref())) {
+        for (name, value) in
+            generation.into_iter().chain(starts(ckpt, &model, &ending)?).chain(flags(&settings, tokenizer.as_ref()))
+        {
             text_config[name] = value;
         }
         if source.is_some() {
@@ -165,6 +166,12 @@ impl TextAssets {
         let tokenizer_json = source.map(|s| s.json);
         Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, warnings, ..about })
     }
+}
+
+/// The member of the text configuration that says how a text about a source begins.
+fn starts(ckpt: &Checkpoint, model: &Model, ending: &Value) -> Result<Option<(&'static str, Value)>, FrontendError> {
+    let starts = model.has_source().then(|| generation::starts(ckpt, ending, model.facts())).transpose()?;
+    Ok(starts.map(|ids| ("starts", ids.into())))
 }
 
 /// Members of the text configuration that are there only where they are true, or say something.

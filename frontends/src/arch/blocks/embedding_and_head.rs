@@ -101,8 +101,8 @@ pub(crate) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), Fronte
     Ok(())
 }
 
-/// Whether the head has a matrix of its own: whether the checkpoint has one, or, without a checkpoint, its configuration
-/// says so.
+/// Whether the head has a matrix of its own: the checkpoint has one, or, without a checkpoint, its
+/// configuration says so.
 pub(crate) fn head_apart(f: &Draft) -> bool {
     f.matrix_of(HEAD).map_or(!f.facts().tied, |(ckpt, name)| ckpt.info(&name).is_some())
 }

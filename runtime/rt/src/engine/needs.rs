@@ -10,8 +10,8 @@ impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
     pub(super) fn inputs_bytes(&self, entry: &Entry, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
         let tracks = || entry.reads.iter().chain([&entry.track]);
-        let of_slot = |slot: usize| tracks().map(|track| self.kv.slot_len(slot, *track)).max().unwrap_or(0);
-        let longest = wanted.iter().map(|&(slot, extra)| of_slot(slot) + extra).max().unwrap_or(0);
+        let length = |at: usize| tracks().map(|track| self.kv.slot_len(at, *track)).max().unwrap_or(0);
+        let longest = wanted.iter().map(|&(slot, extra)| length(slot) + extra).max().unwrap_or(0);
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
         3 * (tables + tokens * (28 + 4 * self.kv.tracks() + 4 * entry.given)) + 256 * wanted.len()
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Where an entry reads what another one stores, that is there: the source of a text.
     pub(super) fn check_sources(&self, entry: &Entry, counts: &[(usize, usize)]) -> Result<()> {
-        let lacks = |slot: usize| entry.reads.iter().any(|track| self.kv.slot_len(slot, *track) == 0);
+        let lacks = |at: usize| entry.reads.iter().any(|track| self.kv.slot_len(at, *track) == 0);
         match counts.iter().any(|&(slot, _)| lacks(slot)) {
             false => Ok(()),
             true => Err(Error::invalid(

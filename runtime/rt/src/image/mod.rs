@@ -296,16 +296,17 @@ impl Image {
         states.filter(|s| s.kind != state::ADAPTER).map(|s| s.track as usize).collect()
     }
 
-    /// Tells each entry which tracks it reads beside its own. An entry that gives nothing has states.
+    /// Tells each entry which tracks it reads beside its own. Of an entry without an output another one reads the track.
     fn find_tracks(&mut self) -> Result<()> {
         let tracks: Vec<BTreeSet<usize>> = self.entries.iter().map(|e| self.tracks_of(e)).collect();
-        for (i, (entry, tracks)) in self.entries.iter_mut().zip(tracks).enumerate() {
-            if !entry.gives() && (i == 0 || !tracks.contains(&entry.track)) {
-                return Err(damaged(format_args!("entry `{}` has no output", entry.name)));
-            }
+        for (entry, tracks) in self.entries.iter_mut().zip(tracks) {
             entry.reads = tracks.into_iter().filter(|track| *track != entry.track).collect();
         }
-        Ok(())
+        let is_read = |track: usize| self.entries.iter().any(|e| e.reads.contains(&track));
+        match self.entries.iter().find(|e| !e.gives() && !is_read(e.track)) {
+            Some(entry) => Err(damaged(format_args!("entry `{}` has no output", entry.name))),
+            None => Ok(()),
+        }
     }
 
     /// Group of the states that step `index` reads or writes.

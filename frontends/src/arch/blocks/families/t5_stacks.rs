@@ -39,8 +39,8 @@ pub(crate) enum HeadScale {
     Always,
     /// They are not.
     Never,
-    /// As `scale_decoder_outputs` says, or unless `tie_word_embeddings` is false, which says that the model is T5 1.1 or
-    /// one after it.
+    /// As `scale_decoder_outputs` says, or unless `tie_word_embeddings` is false, which says that the
+    /// model is T5 1.1 or one after it.
     WhereTied,
 }
 
