@@ -306,15 +306,14 @@ fn words() -> serde_json::Value {
         serde_json::json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
             "normalized": false, "special": true })
     };
-    let (text, end) = (
-        serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } }),
-        serde_json::json!({ "SpecialToken": { "id": "</s>", "type_id": 0 } }),
-    );
+    let sequence = |id: &str| serde_json::json!({ "Sequence": { "id": id, "type_id": 0 } });
+    let (text, second) = (sequence("A"), sequence("B"));
+    let end = serde_json::json!({ "SpecialToken": { "id": "</s>", "type_id": 0 } });
     serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
         "added_tokens": specials.iter().enumerate().map(added).collect::<Vec<_>>(),
         "pre_tokenizer": { "type": "WhitespaceSplit" }, "decoder": { "type": "Fuse" },
-        "post_processor": { "type": "TemplateProcessing", "single": [text, end], "pair": [text, end, text, end],
+        "post_processor": { "type": "TemplateProcessing", "single": [text, end], "pair": [text, end, second, end],
             "special_tokens": { "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } } },
         "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "<unk>" },
     })

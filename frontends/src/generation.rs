@@ -105,7 +105,7 @@ pub(crate) fn starts(ckpt: &Checkpoint, ending: &Value, facts: &Facts) -> Result
 /// Whether a `config.json` is that of a model that writes text: others have members of the same names.
 fn writes_text(config: &Value) -> bool {
     let class = config["architectures"][0].as_str().unwrap_or_default();
-    ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration"].iter().any(|end| class.ends_with(end))
+    ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"].iter().any(|end| class.ends_with(end))
 }
 
 fn bad(path: PathBuf, what: String) -> FrontendError {

@@ -3,7 +3,7 @@
 use crate::args::ModelsArgs;
 use crate::report::count;
 use crate::{Error, advice, json};
-use llmcc_frontends::arch::{ARCHS, Arch, reference};
+use llmcc_frontends::arch::{ARCHS, Arch, by_model_type, reference};
 use llmcc_frontends::checkpoint::gguf;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -39,18 +39,24 @@ pub fn markdown() -> String {
         "| `model_type` | class | in GGUF | checked against | by `tests/goldens` |\n|---|---|---|---|---|\n".into();
     for a in ARCHS {
         let names = |of: &mut dyn Iterator<Item = &str>| of.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-        let (files, fixtures) = (names(&mut gguf::architectures(a.model_type)), names(&mut a.goldens.iter().copied()));
+        let (files, fixtures) = (names(&mut in_gguf(a)), names(&mut a.goldens.iter().copied()));
         out += &format!("| `{}` | {} | {files} | {} | {fixtures} |\n", a.model_type, a.class, reference(a));
     }
     out
 }
 
 /// How the classes of models end that write text.
-const WRITE: [&str; 4] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Decoder"];
+const WRITE: [&str; 5] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "Decoder"];
 
-/// Names of an architecture in GGUF files.
+/// Names of an architecture in GGUF files. Of two with one `model_type`, files have the first.
+fn in_gguf(a: &Arch) -> impl Iterator<Item = &'static str> {
+    let first = by_model_type(a.model_type).is_some_and(|first| first.class == a.class);
+    gguf::architectures(a.model_type).filter(move |_| first)
+}
+
+/// The same in one text.
 fn files(a: &Arch) -> String {
-    gguf::architectures(a.model_type).collect::<Vec<_>>().join(", ")
+    in_gguf(a).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the models of an architecture write text.
@@ -60,7 +66,7 @@ fn writes(a: &Arch) -> bool {
 
 fn document(a: &Arch) -> Value {
     json!({
-        "model_type": a.model_type, "class": a.class, "gguf": gguf::architectures(a.model_type).collect::<Vec<_>>(),
+        "model_type": a.model_type, "class": a.class, "gguf": in_gguf(a).collect::<Vec<_>>(),
         "checked_against": reference(a), "writes_text": writes(a),
     })
 }
