@@ -6,8 +6,11 @@ use common::{Folder, WITH_TOKENIZER, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Tensors of a file of safetensors: shapes, and elements as numbers; and its notes.
-fn read(f: &Folder, name: &str) -> (BTreeMap<String, (Vec<u64>, Vec<f64>)>, Value) {
+/// Shapes of tensors, and their elements as numbers.
+type Tensors = BTreeMap<String, (Vec<u64>, Vec<f64>)>;
+
+/// Tensors of a file of safetensors, and its notes.
+fn read(f: &Folder, name: &str) -> (Tensors, Value) {
     let bytes = std::fs::read(f.at(name)).expect("a file");
     let len = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
     assert!(len.is_multiple_of(8), "the data is aligned");
@@ -56,11 +59,11 @@ fn the_file_has_the_same_bytes() {
         let diagonal: Vec<f64> = products.iter().step_by(columns as usize + 1).copied().collect();
         assert_eq!(diagonal, *squares);
         let (min, max) = (&part("min").1, &part("max").1);
-        let bounds = min.iter().zip(max).zip(squares);
+        let mut bounds = min.iter().zip(max).zip(squares);
         let within = |((min, max), squares): ((&f64, &f64), &f64)| {
             min <= max && *squares <= tokens * min.abs().max(max.abs()).powi(2) * 1.000001
         };
-        assert!(bounds.map(within).all(|ok| ok), "{weight}");
+        assert!(bounds.all(within), "{weight}");
     }
     // Fewer tokens of the same text, in more sequences.
     tap("c", &["--window", "4", "--tokens", "9"]);

@@ -135,14 +135,17 @@ fn an_entry_is_made_once() {
     assert_eq!(tap::add(&mut module), Err("there is an entry `tap` already".into()));
 }
 
-/// What a tap says has to be so, in modules and in plans.
+/// A change of taps, which knows the first that has routes.
+type Change = fn(&mut Vec<Tap>, usize);
+
+/// Taps are as they say, in modules and in plans.
 #[test]
 fn taps_are_verified() {
     let module = tapped(&Toy { experts: 3, ..Toy::llama() });
     let plan = compile(&module, &options("f32")).unwrap().plan;
     assert_eq!(verify_plan(&plan), []);
     let routed = plan.entries[1].taps.iter().position(|t| t.routes.is_some()).unwrap();
-    let both: &[(&str, fn(&mut Vec<Tap>, usize))] = &[
+    let both: &[(&str, Change)] = &[
         ("order of their calls", |t, _| t.reverse()),
         ("rows of 0 columns", |t, _| t[0].columns = 0),
         ("3 rows of", |t, _| t[0].rows = Dim::Static(3)),
