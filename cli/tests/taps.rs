@@ -37,9 +37,9 @@ fn read(f: &Folder, name: &str) -> (Tensors, Value) {
 fn the_file_has_the_same_bytes() {
     let f = Folder::new();
     f.compile(WITH_TOKENIZER, "m.so", &["--tap", "--no-golden", "--quiet"]);
-    std::fs::write(f.at("text"), "Once upon a time there was a dog.\n---\nIt ran, and ran.\n").expect("written");
+    std::fs::write(f.at("text"), "Once upon a time there was a dog.\n==\nIt ran, and ran.\n").expect("written");
     let tap = |out: &str, more: &[&str]| {
-        f.says(&[], &[&["tap", "m.so", "text", "--separator", "---", "-o", out, "--full"], more].concat())
+        f.says(&[], &[&["tap", "m.so", "text", "--separator", "==", "-o", out, "--full"], more].concat())
     };
     let said = tap("a", &["--threads", "1"]);
     assert!(said.contains("a: moments of 22 weights from") && said.contains("in 2 sequences"), "{said}");
