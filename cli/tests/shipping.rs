@@ -124,7 +124,7 @@ fn another_version_of_the_api_is_refused() {
     renew(&mut bytes, &mut []).expect("an artifact");
     std::fs::write(folder.at("m.so"), bytes).expect("written");
     let refused = text(&folder.llmcc(&["run", "m.so", "-p", "a"]).stderr);
-    assert!(refused.contains("version 2.5") && refused.contains("version 1.6"), "{refused}");
+    assert!(refused.contains("version 2.6") && refused.contains("version 1.6"), "{refused}");
     assert!(refused.contains("compile the model again"), "{refused}");
     let Some(python) = std::env::var_os("LLMCC_PYTHON") else {
         println!("skipped in Python: LLMCC_PYTHON does not name a Python with the llmcc package");
@@ -133,5 +133,5 @@ fn another_version_of_the_api_is_refused() {
     let load =
         Command::new(python).args(["-c", "import llmcc; llmcc.load('./m.so')"]).current_dir(folder.root()).output();
     let said = text(&load.expect("python runs").stderr);
-    assert!(said.contains("version 2.5") && said.contains("version 1.6") && said.contains("compile"), "{said}");
+    assert!(said.contains("version 2.6") && said.contains("version 1.6") && said.contains("compile"), "{said}");
 }

@@ -6,10 +6,10 @@ use common::{Folder, WITH_TOKENIZER, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Shapes and numbers of tensors by name.
+/// Shapes of tensors, and their elements as numbers.
 type Tensors = BTreeMap<String, (Vec<u64>, Vec<f64>)>;
 
-/// Tensors of a file of safetensors: shapes, and elements as numbers; and its notes.
+/// Tensors of a file of safetensors, and its notes.
 fn read(f: &Folder, name: &str) -> (Tensors, Value) {
     let bytes = std::fs::read(f.at(name)).expect("a file");
     let len = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
@@ -37,9 +37,9 @@ fn read(f: &Folder, name: &str) -> (Tensors, Value) {
 fn the_file_has_the_same_bytes() {
     let f = Folder::new();
     f.compile(WITH_TOKENIZER, "m.so", &["--tap", "--no-golden", "--quiet"]);
-    std::fs::write(f.at("text"), "Once upon a time there was a dog.\n---\nIt ran, and ran.\n").expect("written");
+    std::fs::write(f.at("text"), "Once upon a time there was a dog.\n==\nIt ran, and ran.\n").expect("written");
     let tap = |out: &str, more: &[&str]| {
-        f.says(&[], &[&["tap", "m.so", "text", "--separator", "---", "-o", out, "--full"], more].concat())
+        f.says(&[], &[&["tap", "m.so", "text", "--separator", "==", "-o", out, "--full"], more].concat())
     };
     let said = tap("a", &["--threads", "1"]);
     assert!(said.contains("a: moments of 22 weights from") && said.contains("in 2 sequences"), "{said}");

@@ -463,7 +463,7 @@ mod tests {
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
         assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 3 * 8 + 8 * 16 + 4 * 16 + 8);
-        assert_eq!(size_of::<abi::EntryDesc>(), 4 * 16 + 8 + 3 * 8);
+        assert_eq!(size_of::<abi::EntryDesc>(), 4 * 16 + 8 + 3 * 8 + 8);
         assert_eq!(size_of::<abi::TapDesc>(), 16 + 3 * 8 + 4 * 4 + 8);
         assert_eq!(size_of::<abi::TappedWeightDesc>(), 16 + 8);
         assert_eq!(size_of::<abi::InputDesc>(), 16);
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(size_of::<abi::RegimeDesc>(), 16);
         assert_eq!(size_of::<abi::StepDesc>(), 32);
         assert_eq!(size_of::<abi::OperandDesc>(), 16);
-        assert_eq!(size_of::<abi::StateDesc>(), 32);
+        assert_eq!(size_of::<abi::StateDesc>(), 32 + 8);
         assert_eq!(size_of::<abi::tree::PartDesc>(), 24 + 32);
     }
 }

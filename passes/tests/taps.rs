@@ -135,10 +135,10 @@ fn an_entry_is_made_once() {
     assert_eq!(tap::add(&mut module), Err("there is an entry `tap` already".into()));
 }
 
-/// A change of a list of taps at an index.
+/// A change of taps, which knows the first that has routes.
 type Change = fn(&mut Vec<Tap>, usize);
 
-/// What a tap says has to be so, in modules and in plans.
+/// Taps are as they say, in modules and in plans.
 #[test]
 fn taps_are_verified() {
     let module = tapped(&Toy { experts: 3, ..Toy::llama() });

@@ -153,11 +153,8 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        for (name, value) in
-            generation.into_iter().chain(starts(ckpt, &model, &ending)?).chain(flags(&settings, tokenizer.as_ref()))
-        {
-            text_config[name] = value;
-        }
+        let more = generation.into_iter().chain(starts(ckpt, &model, &ending)?);
+        more.chain(flags(&settings, tokenizer.as_ref())).for_each(|(name, value)| text_config[name] = value);
         if source.is_some() {
             let wrong = |what| wrong_template(ckpt, &settings, what);
             try_template(&text_config, &mut warnings).map_err(wrong)?;

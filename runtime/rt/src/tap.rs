@@ -248,52 +248,23 @@ fn add_products(sums: &mut [f64], n: usize, inputs: &[&[f32]], pool: Option<&mut
         }
     }
     let (blocks, panel, shared) = (width / BLOCK, &panel[..], Shared(sums.as_mut_ptr()));
-    let add = widest();
-    let strip = |block: usize| {
+    let of_block = |block: usize| {
         let shared = &shared;
         let rows = block * BLOCK..n.min((block + 1) * BLOCK);
         // SAFETY: these rows are of this block alone, and within the sums.
         let own = unsafe { std::slice::from_raw_parts_mut(shared.0.add(rows.start * n), rows.len() * n) };
-        add(own, n, block, panel, inputs.len());
+        strip(own, n, block, panel, inputs.len());
     };
     match pool {
         Some(pool) => {
             let threads = pool.threads();
-            pool.run(&|thread, _| (thread..blocks).step_by(threads).for_each(strip));
+            pool.run(&|thread, _| (thread..blocks).step_by(threads).for_each(of_block));
         }
-        None => (0..blocks).for_each(strip),
+        None => (0..blocks).for_each(of_block),
     }
-}
-
-/// Adds to the rows of a block.
-type Strip = fn(rows: &mut [f64], n: usize, block: usize, panel: &[f64], inputs: usize);
-
-/// [`strip`] in the widest registers of this processor. All give the same bits: each element has its own sum.
-fn widest() -> Strip {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f")]
-        fn avx512(rows: &mut [f64], n: usize, block: usize, panel: &[f64], inputs: usize) {
-            strip(rows, n, block, panel, inputs);
-        }
-        #[target_feature(enable = "avx2,fma")]
-        fn avx2(rows: &mut [f64], n: usize, block: usize, panel: &[f64], inputs: usize) {
-            strip(rows, n, block, panel, inputs);
-        }
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has these instructions.
-            return |rows, n, block, panel, inputs| unsafe { avx512(rows, n, block, panel, inputs) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: as above.
-            return |rows, n, block, panel, inputs| unsafe { avx2(rows, n, block, panel, inputs) };
-        }
-    }
-    strip
 }
 
 /// Adds to the rows of a block, from the diagonal on.
-#[inline(always)]
 fn strip(rows: &mut [f64], n: usize, block: usize, panel: &[f64], inputs: usize) {
     let of = |b: usize| &panel[b * BLOCK * inputs..][..BLOCK * inputs];
     for b in block..n.div_ceil(BLOCK) {

@@ -62,9 +62,9 @@ impl Engine {
         })
     }
 
-    /// Rows are asked for of an entry that has some.
+    /// Rows are asked for of an entry that has some, or that shows what makes them.
     pub(super) fn check_rows(&self, entry: &Entry, batch: &Batch) -> Result<()> {
-        match entry.output.is_none() && !batch.out_rows.is_empty() {
+        match entry.output.is_none() && entry.taps.is_empty() && !batch.out_rows.is_empty() {
             false => Ok(()),
             true => Err(Error::invalid(format!("entry `{}` has no rows to give: leave out_rows empty", entry.name))),
         }

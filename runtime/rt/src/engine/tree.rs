@@ -80,8 +80,8 @@ impl Tree<'_> {
 }
 
 impl Engine {
-    /// Evaluates a tree by entry `entry` in one step: each way through it is a copy of its sequence, so rows are bit for
-    /// bit the rows of the way alone, whatever states the model has. Tokens of several ways are computed for each.
+    /// Evaluates a tree by entry `entry` in one step: each way through it is a copy of its sequence, so rows are bit
+    /// for bit the rows of the way alone, whatever states the model has. Tokens of several ways are computed for each.
     /// `sink(i, row)` gets the row of each `out_rows[i]`. Returns a sequence for each token that no other follows, in
     /// the order of tokens, which has the tokens up to it: the caller keeps one, and frees the others.
     ///

@@ -1,0 +1,54 @@
+//! Trees of tokens, and models that guess.
+
+use super::*;
+
+pub fn about_trees<'a>() -> Vec<Row<'a>> {
+    fn tree(w: &World, o: &mut Outs, (parents, rows, branches): ([i32; 2], usize, usize), out_rows: &[u32]) -> i32 {
+        let (tokens, seqs) = ([1, 2], [w.seq; 2]);
+        let (batch, ids) = (batch(&tokens, &seqs, out_rows), o.ids.as_mut_ptr());
+        let (rows_out, needed) = (o.logits.as_mut_ptr(), &mut o.needed);
+        // SAFETY: as for the rows.
+        unsafe { llmcc_run_tree(w.model.0, 0, &batch, parents.as_ptr(), rows_out, rows, ids, branches, needed) }
+    }
+    macro_rules! tree {
+        ($status:expr, $part:expr, $shape:expr, $out:expr) => {
+            ("llmcc_run_tree", $status, $part, Box::new(move |w: &World, o: &mut Outs| tree(w, o, $shape, $out)))
+        };
+    }
+    vec![
+        row!(llmcc_run_tree, Invalid, "batch is a null", |w, o| (
+            w.model.0,
+            0,
+            null(),
+            null(),
+            null_mut(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_run_tree, Invalid, "parents is a null", |w, o| (
+            w.model.0,
+            0,
+            &batch(&[1], &[w.seq], &[]),
+            null(),
+            null_mut(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        tree!(Invalid, "the parent of token 1 is 1", ([-1, 1], VOCAB, 2), &[]),
+        tree!(Buffer, "the tree has 2 ways", ([-1, -1], VOCAB, 1), &[]),
+        tree!(Buffer, "room for 2 and 6", ([-1, 0], VOCAB - 1, 2), &[0]),
+        tree!(Invalid, "beyond the 2 of the tree", ([-1, 0], VOCAB, 2), &[2]),
+    ]
+}
+
+pub fn about_drafters<'a>() -> Vec<Row<'a>> {
+    vec![
+        row!(llmcc_drafter_new, Invalid, "model is a null", |_w, o| (null(), (&raw mut o.model).cast())),
+        row!(llmcc_drafter_new, Invalid, "out is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_drafter_new, Unsupported, "does not write text", |w, o| (w.embedder.0, (&raw mut o.model).cast())),
+    ]
+}
