@@ -92,7 +92,7 @@ impl Generation {
         if let Some(speculation) = self.speculation.as_mut().filter(|_| self.ready.is_empty() && self.finish.is_none())
             && let Some(guesses) = speculation.ask(&self.history, room)?
         {
-            self.guesses = guesses;
+            self.guess(guesses);
         }
         Ok(())
     }
@@ -117,11 +117,14 @@ impl Generation {
         let course = Course { history: &self.history, choose: &choose, want: self.want(engine) };
         let found = speculation.guess(engine, self.seq, &course, room);
         self.speculation = Some(speculation);
-        self.guesses = found?;
-        let vocab = self.vocab as i64;
-        let good = self.guesses.iter().take_while(|t| (0..vocab).contains(&i64::from(**t))).count();
-        self.guesses.truncate(good);
+        self.guess(found?);
         Ok(())
+    }
+
+    /// Takes guesses as far as they are tokens of the vocabulary.
+    fn guess(&mut self, guesses: Vec<i32>) {
+        let known = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < self.vocab);
+        self.guesses = guesses.into_iter().take_while(known).collect();
     }
 
     /// Guesses that may be right before the generation ends.

@@ -31,7 +31,12 @@ fn knowing(prompt: usize, text: &[i32], wrong: usize, rng: Rng) -> Guesses {
     Guesses::Caller(Arc::new(move |tokens: &[i32], most: usize| {
         let (rest, mut rng) = (text.get(tokens.len() - prompt..).unwrap_or_default(), rng.lock().unwrap());
         let mut guess = |token: &i32| if rng.below(100) < wrong { (token + 1) % VOCAB as i32 } else { *token };
-        Ok(rest.iter().take(most).map(&mut guess).collect())
+        let mut guesses: Vec<i32> = rest.iter().take(most).map(&mut guess).collect();
+        // Guesses beyond the vocabulary are no guesses.
+        if rng.below(9) == 0 && guesses.len() > 1 {
+            guesses[1] = [-1, VOCAB as i32, i32::MAX][rng.below(3)];
+        }
+        Ok(guesses)
     }))
 }
 
