@@ -9,8 +9,8 @@ const KINDS: &[(&str, &str)] = &[
             many choose them; only models of one stack of layers are supported",
     ),
     (
-        "switch_transformers longt5 udop pix2struct t5gemma t5gemma2 plbart pegasus pegasus_x bigbird_pegasus led m2m_100 \
-         fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
+        "switch_transformers longt5 udop pix2struct t5gemma t5gemma2 plbart pegasus pegasus_x bigbird_pegasus led \
+         m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
          encoder-decoder rag",
         "it has an encoder and a decoder that reads the encoder's output; of such models T5, mT5, UMT5, BART, mBART \
             and Marian are supported",

@@ -24,7 +24,8 @@ pub(crate) struct InputBlock {
 }
 
 impl InputBlock {
-    /// A block for steps of up to `tokens` tokens, for groups of these tracks, and for block tables of an ordinary size.
+    /// A block for steps of up to `tokens` tokens, for groups of these tracks, and for block tables of an
+    /// ordinary size.
     pub fn new(device: &Arc<Device>, tokens: usize, tracks: Vec<usize>) -> Result<InputBlock> {
         let last = tracks.iter().copied().max().unwrap_or(0);
         let bytes = tracks.len() * CTX_BYTES + 4096 + (32 + 4 * last) * tokens;

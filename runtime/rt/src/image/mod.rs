@@ -295,7 +295,8 @@ impl Image {
         states.filter(|s| s.kind != state::ADAPTER).map(|s| s.track as usize).collect()
     }
 
-    /// Tells each entry which tracks it reads beside its own. Of an entry without an output another one reads the track.
+    /// Tells each entry which tracks it reads beside its own. Another entry reads the track of one without
+    /// an output.
     fn find_tracks(&mut self) -> Result<()> {
         let tracks: Vec<BTreeSet<usize>> = self.entries.iter().map(|e| self.tracks_of(e)).collect();
         for (entry, tracks) in self.entries.iter_mut().zip(tracks) {
