@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "T5ForConditionalGeneration",
     fields: &[IDENTITY, FIELDS, t5_stacks::FIELDS, fields! { scale_decoder_outputs }],
     fixed: FIXED,
-    goldens: &["t5_whole", "t5_whole_v1_1"],
+    goldens: &["t5_whole_v1_1", "t5_whole"],
     names: Names(&[NAMES, DISTANCES]),
     read: |f| Ok(Box::new(read(f, &Absent::T5, HeadScale::WhereTied, Names(&[ENCODER, OF_ENCODER, SOURCES]))?)),
 };
