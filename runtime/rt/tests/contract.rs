@@ -284,15 +284,6 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
             odd(o),
             VOCAB
         )),
-        row!(llmcc_run, Invalid, "model is a null", |_w, o| (null(), 0, null(), o.logits.as_mut_ptr(), 0)),
-        row!(llmcc_run, Invalid, "batch is a null", |w, o| (w.model.0, 0, null(), o.logits.as_mut_ptr(), 0)),
-        row!(llmcc_run, Invalid, "1 entries, none of number 1", |w, _o| (
-            w.model.0,
-            1,
-            &batch(&[1], &[w.seq], &[]),
-            null_mut(),
-            0
-        )),
         // Longer than a chunk: it must be noticed before the first.
         row!(llmcc_step, CacheFull, "is full", |w, _o| (w.model.0, &batch(&[1; 40], &[w.seq; 40], &[]), null_mut(), 0)),
         row!(llmcc_step, ContextFull, "longest context", |w, _o| (

@@ -1,4 +1,4 @@
-//! Trees of tokens, and models that guess.
+//! Entries by number, trees of tokens, and models that guess.
 
 use super::*;
 
@@ -16,6 +16,15 @@ pub fn about_trees<'a>() -> Vec<Row<'a>> {
         };
     }
     vec![
+        row!(llmcc_run, Invalid, "model is a null", |_w, o| (null(), 0, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_run, Invalid, "batch is a null", |w, o| (w.model.0, 0, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_run, Invalid, "1 entries, none of number 1", |w, _o| (
+            w.model.0,
+            1,
+            &batch(&[1], &[w.seq], &[]),
+            null_mut(),
+            0
+        )),
         row!(llmcc_run_tree, Invalid, "batch is a null", |w, o| (
             w.model.0,
             0,
