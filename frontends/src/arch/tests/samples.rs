@@ -78,6 +78,9 @@ pub(super) fn field_samples(
             let other = names.iter().find(|n| base[name] != **n).unwrap_or(&"relu");
             (json!("none"), json!(other))
         }
+        Accepts::OneOf(names) if base[name] == "relu" => {
+            (json!("sigmoid"), json!(names.iter().find(|n| **n != "relu").unwrap_or(&"relu")))
+        }
         Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
         Accepts::ListOf(names) if !names.contains(&"full_attention") => {
             (json!([names[0], 3]), json!([names[1], names[1]]))

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn llmcc_drafter_new(model: *const llmcc_model, out: *mut 
     })
 }
 
-/// Guesses tokens after `tokens`: an [`llmcc_guess`].
+/// Guesses tokens after `tokens`: a function of type `llmcc_guess`.
 ///
 /// # Safety
 /// `drafter` is alive; `tokens` has `n` elements, `out` room for `capacity`.

@@ -5,7 +5,7 @@
 //! equals the draw. So tokens are the same bit for bit, whatever is guessed: guesses change only how many tokens a step
 //! makes.
 //!
-//! Guessers are draft heads of the model ([`heads`]), the text so far ([`lookup`]), or the caller: a function, such as
+//! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), or the caller: a function, such as
 //! that of another artifact ([`drafter`]).
 
 mod course;
