@@ -263,6 +263,7 @@ fn output_kind(output: Output) -> u32 {
     match output {
         Output::Logits => abi::output::kind::LOGITS,
         Output::Hidden => abi::output::kind::HIDDEN,
+        Output::Image => abi::output::kind::IMAGE,
         Output::Rows(rows) => match rows.name {
             RowsName::Embedding => abi::output::kind::EMBEDDING,
             RowsName::Scores => abi::output::kind::SCORES,
@@ -272,7 +273,7 @@ fn output_kind(output: Output) -> u32 {
 
 fn pooling(output: Output) -> u32 {
     match output {
-        Output::Logits | Output::Hidden => abi::output::pool::NONE,
+        Output::Logits | Output::Hidden | Output::Image => abi::output::pool::NONE,
         Output::Rows(rows) => pool(rows.pool),
     }
 }

@@ -492,6 +492,13 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.entry.hidden
     }
 
+    /// The rows of tokens, in place of some the rows that the caller gives, where the model takes rows of images.
+    pub(crate) fn with_images(&mut self, x: Value) -> Value {
+        let Some(image) = self.lifter.entry.image else { return x };
+        let (tokens, rows) = (self.input(Input::Tokens), self.input(Input::Hidden));
+        self.f.op(Op::Substitute { token: image.token }, &[x, tokens, rows])
+    }
+
     /// Leaves `x`, `[T, hidden]`, to the model's caller.
     pub(crate) fn keep(&mut self, x: Value) {
         self.kept = Some(x);

@@ -156,6 +156,14 @@ pub(crate) enum Kind {
     Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
     OfHeads,
+    /// A matrix for squares of pixels, their channels one after the other, stored as a convolution
+    /// `[out, channels, side, side]`.
+    Patches {
+        /// Channels.
+        channels: usize,
+        /// Pixels of a side.
+        side: usize,
+    },
 }
 
 impl Kind {
@@ -163,7 +171,7 @@ impl Kind {
     fn endings(self) -> (&'static str, &'static str) {
         match self {
             Kind::Table => ("", ".weight"),
-            Kind::Matrix => (".w", ".weight"),
+            Kind::Matrix | Kind::Patches { .. } => (".w", ".weight"),
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
@@ -182,6 +190,7 @@ impl Kind {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
+            (Kind::Patches { channels, side }, [out, _]) => vec![*out, channels, side, side],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }

@@ -37,6 +37,7 @@ pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
+pub(crate) use given::{substituted, without_row};
 pub use hashed::Hashes;
 pub(crate) use hashed::hashed_ids;
 pub use recurrent::Update;
@@ -70,6 +71,13 @@ table::operations! {
     TokenIds "token_ids" Run (tokens: Input(Tokens));
     /// `given_rows(rows f32[T,H]) → [T,H]`: the rows that the caller of the step gives with its tokens.
     GivenRows "given_rows" Run (rows: Input(Hidden)) moves;
+    /// `substitute{token}(x [T,H], tokens i32[T], rows f32[T,H]) → [T,H]`: where a token is `token`, which
+    /// stands for a part of an image or the like, the row that the caller of the step gives with it, else the
+    /// row of `x`. A caller whose tokens are all others gives no rows.
+    Substitute "substitute" {
+        /// The id of the tokens that rows are given for.
+        token: usize,
+    } Run (x: Any, tokens: Input(Tokens), rows: Input(Hidden));
     /// `embed_hashed{factors,sizes}(table [V,H], ids [T,N]) → [T,S·H]`: rows of a table by hashes of
     /// several tokens' ids, side by side (n-grams, as in Qwen4's per-layer embeddings). There are `S`
     /// sizes in `N − 1` equal runs; the hashes of run `r` are of the first `r + 2` ids: with `id·factor`

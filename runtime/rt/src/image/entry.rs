@@ -154,7 +154,7 @@ impl Entry {
                     && (1..=i32::MAX as u64).contains(&o.columns)
                     && o.flags & !flags::NORMALIZE == 0
             }
-            kind::HIDDEN => o.pool == pool::NONE && o.columns == tables.desc.hidden && o.flags == 0,
+            kind::HIDDEN | kind::IMAGE => o.pool == pool::NONE && o.columns == tables.desc.hidden && o.flags == 0,
             _ => false,
         };
         let place = if o.kind == kind::HIDDEN { &mut self.hidden } else { &mut self.output };
