@@ -1,0 +1,1 @@
+//! Sounds: their files, and spectrograms of them.
