@@ -148,6 +148,8 @@ class Compiling(TypedDict, total=False):
     hidden_states: bool
     #: Make embeddings beside text.
     also_embed: bool
+    #: Compile the part of the model that sees images, too.
+    with_image: bool
     #: Show the inputs of products, for :meth:`Model.tap`.
     tap: bool
     #: Name by which programs that are linked with the artifact look for it; ``"auto"`` makes one of the file's name and the ABI.

@@ -33,6 +33,7 @@ const EXACT: Options = Options {
     max_context: None,
     embed: false,
     also_embed: false,
+    with_image: false,
     draft_heads: DraftHeads::None,
     hidden_states: false,
     selects: true,

@@ -64,8 +64,8 @@ fn files_have_the_pixels_that_pillow_reads() {
     }
 }
 
-/// Levels after resizing and cutting: Pillow's but for a few of its own roundings, and those of torchvision, whose
-/// weights have fewer bits, within what Pillow differs from these.
+/// Levels after resizing and cutting differ from Pillow's by one at most, and no more often than those of the usual
+/// backend of Transformers, torchvision, whose weights have 16 bits as well.
 #[test]
 fn processors_leave_the_same_pixels() {
     let bytes = read("pixels.safetensors");
@@ -90,7 +90,7 @@ fn processors_leave_the_same_pixels() {
             assert!(from.1 <= 2, "{name}: {from:?} from torchvision");
             continue;
         }
-        assert!(count * 200 <= got.len() && most <= 1, "{name}: {count} of {} differ, by {most}", got.len());
+        assert!(count <= theirs.0 && most <= 1, "{name}: {count} of {} differ, by {most}; {theirs:?}", got.len());
         assert!(from.1 <= theirs.1.max(1), "{name}: {from:?} from torchvision, Pillow {theirs:?}");
         if let Ok(want) = golden.tensor(&format!("{file} {of}")) {
             let want: Vec<f32> = want.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
