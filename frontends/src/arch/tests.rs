@@ -11,6 +11,7 @@ mod rotations;
 mod samples;
 mod stacked;
 mod tops;
+mod towers;
 mod wholes;
 
 use super::*;

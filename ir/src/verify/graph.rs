@@ -219,7 +219,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
             Arg::State(s) => module.states.get(s).map(|s| Some(ValueType::from(*s))),
-            Arg::Input(input) => Some(Some(input.ty(module.info.hidden).into())),
+            Arg::Input(input) => Some(Some(input.ty(given_columns(param)).into())),
         };
         let Some(ty) = ty else {
             sink.error(
@@ -244,6 +244,11 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             sink.error("call-type", place.clone(), format!("argument `{}` must be {}, not {ty}", param.name, param.ty));
         }
     }
+}
+
+/// Columns of a parameter.
+fn given_columns(param: &Param) -> usize {
+    param.ty.tensor().and_then(|t| t.shape.last()?.known()).unwrap_or(0)
 }
 
 /// A parameter that a weight is bound to.

@@ -139,7 +139,7 @@ impl Found {
     /// # Errors
     /// They do not.
     pub(crate) fn check_step(&self, ckpt: &Checkpoint, model: &Model, module: &Module) -> Result<(), FrontendError> {
-        let takes = |call: &Call| call.args.contains(&Arg::Input(Input::Hidden));
+        let takes = |call: &Call| call.args.contains(&Arg::Input(Input::Given));
         if !module.entries.first().is_some_and(|step| step.calls.iter().any(takes)) {
             let what = format!("the text model, {}, does not take rows in place of tokens", model.arch.class);
             return Err(refused(ckpt, what));

@@ -179,8 +179,7 @@ impl Vit {
     fn embedding(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
         let (hidden, columns) = (self.hidden, self.columns());
         let mut f = l.func("patches");
-        let rows = f.rows(columns);
-        let x = f.op(Op::GivenRows, &[rows]);
+        let x = f.given(columns);
         let w = f.weight(PATCH, Kind::Patches { channels: self.channels, side: self.patch }, &[hidden, columns]);
         let b = (!self.class).then(|| f.bias(PATCH, hidden));
         let x = product(&mut f, x, w, b);
