@@ -134,7 +134,7 @@ impl Tower {
 }
 
 impl Found {
-    /// Whether the step of the text model takes rows of images, and an image's tokens have room in a sequence.
+    /// Whether the step of the text model takes rows of images, and a sequence has room for those of one.
     ///
     /// # Errors
     /// They do not.
@@ -144,9 +144,9 @@ impl Found {
             let what = format!("the text model, {}, does not take rows in place of tokens", model.arch.class);
             return Err(refused(ckpt, what));
         }
-        let (tokens, most) = (self.tower.vit.tokens(), module.info.max_context);
+        let (tokens, most) = (self.tower.expansion.count, module.info.max_context);
         if tokens > most {
-            let what = format!("the tower sees {tokens} patches at once, but the longest sequence has {most} tokens: raise --max-context");
+            let what = format!("an image has {tokens} tokens, but the longest sequence has {most}: raise --max-context");
             return Err(refused(ckpt, what));
         }
         Ok(())
@@ -168,7 +168,9 @@ impl Found {
         let mut l = Lifter::new(origin, entry, kv_dtype, max_context);
         let x = self.tower.vit.lift(&mut l)?;
         self.tower.projector.lift(&mut l, &self.tower.vit, &x)?;
-        Ok(l.finish().0)
+        let (mut module, _) = l.finish();
+        module.entries.iter_mut().for_each(|e| e.context = Some(self.tower.vit.tokens()));
+        Ok(module)
     }
 
     /// What a runtime needs to make rows of the bytes of an image, and to place them in a text.
