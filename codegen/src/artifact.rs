@@ -240,9 +240,13 @@ fn row_kind(rows: Dim) -> u32 {
 
 /// The arrays that an entry takes with the tokens.
 fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
-    let all = [(abi::input::TYPES, types(plan, entry)), (abi::input::ROWS, given(plan, entry))];
+    let rows = match placeholder(plan, entry) {
+        Some(token) => (abi::input::ROWS_OF_TOKEN, token),
+        None => (abi::input::ROWS, 0),
+    };
+    let all = [((abi::input::TYPES, 0), types(plan, entry)), (rows, given(plan, entry))];
     let there = all.into_iter().filter(|(_, size)| *size > 0);
-    there.map(|(kind, size)| abi::InputDesc { kind, reserved: 0, size: size as u64 }).collect()
+    there.map(|((kind, token), size)| abi::InputDesc { kind, token: token as u32, size: size as u64 }).collect()
 }
 
 fn output(plan: &Plan, o: &EntryOutput) -> abi::OutputDesc {
@@ -321,8 +325,23 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
 
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.
 pub fn given(plan: &Plan, entry: usize) -> usize {
-    let columns = |k: &Kernel| if let Body::GivenRows(g) = &k.body { Some(k.rows(g.out).cols) } else { None };
+    let columns = |k: &Kernel| {
+        let out = match &k.body {
+            Body::GivenRows(g) => g.out,
+            Body::Substitute(s) => s.out,
+            _ => return None,
+        };
+        match k.params.get(out)?.kind {
+            ParamKind::Rows { cols, .. } => Some(cols),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => None,
+        }
+    };
     kernels_of(plan, entry).find_map(columns).unwrap_or(0)
+}
+
+/// The id of the tokens of an entry in whose place rows are given; none: its rows come with all tokens.
+pub fn placeholder(plan: &Plan, entry: usize) -> Option<usize> {
+    kernels_of(plan, entry).find_map(|k| if let Body::Substitute(s) = &k.body { Some(s.token) } else { None })
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).

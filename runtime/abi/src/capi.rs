@@ -128,6 +128,8 @@ pub const LLMCC_NEEDS_HIDDEN: u32 = 32;
 pub const LLMCC_HAS_HIDDEN: u32 = 64;
 /// Sequences have a source, which tokens attend to.
 pub const LLMCC_NEEDS_SOURCE: u32 = 128;
+/// Prompts may have images.
+pub const LLMCC_SEES: u32 = 512;
 
 /// The model writes text.
 pub const LLMCC_OUTPUT_LOGITS: u32 = 0;
@@ -327,6 +329,10 @@ pub struct llmcc_gen_params {
     pub guess: llmcc_guess,
     /// Its first argument.
     pub guess_user: *mut c_void,
+    /// Rows of the prompt's images, `[hidden]` for each token that stands for one, with [`LLMCC_SEES`]; null: none.
+    pub image_rows: *const f32,
+    /// Floats of these.
+    pub n_image_rows: usize,
 }
 
 /// Guesses of draft heads where the model has some.

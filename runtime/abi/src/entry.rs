@@ -45,8 +45,8 @@ pub mod entry_flags {
 pub struct InputDesc {
     /// See [`input`].
     pub kind: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The id of the tokens that rows are given for, of [`input::ROWS_OF_TOKEN`]; else zero.
+    pub token: u32,
     /// Size, by the kind; positive.
     pub size: u64,
 }
@@ -58,6 +58,9 @@ pub mod input {
     pub const TYPES: u32 = 0;
     /// `f32 [T, size]` a row of each token: a hidden state, a frame of a spectrogram, a patch of an image.
     pub const ROWS: u32 = 1;
+    /// `f32 [T, size]` the same of tokens with one id, which stand for rows of an image; rows of other tokens are not
+    /// read, and a step without such tokens has none.
+    pub const ROWS_OF_TOKEN: u32 = 2;
     /// The most columns of these rows.
     pub const MAX_COLUMNS: u64 = 1 << 20;
 }

@@ -1,5 +1,6 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
+mod images;
 mod round;
 
 use std::borrow::Cow;
@@ -54,6 +55,8 @@ pub struct GenParams {
     pub most_guesses: usize,
     /// Tokens that a text about a source begins with.
     pub starts: Vec<i32>,
+    /// Rows of the prompt's images, one for each token that stands for one, in their order.
+    pub images: Vec<f32>,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).
@@ -164,6 +167,7 @@ impl Generation {
         engine.need_text()?;
         params.sampling.check()?;
         check_prompt(engine, prompt)?;
+        images::check(engine, prompt, &params.images)?;
         if text.is_none() && !params.stop.is_empty() {
             return Err(no_tokenizer());
         }
@@ -188,7 +192,7 @@ impl Generation {
         let (history, reused, evaluated) = match engine.has_source() {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
-                let reused = begin_with(engine, seq, prompt)?;
+                let reused = begin_with(engine, seq, &images::marked(engine, prompt, &params.images))?;
                 (prompt.to_vec(), reused, reused)
             }
         };
@@ -229,7 +233,8 @@ impl Generation {
         let kept = self.kept(engine, chunk);
         need(size_of::<f32>() * kept)?;
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
-        let batch = Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &[] };
+        let hidden = self.images_of(engine, chunk)?;
+        let batch = Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &hidden };
         let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };

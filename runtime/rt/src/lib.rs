@@ -7,7 +7,7 @@
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
 //! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
 //! several tokens at once with [`speculate`], several sequences at once in [`continuous`], [`embed`]
-//! makes one row of a text's, [`tap`] moments of the inputs of products, and [`capi`], the API of
+//! makes one row of a text's, [`eyes`] rows of images, [`tap`] moments of the inputs of products, and [`capi`], the API of
 //! `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all
@@ -24,6 +24,11 @@ pub mod desk;
 pub mod embed;
 pub mod engine;
 mod error;
+#[cfg(feature = "media")]
+pub mod eyes;
+#[cfg(not(feature = "media"))]
+#[path = "eyes_none.rs"]
+pub mod eyes;
 pub mod generate;
 #[cfg(any(feature = "heap", test))]
 mod heap;

@@ -17,7 +17,7 @@ use crate::arch::blocks::families::draft_names::{DraftNames, EMBED_NORM, JOIN, R
 use crate::arch::blocks::layer::Layer;
 use crate::arch::blocks::lifter::Lifter;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op};
+use llmcc_ir::graph::Op;
 use std::any::Any;
 
 impl Decoder {

@@ -13,6 +13,7 @@ use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_st
 use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Io, Keep, Options, STEP, Sink};
 use crate::error::{Error, Result};
+use crate::eyes::Eyes;
 use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
@@ -34,6 +35,7 @@ pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Arc<Text>>,
     defaults: Defaults,
+    eyes: Option<Eyes>,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
     manifest: Arc<CString>,
@@ -64,6 +66,7 @@ impl Model {
         let image = engine.shared_image();
         let text = Text::new(&image)?;
         let defaults = crate::text::defaults(&image)?;
+        let eyes = Eyes::of(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
@@ -71,6 +74,7 @@ impl Model {
             engine: Mutex::new(engine),
             text: text.map(Arc::new),
             defaults,
+            eyes,
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
@@ -166,6 +170,11 @@ impl Model {
     /// The model's defaults for generations.
     pub(super) fn defaults(&self) -> &Defaults {
         &self.defaults
+    }
+
+    /// What it knows about images, if it sees.
+    pub(super) fn eyes(&self) -> Option<&Eyes> {
+        self.eyes.as_ref()
     }
 
     /// Tokenizer and templates, if any.
@@ -293,7 +302,8 @@ fn entry_flags(entry: &Entry) -> u32 {
         (entry.normalizes(), LLMCC_IS_NORMALIZED),
         (entry.whole, LLMCC_IS_WHOLE),
         (entry.types > 0, LLMCC_HAS_TYPES),
-        (entry.given > 0, LLMCC_NEEDS_HIDDEN),
+        (entry.given > 0 && entry.placeholder.is_none(), LLMCC_NEEDS_HIDDEN),
+        (entry.placeholder.is_some(), LLMCC_SEES),
         (entry.hidden.is_some(), LLMCC_HAS_HIDDEN),
         (!entry.reads.is_empty(), LLMCC_NEEDS_SOURCE),
     ];

@@ -52,7 +52,9 @@ impl Inputs {
             self.types.extend(range.clone().map(|i| batch.types.get(i).copied().unwrap_or(0)));
         }
         self.given.clear();
-        self.given.extend_from_slice(of_tokens(batch.hidden, entry.given, range.clone()));
+        if entry.placeholder.is_none_or(|of| self.tokens.contains(&of)) {
+            self.given.extend_from_slice(of_tokens(batch.hidden, entry.given, range.clone()));
+        }
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
@@ -99,6 +101,11 @@ impl Inputs {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
         }
+    }
+
+    /// The row that came with token `i`; empty without one.
+    pub fn given_of(&self, i: usize, entry: &Entry) -> &[f32] {
+        of_tokens(&self.given, entry.given, i..i + 1)
     }
 
     /// Where the lengths in a track begin.

@@ -23,6 +23,8 @@ pub struct Entry {
     pub types: u64,
     /// Columns of the rows that come with the tokens; 0: there are none.
     pub given: usize,
+    /// The id of the tokens that rows come with; none: they come with all tokens.
+    pub placeholder: Option<i32>,
     /// The output with a row for each token that the caller asks for.
     pub output: Option<OutputDesc>,
     /// Hidden states of all tokens.
@@ -77,7 +79,7 @@ impl Entry {
     /// Whether a caller sees no difference: versions of a model have the same entries.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
-        let taken = |e: &Entry| (e.types, e.given, e.whole, e.track, e.context);
+        let taken = |e: &Entry| (e.types, (e.given, e.placeholder), e.whole, e.track, e.context);
         self.name == other.name
             && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
@@ -102,6 +104,7 @@ impl Entry {
             regimes: regimes(tables, desc)?,
             types: 0,
             given: 0,
+            placeholder: None,
             output: None,
             hidden: None,
             track: desc.track as usize,
@@ -136,15 +139,20 @@ impl Entry {
     fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
-            input::ROWS => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
+            input::ROWS | input::ROWS_OF_TOKEN => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
             _ => false,
         };
-        if !good || i.reserved != 0 {
+        let of_token = i.kind == input::ROWS_OF_TOKEN;
+        let token = if of_token { u64::from(i.token) < tables.desc.vocab } else { i.token == 0 };
+        if !good || !token || of_token && i.size != tables.desc.hidden {
             return Err(damaged(format_args!("an input of entry `{}`: {i:?}", self.name)));
         }
         match i.kind {
             input::TYPES => self.types = i.size,
-            _ => self.given = i.size as usize,
+            _ => {
+                self.given = i.size as usize;
+                self.placeholder = i32::try_from(i.token).ok().filter(|_| of_token);
+            }
         }
         Ok(())
     }
