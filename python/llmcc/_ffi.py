@@ -47,6 +47,7 @@ HAS_TYPES = 16
 NEEDS_HIDDEN = 32
 HAS_HIDDEN = 64
 NEEDS_SOURCE = 128
+SEES = 512
 PAIR_TRUNCATE = 1
 
 
@@ -178,6 +179,8 @@ class GenParams(Sized):
         ("most_guesses", c.c_uint32),
         ("guess", c.c_void_p),
         ("guess_user", c.c_void_p),
+        ("image_rows", c.c_void_p),
+        ("n_image_rows", c.c_size_t),
     ]
 
 
@@ -276,6 +279,10 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_tap": (c.c_int32, [_P, c.c_size_t, c.POINTER(TapInfo)]),
         "llmcc_tap_weight": (c.c_int32, [_P, c.c_size_t, c.c_size_t, _I32P, c.c_char_p, c.c_size_t, _SIZEP]),
         "llmcc_tap_moments": (c.c_int32, [_P, c.POINTER(EmbedRows), c.POINTER(Moments), c.c_size_t]),
+    },
+    7: {
+        "llmcc_image_rows": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P, c.c_size_t, _SIZEP]),
+        "llmcc_image_prompt": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
     },
 }
 

@@ -60,6 +60,8 @@ class Generating(Choosing, total=False):
     draft: Union[None, bool, Literal["none", "heads", "lookup"], Text]
     #: Most tokens that are guessed for a step.
     guesses: Optional[int]
+    #: Images of the prompt, in the order of their markers: paths, bytes of files, Pillow images, or arrays ``[height, width, 3]`` of uint8.
+    images: Optional[Sequence[Any]]
 
 
 class GeneratingMany(Generating, total=False):

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod generation;
+mod images;
 mod pairs;
 mod sequences;
 mod step;
