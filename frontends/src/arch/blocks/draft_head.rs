@@ -6,8 +6,8 @@
 //! model's is, with keys and values of its own; norm and head make logits of token `i + 2`. Table and head are
 //! the model's, unless the file has them again.
 //!
-//! A draft head is a module of its own: tokens come with hidden states ([`llmcc_ir::graph::Input::Given`]), and the head leaves
-//! its own, which the next head takes.
+//! A draft head is an entry of its own: tokens come with hidden states ([`llmcc_ir::graph::Input::Given`]), and the
+//! head leaves its own, which the next head takes.
 
 use crate::arch::blocks::attention::{linear, norm};
 use crate::arch::blocks::decoder::{self, Decoder};

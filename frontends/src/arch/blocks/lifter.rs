@@ -266,16 +266,16 @@ impl<'a> Draft<'_, 'a> {
 
     /// A per-step input, one parameter however often it is asked for; [`Draft::given`] has rows.
     pub(crate) fn input(&mut self, input: Input) -> Value {
-        self.bound_input(input, 0)
+        self.array(input, 0)
     }
 
     /// Rows of `columns` that come with the tokens.
     pub(crate) fn given(&mut self, columns: usize) -> Value {
-        let rows = self.bound_input(Input::Given, columns);
+        let rows = self.array(Input::Given, columns);
         self.op(Op::GivenRows, &[rows])
     }
 
-    fn bound_input(&mut self, input: Input, columns: usize) -> Value {
+    fn array(&mut self, input: Input, columns: usize) -> Value {
         let known = self.args.iter().find(|(of, _)| *of == Arg::Input(input)).map(|(_, v)| *v);
         known.unwrap_or_else(|| self.bind(input.name(), input.ty(columns), Role::Data, Arg::Input(input)))
     }
@@ -505,7 +505,7 @@ impl<'a> Draft<'_, 'a> {
     pub(crate) fn with_images(&mut self, x: Value) -> Value {
         let Some(image) = self.lifter.entry.image else { return x };
         let hidden = self.facts().hidden;
-        let (tokens, rows) = (self.input(Input::Tokens), self.bound_input(Input::Given, hidden));
+        let (tokens, rows) = (self.input(Input::Tokens), self.array(Input::Given, hidden));
         self.f.op(Op::Substitute { token: image.token }, &[x, tokens, rows])
     }
 

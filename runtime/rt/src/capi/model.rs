@@ -406,10 +406,12 @@ pub unsafe extern "C" fn llmcc_stats(
 ///
 /// # Safety
 /// As of [`llmcc_step`].
-pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
+pub(super) unsafe fn hidden_rows<'a>(model: &Model, entry: usize, given: &llmcc_batch) -> Result<&'a [f32]> {
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
+    let columns = model.engine().image().entries.get(entry).map_or(0, |e| e.given);
+    let columns = if columns == 0 { model.hidden } else { columns };
     let n =
-        n.checked_mul(model.hidden).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
+        n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
@@ -503,7 +505,7 @@ unsafe fn run(
             seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
             out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
             types: &[],
-            hidden: hidden_rows(&model, &given)?,
+            hidden: hidden_rows(&model, entry, &given)?,
         }
     };
     let mut engine = model.engine();
