@@ -170,6 +170,7 @@ typedef struct llmcc_entry_info {
     uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN, LLMCC_NEEDS_SOURCE */
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
     uint64_t given;   /* columns of the rows that come with tokens, with LLMCC_NEEDS_HIDDEN; 0: none do (since 1.7) */
+    uint64_t context; /* longest sequence of the entry, in tokens (since 1.7) */
 } llmcc_entry_info;
 
 /* Describes entry `index`, less than llmcc_model_info.entries, and stores its name as llmcc_detokenize stores a text, unless both `name` and `needed` are NULL. Since 1.5. */

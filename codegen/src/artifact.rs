@@ -198,7 +198,7 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
             taps: taps(b, &e.taps),
             first_regime: first,
             regimes,
-            flags: if whole(plan, index) { abi::entry_flags::WHOLE } else { 0 },
+            flags: flags(plan, index),
             candidates_buffer: e.candidates.map_or(0, |c| c.slot as u64),
             candidates: e.candidates.map_or(0, |c| c.k as u64),
             track: tracks[index] as u32,
@@ -299,9 +299,27 @@ fn kernels_of(plan: &Plan, entry: usize) -> impl Iterator<Item = &Kernel> {
     plan.regimes_of(entry).flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel))
 }
 
+fn flags(plan: &Plan, entry: usize) -> u64 {
+    match (whole(plan, entry), runs(plan, entry)) {
+        (true, _) => abi::entry_flags::WHOLE,
+        (false, Some(_)) => abi::entry_flags::RUNS,
+        (false, None) => 0,
+    }
+}
+
 /// Whether tokens of an entry see later ones, so that a sequence is computed in one step: attention both ways over a
 /// state that the entry itself updates.
 pub fn whole(plan: &Plan, entry: usize) -> bool {
+    looks_ahead(plan, entry) && placeholder(plan, entry).is_none()
+}
+
+/// The id of the tokens of an entry that see later ones of those that they stand together with, and no others: where
+/// rows are given for it, and attention is both ways.
+pub fn runs(plan: &Plan, entry: usize) -> Option<usize> {
+    placeholder(plan, entry).filter(|_| looks_ahead(plan, entry))
+}
+
+fn looks_ahead(plan: &Plan, entry: usize) -> bool {
     let own: BTreeSet<usize> = plan.updated_by(entry).collect();
     let ahead = |l: &Launch| {
         let Some(Body::Attention(Attention { causal: false, kv, .. })) = plan.kernels.get(l.kernel).map(|k| &k.body)

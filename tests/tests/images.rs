@@ -96,7 +96,8 @@ fn largest(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// The fixtures, with the ends of the steps that their prompts may be cut into.
-const ALL: &[(&str, &[usize])] = &[("llava", &[3, 5, 20, 21, 41, 44, 80, 87])];
+const ALL: &[(&str, &[usize])] =
+    &[("llava", &[3, 5, 20, 21, 41, 44, 80, 87]), ("gemma3_image", &[2, 6, 15, 16, 21, 30, 36, 37])];
 
 fn wanted(name: &str) -> bool {
     std::env::var("LLMCC_GOLDENS").is_ok_and(|some| !some.split(',').any(|s| s == name))

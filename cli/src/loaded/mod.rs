@@ -106,6 +106,8 @@ pub struct EntryInfo {
     pub given: usize,
     /// Whether it leaves hidden states.
     pub keeps_hidden: bool,
+    /// Longest sequence, where that is not the model's.
+    pub context: Option<usize>,
 }
 
 /// An open model.
@@ -240,6 +242,7 @@ impl Model {
                 given => given,
             },
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+            context: Some(info.context as usize).filter(|n| *n > 0 && *n != self.info.max_context),
         })
     }
 

@@ -97,6 +97,8 @@ pub struct llmcc_entry_info {
     pub types: u32,
     /// Columns of the rows that come with tokens, with [`LLMCC_NEEDS_HIDDEN`]; 0: none do. Since 1.7.
     pub given: u64,
+    /// Longest sequence of the entry, in tokens. Since 1.7.
+    pub context: u64,
 }
 
 /// Pooling of a text's rows: their mean.

@@ -260,7 +260,7 @@ impl Plan {
     /// Adds as much of generation number `i` as the step has room for.
     fn add(&mut self, i: usize, generation: &Generation, limit: usize, engine: &Engine) {
         let pending = generation.pending();
-        let count = pending.len().min(limit - self.tokens.len());
+        let count = engine.step_of(pending, limit - self.tokens.len());
         if count == 0 || self.parts.len() == self.most {
             return;
         }

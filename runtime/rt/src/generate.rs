@@ -192,7 +192,7 @@ impl Generation {
         let (history, reused, evaluated) = match engine.has_source() {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
-                let reused = begin_with(engine, seq, &images::marked(engine, prompt, &params.images))?;
+                let reused = begin_with(engine, seq, (&images::marked(engine, prompt, &params.images), prompt))?;
                 (prompt.to_vec(), reused, reused)
             }
         };
@@ -229,6 +229,7 @@ impl Generation {
         if self.history.len() - self.evaluated <= chunk {
             return Ok(false);
         }
+        let chunk = engine.step_of(self.pending(), chunk);
         let start = Instant::now();
         let kept = self.kept(engine, chunk);
         need(size_of::<f32>() * kept)?;
@@ -502,11 +503,19 @@ impl Generation {
     }
 }
 
-/// Prepares a sequence for a prompt. Returns how many of its tokens the sequence has.
-fn begin_with(engine: &mut Engine, seq: SeqId, prompt: &[i32]) -> Result<usize> {
+/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the sequence has.
+fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32])) -> Result<usize> {
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     // The last prompt token is always evaluated: its logits are needed.
-    let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
+    let mut evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
+    // (Where a window has moved on, nothing before is there.)
+    loop {
+        let whole = engine.step_of(tokens, evaluated);
+        if whole == evaluated {
+            break;
+        }
+        evaluated = engine.kv().reusable(seq, whole)?;
+    }
     engine.kv_mut().truncate(seq, evaluated)?;
     Ok(evaluated)
 }

@@ -501,6 +501,11 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.entry.hidden
     }
 
+    /// Whether the tokens of an image see each other, before and after.
+    pub(crate) fn sees_images_whole(&self) -> bool {
+        self.lifter.entry.image.is_some_and(|image| image.both_ways)
+    }
+
     /// The rows of tokens, in place of some the rows that the caller gives, where the model takes rows of images.
     pub(crate) fn with_images(&mut self, x: Value) -> Value {
         let Some(image) = self.lifter.entry.image else { return x };

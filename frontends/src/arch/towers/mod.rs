@@ -144,6 +144,12 @@ impl Found {
             let what = format!("the text model, {}, does not take rows in place of tokens", model.arch.class);
             return Err(refused(ckpt, what));
         }
+        let window = module.states.iter().filter_map(|s| s.paged()?.window).min();
+        if let Some(window) = window.filter(|n| self.tower.expansion.both_ways && *n < self.tower.expansion.count) {
+            let count = self.tower.expansion.count;
+            let what = format!("the {count} tokens of an image see each other, but a layer has a window of {window}");
+            return Err(refused(ckpt, what));
+        }
         let (tokens, most) = (self.tower.expansion.count, module.info.max_context);
         if tokens > most {
             let what = format!("an image has {tokens} tokens, but the longest sequence has {most}: raise --max-context");

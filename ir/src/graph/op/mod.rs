@@ -230,7 +230,8 @@ table::operations! {
         /// Scores are `softcap·tanh(score/softcap)`; 0 = as they are.
         softcap: F32 = F32::new(0.0),
         /// Otherwise a token sees all positions that its sequence has in the state, those of this step
-        /// included, or those less than `window` away on either side.
+        /// included, or those before an end that the step gives for it; in a window those less than `window` away on
+        /// either side.
         causal: bool = true,
         /// The window is a chunk: sequences are cut at multiples of it, and a token sees its own
         /// chunk up to itself (Llama 4).

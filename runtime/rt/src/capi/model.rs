@@ -343,6 +343,7 @@ pub unsafe extern "C" fn llmcc_entry(
             flags: entry_flags(entry),
             types: entry.types as u32,
             given: entry.given as u64,
+            context: entry.context as u64,
         })
     })
 }

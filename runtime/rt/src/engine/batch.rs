@@ -85,6 +85,9 @@ impl Inputs {
             };
             self.ends.extend(self.seqs.iter().map(|&row| after(row as usize) as i32));
         }
+        if let Some(of) = entry.placeholder.filter(|_| entry.runs) {
+            self.end_at_runs(of, entry.track);
+        }
         self.out_rows.clear();
         self.wants.clear();
         for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
@@ -100,6 +103,19 @@ impl Inputs {
         for (row, pages) in rows.enumerate() {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
+        }
+    }
+
+    /// Ends what each token sees with itself, or with the run of tokens `of` that it is in.
+    fn end_at_runs(&mut self, of: i32, track: usize) {
+        let first = self.first_end(track);
+        // Of each row where the run that begins with its next token ends; 0: none does.
+        let mut after = vec![0; self.slots.len()];
+        for i in (0..self.tokens.len()).rev() {
+            let (row, own) = (self.seqs[i] as usize, self.positions[i] + 1);
+            let end = if self.tokens[i] == of && after[row] > 0 { after[row] } else { own };
+            after[row] = if self.tokens[i] == of { end } else { 0 };
+            self.ends[first + i] = end;
         }
     }
 

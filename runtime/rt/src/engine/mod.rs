@@ -317,9 +317,14 @@ impl Engine {
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
-            let (to, upto) = chunk(batch, &order, (from, done), self.limits);
+            let (mut to, mut upto) = chunk(batch, &order, (from, done), self.limits);
+            if let Some(of) = own.placeholder.filter(|_| own.runs) {
+                to = from + see::whole_runs(&batch.tokens[from..], of, to - from);
+                upto = done + order[done..].partition_point(|&i| (batch.out_rows[i] as usize) < to);
+            }
             let result = watch
                 .check()
+                .and_then(|()| see::check_progress(to > from))
                 .and_then(|()| self.make_room(own, batch, from..to))
                 .and_then(|()| {
                     self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
@@ -383,6 +388,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_runs(entry, batch)?;
         self.check_sources(entry, &counts)?;
         Ok(counts)
     }

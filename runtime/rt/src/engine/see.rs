@@ -2,6 +2,7 @@
 
 use super::{Batch, Engine, Io, STEP, Sink};
 use crate::error::{Error, Result, Status};
+use crate::image::Entry;
 use crate::kv::SeqId;
 use crate::reserve::need;
 use llmcc_abi::output::kind;
@@ -17,7 +18,63 @@ pub fn mark(row: &[f32]) -> i32 {
     -1 - (hash & 0x7fff_ffff) as i32
 }
 
+/// How many of the first `count` of `tokens` may be a step, where runs of tokens `of` come whole: all before a run that
+/// goes on.
+pub(crate) fn whole_runs(tokens: &[i32], of: i32, count: usize) -> usize {
+    let cut = tokens.get(count) == Some(&of);
+    let run = if cut { tokens[..count].iter().rev().take_while(|t| **t == of).count() } else { 0 };
+    count - run
+}
+
+/// Fails where a chunk has no tokens: those of an image do not fit.
+pub(super) fn check_progress(any: bool) -> Result<()> {
+    match any {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            "the tokens of an image see each other, and so go through the model at once, but not as many rows are given \
+             at once: ask for fewer rows of them",
+        )),
+    }
+}
+
 impl Engine {
+    /// How many of the first `count` of `tokens` may be a step of the first entry: as many, unless the rows of an image
+    /// see each other, and these were cut.
+    pub(crate) fn step_of(&self, tokens: &[i32], count: usize) -> usize {
+        let step = &self.image().entries[STEP];
+        match step.placeholder.filter(|_| step.runs) {
+            Some(of) => whole_runs(tokens, of, count.min(tokens.len())),
+            None => count.min(tokens.len()),
+        }
+    }
+
+    /// Tokens of images that see each other come in one step, which has room for them.
+    ///
+    /// # Errors
+    /// They are more than a step has room for, or the first ones of an image were in a step before.
+    pub(super) fn check_runs(&self, entry: &Entry, batch: &Batch) -> Result<()> {
+        let Some(of) = entry.placeholder.filter(|_| entry.runs) else { return Ok(()) };
+        let most = self.limits.tokens;
+        if batch.tokens.chunk_by(|a, b| a == b).any(|run| run[0] == of && run.len() > most) {
+            return Err(Error::invalid(format!(
+                "the tokens of an image see each other, and so go through the model at once: open it with a larger \
+                 max_batch_tokens (it is {most})"
+            )));
+        }
+        let mut known = vec![];
+        for (seq, token) in batch.seqs.iter().zip(batch.tokens) {
+            if known.contains(seq) {
+                continue;
+            }
+            known.push(*seq);
+            let last = self.kv().track_tokens(*seq, entry.track)?.last().copied();
+            if *token == of && last.is_some_and(|last| last < 0) {
+                return Err(Error::invalid("the tokens of an image see each other: give all of them in one step"));
+            }
+        }
+        Ok(())
+    }
+
     /// The token that stands for a row of an image, of a model that takes some.
     pub fn placeholder(&self) -> Option<i32> {
         self.image().entries[STEP].placeholder

@@ -39,6 +39,8 @@ pub struct Entry {
     pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
+    /// Tokens that rows are given for see all of those that they stand together with, which come in one step.
+    pub runs: bool,
     /// Candidates per row of logits; 0: logits only.
     pub candidates: usize,
     /// Buffer of the candidates.
@@ -79,7 +81,7 @@ impl Entry {
     /// Whether a caller sees no difference: versions of a model have the same entries.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
-        let taken = |e: &Entry| (e.types, (e.given, e.placeholder), e.whole, e.track, e.context);
+        let taken = |e: &Entry| (e.types, (e.given, e.placeholder), (e.whole, e.runs), e.track, e.context);
         self.name == other.name
             && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
@@ -112,6 +114,7 @@ impl Entry {
             taps: vec![],
             reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
+            runs: desc.flags & entry_flags::RUNS != 0,
             candidates: 0,
             candidates_buffer: 0,
         };
@@ -119,11 +122,14 @@ impl Entry {
         if desc.track > tracks || desc.context > i32::MAX as u32 {
             return Err(damaged(format_args!("entry `{}`, track {} of {}", entry.name, desc.track, tracks + 1)));
         }
-        if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {
+        if entry.name.is_empty() || ![0, entry_flags::WHOLE, entry_flags::RUNS].contains(&desc.flags) {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }
         for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
             entry.input(i)?;
+        }
+        if entry.runs && entry.placeholder.is_none() {
+            return Err(damaged(format_args!("entry `{}` has runs of no token", entry.name)));
         }
         let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
         for o in &outputs {
