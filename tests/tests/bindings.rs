@@ -151,6 +151,7 @@ fn python_package() {
     let slots = Artifact::compile(&slots);
     let tapped = Artifact::compile(&CompileOptions { tap: true, ..options(&golden("llama")) });
     let sources = Artifact::compile(&options(&golden("umt5_whole")));
+    let images = Artifact::compile(&CompileOptions { with_image: true, ..options(&golden("llava")) });
     // A model with two draft heads, and one with a recurrent state.
     let drafted = tempfile::tempdir().expect("folder");
     for name in ["deepseek_v3", "qwen3_5"] {
@@ -174,6 +175,7 @@ fn python_package() {
         .env("LLMCC_TEST_TAP", &tapped.path)
         .env("LLMCC_TEST_TAP_GOLDEN", golden("llama").join("taps.safetensors"))
         .env("LLMCC_TEST_SOURCES", &sources.path)
+        .env("LLMCC_TEST_IMAGES", &images.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())
         .env("LLMCC_TEST_GOLDENS", golden("drafts"))
