@@ -1,11 +1,15 @@
 //! Prompts with images, against Transformers (`tests/goldens/images.py`): towers, steps that take their rows, and
 //! generations.
 
+use llmcc_cli::backends::HAS_LLVM;
 use llmcc_cli::loaded::{GenOptions, Model};
-use llmcc_cli::options::CompileOptions;
+use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
+use llmcc_ir::target;
 use llmcc_media::image::Spec;
-use llmcc_tests::{Artifact, golden, options};
+use llmcc_tests::{Artifact, fake_driver, golden, options};
 use std::path::{Path, PathBuf};
 
 /// A model that sees, its goldens, and what it says of its images.
@@ -176,6 +180,42 @@ fn refusals(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
     model.seq_free(seq).expect("freed");
     let error = model.image_rows(b"no image").expect_err("no image").to_string();
     assert!(error.contains("no image in a format that is read"), "{error}");
+}
+
+/// The same on a GPU, which an emulator is: rows, logits of a prompt in one step and in several, and a text.
+#[test]
+fn gpus_see_the_same() {
+    if !HAS_LLVM {
+        eprintln!("skipped: built without the feature `gpu`");
+        return;
+    }
+    // SAFETY: no other test of this process opens an artifact for a GPU.
+    unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", fake_driver()) };
+    let compile = |o: &CompileOptions| {
+        let targets = vec![target::find("sm90").expect("a target")];
+        let weights = Some(Format::parse("f32").expect("a format"));
+        let o = CompileOptions { targets, weights, kv: Some(KvDType::F32), act: None, ..o.clone() };
+        Artifact::compile_unless(&o, |_| false).expect("nothing is left out")
+    };
+    for (name, cuts) in ALL.iter().filter(|(name, _)| !wanted(name)) {
+        let seeing = Seeing::load(name, compile);
+        let rows = seeing.images();
+        let (error, entitled) = (largest(&rows, &seeing.floats("rows")), f64::from(seeing.floats("rows_error_f32")[0]));
+        assert!(error <= 2.0 * entitled, "{name}: rows are off by {error:e}, Transformers in f32 by {entitled:e}");
+        let tokens = seeing.ints("tokens");
+        let given = seeing.given(&tokens, &rows);
+        let entitled = f64::from(seeing.floats("error_f32").into_iter().fold(0.0, f32::max));
+        for ends in [&[tokens.len()][..], cuts] {
+            let logits = seeing.logits(&seeing.model, &tokens, &given, ends);
+            let error = largest(&logits, &seeing.floats("logits"));
+            assert!(error <= 2.0 * entitled, "{name}: logits are off by {error:e}, Transformers in f32 by {entitled:e}");
+        }
+        let greedy = seeing.ints("greedy");
+        let how = GenOptions { max_tokens: 3, no_text: true, images: rows, ..GenOptions::default() };
+        let text = seeing.model.generate(None, &tokens, &how).expect("a generation");
+        let made: Vec<i32> = text.map(|piece| piece.expect("a piece").token).collect();
+        assert_eq!(made, greedy[..3], "{name}");
+    }
 }
 
 fn picture(name: &str) -> PathBuf {
