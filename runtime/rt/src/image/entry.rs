@@ -126,7 +126,7 @@ impl Entry {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }
         for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
-            entry.input(i)?;
+            entry.input(tables, i)?;
         }
         if entry.runs && entry.placeholder.is_none() {
             return Err(damaged(format_args!("entry `{}` has runs of no token", entry.name)));
@@ -142,7 +142,7 @@ impl Entry {
         Ok(entry)
     }
 
-    fn input(&mut self, i: InputDesc) -> Result<()> {
+    fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
             input::ROWS | input::ROWS_OF_TOKEN => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
