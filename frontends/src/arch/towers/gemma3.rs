@@ -13,7 +13,7 @@ use crate::config::ConfigError;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::error::FrontendError;
 use crate::image::Processor;
-use llmcc_ir::graph::{Input, Op};
+use llmcc_ir::graph::{Input, Op, Role};
 use serde_json::{Map, Value};
 
 pub(crate) const FAMILY: Family = Family {
@@ -87,7 +87,7 @@ impl Projector for Means {
             // All rows of a square weigh the same: its last row has the mean.
             let (nothing, positions) = (f.scalar(0.0), f.input(Input::Positions));
             let keys = f.mul(x, nothing);
-            let places = f.computed("places", "$image.places", vec![0.0; self.each * width]);
+            let places = f.table("places", "$image.places", [self.each, width], vec![0.0; self.each * width], Role::Weight);
             let state = f.fixed("means", [1, 3, width]);
             x = f.op(Op::WindowMeans, &[keys, x, places, positions, state]);
         }
