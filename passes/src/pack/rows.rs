@@ -309,7 +309,10 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
             // stored one below the other.
             let apart = |dims: &[usize]| dims.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
             let stacked = dims.len() == 3 && t.shape == [n, k];
-            if t.shape != dims && !stacked && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
+            // A convolution of patches is a matrix: a row for each of its channels.
+            let patches = dims.len() == 2 && t.shape.len() == 4 && t.shape[0] == n;
+            let patches = patches && t.shape[1..].iter().copied().reduce(usize::saturating_mul) == Some(k);
+            if t.shape != dims && !stacked && !patches && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
                 || t.dtype != weight.ty.dtype
                 || !t.dtype.is_float()
                 || t.dtype.bytes().is_none_or(|bytes| t.data.len() != n * k * bytes)
