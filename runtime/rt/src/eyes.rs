@@ -31,7 +31,9 @@ impl Eyes {
         let suits = tower.is_some_and(|e| e.given == spec.columns() && e.context == spec.tokens());
         match suits && image.entries[STEP].placeholder == Some(spec.text.token) {
             true => Ok(Some(Eyes(spec))),
-            false => Err(Error::artifact("the artifact describes images that its tower does not see; compile it again")),
+            false => {
+                Err(Error::artifact("the artifact describes images that its tower does not see; compile it again"))
+            }
         }
     }
 

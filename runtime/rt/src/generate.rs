@@ -503,7 +503,8 @@ impl Generation {
     }
 }
 
-/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the sequence has.
+/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the
+/// sequence has.
 fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32])) -> Result<usize> {
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     // The last prompt token is always evaluated: its logits are needed.

@@ -137,7 +137,13 @@ impl Spec {
         let tokens = grid.saturating_mul(grid).saturating_add(usize::from(class));
         let rows = tokens.checked_sub(first).map_or(0, |n| n.div_ceil(every.max(1)));
         let divides = square > 0 && grid.is_multiple_of(square);
-        small && sees && channels == 3 && divides && every > 0 && rows == self.text.count && rows > 0
+        small
+            && sees
+            && channels == 3
+            && divides
+            && every > 0
+            && rows == self.text.count
+            && rows > 0
             && self.text.token >= 0
     }
 
