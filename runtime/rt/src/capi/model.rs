@@ -172,7 +172,7 @@ impl Model {
         &self.defaults
     }
 
-    /// What it knows about images, if it sees.
+    /// Its knowledge of images, if it sees.
     pub(super) fn eyes(&self) -> Option<&Eyes> {
         self.eyes.as_ref()
     }
