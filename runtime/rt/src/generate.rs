@@ -166,8 +166,7 @@ impl Generation {
     ) -> Result<Generation> {
         engine.need_text()?;
         params.sampling.check()?;
-        check_prompt(engine, prompt)?;
-        images::check(engine, prompt, &params.images)?;
+        check_prompt(engine, prompt, &params.images)?;
         if text.is_none() && !params.stop.is_empty() {
             return Err(no_tokenizer());
         }
@@ -540,7 +539,7 @@ fn first_tokens(engine: &Engine, starts: &[i32]) -> Result<Vec<i32>> {
     }
 }
 
-fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
+fn check_prompt(engine: &Engine, prompt: &[i32], images: &[f32]) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::invalid("the prompt has no tokens; give at least one (a beginning-of-sequence token, say)"));
     }
@@ -556,5 +555,5 @@ fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
         );
         return Err(Error::new(Status::ContextFull, message));
     }
-    Ok(())
+    images::check(engine, prompt, images)
 }
