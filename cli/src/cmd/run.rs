@@ -64,7 +64,7 @@ fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<Vec<f32>, Erro
     }
     let mut rows = vec![];
     for path in &args.image {
-        let file = std::fs::read(path).map_err(|e| Error::io("read", path.display(), e))?;
+        let file = llmcc_frontends::input::read(path)?;
         let own = model.image_rows(&file).map_err(|e| match e {
             Error::Artifact { message, .. } => Error::Failed(format!("{}: {message}", path.display())),
             other => other,
