@@ -77,9 +77,8 @@ fn prompts_have_images() {
     // Without a marker it comes first, and another image is another text.
     let first = tokens(&folder, &[&image[..], &["-p", "w5 w44"]].concat());
     assert_eq!(first, tokens(&folder, &[&image[..], &["-p", "<image> w5 w44"]].concat()));
-    let others = [["wide.png", "rgb.png"], ["rgb.png", "wide.png"], ["halved.jpg", "rgb.png"]].map(|[a, b]| {
-        tokens(&folder, &["--image", a, "--image", b, "-p", "w5 <image> w7 <image> w44 w9 w13"])
-    });
+    let others = [["wide.png", "rgb.png"], ["rgb.png", "wide.png"], ["halved.jpg", "rgb.png"]]
+        .map(|[a, b]| tokens(&folder, &["--image", a, "--image", b, "-p", "w5 <image> w7 <image> w44 w9 w13"]));
     assert!(others[0] != others[1] || others[1] != others[2], "{others:?}");
     assert_eq!(tokens(&folder, &["-p", "w5 w44"]).len(), 6);
 
@@ -104,13 +103,16 @@ fn other_models_see_nothing() {
     assert!(said.contains("sees no images") && said.contains("--with-image"), "{said}");
     let llama = fixture("llama3").to_string_lossy().into_owned();
     let said = refused(&folder, &["compile", &llama, "-o", "n.so", "--with-image"]);
-    assert!(said.contains("`llama` has no tower for images that is supported; supported are those of `llava`"), "{said}");
+    assert!(
+        said.contains("`llama` has no tower for images that is supported; supported are those of `llava`"),
+        "{said}"
+    );
     assert!(said.contains("leave out --with-image"), "{said}");
     let said = refused(&folder, &["compile", "ck", "-o", "n.so", "--with-image", "--max-context", "30"]);
     assert!(said.contains("an image has 36 tokens, but the longest sequence has 30"), "{said}");
 }
 
-/// What a processor may not ask for, and sizes that the tower does not see.
+/// A processor may not ask for other steps, nor for sizes that the tower does not see.
 #[test]
 fn other_processors_are_refused() {
     let folder = folder();

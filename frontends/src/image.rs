@@ -1,5 +1,5 @@
-//! How the pixels that a tower sees are made of an image: `preprocessor_config.json` and `processor_config.json`, as the
-//! image processors of Transformers read them.
+//! How the pixels that a tower sees are made of an image: `preprocessor_config.json` and `processor_config.json`, as
+//! the image processors of Transformers read them.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -68,7 +68,8 @@ impl Processor {
         for name in FILES {
             let Some(json) = ckpt.json(name)? else { continue };
             let fields = json.get("image_processor").unwrap_or(&json);
-            let own = fields.as_object().filter(|fields| fields.contains_key("image_mean") || fields.contains_key("size"));
+            let own =
+                fields.as_object().filter(|fields| fields.contains_key("image_mean") || fields.contains_key("size"));
             if let Some(fields) = own {
                 return default.with(fields).map_err(|what| refused(ckpt, name, what));
             }

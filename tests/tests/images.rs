@@ -125,7 +125,9 @@ fn images_mean_what_transformers_says() {
         let again = seeing.logits(model, &tokens, &given, cuts);
         assert!(bits(&again) == bits(&logits), "{name}: other bits in other steps");
         let one = seeing.artifact.open(1);
-        assert!(bits(&seeing.rows(&one, &seeing.floats("pixels")[..tower_input(&seeing)])) == bits(&rows[..rows.len() / 2]));
+        assert!(
+            bits(&seeing.rows(&one, &seeing.floats("pixels")[..tower_input(&seeing)])) == bits(&rows[..rows.len() / 2])
+        );
         assert!(bits(&seeing.logits(&one, &tokens, &given, &[tokens.len()])) == bits(&logits), "{name}: one thread");
         let greedy = seeing.ints("greedy");
         let how = GenOptions { max_tokens: greedy.len() as u32, no_text: true, images: rows, ..GenOptions::default() };
@@ -161,8 +163,11 @@ fn prefixes(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
     let place = tokens.iter().position(|t| *t == seeing.spec.text.token).expect("an image");
     let swapped = reused(&other);
     assert_eq!(swapped.1, place, "the text before the first image");
-    let alone: Vec<i32> =
-        model.generate(None, tokens, &other).expect("a generation").map(|piece| piece.expect("a piece").token).collect();
+    let alone: Vec<i32> = model
+        .generate(None, tokens, &other)
+        .expect("a generation")
+        .map(|piece| piece.expect("a piece").token)
+        .collect();
     assert_eq!(swapped.0, alone);
     model.seq_free(seq).expect("freed");
 }
@@ -208,7 +213,10 @@ fn gpus_see_the_same() {
         for ends in [&[tokens.len()][..], cuts] {
             let logits = seeing.logits(&seeing.model, &tokens, &given, ends);
             let error = largest(&logits, &seeing.floats("logits"));
-            assert!(error <= 2.0 * entitled, "{name}: logits are off by {error:e}, Transformers in f32 by {entitled:e}");
+            assert!(
+                error <= 2.0 * entitled,
+                "{name}: logits are off by {error:e}, Transformers in f32 by {entitled:e}"
+            );
         }
         let greedy = seeing.ints("greedy");
         let how = GenOptions { max_tokens: 3, no_text: true, images: rows, ..GenOptions::default() };

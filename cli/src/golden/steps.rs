@@ -56,7 +56,8 @@ impl Sizes {
     /// Errors of the artifact.
     pub fn of_model(model: &Model) -> Result<Sizes, Error> {
         let info = model.info();
-        let shape = |entry| model.entry(entry).map(|e| Shape { columns: e.columns, whole: e.whole, context: e.context });
+        let shape =
+            |entry| model.entry(entry).map(|e| Shape { columns: e.columns, whole: e.whole, context: e.context });
         let entries = (0..info.entries).map(shape).collect::<Result<_, Error>>()?;
         Ok(Sizes { vocab: info.vocab, max_context: info.max_context, entries })
     }

@@ -84,8 +84,8 @@ fn processors_leave_the_same_pixels() {
         let pil = golden.tensor(name).expect("levels");
         let ((count, most), theirs) = (difference(&got, pil.data()), difference(torchvision.data(), pil.data()));
         let from = difference(&got, torchvision.data());
-        // (Of an odd number of pixels around a smaller image, the backends have the odd one on different sides; here it
-        // is where the usual one, torchvision, has it.)
+        // (The backends have the odd one of the pixels around a smaller image on different sides; here it is where
+        // the usual one, torchvision, has it.)
         if of == "clip_padded" {
             assert!(from.1 <= 2, "{name}: {from:?} from torchvision");
             continue;
@@ -93,7 +93,8 @@ fn processors_leave_the_same_pixels() {
         assert!(count <= theirs.0 && most <= 1, "{name}: {count} of {} differ, by {most}; {theirs:?}", got.len());
         assert!(from.1 <= theirs.1.max(1), "{name}: {from:?} from torchvision, Pillow {theirs:?}");
         if let Ok(want) = golden.tensor(&format!("{file} {of}")) {
-            let want: Vec<f32> = want.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let want: Vec<f32> =
+                want.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             let got = spec(&texts(own)).pixels(&picture).expect(name);
             let same = |a: f32, b: f32| (a - b).abs() <= 1e-5;
             let differ = got.iter().zip(&want).filter(|(a, b)| !same(**a, **b)).count();

@@ -142,8 +142,7 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
     }
     let mut choices: Vec<Choices> = plan.parts.iter().map(|_| Choices::default()).collect();
     let hidden = images(gens, engine, plan)?;
-    let batch =
-        Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &hidden };
+    let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &hidden };
     let mut judge = |i: usize, row: Row| {
         let (part, nth) = plan.chooses[i];
         choices[part].judge(gens[plan.parts[part].generation], nth, row);

@@ -87,7 +87,8 @@ impl Projector for Means {
             // All rows of a square weigh the same: its last row has the mean.
             let (nothing, positions) = (f.scalar(0.0), f.input(Input::Positions));
             let keys = f.mul(x, nothing);
-            let places = f.table("places", "$image.places", [self.each, width], vec![0.0; self.each * width], Role::Weight);
+            let places =
+                f.table("places", "$image.places", [self.each, width], vec![0.0; self.each * width], Role::Weight);
             let state = f.fixed("means", [1, 3, width]);
             x = f.op(Op::WindowMeans, &[keys, x, places, positions, state]);
         }

@@ -45,7 +45,7 @@ pub(crate) struct Family {
     pub read: fn(&Fields, &Map<String, Value>) -> Result<Tower, ConfigError>,
 }
 
-/// What is between a tower and the text model.
+/// The part between a tower and the text model.
 pub(crate) trait Projector: fmt::Debug {
     /// The rows `[R, hidden]` of an image, `hidden` being the text model's width; the last call's result.
     ///
@@ -87,14 +87,17 @@ pub(crate) fn find(ckpt: &Checkpoint, model: &Model, entry: &Entry) -> Result<Fo
     let of = normal.whole.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let Some(family) = FAMILIES.iter().find(|family| family.model_type == of && normal.nested) else {
         let known: Vec<String> = FAMILIES.iter().map(|family| format!("`{}`", family.model_type)).collect();
-        let what = format!("`{of}` has no tower for images that is supported; supported are those of {}", known.join(", "));
+        let what =
+            format!("`{of}` has no tower for images that is supported; supported are those of {}", known.join(", "));
         return Err(refuse(what));
     };
     let tower = read(family, &normal.whole).map_err(|source| ckpt.wrong_config(source))?;
     let token = tower.expansion.token;
     if token >= model.facts().vocab {
         let vocab = model.facts().vocab;
-        return Err(refuse(format!("token {token}, which stands for rows of an image, is none of the {vocab} of the vocabulary")));
+        return Err(refuse(format!(
+            "token {token}, which stands for rows of an image, is none of the {vocab} of the vocabulary"
+        )));
     }
     Ok(Found { family, tower })
 }
@@ -152,7 +155,8 @@ impl Found {
         }
         let (tokens, most) = (self.tower.expansion.count, module.info.max_context);
         if tokens > most {
-            let what = format!("an image has {tokens} tokens, but the longest sequence has {most}: raise --max-context");
+            let what =
+                format!("an image has {tokens} tokens, but the longest sequence has {most}: raise --max-context");
             return Err(refused(ckpt, what));
         }
         Ok(())
@@ -179,7 +183,7 @@ impl Found {
         Ok(module)
     }
 
-    /// What a runtime needs to make rows of the bytes of an image, and to place them in a text.
+    /// The document by which a runtime makes rows of the bytes of an image, and places them in a text.
     ///
     /// # Errors
     /// The checkpoint's files about its processor are malformed, or ask for something that is not supported.

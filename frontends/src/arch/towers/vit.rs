@@ -97,7 +97,11 @@ pub(crate) struct Vit {
 
 impl Vit {
     /// Reads `vision_config`.
-    pub(crate) fn read(whole: &Fields, config: &Map<String, serde_json::Value>, d: &Defaults) -> Result<Vit, ConfigError> {
+    pub(crate) fn read(
+        whole: &Fields,
+        config: &Map<String, serde_json::Value>,
+        d: &Defaults,
+    ) -> Result<Vit, ConfigError> {
         let Some(map) = config.get("vision_config").and_then(serde_json::Value::as_object) else {
             return Err(whole.missing("vision_config"));
         };
@@ -109,7 +113,11 @@ impl Vit {
         let (hidden, heads) = (f.size("hidden_size").or(768), f.size("num_attention_heads").or(12));
         let (image, patch) = (f.size("image_size").or(224), f.size("patch_size").or(d.patch));
         if !hidden.is_multiple_of(heads) {
-            return Err(f.invalid("num_attention_heads", &heads, format!("a divisor of `hidden_size`, which is {hidden}")));
+            return Err(f.invalid(
+                "num_attention_heads",
+                &heads,
+                format!("a divisor of `hidden_size`, which is {hidden}"),
+            ));
         }
         if patch > image {
             return Err(f.invalid("patch_size", &patch, format!("at most `image_size`, which is {image}")));

@@ -94,26 +94,38 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Document(what) => write!(f, "the artifact's description of its images is damaged: {what}; compile the model again"),
+            Error::Document(what) => {
+                write!(f, "the artifact's description of its images is damaged: {what}; compile the model again")
+            }
             Error::Unknown => f.write_str("this is no image in a format that is read: PNG, JPEG, WebP, GIF or BMP"),
             Error::Broken(what) => write!(f, "the image is broken: {what}"),
             Error::Large { width, height } => write!(
                 f,
-                "an image of {width}x{height} pixels is too large: at most {MOST_PIXELS} pixels, {MOST_SIDE} a side; make it smaller"
+                "an image of {width}x{height} pixels is too large: at most {MOST_PIXELS} pixels, {MOST_SIDE} a side; \
+                 make it smaller"
             ),
-            Error::Limits(what) => write!(f, "the image is too large to decode, at most {MOST_PIXELS} pixels, {MOST_SIDE} a side: {what}; make it smaller"),
+            Error::Limits(what) => write!(
+                f,
+                "the image is too large to decode, at most {MOST_PIXELS} pixels, {MOST_SIDE} a side: {what}; make it \
+                 smaller"
+            ),
             Error::Bytes { found, width, height } => {
                 write!(f, "an image of {width}x{height} pixels has 3 bytes for each, but {found} are given")
             }
             Error::Pixels { found, channels, side } => {
                 write!(f, "{found} numbers are no image of {channels} channels of {side}x{side} pixels")
             }
-            Error::Markers { marker, markers: 0, images } if *images > 0 => write!(f, "there are {images} images and no {marker}"),
+            Error::Markers { marker, markers: 0, images } if *images > 0 => {
+                write!(f, "there are {images} images and no {marker}")
+            }
             Error::Markers { marker, markers, images } => {
                 write!(f, "the prompt has {markers} {marker}, but {images} images are given: give one for each")
             }
             Error::Expanded { placeholder, marker } => {
-                write!(f, "the prompt has {placeholder}, which stands for a part of an image: write {marker} for a whole one")
+                write!(
+                    f,
+                    "the prompt has {placeholder}, which stands for a part of an image: write {marker} for a whole one"
+                )
             }
         }
     }

@@ -54,7 +54,10 @@ impl Processor {
             Size::Whole(sides) => sides,
             Size::Shortest { shortest_edge } => picture.with_shortest(shortest_edge),
         };
-        if height > decode::MOST_SIDE || width > decode::MOST_SIDE || u64::from(height) * u64::from(width) > decode::MOST_PIXELS {
+        if height > decode::MOST_SIDE
+            || width > decode::MOST_SIDE
+            || u64::from(height) * u64::from(width) > decode::MOST_PIXELS
+        {
             return Err(Error::Large { width, height });
         }
         // Pillow does rows before columns, and rounds to 8 bits between.
@@ -67,7 +70,8 @@ impl Processor {
             return Ok(picture.clone());
         }
         let failed = |e: &dyn std::fmt::Display| Error::Broken(e.to_string());
-        let from = ImageRef::new(picture.width, picture.height, &picture.pixels, PixelType::U8x3).map_err(|e| failed(&e))?;
+        let from =
+            ImageRef::new(picture.width, picture.height, &picture.pixels, PixelType::U8x3).map_err(|e| failed(&e))?;
         let mut to = Image::new(width, height, PixelType::U8x3);
         let filter = if self.resample == 3 { FilterType::CatmullRom } else { FilterType::Bilinear };
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).use_alpha(false);

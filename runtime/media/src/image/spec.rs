@@ -1,4 +1,4 @@
-//! What a model's images become: the document that an artifact has of it.
+//! The document that an artifact has of its images.
 
 use super::Error;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// Most elements that an artifact may ask for of an image.
 const MOST: usize = 1 << 28;
 
-/// What an artifact says of its images.
+/// An artifact's description of its images.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Spec {
     /// From an image to pixels.
@@ -137,7 +137,13 @@ impl Spec {
         let tokens = grid.saturating_mul(grid).saturating_add(usize::from(class));
         let rows = tokens.checked_sub(first).map_or(0, |n| n.div_ceil(every.max(1)));
         let divides = square > 0 && grid.is_multiple_of(square);
-        small && sees && channels == 3 && divides && every > 0 && rows == self.text.count && rows > 0
+        small
+            && sees
+            && channels == 3
+            && divides
+            && every > 0
+            && rows == self.text.count
+            && rows > 0
             && self.text.token >= 0
     }
 

@@ -172,7 +172,7 @@ impl Model {
         &self.defaults
     }
 
-    /// What it knows about images, if it sees.
+    /// Its knowledge of images, if it sees.
     pub(super) fn eyes(&self) -> Option<&Eyes> {
         self.eyes.as_ref()
     }
@@ -411,8 +411,7 @@ pub(super) unsafe fn hidden_rows<'a>(model: &Model, entry: usize, given: &llmcc_
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
     let columns = model.engine().image().entries.get(entry).map_or(0, |e| e.given);
     let columns = if columns == 0 { model.hidden } else { columns };
-    let n =
-        n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
+    let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
