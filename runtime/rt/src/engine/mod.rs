@@ -388,6 +388,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_rows_at_once(entry, batch)?;
         self.check_runs(entry, batch)?;
         self.check_sources(entry, &counts)?;
         Ok(counts)

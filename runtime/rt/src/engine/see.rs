@@ -75,6 +75,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Rows of an image are given at once.
+    ///
+    /// # Errors
+    /// They are more than a step has room for.
+    pub(super) fn check_rows_at_once(&self, entry: &Entry, batch: &Batch) -> Result<()> {
+        let (rows, most) = (batch.out_rows.len(), self.limits.rows);
+        match entry.kind() == kind::IMAGE && rows > most {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "a step gives {most} rows of images at most, not {rows}: give fewer images"
+            ))),
+        }
+    }
+
     /// The token that stands for a row of an image, of a model that takes some.
     pub fn placeholder(&self) -> Option<i32> {
         self.image().entries[STEP].placeholder
