@@ -1,0 +1,13 @@
+//! Sounds: their files, and spectrograms of them.
+//!
+//! All numbers are f64, the tables are by `libm`, and sums have an order: a sound gives the same rows on every processor.
+//! (Crates for Fourier transforms and resampling choose instructions by the processor, and take sines from the system.)
+
+mod fourier;
+mod mel;
+mod resample;
+mod wav;
+
+pub use mel::{Spectrogram, WINDOW_FRAMES};
+pub use resample::{HIGHEST_RATE, LOWEST_RATE, resampled};
+pub use wav::{Sound, read_wav};

@@ -1,0 +1,1 @@
+//! Images: their files, and patches of their pixels.
