@@ -480,7 +480,7 @@ typedef struct llmcc_gen_stats_t {
     llmcc_finish finish;
     uint32_t reserved;
     uint64_t guessed;          /* tokens that were guessed (since 1.6) */
-    uint64_t accepted;         /* of these, tokens of the text */
+    uint64_t accepted;         /* guesses that became part of the text */
     uint64_t guess_steps;      /* steps that evaluated guesses */
 } llmcc_gen_stats_t;
 

@@ -7,7 +7,7 @@ use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
 use crate::memory::Need;
 use crate::options::CompileOptions;
-use crate::session::{Finished, Runtime};
+use crate::session::Finished;
 use crate::{certificate, manifest, predicted, requantized};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};
@@ -44,11 +44,13 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
         let _ = writeln!(s, "  requantized {line}");
     }
     let (runtime, runtime_bytes) = f.runtime;
-    let which = match runtime {
-        Runtime::Core => "core: no tokenizer",
-        Runtime::Full => "full: core, tokenizer and templates",
-    };
-    let _ = writeln!(s, "  runtime     {} ({which}), code {}", bytes(runtime_bytes as f64), bytes(f.code_bytes as f64));
+    let (name, has) = runtime.described();
+    let _ = writeln!(
+        s,
+        "  runtime     {} ({name}: {has}), code {}",
+        bytes(runtime_bytes as f64),
+        bytes(f.code_bytes as f64)
+    );
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }

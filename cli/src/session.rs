@@ -47,6 +47,19 @@ pub enum Runtime {
     Core,
     /// With them.
     Full,
+    /// With readers of sounds or images, too: models with an encoder for them.
+    Media,
+}
+
+impl Runtime {
+    /// Its name in reports, and what it has.
+    pub fn described(self) -> (&'static str, &'static str) {
+        match self {
+            Runtime::Core => ("core", "no tokenizer"),
+            Runtime::Full => ("full", "core, tokenizer and templates"),
+            Runtime::Media => ("media", "full, and readers of sounds and images"),
+        }
+    }
 }
 
 /// Runtime, code and weights in a file without a name yet.
@@ -68,7 +81,9 @@ fn link(
 ) -> Result<Linked, Error> {
     // The reader of tokenizers also reads the files of adapters, and defaults of generations.
     let defaults = ["generation", "starts"].iter().any(|key| l.texts.text_config.get(key).is_some());
+    let media = l.texts.text_config.get("media").is_some();
     let (kind, runtime) = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
+        _ if media => (Runtime::Media, llmcc_rt_image::MEDIA),
         true => (Runtime::Full, llmcc_rt_image::FULL),
         false => (Runtime::Core, llmcc_rt_image::CORE),
     };

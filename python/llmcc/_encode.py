@@ -61,8 +61,8 @@ class Encode(Generate):
     def tap(
         self, texts: Union[Prompt, Prompts], *, full: bool = False, weights: Optional[Sequence[str]] = None, progress: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Moments of what the model multiplies by each weight of the checkpoint, when it reads texts (or their tokens): for calibration. Of each weight's name a dictionary of
-        NumPy arrays: ``count`` (inputs), ``squares`` (float64 ``[columns]``: sums of squares), ``min`` and ``max`` (float32 ``[columns]``); of a weight that has the matrices of
+        """Moments of what the model multiplies by each weight of the checkpoint, when it reads texts (or their tokens): for calibration. The result maps each weight's name to a
+        dictionary of NumPy arrays: ``count`` (inputs), ``squares`` (float64 ``[columns]``: sums of squares), ``min`` and ``max`` (float32 ``[columns]``); of a weight that has the matrices of
         all experts ``[experts]`` and ``[experts, columns]``. Each text is a sequence of its own. Sums are added up token by token in float64: they depend on nothing but the
         order of the tokens. Inputs are as the model computes them, before any rounding to fewer bits; weights that share an input share the arrays.
 

@@ -1,4 +1,4 @@
-//! Builds the runtime as a shared object, with and without text support, by a nested cargo with a
+//! Builds the runtime as a shared object, with and without support of texts and media, by a nested cargo with a
 //! target folder of its own (the outer one is locked), so that a plain `cargo build` of the
 //! compiler is all a user needs.
 
@@ -10,14 +10,14 @@ fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let workspace = here.join("../..");
-    for dir in ["runtime/abi", "runtime/ukernels", "runtime/text", "runtime/rt"] {
+    for dir in ["runtime/abi", "runtime/ukernels", "runtime/text", "runtime/media", "runtime/rt"] {
         println!("cargo::rerun-if-changed={}", workspace.join(dir).display());
     }
     // Versions, and the profile.
     for file in ["Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(file).display());
     }
-    for (name, features) in [("full", "text,heap"), ("core", "heap")] {
+    for (name, features) in [("media", "media,heap"), ("full", "text,heap"), ("core", "heap")] {
         build(&workspace, &out, name, features);
     }
 }

@@ -29,7 +29,7 @@ def logits(model, source, tokens):
 
 @torch.no_grad()
 def written(model, source, count):
-    """What the model writes of a source, and the smallest margin on its way; none if a token ends it."""
+    """The tokens that the model writes about a source, and the smallest margin on its way; none if a token ends it."""
     banned = [token for (token,) in model.generation_config.bad_words_ids or []]
     ids, margin = starts(model), float("inf")
     first = len(ids)

@@ -6,7 +6,7 @@ matrix of a checkpoint.
 
 Every call of `torch.nn.functional.linear` is watched while the model runs on a few texts, in float64 as in `make.py`. Its
 matrix is found among the checkpoint's tensors by its numbers, so names need no rules: it is a tensor, or two of them one
-above the other (gate and up of experts that Transformers stores so). Of each tensor `NAME` the file has
+above the other (gate and up of experts that Transformers stores so). For each tensor `NAME` the file has
 
 - `NAME.count` i64[], `NAME.squares` f64[k], `NAME.min`, `NAME.max` f64[k]: inputs, sums of squares, least and largest numbers by column;
 - `NAME.products` f64[k, k] of the tensors in `FULL`: sums of products of two columns;

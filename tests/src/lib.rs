@@ -348,7 +348,7 @@ pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
     ids
 }
 
-/// What a model writes of its source by itself, as long as the reference's.
+/// The tokens that a model writes by itself about a golden's source, as many as the reference wrote.
 fn written(model: &Model, g: &Golden) -> Vec<i32> {
     let options = GenOptions { max_tokens: g.greedy.len() as u32, no_text: true, ..GenOptions::default() };
     let pieces = model.generate(None, &g.source, &options).unwrap_or_else(|e| panic!("{e}"));

@@ -23,6 +23,7 @@ const CRATES: &[&str] = &[
     "runtime/image/src",
     "runtime/rt/src",
     "runtime/text/src",
+    "runtime/media/src",
     "runtime/ukernels/src",
     "tests/ptx/fake/src",
     "tests/ptx/src",

@@ -66,7 +66,7 @@ pub struct Stats {
     pub decode_ns: u64,
     /// Tokens that were guessed.
     pub guessed: u64,
-    /// Of these, tokens of the text.
+    /// Guesses that became part of the text.
     pub accepted: u64,
     /// Steps that evaluated guesses.
     pub guess_steps: u64,

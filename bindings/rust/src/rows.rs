@@ -25,22 +25,13 @@ impl Model {
     /// # Errors
     /// A model that writes text, an empty row, a token outside the vocabulary.
     pub fn embed<R: AsRef<[Token]>>(&self, rows: &[R], normalize: Normalize) -> Result<Vec<f32>> {
-        let lengths: Vec<usize> = rows.iter().map(|r| r.as_ref().len()).collect();
-        let tokens: Vec<Token> = rows.iter().flat_map(|r| r.as_ref().iter().copied()).collect();
-        let given = llmcc_embed_rows {
-            size: size_of::<llmcc_embed_rows>(),
-            n_rows: lengths.len(),
-            lengths: lengths.as_ptr(),
-            tokens: tokens.as_ptr(),
-            flags: match normalize {
-                Normalize::Own => 0,
-                Normalize::Yes => LLMCC_EMBED_NORMALIZE,
-                Normalize::No => LLMCC_EMBED_RAW,
-            },
-            pool: 0,
-            types: ptr::null(),
-        };
-        let mut out = vec![0f32; lengths.len() * self.info().embed_columns];
+        let rows = TokenRows::new(rows);
+        let given = rows.raw(match normalize {
+            Normalize::Own => 0,
+            Normalize::Yes => LLMCC_EMBED_NORMALIZE,
+            Normalize::No => LLMCC_EMBED_RAW,
+        });
+        let mut out = vec![0f32; given.n_rows * self.info().embed_columns];
         // SAFETY: the arrays have these lengths.
         self.check(unsafe { (self.api().llmcc_embed)(self.handle(), &given, out.as_mut_ptr(), out.len()) })?;
         Ok(out)
@@ -89,6 +80,34 @@ impl Model {
         let mut order: Vec<(usize, f32)> = self.score_pairs(&pairs, true)?.into_iter().enumerate().collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         Ok(order)
+    }
+}
+
+/// Rows of tokens as the C API has them.
+pub(crate) struct TokenRows {
+    lengths: Vec<usize>,
+    tokens: Vec<Token>,
+}
+
+impl TokenRows {
+    pub(crate) fn new<R: AsRef<[Token]>>(rows: &[R]) -> TokenRows {
+        TokenRows {
+            lengths: rows.iter().map(|r| r.as_ref().len()).collect(),
+            tokens: rows.iter().flat_map(|r| r.as_ref().iter().copied()).collect(),
+        }
+    }
+
+    /// The structure, which is valid as long as `self`.
+    pub(crate) fn raw(&self, flags: u32) -> llmcc_embed_rows {
+        llmcc_embed_rows {
+            size: size_of::<llmcc_embed_rows>(),
+            n_rows: self.lengths.len(),
+            lengths: self.lengths.as_ptr(),
+            tokens: self.tokens.as_ptr(),
+            flags,
+            pool: 0,
+            types: ptr::null(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::Token;
 use crate::capi::*;
 use crate::error::Result;
 use crate::model::Model;
+use crate::rows::TokenRows;
 use crate::sys::{Api, RawModel, RawStatus};
 use std::ptr;
 
@@ -53,6 +54,15 @@ impl Moments {
         }
     }
 
+    /// Whether the arrays have the sizes that a tap needs.
+    fn fits(&self, tap: &llmcc_tap_info) -> bool {
+        let (experts, columns) = ((tap.experts as usize).max(1), tap.columns as usize);
+        let all = experts * columns;
+        self.count.len() == experts
+            && [self.squares.len(), self.min.len(), self.max.len()] == [all; 3]
+            && [0, all * columns].contains(&self.products.len())
+    }
+
     fn raw(&mut self) -> llmcc_moments {
         llmcc_moments {
             tap: self.tap,
@@ -86,13 +96,7 @@ impl Model {
     /// # Panics
     /// Arrays of moments that have other sizes than [`Moments::new`] gives them.
     pub fn add_moments<R: AsRef<[Token]>>(&self, rows: &[R], moments: &mut [Moments]) -> Result<()> {
-        let taps = self.taps()?;
-        for m in &*moments {
-            let sizes = |m: &Moments| [m.count.len(), m.squares.len(), m.min.len(), m.max.len(), m.products.len()];
-            let fits = |tap: &Tap| [false, true].iter().any(|full| sizes(&Moments::new(m.tap, tap, *full)) == sizes(m));
-            assert!(taps.get(m.tap).is_none_or(fits), "arrays of tap {} have other sizes", m.tap);
-        }
-        // SAFETY: the handle is that of this model; the arrays have the sizes of their taps.
+        // SAFETY: the handle is that of this model.
         self.check(unsafe { add(self.api(), self.handle(), rows, moments) })
     }
 }
@@ -105,15 +109,13 @@ impl Model {
 /// # Safety
 /// `model` is a model of the library that `api` is of.
 pub unsafe fn read(api: &Api, model: *const RawModel) -> std::result::Result<Vec<Tap>, RawStatus> {
-    let ok = |status: RawStatus| if status == 0 { Ok(()) } else { Err(status) };
     let mut n = 0;
-    // SAFETY: the caller's promise; results go to variables of these types.
+    // SAFETY: the caller's promise; the result goes to a variable of this type.
     ok(unsafe { (api.llmcc_taps)(model, &mut n) })?;
     let mut taps = vec![];
     for tap in 0..n {
-        let mut info = llmcc_tap_info { size: size_of::<llmcc_tap_info>(), ..llmcc_tap_info::default() };
-        // SAFETY: as above.
-        ok(unsafe { (api.llmcc_tap)(model, tap, &mut info) })?;
+        // SAFETY: the caller's promise.
+        let info = unsafe { info(api, model, tap)? };
         let mut weights = vec![];
         for weight in 0..info.n_weights as usize {
             let (mut expert, mut needed) = (-1, 0);
@@ -136,28 +138,46 @@ pub unsafe fn read(api: &Api, model: *const RawModel) -> std::result::Result<Vec
     Ok(taps)
 }
 
-/// Adds the inputs of rows of tokens to moments of taps. Returns the status of the call.
+/// Sizes of a tap.
 ///
 /// # Safety
-/// `model` is a model of the library that `api` is of, and the arrays have the sizes that [`Moments::new`] gives them.
+/// As [`read`].
+unsafe fn info(api: &Api, model: *const RawModel, tap: usize) -> Called<llmcc_tap_info> {
+    let mut info = llmcc_tap_info { size: size_of::<llmcc_tap_info>(), ..llmcc_tap_info::default() };
+    // SAFETY: the caller's promise; the result goes to a variable of this type.
+    ok(unsafe { (api.llmcc_tap)(model, tap, &mut info) })?;
+    Ok(info)
+}
+
+/// The result of calls of the C API, or the status of the one that failed.
+type Called<T> = std::result::Result<T, RawStatus>;
+
+fn ok(status: RawStatus) -> Called<()> {
+    if status == 0 { Ok(()) } else { Err(status) }
+}
+
+/// Adds the inputs of rows of tokens to moments of taps. Returns the status of the last call.
+///
+/// # Panics
+/// Arrays of moments that have other sizes than [`Moments::new`] gives them.
+///
+/// # Safety
+/// As [`read`].
 pub unsafe fn add<R: AsRef<[Token]>>(
     api: &Api,
     model: *const RawModel,
     rows: &[R],
     moments: &mut [Moments],
 ) -> RawStatus {
-    let lengths: Vec<usize> = rows.iter().map(|r| r.as_ref().len()).collect();
-    let tokens: Vec<Token> = rows.iter().flat_map(|r| r.as_ref().iter().copied()).collect();
-    let given = llmcc_embed_rows {
-        size: size_of::<llmcc_embed_rows>(),
-        n_rows: lengths.len(),
-        lengths: lengths.as_ptr(),
-        tokens: tokens.as_ptr(),
-        flags: 0,
-        pool: 0,
-        types: ptr::null(),
-    };
+    for m in &*moments {
+        // SAFETY: the caller's promise.
+        match unsafe { info(api, model, m.tap) } {
+            Ok(info) => assert!(m.fits(&info), "arrays of tap {} have other sizes", m.tap),
+            Err(status) => return status,
+        }
+    }
+    let rows = TokenRows::new(rows);
     let raw: Vec<llmcc_moments> = moments.iter_mut().map(Moments::raw).collect();
     // SAFETY: the caller's promise; the arrays have the lengths stated.
-    unsafe { (api.llmcc_tap_moments)(model, &given, raw.as_ptr(), raw.len()) }
+    unsafe { (api.llmcc_tap_moments)(model, &rows.raw(0), raw.as_ptr(), raw.len()) }
 }

@@ -48,7 +48,7 @@ pub fn markdown() -> String {
 /// How the classes of models end that write text.
 const WRITE: [&str; 5] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "Decoder"];
 
-/// Names of an architecture in GGUF files. Of two with one `model_type`, files have the first.
+/// Names of an architecture in GGUF files. Where two architectures have one `model_type`, files have the first.
 fn in_gguf(a: &Arch) -> impl Iterator<Item = &'static str> {
     let first = by_model_type(a.model_type).is_some_and(|first| first.class == a.class);
     gguf::architectures(a.model_type).filter(move |_| first)

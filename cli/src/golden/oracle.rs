@@ -277,7 +277,7 @@ fn watched(
     Ok(out)
 }
 
-/// Of an entry's outputs the one whose rows were asked for.
+/// The output of an entry whose rows were asked for.
 fn requested(plan: &Plan, entry: usize, outputs: Vec<Vec<f32>>) -> Result<Vec<f32>, Error> {
     let of_entry = plan.entries.get(entry).map_or(&[][..], |e| &e.outputs);
     let wanted = of_entry.iter().zip(outputs).find(|(o, _)| o.output.is_requested());

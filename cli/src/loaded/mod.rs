@@ -8,7 +8,7 @@ mod sequences;
 mod step;
 mod taps;
 
-pub use step::{EntryInfo, stand_in_source, stand_ins};
+pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
@@ -94,12 +94,27 @@ impl Info {
     }
 }
 
+/// An entry of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryInfo {
+    /// Columns of its output.
+    pub columns: usize,
+    /// Whether a sequence is computed in one step.
+    pub whole: bool,
+    /// Whether tokens come with hidden states: a draft head.
+    pub needs_hidden: bool,
+    /// Whether it leaves hidden states.
+    pub keeps_hidden: bool,
+}
+
 /// An open model.
 pub struct Model {
     path: PathBuf,
     api: Api,
     model: *mut RawModel,
     info: Info,
+    /// Its entries, by their numbers.
+    entries: Vec<EntryInfo>,
     /// Minor version of its API.
     minor: u32,
     // Dropped last: the code of everything above.
@@ -154,11 +169,13 @@ impl Model {
             NOT_THIS_MACHINE => return Err(Error::Machine { path: path.to_owned(), message: last_error(&api) }),
             _ => return Err(fail(last_error(&api))),
         }
-        let mut m = Model { path: path.to_owned(), api, model, info: Info::default(), minor, _library: library };
+        let (info, entries) = (Info::default(), vec![]);
+        let mut m = Model { path: path.to_owned(), api, model, info, entries, minor, _library: library };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
         m.info = Info::of(&info);
+        m.entries = (0..m.info.entries).map(|entry| m.read_entry(entry)).collect::<Result<_, _>>()?;
         Ok(m)
     }
 
@@ -191,6 +208,34 @@ impl Model {
     fn statistic(&self, name: &str) -> Result<serde_json::Value, Error> {
         let mut stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
         Ok(stats.get_mut(name).map(serde_json::Value::take).unwrap_or_default())
+    }
+
+    /// Describes entry `entry`.
+    ///
+    /// # Errors
+    /// There is no such entry.
+    pub fn entry(&self, entry: usize) -> Result<EntryInfo, Error> {
+        match self.entries.get(entry) {
+            Some(known) => Ok(*known),
+            // The artifact says why not.
+            None => self.read_entry(entry),
+        }
+    }
+
+    /// Asks the artifact about an entry.
+    fn read_entry(&self, entry: usize) -> Result<EntryInfo, Error> {
+        let mut info = llmcc_entry_info { size: size_of::<llmcc_entry_info>(), ..llmcc_entry_info::default() };
+        let entry = u32::try_from(entry).unwrap_or(u32::MAX);
+        // SAFETY: `info` is valid; no name is asked for.
+        self.check(unsafe {
+            (self.api.llmcc_entry)(self.model, entry, &mut info, ptr::null_mut(), 0, ptr::null_mut())
+        })?;
+        Ok(EntryInfo {
+            columns: info.columns as usize,
+            whole: info.flags & LLMCC_IS_WHOLE != 0,
+            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+        })
     }
 
     /// Where it was opened.

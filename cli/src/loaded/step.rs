@@ -69,38 +69,6 @@ impl Model {
         self.check(unsafe { (self.api.llmcc_run)(self.model, entry, &batch, rows.as_mut_ptr(), rows.len()) })?;
         Ok((rows, kept))
     }
-
-    /// Describes entry `entry`.
-    ///
-    /// # Errors
-    /// There is no such entry.
-    pub fn entry(&self, entry: usize) -> Result<EntryInfo, Error> {
-        let mut info = llmcc_entry_info { size: size_of::<llmcc_entry_info>(), ..llmcc_entry_info::default() };
-        let entry = u32::try_from(entry).unwrap_or(u32::MAX);
-        // SAFETY: `info` is valid; no name is asked for.
-        self.check(unsafe {
-            (self.api.llmcc_entry)(self.model, entry, &mut info, ptr::null_mut(), 0, ptr::null_mut())
-        })?;
-        Ok(EntryInfo {
-            columns: info.columns as usize,
-            whole: info.flags & LLMCC_IS_WHOLE != 0,
-            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
-            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
-        })
-    }
-}
-
-/// An entry of a model.
-#[derive(Clone, Copy, Debug)]
-pub struct EntryInfo {
-    /// Columns of its output.
-    pub columns: usize,
-    /// Whether a sequence is computed in one step.
-    pub whole: bool,
-    /// Whether tokens come with hidden states: a draft head.
-    pub needs_hidden: bool,
-    /// Whether it leaves hidden states.
-    pub keeps_hidden: bool,
 }
 
 /// Tokens of the source that sequences of trials have.

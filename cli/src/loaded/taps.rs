@@ -21,8 +21,11 @@ impl Model {
     ///
     /// # Errors
     /// Errors of the artifact.
+    ///
+    /// # Panics
+    /// Moments that were made for another model's taps.
     pub fn add_moments(&self, rows: &[Vec<i32>], moments: &mut [Moments]) -> Result<(), Error> {
-        // SAFETY: the model is one of this library; the arrays are of its taps.
+        // SAFETY: the model is one of this library.
         self.check(unsafe { taps::add(&self.api, self.model, rows, moments) })
     }
 }

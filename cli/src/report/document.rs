@@ -7,7 +7,7 @@ use crate::lowered::{Lowered, Version};
 use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::predicted::{self, Text};
-use crate::session::{Finished, Runtime};
+use crate::session::Finished;
 use crate::{certificate, manifest};
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_passes::{Choice, Stored, regimes};
@@ -34,7 +34,7 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
         "weights_file": beside.then(|| weights_path(out).display().to_string()),
         "model": l.module.name,
         "root": hex(&f.root),
-        "runtime": { "kind": if f.runtime.0 == Runtime::Full { "full" } else { "core" }, "bytes": f.runtime.1 },
+        "runtime": { "kind": f.runtime.0.described().0, "bytes": f.runtime.1 },
         "code_bytes": f.code_bytes,
         "weights": {
             "bytes": plan.weight_bytes(),

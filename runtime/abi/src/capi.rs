@@ -435,7 +435,7 @@ pub struct llmcc_gen_stats_t {
     pub reserved: u32,
     /// Tokens that were guessed.
     pub guessed: u64,
-    /// Of these, tokens of the text.
+    /// Guesses that became part of the text.
     pub accepted: u64,
     /// Steps that evaluated guesses.
     pub guess_steps: u64,

@@ -2,9 +2,11 @@
 //!
 //! This crate's build script builds it from `runtime/rt`; `llmcc_codegen::link` appends the model.
 
+/// With readers of sounds and images beside all that [`FULL`] has: for models with an encoder for them.
+pub const MEDIA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-media.so"));
 /// With tokenizer, chat template and text generation.
 pub const FULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-full.so"));
-/// Licences of the software in both, which artifacts carry. `llmcc-dist notices` writes it from Cargo's graph.
+/// Licences of the software in all of them, which artifacts carry. `llmcc-dist notices` writes it from Cargo's graph.
 pub const NOTICES: &str = include_str!("../third-party.txt");
 /// Token level only: for checkpoints without a tokenizer. About a megabyte.
 pub const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-core.so"));

@@ -61,6 +61,9 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
     // The lists of the step, its results, and the lists of all tokens, which grow after it.
     let history: usize = gens.iter().map(|g| g.length()).sum();
     need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
+    // Hidden states of the step, and copies of them for each generation.
+    let kept = gens.iter().map(|g| g.kept(engine, engine.max_batch_tokens())).max().unwrap_or(0);
+    need(2 * size_of::<f32>() * kept)?;
     check(gens, engine)?;
     let start = Instant::now();
     encode(gens, engine)?;
@@ -143,10 +146,10 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
         let (part, nth) = plan.chooses[i];
         choices[part].judge(gens[plan.parts[part].generation], nth, row);
     };
-    let mut rows = Vec::new();
+    let kept = plan.parts.iter().map(|part| gens[part.generation].kept(engine, plan.tokens.len())).max().unwrap_or(0);
+    let mut rows = Vec::with_capacity(kept);
     let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
-    let wanted = plan.parts.iter().any(|part| gens[part.generation].takes_rows());
-    let keep: Option<Keep> = if wanted { Some(&mut keep) } else { None };
+    let keep: Option<Keep> = if kept > 0 { Some(&mut keep) } else { None };
     engine.run(STEP, Io { batch: &batch, wants: &plan.wants, rows: Sink::Each(&mut judge), keep, taps: None })?;
     let width = engine.image().step().kept();
     for (part, choices) in plan.parts.iter().zip(&mut choices).filter(|(part, _)| gens[part.generation].takes_rows()) {

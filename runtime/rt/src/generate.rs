@@ -226,9 +226,11 @@ impl Generation {
             return Ok(false);
         }
         let start = Instant::now();
+        let kept = self.kept(engine, chunk);
+        need(size_of::<f32>() * kept)?;
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
         let batch = Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &[] };
-        let mut rows = Vec::new();
+        let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
         if let Err(error) = engine.run_each(STEP, &batch, &mut |_, _| {}, keep) {

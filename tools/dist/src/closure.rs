@@ -20,7 +20,7 @@ pub struct Root {
 
 /// The runtime with all its features, which artifacts hold.
 pub const RUNTIME: Root =
-    Root { package: "llmcc-rt", features: &["--no-default-features", "--features", "llmcc-rt/text,llmcc-rt/heap"] };
+    Root { package: "llmcc-rt", features: &["--no-default-features", "--features", "llmcc-rt/media,llmcc-rt/heap"] };
 /// The compiler without LLVM.
 pub const COMPILER: Root = Root { package: "llmcc", features: &[] };
 /// The program that lowers GPU kernels; all but LLVM and MLIR themselves.

@@ -44,7 +44,7 @@ impl Sines {
 fn sines(rates: Rates, row: usize, width: usize) -> Vec<f32> {
     let half = width / 2;
     if rates == Rates::InF64 {
-        // Of an odd width the sines have one more.
+        // An odd width has one sine more than cosines.
         let angle = |i: usize| row as f64 / libm::pow(10_000.0, (2 * i) as f64 / width as f64);
         let sines = (0..width.div_ceil(2)).map(|i| libm::sin(angle(i)) as f32);
         return sines.chain((0..half).map(|i| libm::cos(angle(i)) as f32)).collect();

@@ -1,5 +1,7 @@
 //! Embeddings, and scores of classes.
 
+use std::borrow::Cow;
+
 use super::handles::MODELS;
 use super::types::{LLMCC_EMBED_NORMALIZE, LLMCC_EMBED_RAW, llmcc_embed_rows};
 use super::{Model, array, guard, llmcc_model, null, read_struct};
@@ -29,24 +31,46 @@ pub unsafe extern "C" fn llmcc_embed(
         let normalize = normalize(given.flags)?;
         let pool = Some(given.pool).filter(|pool| *pool != pool::NONE);
         // SAFETY: the caller's promise.
-        let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
-        let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
-        let n_tokens =
-            n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more tokens than fit in memory"))?;
-        // SAFETY: the caller's promise.
-        let (tokens, types) = unsafe {
-            let types = if given.types.is_null() { 0 } else { n_tokens };
-            (array(given.tokens, n_tokens, "rows.tokens")?, array(given.types, types, "rows.types")?)
-        };
-        let alone = if given.types.is_null() { types_alone(&model, tokens, lengths)? } else { vec![] };
-        let types = if alone.is_empty() { types } else { &alone };
+        let TokenRows { tokens, lengths, types } = unsafe { token_rows(&model, &given)? };
         let mut engine = model.engine();
         check_room(&engine, lengths.len(), out, capacity)?;
-        let found = embed(&mut engine, &Rows { tokens, lengths, types, normalize, pool })?;
+        let found = embed(&mut engine, &Rows { tokens, lengths, types: &types, normalize, pool })?;
         // SAFETY: there is room for as many, as was just checked.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
+}
+
+/// Tokens of several rows, one row after the other.
+pub(super) struct TokenRows<'a> {
+    /// All tokens.
+    pub tokens: &'a [i32],
+    /// Tokens of each row.
+    pub lengths: &'a [usize],
+    /// The type of each token; empty: all are 0.
+    pub types: Cow<'a, [i32]>,
+}
+
+/// The caller's rows of tokens. Without types of the caller's, tokens have the types of texts alone.
+///
+/// # Errors
+/// A null pointer, or lengths whose sum is too large.
+///
+/// # Safety
+/// The arrays of `given` have the lengths that it says.
+pub(super) unsafe fn token_rows<'a>(model: &Model, given: &llmcc_embed_rows) -> Result<TokenRows<'a>> {
+    // SAFETY: the caller's promise.
+    let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
+    let n = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
+    let n = n.ok_or_else(|| Error::invalid("rows.lengths add up to more tokens than fit in memory"))?;
+    // SAFETY: the caller's promise.
+    let tokens = unsafe { array(given.tokens, n, "rows.tokens")? };
+    let types = match given.types.is_null() {
+        true => types_alone(model, tokens, lengths)?.into(),
+        // SAFETY: the caller's promise.
+        false => unsafe { array(given.types, n, "rows.types")? }.into(),
+    };
+    Ok(TokenRows { tokens, lengths, types })
 }
 
 /// Whether tokens of texts that become rows have types.

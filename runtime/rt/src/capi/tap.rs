@@ -1,12 +1,11 @@
 //! Inputs of products, and their moments.
 
 use std::ffi::c_char;
-use std::slice;
 
-use super::embed::types_alone;
+use super::embed::{TokenRows, token_rows};
 use super::handles::MODELS;
 use super::types::{llmcc_embed_rows, llmcc_moments, llmcc_tap_info};
-use super::{Out, OutStruct, array, guard, llmcc_model, null, put_text, read_struct};
+use super::{Out, OutStruct, array, array_mut, guard, llmcc_model, null, put_text, read_struct};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::image::Tap;
@@ -101,23 +100,13 @@ pub unsafe extern "C" fn llmcc_tap_moments(
             return Err(Error::invalid("rows.flags and rows.pool are for llmcc_embed: leave them 0"));
         }
         // SAFETY: the caller's promise.
-        let (lengths, wanted) =
-            unsafe { (array(given.lengths, given.n_rows, "rows.lengths")?, array(moments, n_moments, "moments")?) };
-        let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
-        let n_tokens =
-            n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more tokens than fit in memory"))?;
-        // SAFETY: the caller's promise.
-        let (tokens, types) = unsafe {
-            let types = if given.types.is_null() { 0 } else { n_tokens };
-            (array(given.tokens, n_tokens, "rows.tokens")?, array(given.types, types, "rows.types")?)
-        };
-        let alone = if given.types.is_null() { types_alone(&model, tokens, lengths)? } else { vec![] };
-        let types = if alone.is_empty() { types } else { &alone };
+        let (TokenRows { tokens, lengths, types }, wanted) =
+            unsafe { (token_rows(&model, &given)?, array(moments, n_moments, "moments")?) };
         let mut engine = model.engine();
         engine.tapped()?;
         // SAFETY: the caller's promise.
         let wanted = wanted.iter().map(|m| unsafe { arrays(&engine, m) }).collect::<Result<Vec<_>>>();
-        tap(&mut engine, &Rows { tokens, lengths, types }, &mut wanted?)
+        tap(&mut engine, &Rows { tokens, lengths, types: &types }, &mut wanted?)
     })
 }
 
@@ -155,16 +144,4 @@ unsafe fn arrays<'a>(engine: &Engine, m: &llmcc_moments) -> Result<Moments<'a>> 
             products: array_mut(m.products, all.saturating_mul(products), "moments.products")?,
         })
     }
-}
-
-/// Borrows an array to change it.
-///
-/// # Safety
-/// As [`array`], and nobody else has a reference.
-unsafe fn array_mut<'a, T>(p: *mut T, len: usize, name: &str) -> Result<&'a mut [T]> {
-    // SAFETY: the caller's promise.
-    let checked = unsafe { array(p.cast_const(), len, name)? };
-    let p = if checked.is_empty() { std::ptr::NonNull::dangling().as_ptr() } else { p };
-    // SAFETY: as above; checked by `array`.
-    Ok(unsafe { slice::from_raw_parts_mut(p, len) })
 }

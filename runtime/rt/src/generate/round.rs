@@ -1,5 +1,6 @@
 //! A step of a generation: the tokens that the model has not seen, with guesses behind them, and the choices after it.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::{Choice, Generation, Piece, Spelled};
@@ -11,7 +12,7 @@ use crate::speculate::Course;
 /// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
 #[derive(Default)]
 pub(crate) struct Choices {
-    made: Vec<Choice>,
+    made: VecDeque<Choice>,
     failed: Option<Error>,
     /// Hidden states of the tokens of the step, guesses included, where they are taken.
     pub rows: Vec<f32>,
@@ -26,7 +27,7 @@ impl Choices {
             return;
         }
         match generation.choose(row, &guesses[..i]) {
-            Ok(choice) => self.made.push(choice),
+            Ok(choice) => self.made.push_back(choice),
             Err(error) => self.failed = Some(error),
         }
     }
@@ -36,12 +37,9 @@ impl Choices {
     /// # Errors
     /// It could not be made.
     pub fn first(&mut self) -> Result<Choice> {
-        match self.made.is_empty() {
-            false => Ok(self.made.remove(0)),
-            true => {
-                Err(self.failed.take().unwrap_or_else(|| Error::new(Status::Internal, "the step produced no logits")))
-            }
-        }
+        self.made.pop_front().ok_or_else(|| {
+            self.failed.take().unwrap_or_else(|| Error::new(Status::Internal, "the step produced no logits"))
+        })
     }
 }
 
@@ -51,11 +49,16 @@ impl Generation {
         self.speculation.as_ref().is_some_and(|s| s.takes_rows())
     }
 
+    /// Numbers of the hidden states that a step of so many tokens keeps, if they are wanted.
+    pub(crate) fn kept(&self, engine: &Engine, tokens: usize) -> usize {
+        if self.takes_rows() { tokens * engine.image().step().kept() } else { 0 }
+    }
+
     /// Gives the guesser hidden states of the tokens from an index on.
     pub(super) fn take_rows(&mut self, engine: &mut Engine, rows: (usize, &[f32])) -> Result<()> {
         match &mut self.speculation {
-            Some(s) if s.takes_rows() => s.take_rows(engine, self.seq, rows, &self.history),
-            _ => Ok(()),
+            Some(speculation) => speculation.take_rows(engine, self.seq, rows, &self.history),
+            None => Ok(()),
         }
     }
 
@@ -88,8 +91,11 @@ impl Generation {
     /// # Errors
     /// Those of the function.
     pub fn consult(&mut self) -> Result<()> {
+        if !self.steps() {
+            return Ok(());
+        }
         let room = self.room();
-        if let Some(speculation) = self.speculation.as_mut().filter(|_| self.ready.is_empty() && self.finish.is_none())
+        if let Some(speculation) = &mut self.speculation
             && let Some(guesses) = speculation.ask(&self.history, room)?
         {
             self.guess(guesses);
@@ -174,14 +180,16 @@ impl Generation {
     }
 
     fn step(&mut self, engine: &mut Engine) -> Result<Choices> {
-        self.keep(engine)?;
         let pending = self.pending().len();
+        let kept = self.kept(engine, pending + self.guesses.len());
+        need(size_of::<f32>() * kept)?;
+        self.keep(engine)?;
         let tokens = [self.pending(), &self.guesses].concat();
         let out_rows: Vec<u32> = (pending as u32 - 1..tokens.len() as u32).collect();
         let seqs = vec![self.seq; tokens.len()];
         let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &[] };
         let wants = vec![self.want(engine); out_rows.len()];
-        let (mut choices, mut rows) = (Choices::default(), Vec::new());
+        let (mut choices, mut rows) = (Choices::default(), Vec::with_capacity(kept));
         let mut judge = |i: usize, row: Row| choices.judge(self, i, row);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
@@ -254,14 +262,14 @@ impl Generation {
         }
         self.evaluated = kept;
         if let Some(speculation) = &mut self.speculation {
-            // The last guess that was right may be where the text ends.
             speculation.learn(guessed, accepted);
-            let width = engine.image().step().kept();
-            if speculation.takes_rows() && width > 0 {
-                let first = seen - rows.len() / width;
-                let known = kept.saturating_sub(first) * width;
-                speculation.take_rows(engine, self.seq, (first, &rows[..known]), &self.history)?;
-            }
+        }
+        if self.takes_rows() {
+            // The last guess that was right may be where the text ends.
+            let width = engine.image().step().kept().max(1);
+            let first = seen - rows.len() / width;
+            let known = kept.saturating_sub(first) * width;
+            self.take_rows(engine, (first, &rows[..known]))?;
         }
         if self.finish.is_some() && !self.owned { self.catch_up(engine, right) } else { Ok(()) }
     }

@@ -397,8 +397,12 @@ impl Kv {
 
     /// Makes room for the next `extra` tokens of a slot's track, which have been reserved.
     pub fn extend(&mut self, slot: usize, track: usize, extra: usize) -> Result<()> {
-        let groups: Vec<usize> = self.groups_of(track).collect();
-        groups.into_iter().try_for_each(|group| self.reserve_one(slot, group, extra))
+        for group in 0..self.groups() {
+            if self.layout.groups[group].track == track {
+                self.reserve_one(slot, group, extra)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives back the pages of a slot's track that windows have left behind.

@@ -14,6 +14,7 @@ use crate::engine::{Batch, Engine, Io, Row, Sink};
 use crate::error::Result;
 use crate::image::{Entry, Image};
 use crate::kv::SeqId;
+use crate::reserve::need_for_now;
 
 /// Rows of the model that may wait before the first head takes them.
 const WAITING: usize = 256;
@@ -72,8 +73,20 @@ impl Heads {
 
     /// Whether the sequence has the entries of all heads: else it was cut meanwhile.
     fn is_there(&self, engine: &Engine, seq: SeqId) -> Result<bool> {
-        let has = |head: &Head| Ok(engine.kv().track_len(seq, head.track)? == head.len);
-        self.heads.iter().try_fold(true, |all, head| Ok(all && has(head)?))
+        for head in &self.heads {
+            if engine.kv().track_len(seq, head.track)? != head.len {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Most bytes that the heads take for `tokens` more rows: the lists of rows that wait, which grow by doubling, a
+    /// copy of the rows that a head takes, and the rows that it leaves.
+    fn bytes(&self, tokens: usize) -> usize {
+        let waiting: usize = self.heads.iter().map(|head| head.rows.len()).sum();
+        let floats = waiting + (tokens + 1) * self.width;
+        size_of::<f32>() * 2 * (self.heads.len() + 1) * floats
     }
 
     /// Takes the model's rows of the tokens from `at` on.
@@ -88,7 +101,9 @@ impl Heads {
             self.restart(engine, seq)?;
             self.first = at;
         }
-        self.seen += rows.len() / self.width;
+        let tokens = rows.len() / self.width;
+        let _memory = need_for_now(self.bytes(tokens))?;
+        self.seen += tokens;
         self.heads[0].rows.extend_from_slice(rows);
         if self.seen - self.heads[0].len <= WAITING {
             return Ok(());
@@ -108,6 +123,8 @@ impl Heads {
         if known == 0 || self.first + known + 1 != start || !self.is_there(engine, seq)? {
             return Ok(Vec::new());
         }
+        // (The copy of the text grows by doubling.)
+        let _memory = need_for_now(self.bytes(n) + 16 * start)?;
         let (mut text, mut own) = (course.history.to_vec(), Vec::new());
         for k in 0..n {
             let mut choose = |row: Row| (course.choose)(row, &text[start..]);

@@ -79,7 +79,7 @@ enum Guesser {
 pub struct Counts {
     /// Tokens that were guessed.
     pub guessed: u64,
-    /// Of these, tokens that became part of the text.
+    /// Guesses that became part of the text.
     pub accepted: u64,
     /// Steps of the model that evaluated guesses.
     pub steps: u64,
@@ -96,16 +96,15 @@ impl Speculation {
                 "{most} guesses for a step are too many; ask for {MOST_GUESSES} or fewer"
             )));
         }
-        let heads = || Heads::of(engine.image());
         let (guesser, usual) = match guesses {
             Guesses::None => return Ok(None),
-            Guesses::Own | Guesses::Heads => match (heads(), guesses) {
-                (Some(heads), _) => {
+            Guesses::Own | Guesses::Heads => match Heads::of(engine.image()) {
+                Some(heads) => {
                     let count = heads.count();
                     (Guesser::Heads(heads), count)
                 }
-                (None, Guesses::Own) => return Ok(None),
-                (None, _) => {
+                None if matches!(guesses, Guesses::Own) => return Ok(None),
+                None => {
                     return Err(Error::new(
                         Status::Unsupported,
                         "this artifact has no draft heads: compile the model with --draft-head, or guess by lookup",
@@ -144,7 +143,7 @@ impl Speculation {
         }
     }
 
-    /// Guesses after a course; at most `room`. Of the caller's function none: see [`Speculation::ask`].
+    /// Guesses after a course; at most `room`. The caller's function guesses in [`Speculation::ask`], not here.
     ///
     /// # Errors
     /// The machine fails, or was interrupted. (Where the cache is full, there are no guesses.)

@@ -3,7 +3,7 @@
 use super::{Rng, VOCAB};
 use llmcc_abi::capi::llmcc_logit_bias;
 use llmcc_rt::bias::Bias;
-use llmcc_rt::engine::{Row, STEP, Tree};
+use llmcc_rt::engine::{Row, STEP, Sink, Tree};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
 use llmcc_rt::sample::Sampling;
 use llmcc_rt::speculate::{Counts, Guesses};
@@ -139,10 +139,10 @@ pub fn check_trees(engine: &mut Engine, seed: u64, size: usize) {
         parents.extend(random_tree(&mut rng, counts[1]).iter().map(|p| if *p < 0 { -1 } else { p + size as i32 }));
         let out_rows: Vec<u32> = (0..tokens.len() as u32).rev().collect();
         let tree_seqs: Vec<SeqId> = of.iter().map(|s| seqs[*s]).collect();
-        let tree = Tree { tokens: &tokens, seqs: &tree_seqs, parents: &parents, out_rows: &out_rows };
+        let tree = Tree::new(&tokens, &tree_seqs, &parents).unwrap();
         let mut rows = vec![vec![]; tokens.len()];
         let mut keep = |i: usize, mut row: Row| rows[out_rows[i] as usize] = row.values().unwrap().to_vec();
-        let branches = engine.run_tree(STEP, &tree, &[], &mut keep).unwrap();
+        let branches = engine.run_tree(STEP, &tree, &out_rows, &[], Sink::Each(&mut keep)).unwrap();
         let leaves: Vec<usize> = (0..tokens.len()).filter(|i| !parents.contains(&(*i as i32))).collect();
         assert_eq!(branches.len(), leaves.len());
         let path = |mut at: i32| {
@@ -175,14 +175,12 @@ pub fn check_trees(engine: &mut Engine, seed: u64, size: usize) {
     // Parents that are no earlier tokens of the same sequence.
     let seqs = [engine.kv_mut().seq_new().unwrap(), engine.kv_mut().seq_new().unwrap()];
     for (parents, bad) in [([0, -1, -1], 0), ([-1, 2, -1], 1), ([-1, -2, -1], 1), ([-1, -1, 0], 2)] {
-        let tree = Tree { tokens: &[1, 2, 3], seqs: &[seqs[0], seqs[0], seqs[1]], parents: &parents, out_rows: &[] };
-        let error = engine.run_tree(STEP, &tree, &[], &mut |_, _| ()).unwrap_err();
+        let error = Tree::new(&[1, 2, 3], &[seqs[0], seqs[0], seqs[1]], &parents).unwrap_err();
         assert!(error.message.contains(&format!("the parent of token {bad}")), "{error}");
     }
-    let tree = Tree { tokens: &[1], seqs: &seqs[..1], parents: &[-1], out_rows: &[1] };
-    assert!(
-        engine.run_tree(STEP, &tree, &[], &mut |_, _| ()).unwrap_err().message.contains("beyond the 1 of the tree")
-    );
+    let tree = Tree::new(&[1], &seqs[..1], &[-1]).unwrap();
+    let error = engine.run_tree(STEP, &tree, &[1], &[], Sink::Each(&mut |_, _| ())).unwrap_err();
+    assert!(error.message.contains("beyond the 1 of the tree"), "{error}");
     assert_eq!(engine.kv().sequences(), 2);
     seqs.into_iter().for_each(|seq| engine.kv_mut().seq_free(seq).unwrap());
 }
