@@ -4,10 +4,12 @@
 //! (Crates for Fourier transforms and resampling choose instructions by the processor, and take sines from the system.)
 
 mod fourier;
+mod hearing;
 mod mel;
 mod resample;
 mod wav;
 
+pub use hearing::{Hearing, Transcription};
 pub use mel::{Spectrogram, WINDOW_FRAMES};
 pub use resample::{HIGHEST_RATE, LOWEST_RATE, resampled};
 pub use wav::{Sound, read_wav};

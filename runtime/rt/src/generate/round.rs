@@ -258,7 +258,7 @@ impl Generation {
         let (seen, right) = (engine.kv().tokens(self.seq)?.len(), self.history.len() - 1);
         let kept = if seen > right { engine.kv().reusable(self.seq, right)? } else { seen };
         if kept < seen {
-            engine.kv_mut().truncate(self.seq, kept)?;
+            engine.cut_text(self.seq, kept)?;
         }
         self.evaluated = kept;
         if let Some(speculation) = &mut self.speculation {
