@@ -32,7 +32,7 @@ impl SoundRows {
     /// `frames`: the rows of the first layer, `hidden` columns.
     pub(crate) fn rows(self, l: &mut Lifter, hidden: usize) -> Result<Carried, FrontendError> {
         let mut f = l.func("frames");
-        let frames = f.rows(FRAMES * self.mels);
+        let frames = f.given(FRAMES * self.mels);
         let positions = f.input(Input::Positions);
         let width = KERNEL * self.mels;
         let (w, b) = convolution(&mut f, FIRST_CONV, [hidden, width]);
