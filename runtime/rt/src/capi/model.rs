@@ -342,7 +342,6 @@ pub unsafe extern "C" fn llmcc_entry(
             columns: entry.columns() as u64,
             flags: entry_flags(entry),
             types: entry.types as u32,
-            given: entry.given as u64,
         })
     })
 }
