@@ -134,7 +134,7 @@ enum {
     LLMCC_IS_NORMALIZED = 4, /* llmcc_embed gives rows of length 1, unless it is told otherwise */
     LLMCC_IS_WHOLE = 8,      /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
     LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): one type in the first of two texts, another in the second */
-    LLMCC_NEEDS_HIDDEN = 32, /* a draft head (llmcc compile --draft-head): tokens come with hidden states of the model that it drafts for */
+    LLMCC_NEEDS_HIDDEN = 32, /* rows come with tokens: a draft head (llmcc compile --draft-head) takes hidden states of the model that it drafts for, an encoder frames or patches */
     LLMCC_HAS_HIDDEN = 64,   /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
     LLMCC_NEEDS_SOURCE = 128, /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
     LLMCC_HEARS = 256        /* its source is a clip of sound (llmcc_seq_encode_audio): prompts of generations are the tokens that its text begins with (since 1.7) */
@@ -169,6 +169,7 @@ typedef struct llmcc_entry_info {
     uint64_t columns; /* floats in a row of the output */
     uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN, LLMCC_NEEDS_SOURCE */
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
+    uint64_t given;   /* columns of the rows that come with tokens, with LLMCC_NEEDS_HIDDEN; 0: none do (since 1.7) */
 } llmcc_entry_info;
 
 /* Describes entry `index`, less than llmcc_model_info.entries, and stores its name as llmcc_detokenize stores a text, unless both `name` and `needed` are NULL. Since 1.5. */
@@ -249,7 +250,7 @@ typedef struct llmcc_batch {
     const int32_t *seqs;      /* [n_tokens] the sequence each token is appended to; its position is that sequence's length */
     size_t n_out;
     const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are needed, in any order */
-    const float *hidden;      /* [n_tokens, hidden] with LLMCC_NEEDS_HIDDEN, and only then: with each token of index i + 1 the model's hidden state of token i */
+    const float *hidden;      /* [n_tokens, given] (llmcc_entry_info) with LLMCC_NEEDS_HIDDEN, and only then. A draft head: with each token of index i + 1 the model's hidden state of token i */
     float *hidden_out;        /* [n_tokens, hidden] with LLMCC_HAS_HIDDEN: receives the hidden state of each token; may be NULL */
 } llmcc_batch;
 

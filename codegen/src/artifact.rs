@@ -240,7 +240,7 @@ fn row_kind(rows: Dim) -> u32 {
 
 /// The arrays that an entry takes with the tokens.
 fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
-    let all = [(abi::input::TYPES, types(plan, entry)), (abi::input::HIDDEN, given(plan, entry))];
+    let all = [(abi::input::TYPES, types(plan, entry)), (abi::input::ROWS, given(plan, entry))];
     let there = all.into_iter().filter(|(_, size)| *size > 0);
     there.map(|(kind, size)| abi::InputDesc { kind, reserved: 0, size: size as u64 }).collect()
 }
@@ -320,8 +320,8 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
 
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.
 pub fn given(plan: &Plan, entry: usize) -> usize {
-    let takes = |k: &Kernel| matches!(&k.body, Body::GivenRows(_));
-    if kernels_of(plan, entry).any(takes) { plan.info.hidden } else { 0 }
+    let columns = |k: &Kernel| if let Body::GivenRows(g) = &k.body { Some(k.rows(g.out).cols) } else { None };
+    kernels_of(plan, entry).find_map(columns).unwrap_or(0)
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).

@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 6
+ABI_MINOR = 7
 #: How the rows of a text become one (``LLMCC_POOL_*``).
 POOLINGS = {"mean": 1, "first": 2, "last": 3, "max": 4, "root": 5, "weighted": 6}
 NEW_SEQ = -1

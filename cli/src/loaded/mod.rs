@@ -106,8 +106,8 @@ pub struct EntryInfo {
     pub columns: usize,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
-    /// Whether tokens come with hidden states: a draft head.
-    pub needs_hidden: bool,
+    /// Columns of the rows that come with tokens (hidden states, of a draft head); 0: none do.
+    pub given: usize,
     /// Whether it leaves hidden states.
     pub keeps_hidden: bool,
 }
@@ -238,7 +238,11 @@ impl Model {
         Ok(EntryInfo {
             columns: info.columns as usize,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
-            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            given: match info.given as usize {
+                // An artifact of a version before 1.7.
+                0 if info.flags & LLMCC_NEEDS_HIDDEN != 0 => self.info.hidden,
+                given => given,
+            },
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
         })
     }

@@ -21,7 +21,7 @@ impl Model {
     /// # Errors
     /// Errors of the artifact.
     pub fn trial(&self, entry: usize, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
-        let hidden = stand_ins(tokens, if self.entry(entry)?.needs_hidden { self.info.hidden } else { 0 });
+        let hidden = stand_ins(tokens, self.entry(entry)?.given);
         Ok(self.run(entry, (tokens, &hidden), seqs, out_rows)?.0)
     }
 
@@ -41,8 +41,8 @@ impl Model {
         Ok(seq)
     }
 
-    /// [`Model::step`] by entry `entry`, with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads
-    /// take them (empty: none), and with the states that the step leaves, if the entry does.
+    /// [`Model::step`] by entry `entry`, with a row for each token, `[tokens.len(), given]`, as draft heads take hidden
+    /// states (empty: none), and with the states that the step leaves, if the entry does.
     ///
     /// # Errors
     /// Errors of the artifact.
@@ -55,7 +55,7 @@ impl Model {
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
         let (width, of) = (self.info.hidden, self.entry(entry)?);
-        assert!(hidden.is_empty() || hidden.len() == tokens.len() * width, "a row for each token");
+        assert!(hidden.is_empty() || hidden.len() == tokens.len() * of.given, "a row for each token");
         let mut rows = vec![0f32; out_rows.len() * of.columns];
         let mut kept = vec![0f32; if of.keeps_hidden { tokens.len() * width } else { 0 }];
         let batch = llmcc_batch {

@@ -84,7 +84,7 @@ impl Value {
             Input::Positions => Tensor::ints(batch.positions.iter().copied()),
             Input::Types => Tensor::ints((0..batch.tokens.len()).map(|i| batch.type_of(i))),
             Input::OutRows => Tensor::ints(batch.out_rows.iter().map(|r| *r as i32)),
-            Input::Hidden => Tensor {
+            Input::Given => Tensor {
                 shape: vec![batch.tokens.len(), batch.hidden_cols()],
                 data: batch.hidden.iter().map(|x| f64::from(*x)).collect(),
             },

@@ -8,7 +8,7 @@ use crate::verify::KernelVerifier;
 family! {
     /// A copy of these rows. Work items are tokens.
     GivenRows {
-        /// f32 `[T, hidden]`.
+        /// f32 `[T, columns]`.
         out: ParamId as Use::WRITE,
     }
 }

@@ -3,7 +3,7 @@
 use super::{Sink, state_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::{
-    Arg, Attr, Call, Entry, Func, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight,
+    Arg, Attr, Call, Entry, Func, Input, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight,
 };
 use crate::output::{EntryOutput, Output};
 use crate::quant::Packing;
@@ -70,6 +70,7 @@ fn entries(sink: &mut Sink, module: &Module) {
         outputs(sink, &e.name, (&e.outputs, &e.taps), updates);
         output_types(sink, module, e, &results);
         taps(sink, module, e, &results);
+        given_rows(sink, module, e);
     }
     for index in 0..module.states.len() {
         let adapter = module.states[index].adapter().is_some();
@@ -219,7 +220,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
             Arg::State(s) => module.states.get(s).map(|s| Some(ValueType::from(*s))),
-            Arg::Input(input) => Some(Some(input.ty(module.info.hidden).into())),
+            Arg::Input(input) => Some(Some(input.ty(given_columns(param)).into())),
         };
         let Some(ty) = ty else {
             sink.error(
@@ -243,6 +244,24 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
         } else if let Some(ty) = ty.filter(|t| *t != param.ty) {
             sink.error("call-type", place.clone(), format!("argument `{}` must be {}, not {ty}", param.name, param.ty));
         }
+    }
+}
+
+/// Columns of a parameter.
+fn given_columns(param: &Param) -> usize {
+    param.ty.tensor().and_then(|t| t.shape.last()?.known()).unwrap_or(0)
+}
+
+/// All calls of an entry that take the rows that come with its tokens take as many columns.
+fn given_rows(sink: &mut Sink, module: &Module, e: &Entry) {
+    let bound = e.calls.iter().filter_map(|c| Some((module.funcs.get(c.func)?, c)));
+    let params = bound.flat_map(|(f, c)| f.params.iter().zip(&c.args));
+    let mut columns = params.filter(|(_, arg)| **arg == Arg::Input(Input::Given)).map(|(p, _)| given_columns(p));
+    let first = columns.next();
+    if let Some(other) = columns.find(|n| Some(*n) != first) {
+        let message =
+            format!("entry `{}` takes rows of {} and of {other} columns with its tokens", e.name, first.unwrap_or(0));
+        sink.error("given-rows", Place::Whole, message);
     }
 }
 

@@ -29,6 +29,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("call-arg", "arguments exist, and values come from earlier calls"),
     ("call-role", "arguments are what the role of the parameter asks for"),
     ("call-type", "arguments have the type of the parameter"),
+    ("given-rows", "the calls of an entry that take the rows given with its tokens take as many columns"),
     ("positions", "a table that is read by positions has a row for each"),
     ("entries", "there are entries; in a plan, regimes stand in their order"),
     ("state-calls", "a state is updated by one call of an entry, and read by none before it"),

@@ -283,6 +283,38 @@ fn sharing([first, second]: [&str; 2]) -> Module {
     crate::text::parse_module(&text).unwrap()
 }
 
+/// An entry takes rows of one width with its tokens, whatever the width of the model.
+#[test]
+fn given_rows_are_of_one_width() {
+    let codes = |columns: usize| {
+        let text = format!(
+            r#"module "given" {{
+  info vocab=8 hidden=8 max_context=16
+  func @first(%rows: f32[T, 3]) -> (f32[T, 3]) {{
+    %x = given_rows(%rows) : f32[T, 3]
+    return %x
+  }}
+  func @second(%x: f32[T, 3], %rows: f32[T, {columns}], %wanted: i32[R]) -> (f32[R, 8]) {{
+    %y = given_rows(%rows) : f32[T, {columns}]
+    %both = concat_cols(%x, %y, %y) : f32[T, {}]
+    %some = slice_cols{{start=0, len=8}}(%both) : f32[T, 8]
+    %logits = gather_rows(%some, %wanted) : f32[R, 8]
+    return %logits
+  }}
+  entry @step {{
+    %a = @first(given)
+    %logits = @second(%a, given, out_rows)
+    logits %logits
+  }}
+}}"#,
+            3 + 2 * columns
+        );
+        verify_module(&crate::text::parse_module(&text).unwrap()).into_iter().map(|d| d.code).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(3), [""; 0]);
+    assert_eq!(codes(4), ["given-rows"]);
+}
+
 #[test]
 fn states_are_read_after_their_update() {
     let codes = |calls| verify_module(&sharing(calls)).into_iter().map(|d| d.code).collect::<Vec<_>>();

@@ -95,6 +95,8 @@ pub struct llmcc_entry_info {
     pub flags: u32,
     /// Types that a token may be of; 0: tokens have none.
     pub types: u32,
+    /// Columns of the rows that come with tokens, with [`LLMCC_NEEDS_HIDDEN`]; 0: none do. Since 1.7.
+    pub given: u64,
 }
 
 /// Clips of sound that a model reads.
@@ -170,7 +172,8 @@ pub struct llmcc_batch {
     pub n_out: usize,
     /// Token indices of these rows.
     pub out_rows: *const u32,
-    /// A row of each token, `[n_tokens, hidden]`, with [`LLMCC_NEEDS_HIDDEN`]; null: none.
+    /// A row of each token, `[n_tokens, given]` ([`llmcc_entry_info::given`]), with [`LLMCC_NEEDS_HIDDEN`]; null:
+    /// none.
     pub hidden: *const f32,
     /// Where the hidden state of each token goes, `[n_tokens, hidden]`, with [`LLMCC_HAS_HIDDEN`]; null:
     /// nowhere.

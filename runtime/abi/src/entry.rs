@@ -56,8 +56,10 @@ pub struct InputDesc {
 pub mod input {
     /// `i32 [T]` types of tokens (segments of BERT); the size is their number.
     pub const TYPES: u32 = 0;
-    /// `f32 [T, size]` a row of each token, of the model's width.
-    pub const HIDDEN: u32 = 1;
+    /// `f32 [T, size]` a row of each token: a hidden state, a frame of a spectrogram, a patch of an image.
+    pub const ROWS: u32 = 1;
+    /// The most columns of these rows.
+    pub const MAX_COLUMNS: u64 = 1 << 20;
 }
 
 /// Rows of f32 that an entry gives; each kind once, and one kind at most that has `R` rows.

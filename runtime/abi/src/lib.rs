@@ -438,7 +438,7 @@ pub struct StepCtx {
     pub ends: *const i32,
     /// `i32 [T]` types of tokens, less than the size of [`input::TYPES`]; null if the entry does not take them.
     pub types: *const i32,
-    /// `f32 [T, given]` the row of each token, of the size of [`input::HIDDEN`]; null if the entry does not take them.
+    /// `f32 [T, given]` the row of each token, of the size of [`input::ROWS`]; null if the entry does not take them.
     pub given: *const f32,
 }
 

@@ -52,7 +52,7 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags columns output entries embed_columns);
-    layout!(c, llmcc_entry_info: size output pool columns flags types);
+    layout!(c, llmcc_entry_info: size output pool columns flags types given);
     layout!(c, llmcc_audio_info: size samples rows columns rate reserved);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);

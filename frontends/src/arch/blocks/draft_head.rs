@@ -6,7 +6,7 @@
 //! model's is, with keys and values of its own; norm and head make logits of token `i + 2`. Table and head are
 //! the model's, unless the file has them again.
 //!
-//! A draft head is a module of its own: tokens come with hidden states ([`Input::Hidden`]), and the head leaves
+//! A draft head is a module of its own: tokens come with hidden states ([`llmcc_ir::graph::Input::Given`]), and the head leaves
 //! its own, which the next head takes.
 
 use crate::arch::blocks::attention::{linear, norm};
@@ -51,8 +51,7 @@ pub(crate) fn lift(l: &mut Lifter, shape: &dyn Shape) -> Result<(), FrontendErro
     let mut f = l.layer("join", draft.layer);
     let x = f.carried("x", &x);
     let x = norm(&mut f, EMBED_NORM, d.norm, x, hidden);
-    let given = f.input(Input::Hidden);
-    let given = f.op(Op::GivenRows, &[given]);
+    let given = f.given(hidden);
     let given = norm(&mut f, ROW_NORM, d.norm, given, hidden);
     let both = f.op(Op::ConcatCols, &if of.names.rows_first() { [given, x] } else { [x, given] });
     let x = linear(&mut f, JOIN, [hidden, 2 * hidden], false, both);

@@ -13,8 +13,9 @@ pub enum Input {
     Types,
     /// `i32 [R]` rows whose logits are wanted.
     OutRows,
-    /// `f32 [T, hidden]` rows that another model has of the tokens.
-    Hidden,
+    /// `f32 [T, n]` rows that come with the tokens: hidden states, frames of a spectrogram, patches of an image. The
+    /// type of the parameter that they are bound to says how many columns they have.
+    Given,
 }
 
 impl Input {
@@ -24,7 +25,7 @@ impl Input {
         (Input::Positions, "positions"),
         (Input::Types, "types"),
         (Input::OutRows, "out_rows"),
-        (Input::Hidden, "hidden"),
+        (Input::Given, "given"),
     ];
 
     /// Its name in `.lir` text.
@@ -32,12 +33,12 @@ impl Input {
         Input::ALL.iter().find(|(input, _)| *input == self).map_or("?", |(_, name)| *name)
     }
 
-    /// The type of the array, for a model of this width.
-    pub fn ty(self, hidden: usize) -> TensorType {
+    /// The type of the array; `columns` are those of given rows.
+    pub fn ty(self, columns: usize) -> TensorType {
         match self {
             Input::Tokens | Input::Positions | Input::Types => TensorType::new(DType::I32, [Dim::Tokens]),
             Input::OutRows => TensorType::new(DType::I32, [Dim::Rows]),
-            Input::Hidden => TensorType::rows(Dim::Tokens, hidden),
+            Input::Given => TensorType::rows(Dim::Tokens, columns),
         }
     }
 }

@@ -68,8 +68,8 @@ table::operations! {
     EmbedTypes "embed_types" Run (table: Table, types: Input(Types)) moves;
     /// `token_ids(tokens i32[T]) → [T,1]`: ids as numbers, exact below 2²⁴.
     TokenIds "token_ids" Run (tokens: Input(Tokens));
-    /// `given_rows(rows f32[T,H]) → [T,H]`: the rows that the caller of the step gives with its tokens.
-    GivenRows "given_rows" Run (rows: Input(Hidden)) moves;
+    /// `given_rows(rows f32[T,K]) → [T,K]`: the rows that the caller of the step gives with its tokens.
+    GivenRows "given_rows" Run (rows: Input(Given)) moves;
     /// `embed_hashed{factors,sizes}(table [V,H], ids [T,N]) → [T,S·H]`: rows of a table by hashes of
     /// several tokens' ids, side by side (n-grams, as in Qwen4's per-layer embeddings). There are `S`
     /// sizes in `N − 1` equal runs; the hashes of run `r` are of the first `r + 2` ids: with `id·factor`

@@ -342,6 +342,7 @@ pub unsafe extern "C" fn llmcc_entry(
             columns: entry.columns() as u64,
             flags: entry_flags(entry),
             types: entry.types as u32,
+            given: entry.given as u64,
         })
     })
 }

@@ -91,12 +91,13 @@ impl Engine {
         match (entry.given, hidden.len()) {
             (0, 0) => Ok(()),
             (0, _) => Err(Error::invalid(
-                "this entry does not take hidden states with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
+                "this entry does not take rows with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
             )),
-            (_, 0) if n > 0 => Err(Error::invalid(
-                "this entry is a draft head, which takes a hidden state of its model with each token: give \
-                    batch.hidden (`hidden=` in Python)",
-            )),
+            (cols, 0) if n > 0 => Err(Error::invalid(format!(
+                "entry `{}` takes a row of {cols} numbers with each token (a draft head: hidden states of its model): \
+                 give batch.hidden (`hidden=` in Python)",
+                entry.name
+            ))),
             (cols, len) if n.checked_mul(cols) == Some(len) => Ok(()),
             (cols, len) => Err(Error::invalid(format!("hidden has {len} numbers; {n} tokens need {cols} each"))),
         }

@@ -136,7 +136,7 @@ impl Entry {
     fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
-            input::HIDDEN => self.given == 0 && i.size == tables.desc.hidden,
+            input::ROWS => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
             _ => false,
         };
         if !good || i.reserved != 0 {

@@ -45,7 +45,8 @@ struct Head {
 impl Heads {
     /// The draft heads of a model; `None` where it has none.
     pub fn of(image: &Image) -> Option<Heads> {
-        let is_head = |e: &Entry| e.given > 0 && e.kept() > 0 && e.kind() == kind::LOGITS && e.track > 0;
+        let takes_kept = |e: &Entry| e.given > 0 && e.given == e.kept();
+        let is_head = |e: &Entry| takes_kept(e) && e.kind() == kind::LOGITS && e.track > 0;
         let entries = image.entries.iter().enumerate().filter(|(_, e)| is_head(e));
         let heads: Vec<Head> = entries
             .map(|(entry, e)| Head { entry, track: e.track, len: 0, rows: Vec::new(), again: Vec::new() })
