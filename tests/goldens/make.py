@@ -820,7 +820,8 @@ def make_speech_model(name, folder, vocab):
     assert f64.dtype == torch.float64
     assert speech_models.generated(models[torch.float32], features, GREEDY) == greedy
     others = [speech_models.logits(models[dtype], features, tokens) for dtype in (torch.float32, torch.bfloat16)]
-    more = {"features": features, "starts": torch.tensor(start, dtype=torch.int32)}
+    of_sound = speech_models.heard(models[torch.float32], folder, GREEDY, MARGIN) | {"starts": start}
+    more = {"features": features, **{key: torch.tensor(ids, dtype=torch.int32) for key, ids in of_sound.items()}}
     write_golden(name, folder, tokens, greedy, margin, more, [f64, *others])
 
 

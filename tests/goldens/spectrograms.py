@@ -20,22 +20,12 @@ import torchaudio
 from safetensors.numpy import save_file
 from transformers import WhisperFeatureExtractor
 
+from sounds import noise
+
 HERE = Path(__file__).parent
 RATE = 16000
 AT = [0, 1, 2, 37, 50, 98, 99]
 RATES = [8000, 11025, 22050, 44100, 48000, 16001]
-MASK = (1 << 64) - 1
-
-
-def noise(n, seed):
-    """Integers from -32768 to 32767: the upper bits of splitmix64."""
-    out = []
-    for i in range(1, n + 1):
-        z = (seed + i * 0x9E3779B97F4A7C15) & MASK
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-        out.append(((z ^ z >> 31) >> 48) - 32768)
-    return out
 
 
 def sine(n, factor):

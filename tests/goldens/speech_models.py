@@ -1,9 +1,14 @@
 """Golden values of models that write what is said in a clip of audio (Whisper), which `make.py` writes: `features` f32[frames, mels], the spectrogram that the encoder reads;
 `starts`, the tokens that a transcription begins with, the language by the model itself where it knows several; `tokens` i32[40], these and what the decoder has written after
 them; `at`, `logits`, `error_f32` and `error_bf16` as for other models, of these; `greedy` i32[24], what the decoder writes of the clip by itself after `starts`: by
-`generate` of Transformers, and, for the margin between best and second-best, by the logits of whole texts."""
+`generate` of Transformers, and, for the margin between best and second-best, by the logits of whole texts. For a sound of a second, a quarter of `sounds.noise` of the seed
+`sound` i32[1], `heard_starts` and `heard` i32[24] are the same, its spectrogram being made by `WhisperFeatureExtractor`."""
 
+import numpy as np
 import torch
+import transformers
+
+import sounds
 
 
 def is_one(config):
@@ -48,6 +53,20 @@ def written(model, features, first, count):
         margin = min(margin, (best.values[0] - best.values[1]).item())
         ids.append(best.indices[0].item())
     return (None, 0.0) if config.eos_token_id in ids[len(first) :] else (ids[len(first) :], margin)
+
+
+def heard(model, folder, count, margin):
+    """What the model writes of a sound: its seed, the first tokens and the others."""
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(folder)
+    for seed in range(1, 100):
+        wave = np.array([x >> 2 for x in sounds.noise(extractor.n_samples, seed)], dtype=np.float32) / 32768
+        features = extractor(wave, sampling_rate=extractor.sampling_rate, return_tensors="pt").input_features[0].T
+        start = starts(model, features)
+        tokens, least = written(model, features, start, count)
+        if tokens and least >= margin and len(set(tokens)) >= 4:
+            assert generated(model, features, count) == tokens
+            return {"sound": [seed], "heard_starts": start, "heard": tokens}
+    raise RuntimeError("no sound with such a margin")
 
 
 @torch.no_grad()

@@ -47,6 +47,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     }
     options.guesses = guesses(args, &model)?;
     options.most_guesses = args.guesses.unwrap_or(0);
+    if model.info().hears && args.audio.is_none() {
+        return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
+    }
     if let Some(path) = &args.audio {
         return audio::transcribe(&model, path, args, &options);
     }
