@@ -320,7 +320,11 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
 
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.
 pub fn given(plan: &Plan, entry: usize) -> usize {
-    let columns = |k: &Kernel| if let Body::GivenRows(g) = &k.body { Some(k.rows(g.out).cols) } else { None };
+    let columns = |k: &Kernel| {
+        let Body::GivenRows(rows) = &k.body else { return None };
+        let ParamKind::Rows { cols, .. } = &k.params[rows.out].kind else { return None };
+        Some(*cols)
+    };
     kernels_of(plan, entry).find_map(columns).unwrap_or(0)
 }
 

@@ -6,8 +6,8 @@
 //! model's is, with keys and values of its own; norm and head make logits of token `i + 2`. Table and head are
 //! the model's, unless the file has them again.
 //!
-//! A draft head is a module of its own: tokens come with hidden states ([`llmcc_ir::graph::Input::Given`]), and the head leaves
-//! its own, which the next head takes.
+//! A draft head is an entry of its own: tokens come with hidden states ([`llmcc_ir::graph::Input::Given`]), and the
+//! head leaves its own, which the next head takes.
 
 use crate::arch::blocks::attention::{linear, norm};
 use crate::arch::blocks::decoder::{self, Decoder};
@@ -17,7 +17,7 @@ use crate::arch::blocks::families::draft_names::{DraftNames, EMBED_NORM, JOIN, R
 use crate::arch::blocks::layer::Layer;
 use crate::arch::blocks::lifter::Lifter;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op};
+use llmcc_ir::graph::Op;
 use std::any::Any;
 
 impl Decoder {

@@ -266,16 +266,16 @@ impl<'a> Draft<'_, 'a> {
 
     /// A per-step input, one parameter however often it is asked for; [`Draft::given`] has rows.
     pub(crate) fn input(&mut self, input: Input) -> Value {
-        self.input_of(input, 0)
+        self.array(input, 0)
     }
 
     /// Rows of `columns` that come with the tokens.
     pub(crate) fn given(&mut self, columns: usize) -> Value {
-        let rows = self.input_of(Input::Given, columns);
+        let rows = self.array(Input::Given, columns);
         self.op(Op::GivenRows, &[rows])
     }
 
-    fn input_of(&mut self, input: Input, columns: usize) -> Value {
+    fn array(&mut self, input: Input, columns: usize) -> Value {
         let known = self.args.iter().find(|(of, _)| *of == Arg::Input(input)).map(|(_, v)| *v);
         known.unwrap_or_else(|| self.bind(input.name(), input.ty(columns), Role::Data, Arg::Input(input)))
     }

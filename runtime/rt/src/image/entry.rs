@@ -120,7 +120,7 @@ impl Entry {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }
         for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
-            entry.input(tables, i)?;
+            entry.input(i)?;
         }
         let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
         for o in &outputs {
@@ -133,7 +133,7 @@ impl Entry {
         Ok(entry)
     }
 
-    fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
+    fn input(&mut self, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
             input::ROWS => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
