@@ -11,5 +11,5 @@ mod wav;
 
 pub use hearing::{Hearing, Transcription};
 pub use mel::{Spectrogram, WINDOW_FRAMES};
-pub use resample::{HIGHEST_RATE, LOWEST_RATE, resampled};
+pub use resample::{HIGHEST_RATE, LOWEST_RATE, resampled, resampling_bytes};
 pub use wav::{Sound, read_wav};

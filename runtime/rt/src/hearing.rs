@@ -1,7 +1,7 @@
 //! Models that write what is said in clips of sound: samples to the rows of the encoder, and the tokens that a text
 //! begins with.
 
-use llmcc_media::audio::{Hearing, read_wav, resampled};
+use llmcc_media::audio::{Hearing, read_wav, resampled, resampling_bytes};
 
 use crate::engine::{Batch, Engine, STEP};
 use crate::error::{Error, Result};
@@ -60,8 +60,8 @@ impl Ears {
     /// # Errors
     /// It is none, or one that cannot be read.
     pub fn of_file(&self, bytes: &[u8]) -> Result<Vec<f32>> {
-        // A sample of 8 bits becomes one of 32, and those of all channels are there at once.
-        need(bytes.len().saturating_mul(8))?;
+        // A sample of 8 bits becomes one of 32, in memory that grows, and those of all channels are there at once.
+        need(bytes.len().saturating_mul(16))?;
         let sound = read_wav(bytes).map_err(wrong)?;
         self.of_samples(&sound.samples, sound.rate)
     }
@@ -72,8 +72,7 @@ impl Ears {
     /// The rate is too low or too high.
     pub fn of_samples(&self, samples: &[f32], rate: u32) -> Result<Vec<f32>> {
         let own = self.0.spectrogram.rate;
-        let times = (own / rate.max(1)) as usize + 1;
-        need(samples.len().saturating_mul(4).saturating_mul(times))?;
+        need(resampling_bytes(samples.len(), rate, own))?;
         resampled(samples, rate, own).map_err(wrong)
     }
 

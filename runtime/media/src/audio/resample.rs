@@ -32,6 +32,19 @@ pub fn resampled(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>> {
     Ok((0..count).map(|i| phases.at(samples, i)).collect())
 }
 
+/// Bytes of memory that [`resampled`] takes beside the samples it is given.
+pub fn resampling_bytes(samples: usize, from: u32, to: u32) -> usize {
+    let divisor = gcd(from, to).max(1);
+    let (from, to) = ((from / divisor).max(1) as usize, (to / divisor) as usize);
+    let weights = to.saturating_mul(16 * width(from, to) + 64);
+    (samples / from).saturating_add(1).saturating_mul(to).saturating_mul(8).saturating_add(weights)
+}
+
+/// Samples on either side that a place between two of them depends on.
+fn width(from: usize, to: usize) -> usize {
+    libm::ceil(CROSSINGS * from as f64 / (from.min(to) as f64 * ROLLOFF)) as usize
+}
+
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -49,7 +62,7 @@ struct Phases {
 impl Phases {
     fn new(from: usize, to: usize) -> Phases {
         let base = from.min(to) as f64 * ROLLOFF;
-        let width = libm::ceil(CROSSINGS * from as f64 / base) as usize;
+        let width = width(from, to);
         let weight = |phase: usize, i: usize| {
             // Places in time, in units of `from` samples.
             let t = base * ((i as f64 - width as f64) / from as f64 - phase as f64 / to as f64);
