@@ -32,10 +32,10 @@ impl Need {
         let plan = &v.compiled.plan;
         let step_tokens = step_tokens(plan, v.target.family());
         let groups = groups(&artifact::states(plan));
-        let context = plan.info.max_context;
+        let of_group = |g: &Group| g.sequence_bytes(plan.track_context(g.track), step_tokens);
         Need {
             weights: plan.weight_bytes(),
-            sequence: groups.iter().map(|g| g.sequence_bytes(context, step_tokens)).sum(),
+            sequence: groups.iter().map(of_group).sum(),
             adapters: groups.iter().map(Group::adapter_bytes).sum(),
             step_tokens,
             step: step(v, step_tokens),
@@ -71,7 +71,8 @@ pub fn step_tokens(plan: &Plan, family: Family) -> usize {
         Family::Cpu => pools::STEP_TOKENS,
         Family::Nvidia => pools::GPU_STEP_TOKENS,
     };
-    if artifact::whole(plan, 0) { usual.max(plan.info.max_context) } else { usual }
+    let whole = (0..plan.entries.len()).filter(|entry| artifact::whole(plan, *entry));
+    whole.map(|entry| plan.context(entry)).fold(usual, usize::max)
 }
 
 /// The groups of states.

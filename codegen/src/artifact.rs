@@ -202,7 +202,7 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
             candidates_buffer: e.candidates.map_or(0, |c| c.slot as u64),
             candidates: e.candidates.map_or(0, |c| c.k as u64),
             track: tracks[index] as u32,
-            reserved: 0,
+            context: e.context.map_or(0, |n| n as u32),
         });
         first += regimes;
     }

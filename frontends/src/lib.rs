@@ -21,6 +21,7 @@ mod generation;
 mod hashing;
 pub mod input;
 mod json;
+mod media;
 mod opening;
 pub mod rope;
 pub mod slots;

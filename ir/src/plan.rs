@@ -47,6 +47,8 @@ pub struct PlanEntry {
     pub candidates: Option<Candidates>,
     /// Inputs of products that the caller sees call by call, and their slots.
     pub taps: Vec<Tap>,
+    /// Longest sequence of its track, in tokens, where that is not the model's.
+    pub context: Option<usize>,
 }
 
 impl PlanEntry {
@@ -268,6 +270,17 @@ impl Plan {
         let track = |o: &Operand| if let Operand::State(s) = o { tracks.states.get(*s).copied() } else { None };
         let other = operands.filter_map(track).find(|track| track != own)?;
         tracks.entries.iter().position(|track| *track == other)
+    }
+
+    /// The longest sequence of an entry's track, in tokens.
+    pub fn context(&self, entry: usize) -> usize {
+        self.entries.get(entry).and_then(|e| e.context).unwrap_or(self.info.max_context)
+    }
+
+    /// The same of a track.
+    pub fn track_context(&self, track: usize) -> usize {
+        let entry = self.tracks().entries.iter().position(|of| *of == track);
+        entry.map_or(self.info.max_context, |entry| self.context(entry))
     }
 
     /// The group of each state: see [`state::groups`].

@@ -31,8 +31,13 @@ enum Bound {
 impl<'a> Assembler<'a> {
     /// An empty plan for `module`.
     pub fn new(module: &'a Module) -> Assembler<'a> {
-        let entry =
-            |e: &Entry| PlanEntry { name: e.name.clone(), outputs: vec![], candidates: None, taps: e.taps.clone() };
+        let entry = |e: &Entry| PlanEntry {
+            name: e.name.clone(),
+            outputs: vec![],
+            candidates: None,
+            taps: e.taps.clone(),
+            context: e.context,
+        };
         let plan = Plan {
             name: module.name.clone(),
             info: module.info,
@@ -64,7 +69,7 @@ impl<'a> Assembler<'a> {
         schedules: &[FuncSchedule],
     ) -> Result<(), PassError> {
         let module = self.module;
-        let Some(Entry { name, calls, outputs, taps }) = module.entries.get(entry) else {
+        let Some(Entry { name, calls, outputs, taps, .. }) = module.entries.get(entry) else {
             return Err(PassError::Invalid { func: module.name.clone(), what: format!("there is no entry {entry}") });
         };
         let mut regime = Regime { entry, max_tokens, buffers: vec![], launches: vec![] };

@@ -32,6 +32,8 @@ pub struct Entry {
     pub outputs: Vec<EntryOutput>,
     /// Inputs of products that the caller sees call by call, in the order of their calls.
     pub taps: Vec<Tap>,
+    /// Longest sequence of its track, in tokens, where that is not the model's.
+    pub context: Option<usize>,
 }
 
 /// One use of a function in an entry.
@@ -68,7 +70,7 @@ impl Call {
 impl Entry {
     /// An entry of this name without calls and outputs.
     pub fn new(name: &str) -> Entry {
-        Entry { name: name.to_string(), calls: vec![], outputs: vec![], taps: vec![] }
+        Entry { name: name.to_string(), calls: vec![], outputs: vec![], taps: vec![], context: None }
     }
 
     /// The output that has a row for each token that the caller asks for.

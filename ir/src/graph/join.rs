@@ -63,7 +63,7 @@ impl Module {
             return Err(format!("entry `{name}` has other sizes than the model"));
         }
         let Module { weights, funcs, entries, .. } = other;
-        let Some(Entry { calls, outputs, taps, .. }) = entries.into_iter().next() else {
+        let Some(Entry { calls, outputs, taps, context, .. }) = entries.into_iter().next() else {
             return Err(format!("there is no entry to be called `{name}`"));
         };
         let of_weight = self.add_weights(name, weights)?;
@@ -78,7 +78,7 @@ impl Module {
             args: c.args.into_iter().map(arg).collect(),
         };
         let calls = calls.into_iter().map(call).collect();
-        self.entries.push(Entry { name: name.to_string(), calls, outputs, taps });
+        self.entries.push(Entry { name: name.to_string(), calls, outputs, taps, context });
         Ok(())
     }
 

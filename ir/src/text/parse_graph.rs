@@ -263,10 +263,10 @@ pub(super) fn attributes(p: &mut Parser, head: Head, t: Token) -> Parsed<Op> {
         .ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
 }
 
-/// `entry @name { … }`
+/// `entry @name { … }`, `entry @name context=n { … }`
 fn entry<'a>(p: &mut Parser<'a>, parts: &mut Parts) -> Parsed<()> {
     let (name, range) = entry_name(p)?;
-    let mut entry = Entry::new(&name);
+    let mut entry = Entry { context: entry_context(p)?, ..Entry::new(&name) };
     let mut scope = Scope::new();
     let (before, mut results) = (parts.entries.iter().map(|e| e.calls.len()).sum::<usize>(), 0);
     let starts = |kind, word: &str| {
@@ -312,6 +312,11 @@ pub(super) fn entry_name(p: &mut Parser) -> Parsed<(String, Range<usize>)> {
     p.expect_word("entry")?;
     let (name, range) = p.symbol("the entry's name, `@name`")?;
     Ok((name.into_owned(), range))
+}
+
+/// `context=n`, if it is there, shared with plans.
+pub(super) fn entry_context(p: &mut Parser) -> Parsed<Option<usize>> {
+    if p.peek_word() == "context" { p.field_size("context").map(Some) } else { Ok(None) }
 }
 
 /// Errors of an entry that was read: `again`, another one has its name; `empty`, it gives nothing. Shared with plans,

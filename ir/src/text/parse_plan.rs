@@ -4,7 +4,7 @@ use super::expr::{self, Args, ParseTree};
 use super::lex::Kind;
 use super::output;
 use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
-use super::parse_graph::{NO_INFO, attributes, entry_name, entry_read, info, state};
+use super::parse_graph::{NO_INFO, attributes, entry_context, entry_name, entry_read, info, state};
 use super::parse_kernel::{format, kernel, row_elem, vector_len};
 use super::tap;
 use crate::diag::Place;
@@ -87,7 +87,8 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
 /// `entry @name { … }`
 fn entry<'a>(p: &mut Parser<'a>, entries: &mut Vec<PlanEntry>) -> Parsed<()> {
     let (name, range) = entry_name(p)?;
-    let mut entry = PlanEntry { name, outputs: vec![], candidates: None, taps: vec![] };
+    let context = entry_context(p)?;
+    let mut entry = PlanEntry { name, outputs: vec![], candidates: None, taps: vec![], context };
     let starts = |kind, word: &str| {
         kind == Kind::Word && (["candidates", tap::WORD].contains(&word) || output::WORDS.contains(&word))
     };

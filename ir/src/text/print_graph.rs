@@ -138,7 +138,7 @@ pub(super) const ROLES: &[(Role, &str)] =
     &[(Role::Weight, "weight"), (Role::SharedWeight, "shared_weight"), (Role::State, "state")];
 
 fn entry(out: &mut String, m: &Module, e: &Entry) {
-    put!(out, "  entry @{} {{\n", Name(&e.name));
+    entry_head(out, &e.name, e.context);
     let mut next = 0;
     for c in &e.calls {
         out.push_str("    ");
@@ -153,6 +153,12 @@ fn entry(out: &mut String, m: &Module, e: &Entry) {
         tap::print(out, t, |value| format!("%{value}"));
     }
     out.push_str("  }\n");
+}
+
+/// The first line of an entry, shared with plans.
+pub(super) fn entry_head(out: &mut String, name: &str, context: Option<usize>) {
+    let context = context.map_or(String::new(), |n| format!("context={n} "));
+    put!(out, "  entry @{} {context}{{\n", Name(name));
 }
 
 fn call(out: &mut String, m: &Module, c: &Call, next: &mut usize) {

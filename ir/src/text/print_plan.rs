@@ -3,7 +3,7 @@
 use super::expr::{self, Shape, Tree};
 use super::names::{List, Name, Quoted};
 use super::output;
-use super::print_graph::{info, operation, state_word, states};
+use super::print_graph::{entry_head, info, operation, state_word, states};
 use super::print_kernel::kernel;
 use super::tap;
 use crate::graph::Op;
@@ -39,7 +39,7 @@ pub fn print_plan(p: &Plan) -> String {
 }
 
 fn entry(out: &mut String, e: &PlanEntry) {
-    put!(out, "  entry @{} {{\n", Name(&e.name));
+    entry_head(out, &e.name, e.context);
     for o in &e.outputs {
         out.push_str("    ");
         output::print(out, o.output, &format!("slot {}", o.at));

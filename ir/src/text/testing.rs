@@ -259,7 +259,8 @@ fn entry(name: String, funcs: Vec<Func>) -> impl Strategy<Value = Option<Entry>>
         if only && !taps.is_empty() {
             outputs.clear();
         }
-        (results > 0).then(|| Entry { name: name.clone(), calls: made, outputs, taps })
+        let context = (results % 3 == 1).then_some(results + 7);
+        (results > 0).then(|| Entry { name: name.clone(), calls: made, outputs, taps, context })
     })
 }
 
@@ -537,7 +538,8 @@ fn plan_entries() -> impl Strategy<Value = Vec<PlanEntry>> {
         let parts = (outputs(0..64usize), candidates, taps(64), any::<bool>());
         parts.prop_map(move |(outputs, candidates, taps, only)| {
             let outputs = if only && !taps.is_empty() { vec![] } else { outputs };
-            PlanEntry { name: name.clone(), outputs, candidates, taps }
+            let context = candidates.map(|c: Candidates| c.k + 1);
+            PlanEntry { name: name.clone(), outputs, candidates, taps, context }
         })
     };
     names(1..3).prop_flat_map(move |names| names.into_iter().map(entry).collect::<Vec<_>>())

@@ -62,6 +62,7 @@ fn entries(sink: &mut Sink, module: &Module) {
     let mut uses = Uses { states: vec![], weights: HashMap::new() };
     let mut first = 0;
     for (i, e) in module.entries.iter().enumerate() {
+        entry_context(sink, &e.name, e.context);
         uses.states.push(vec![Used::default(); module.states.len()]);
         let results = calls(sink, module, e, first, &mut uses);
         first += e.calls.len();
@@ -133,7 +134,7 @@ fn calls(sink: &mut Sink, module: &Module, e: &Entry, first: usize, uses: &mut U
             sink.error("call-args", place(), format!("has {} arguments, not {}", call.args.len(), func.params.len()));
         }
         call_args(sink, module, call, func, &results, &place());
-        position_tables(sink, module, func, &place());
+        position_tables(sink, e.context.unwrap_or(module.info.max_context), func, &place());
         for (arg, param) in call.args.iter().zip(&func.params) {
             match arg {
                 Arg::State(s) => {
@@ -200,15 +201,14 @@ fn judge(sink: &mut Sink, place: &Place, adapter: bool, by_entry: &[Used]) {
     }
 }
 
-/// A table that is read by positions has a row for each that there may be.
-fn position_tables(sink: &mut Sink, module: &Module, func: &Func, place: &Place) {
+/// A table that is read by positions has a row for each of the `most` that there may be.
+fn position_tables(sink: &mut Sink, most: usize, func: &Func, place: &Place) {
     for node in &func.nodes {
         let Op::EmbedPositions { every, shift } = node.op else { continue };
         let table = node.args.first().and_then(|v| func.ty(*v)?.tensor());
         let rows = table.and_then(|t| t.shape.first()?.known());
         let rows = rows.map(|n| n.saturating_mul(every).saturating_sub(shift));
-        if let Some(rows) = rows.filter(|n| *n < module.info.max_context) {
-            let most = module.info.max_context;
+        if let Some(rows) = rows.filter(|n| *n < most) {
             sink.error("positions", place.clone(), format!("a table of {rows} positions, of {most} that there are"));
         }
     }
@@ -402,6 +402,13 @@ pub(super) fn outputs(sink: &mut Sink, name: &str, (outputs, taps): (&[EntryOutp
         {
             sink.error("model-info", Place::Whole, format!("the width of the output of `@{name}` is 0"));
         }
+    }
+}
+
+/// A sequence has tokens. Shared with plans.
+pub(super) fn entry_context(sink: &mut Sink, name: &str, context: Option<usize>) {
+    if context == Some(0) {
+        sink.error("model-info", Place::Whole, format!("the context of `@{name}` is 0"));
     }
 }
 

@@ -19,7 +19,7 @@ mod tests;
 mod top_k_tests;
 
 pub use access::{Access, accesses};
-use graph::outputs;
+use graph::{entry_context, outputs};
 pub use graph::{verify_func, verify_module};
 pub use kernel::verify_kernel;
 pub(crate) use kernel::{Input, KernelVerifier};

@@ -114,6 +114,7 @@ fn entries(sink: &mut Sink, plan: &Plan) {
     for (i, e) in plan.entries.iter().enumerate() {
         let updates = i > 0 && plan.updated_by(i).next().is_some();
         super::outputs(sink, &e.name, (&e.outputs, &e.taps), updates);
+        super::entry_context(sink, &e.name, e.context);
     }
     if !plan.regimes.is_sorted_by_key(|r| r.entry) {
         sink.error("entries", Place::Whole, "regimes do not stand in the order of their entries");

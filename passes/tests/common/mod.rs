@@ -294,6 +294,7 @@ impl Toy {
                 calls: step,
                 outputs: vec![EntryOutput { output: Output::Logits, at: self.layers + 2 }],
                 taps: vec![],
+                context: None,
             }],
         }
     }

@@ -142,7 +142,8 @@ impl Generation {
     /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`,
     /// if given, the tokens it already holds of the prompt are reused and others forgotten;
     /// otherwise a sequence of its own is used until [`Generation::close`]. A model that writes about sources
-    /// writes about `prompt`, which is reused as a whole or not at all.
+    /// writes about `prompt`, which is reused as a whole or not at all; one that writes about clips of sound goes on with
+    /// `prompt`, and `seq` has its clip.
     ///
     /// # Errors
     /// A model without logits, empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
@@ -169,7 +170,8 @@ impl Generation {
             Some(seq) => (seq, false),
             None => (engine.adapted_sequence(params.adapter)?, true),
         };
-        let (history, reused, evaluated) = match engine.has_source() {
+        let about = engine.has_source() && engine.source_columns() == 0;
+        let (history, reused, evaluated) = match about {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
                 let reused = begin_with(engine, seq, prompt)?;
@@ -179,7 +181,7 @@ impl Generation {
         let stats =
             GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: reused as u64, ..GenStats::default() };
         let speller = Speller::new(&history, params);
-        request.source = engine.has_source().then(|| prompt.to_vec());
+        request.source = about.then(|| prompt.to_vec());
         Ok(Generation {
             request,
             cursor: Cursor { seq, owned, history, evaluated },
@@ -406,7 +408,7 @@ fn begin_with(engine: &mut Engine, seq: SeqId, prompt: &[i32]) -> Result<usize> 
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     // The last prompt token is always evaluated: its logits are needed.
     let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
-    engine.kv_mut().truncate(seq, evaluated)?;
+    engine.cut_text(seq, evaluated)?;
     Ok(evaluated)
 }
 

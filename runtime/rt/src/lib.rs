@@ -7,7 +7,7 @@
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
 //! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
 //! several tokens at once with [`speculate`], several sequences at once in [`continuous`], [`embed`]
-//! makes one row of a text's, [`tap`] moments of the inputs of products, and [`capi`], the API of
+//! makes one row of a text's, [`hearing`] rows of sounds, [`tap`] moments of the inputs of products, and [`capi`], the API of
 //! `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all
@@ -25,6 +25,11 @@ pub mod embed;
 pub mod engine;
 mod error;
 pub mod generate;
+#[cfg(feature = "media")]
+pub mod hearing;
+#[cfg(not(feature = "media"))]
+#[path = "hearing_none.rs"]
+pub mod hearing;
 #[cfg(any(feature = "heap", test))]
 mod heap;
 pub mod image;

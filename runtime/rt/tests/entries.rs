@@ -89,7 +89,7 @@ fn damaged_entries_are_refused() {
     refused("regimes outside the table", &|e| e.first_regime = u32::MAX);
     refused("no regime serves steps of any size", &|e| e.regimes = 1);
     refused("`rows`, track 1 of 1", &|e| e.track = 1);
-    refused("`rows`, track 0 of 1", &|e| e.reserved = 1);
+    refused("`rows`, track 0 of 1", &|e| e.context = u32::MAX);
     refused("flags 0x2", &|e| e.flags = 2);
     refused("has no output", &|e| e.outputs.count = 0);
     refused("candidates", &|e| e.candidates = 3);

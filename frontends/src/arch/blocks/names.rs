@@ -148,6 +148,9 @@ pub(crate) enum Kind {
     Gain,
     /// Taps of a convolution `[channels, width]`, stored as `[channels, 1, width]`.
     Taps,
+    /// A matrix `[out, 3·in]` of a convolution over three rows, stored as `[out, in, 3]`: the columns of an input
+    /// stand together.
+    Kernel,
     /// A tensor that is no module's weight or bias.
     Bare,
     /// The same, matrices `[count, rows, columns]`, stored one below the other.
@@ -158,6 +161,9 @@ pub(crate) enum Kind {
     OfHeads,
 }
 
+/// Rows of a [`Kind::Kernel`].
+pub(crate) const KERNEL: usize = 3;
+
 impl Kind {
     /// Endings of the parameter and of the tensor.
     fn endings(self) -> (&'static str, &'static str) {
@@ -166,7 +172,7 @@ impl Kind {
             Kind::Matrix => (".w", ".weight"),
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
-            Kind::Taps => (".w", ".weight"),
+            Kind::Taps | Kind::Kernel => (".w", ".weight"),
             Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads => ("", ""),
         }
     }
@@ -180,6 +186,7 @@ impl Kind {
     pub(crate) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            (Kind::Kernel, [out, columns]) => vec![*out, *columns / KERNEL, KERNEL],
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],

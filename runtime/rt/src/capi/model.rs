@@ -13,6 +13,7 @@ use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_st
 use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Io, Keep, Options, STEP, Sink};
 use crate::error::{Error, Result};
+use crate::hearing::Ears;
 use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
@@ -34,6 +35,7 @@ pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Arc<Text>>,
     defaults: Defaults,
+    ears: Option<Ears>,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
     manifest: Arc<CString>,
@@ -64,6 +66,7 @@ impl Model {
         let image = engine.shared_image();
         let text = Text::new(&image)?;
         let defaults = crate::text::defaults(&image)?;
+        let ears = Ears::of(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
@@ -71,6 +74,7 @@ impl Model {
             engine: Mutex::new(engine),
             text: text.map(Arc::new),
             defaults,
+            ears,
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
@@ -166,6 +170,11 @@ impl Model {
     /// The model's defaults for generations.
     pub(super) fn defaults(&self) -> &Defaults {
         &self.defaults
+    }
+
+    /// What it knows about sounds, if it hears.
+    pub(super) fn ears(&self) -> Option<&Ears> {
+        self.ears.as_ref()
     }
 
     /// Tokenizer and templates, if any.
@@ -277,6 +286,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
                 | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
+                | has(model.ears().is_some(), LLMCC_HEARS)
                 | entry_flags(step),
             columns: step.columns() as u64,
             output: step.kind(),

@@ -151,7 +151,8 @@ impl Engine {
         limits: Limits,
         options: &Options,
     ) -> Result<Engine> {
-        let kv = Kv::new(pages, layout, image.desc().max_context as usize);
+        let mut kv = Kv::new(pages, layout, image.desc().max_context as usize);
+        image.entries.iter().for_each(|entry| kv.set_context(entry.track, entry.context));
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         let inputs = Inputs::default();
         let loaded = vec![false; kv.adapters()];

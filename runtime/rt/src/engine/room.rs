@@ -17,8 +17,8 @@ const MOST_BATCH_TOKENS: usize = 1 << 20;
 /// # Errors
 /// More tokens than there may be.
 pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize)) -> Result<Limits> {
-    let whole = image.entries.iter().any(|e| e.whole);
-    let default = if whole { default.max(image.desc().max_context as usize) } else { default };
+    let whole = || image.entries.iter().filter(|e| e.whole);
+    let default = whole().map(|e| e.context).fold(default, usize::max);
     let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
     if tokens > MOST_BATCH_TOKENS {
         return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
@@ -26,7 +26,7 @@ pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize
     let columns = image.entries.iter().map(|e| e.columns()).max().unwrap_or(1);
     let rows = (output / (4 * columns.max(1))).max(1);
     // A step is computed as one chunk.
-    let rows = if whole { tokens } else { rows.min(tokens) };
+    let rows = if whole().any(|e| e.output.is_some()) { tokens } else { rows.min(tokens) };
     Ok(Limits { tokens, rows })
 }
 

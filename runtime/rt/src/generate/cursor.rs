@@ -43,7 +43,7 @@ impl Cursor {
     /// Leaves one token to evaluate, so that a further try is a step again.
     pub fn take_back(&mut self, engine: &mut Engine) -> Result<()> {
         self.evaluated = engine.kv().reusable(self.seq, self.evaluated - 1)?;
-        engine.kv_mut().truncate(self.seq, self.evaluated)
+        engine.cut_text(self.seq, self.evaluated)
     }
 
     /// Makes the sequence forget tokens from number `right` on that it has. Returns how many it had.
@@ -51,7 +51,7 @@ impl Cursor {
         let seen = engine.kv().tokens(self.seq)?.len();
         self.evaluated = if seen > right { engine.kv().reusable(self.seq, right)? } else { seen };
         if self.evaluated < seen {
-            engine.kv_mut().truncate(self.seq, self.evaluated)?;
+            engine.cut_text(self.seq, self.evaluated)?;
         }
         Ok(seen)
     }

@@ -31,6 +31,8 @@ pub struct Entry {
     pub track: usize,
     /// Inputs of products, in the order of their calls.
     pub taps: Vec<Tap>,
+    /// Longest sequence of that track.
+    pub context: usize,
     /// Other tracks whose states it reads.
     pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
@@ -75,7 +77,7 @@ impl Entry {
     /// Whether a caller sees no difference: versions of a model have the same entries.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
-        let taken = |e: &Entry| (e.types, e.given, e.whole, e.track);
+        let taken = |e: &Entry| (e.types, e.given, e.whole, e.track, e.context);
         self.name == other.name
             && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
@@ -103,6 +105,7 @@ impl Entry {
             output: None,
             hidden: None,
             track: desc.track as usize,
+            context: if desc.context == 0 { tables.desc.max_context as usize } else { desc.context as usize },
             taps: vec![],
             reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
@@ -110,7 +113,7 @@ impl Entry {
             candidates_buffer: 0,
         };
         let tracks = tables.states.iter().map(|s| s.track).max().unwrap_or(0);
-        if desc.track > tracks || desc.reserved != 0 {
+        if desc.track > tracks || desc.context > i32::MAX as u32 {
             return Err(damaged(format_args!("entry `{}`, track {} of {}", entry.name, desc.track, tracks + 1)));
         }
         if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {

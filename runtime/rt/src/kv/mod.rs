@@ -45,7 +45,8 @@ pub struct Kv {
     /// Pages of each group.
     pools: Vec<Pool>,
     seqs: Sequences,
-    max_context: usize,
+    /// Longest sequence of each track.
+    contexts: Vec<usize>,
 }
 
 impl Kv {
@@ -53,7 +54,13 @@ impl Kv {
     /// `max_context` tokens.
     pub fn new(store: Box<dyn PageStore>, layout: Layout, max_context: usize) -> Kv {
         let pools = layout.groups.iter().map(|g| Pool::new(g.pages)).collect();
-        Kv { store, pools, seqs: Sequences::new(layout.groups.len(), layout.tracks()), layout, max_context }
+        let contexts = vec![max_context; layout.tracks()];
+        Kv { store, pools, seqs: Sequences::new(layout.groups.len(), layout.tracks()), layout, contexts }
+    }
+
+    /// A track of a sequence may have so many tokens.
+    pub fn set_context(&mut self, track: usize, context: usize) {
+        self.contexts.get_mut(track).into_iter().for_each(|own| *own = context);
     }
 
     /// Whether room is made chunk by chunk ([`Kv::extend`]), since pages are given back or
@@ -77,9 +84,9 @@ impl Kv {
         self.layout.max_tokens
     }
 
-    /// Longest sequence.
+    /// Longest sequence, in the first track.
     pub fn max_context(&self) -> usize {
-        self.max_context
+        self.contexts.first().copied().unwrap_or(0)
     }
 
     /// Pages in use, of all groups.
@@ -319,10 +326,11 @@ impl Kv {
     pub fn reserve(&mut self, track: usize, wanted: &[(usize, usize)], chunk: usize) -> Result<()> {
         for &(slot, extra) in wanted {
             let len = self.slot_len(slot, track);
-            if extra > self.max_context - len {
+            let most = self.contexts.get(track).copied().unwrap_or(0);
+            if extra > most.saturating_sub(len) {
                 let message = format!(
-                    "a sequence of {len} tokens cannot take {extra} more: the model's longest context is {}. Truncate it or start a new one",
-                    self.max_context
+                    "a sequence of {len} tokens cannot take {extra} more: the model's longest context is {most}. \
+                     Truncate it or start a new one"
                 );
                 return Err(Error::new(Status::ContextFull, message));
             }
