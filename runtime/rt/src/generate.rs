@@ -1,6 +1,7 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
 mod cursor;
+mod images;
 mod request;
 mod round;
 mod speller;
@@ -59,6 +60,8 @@ pub struct GenParams {
     pub most_guesses: usize,
     /// Tokens that a text about a source begins with.
     pub starts: Vec<i32>,
+    /// Rows of the prompt's images, one for each token that stands for one, in their order.
+    pub images: Vec<f32>,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).
@@ -157,6 +160,7 @@ impl Generation {
     ) -> Result<Generation> {
         engine.need_text()?;
         check_prompt(engine, prompt)?;
+        images::check(engine, prompt, &params.images)?;
         let mut request = Request::new(engine, text, params)?;
         let params = &request.params;
         let speculation = Speculation::new(engine, &params.guesses, params.most_guesses)?;
@@ -174,7 +178,7 @@ impl Generation {
         let (history, reused, evaluated) = match about {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
-                let reused = begin_with(engine, seq, prompt)?;
+                let reused = begin_with(engine, seq, (&images::marked(engine, prompt, &params.images), prompt))?;
                 (prompt.to_vec(), reused, reused)
             }
         };
@@ -204,11 +208,13 @@ impl Generation {
         if self.cursor.pending().len() <= chunk {
             return Ok(false);
         }
+        let chunk = engine.step_of(self.pending(), chunk);
         let start = Instant::now();
         let kept = self.kept(engine, chunk);
         need(size_of::<f32>() * kept)?;
         let tokens = &self.cursor.pending()[..chunk];
-        let batch = Batch { tokens, seqs: &vec![self.cursor.seq; chunk], out_rows: &[], types: &[], hidden: &[] };
+        let hidden = self.images_of(engine, chunk)?;
+        let batch = Batch { tokens, seqs: &vec![self.cursor.seq; chunk], out_rows: &[], types: &[], hidden: &hidden };
         let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
@@ -403,11 +409,19 @@ impl Generation {
     }
 }
 
-/// Prepares a sequence for a prompt. Returns how many of its tokens the sequence has.
-fn begin_with(engine: &mut Engine, seq: SeqId, prompt: &[i32]) -> Result<usize> {
+/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the sequence has.
+fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32])) -> Result<usize> {
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     // The last prompt token is always evaluated: its logits are needed.
-    let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
+    let mut evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
+    // (Where a window has moved on, nothing before is there.)
+    loop {
+        let whole = engine.step_of(tokens, evaluated);
+        if whole == evaluated {
+            break;
+        }
+        evaluated = engine.kv().reusable(seq, whole)?;
+    }
     engine.cut_text(seq, evaluated)?;
     Ok(evaluated)
 }

@@ -467,12 +467,7 @@ impl Encoder {
     }
 
     /// The rows after the last layer, by those of the first.
-    pub(crate) fn after_layers(
-        &self,
-        l: &mut Lifter,
-        x: Carried,
-        ropes: &[Carried],
-    ) -> Result<Carried, FrontendError> {
+    pub(crate) fn after_layers(&self, l: &mut Lifter, x: Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
         let mut x = x;
         for (i, spec) in self.layers.iter().enumerate() {
             for stored in self.stored_as(i) {
@@ -489,7 +484,7 @@ impl Encoder {
         let mut x = f.carried("x", x);
         let classes = match f.output() {
             Output::Rows(Rows { name: RowsName::Scores, width, .. }) => Some(width),
-            Output::Rows(_) | Output::Logits | Output::Hidden => None,
+            Output::Rows(_) | Output::Logits | Output::Hidden | Output::Image => None,
         };
         let of_classes = classes.is_some() && self.classes.pool == Pool::Mean;
         let means = of_classes || f.embedding().is_some_and(|e| e.means_first());

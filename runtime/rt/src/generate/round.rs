@@ -176,7 +176,8 @@ impl Generation {
         let tokens = [self.pending(), &self.guesses].concat();
         let out_rows: Vec<u32> = (pending as u32 - 1..tokens.len() as u32).collect();
         let seqs = vec![self.cursor.seq; tokens.len()];
-        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &[] };
+        let hidden = self.images_of(engine, tokens.len())?;
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &hidden };
         let wants = vec![self.want(engine); out_rows.len()];
         let (mut choices, mut rows) = (Choices::default(), Vec::with_capacity(kept));
         let mut judge = |i: usize, row: Row| choices.judge(self, i, row);
