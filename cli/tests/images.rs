@@ -112,7 +112,7 @@ fn other_models_see_nothing() {
     assert!(said.contains("an image has 36 tokens, but the longest sequence has 30"), "{said}");
 }
 
-/// What a processor may not ask for, and sizes that the tower does not see.
+/// A processor may not ask for other steps, nor for sizes that the tower does not see.
 #[test]
 fn other_processors_are_refused() {
     let folder = folder();

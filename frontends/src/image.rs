@@ -1,5 +1,5 @@
-//! How the pixels that a tower sees are made of an image: `preprocessor_config.json` and `processor_config.json`, as the
-//! image processors of Transformers read them.
+//! How the pixels that a tower sees are made of an image: `preprocessor_config.json` and `processor_config.json`, as
+//! the image processors of Transformers read them.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;

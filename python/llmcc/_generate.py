@@ -62,7 +62,7 @@ class Generate(Text):
             guess where the artifact has them.
         :param guesses: most tokens that are guessed for a step, up to 31; by default as many as suit.
         :param images: the prompt's images, in the order of their markers (``<image>`` of LLaVA, ``<start_of_image>`` of Gemma 3); without markers they come first. An
-            image is a path, the bytes of a file, a Pillow image or an array ``[height, width, 3]`` of uint8. Of a list of prompts a list for each. Only for models compiled
+            image is a path, the bytes of a file, a Pillow image or an array ``[height, width, 3]`` of uint8. A list of prompts takes a list of images for each. Only for models compiled
             ``with_image``.
         :param logprobs: see :meth:`complete`.
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.

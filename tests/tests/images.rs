@@ -148,7 +148,7 @@ fn tower_input(seeing: &Seeing) -> usize {
 fn prefixes(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
     let model = &seeing.model;
     let seq = model.seq_new().expect("a sequence");
-    let mut reused = |how: &GenOptions| {
+    let reused = |how: &GenOptions| {
         let mut generation = model.generate(Some(seq), tokens, how).expect("a generation");
         let made: Vec<i32> = (&mut generation).map(|piece| piece.expect("a piece").token).collect();
         (made, generation.stats().expect("counts").reused_tokens as usize)

@@ -83,8 +83,8 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
     Ok(module)
 }
 
-/// What a runtime needs to make rows of images for the model of a checkpoint that is lifted with its tower, as a JSON
-/// document.
+/// The JSON document by which a runtime makes rows of images for the model of a checkpoint that is lifted with its
+/// tower.
 ///
 /// # Errors
 /// When there is no tower that is supported, or the files about its processor are malformed.

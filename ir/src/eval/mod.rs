@@ -115,8 +115,8 @@ impl Batch {
         self.out_rows.extend(self.tokens.len().checked_sub(1));
     }
 
-    /// The same batch, in which tokens see no later ones, but all of the tokens `of` that stand together: the rows of an
-    /// image see each other.
+    /// The same batch, in which tokens see no later ones, but all of the tokens `of` that stand together: the rows of
+    /// an image see each other.
     pub fn with_runs(self, of: i32) -> Batch {
         let mut sees = vec![0; self.tokens.len()];
         // The token after one, of its sequence: where its run ends, if it is in one.

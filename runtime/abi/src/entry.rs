@@ -37,8 +37,8 @@ pub struct EntryDesc {
 pub mod entry_flags {
     /// Tokens see later ones: a sequence is computed in one step, and is whole then.
     pub const WHOLE: u64 = 1;
-    /// Tokens that rows are given for ([`input::ROWS_OF_TOKEN`](super::input::ROWS_OF_TOKEN)) see all of those that they
-    /// stand together with, which come in one step; other tokens see no later ones.
+    /// Tokens that rows are given for (`ROWS_OF_TOKEN`) see all of those that they stand together with, which come in
+    /// one step; other tokens see no later ones.
     pub const RUNS: u64 = 2;
 }
 

@@ -84,8 +84,8 @@ fn processors_leave_the_same_pixels() {
         let pil = golden.tensor(name).expect("levels");
         let ((count, most), theirs) = (difference(&got, pil.data()), difference(torchvision.data(), pil.data()));
         let from = difference(&got, torchvision.data());
-        // (Of an odd number of pixels around a smaller image, the backends have the odd one on different sides; here it
-        // is where the usual one, torchvision, has it.)
+        // (The backends have the odd one of the pixels around a smaller image on different sides; here it is where
+        // the usual one, torchvision, has it.)
         if of == "clip_padded" {
             assert!(from.1 <= 2, "{name}: {from:?} from torchvision");
             continue;

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::reserve::need;
 
-/// What a model knows about images.
+/// The knowledge that a model has of its images.
 pub struct Eyes(Spec);
 
 fn wrong(e: image::Error) -> Error {
@@ -18,7 +18,7 @@ fn wrong(e: image::Error) -> Error {
 }
 
 impl Eyes {
-    /// What the model of `image` knows about images; `None`: it does not see.
+    /// The knowledge of the model of `image`; `None`: it does not see.
     ///
     /// # Errors
     /// The artifact's description of images is damaged, or of another tower.

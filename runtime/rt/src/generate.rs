@@ -159,8 +159,7 @@ impl Generation {
         params: GenParams,
     ) -> Result<Generation> {
         engine.need_text()?;
-        check_prompt(engine, prompt)?;
-        images::check(engine, prompt, &params.images)?;
+        check_prompt(engine, prompt, &params.images)?;
         let mut request = Request::new(engine, text, params)?;
         let params = &request.params;
         let speculation = Speculation::new(engine, &params.guesses, params.most_guesses)?;
@@ -409,7 +408,8 @@ impl Generation {
     }
 }
 
-/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the sequence has.
+/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the
+/// sequence has.
 fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32])) -> Result<usize> {
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     // The last prompt token is always evaluated: its logits are needed.
@@ -445,7 +445,7 @@ fn first_tokens(engine: &Engine, starts: &[i32]) -> Result<Vec<i32>> {
     }
 }
 
-fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
+fn check_prompt(engine: &Engine, prompt: &[i32], images: &[f32]) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::invalid("the prompt has no tokens; give at least one (a beginning-of-sequence token, say)"));
     }
@@ -461,5 +461,5 @@ fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
         );
         return Err(Error::new(Status::ContextFull, message));
     }
-    Ok(())
+    images::check(engine, prompt, images)
 }

@@ -45,7 +45,7 @@ pub(crate) struct Family {
     pub read: fn(&Fields, &Map<String, Value>) -> Result<Tower, ConfigError>,
 }
 
-/// What is between a tower and the text model.
+/// The part between a tower and the text model.
 pub(crate) trait Projector: fmt::Debug {
     /// The rows `[R, hidden]` of an image, `hidden` being the text model's width; the last call's result.
     ///
@@ -183,7 +183,7 @@ impl Found {
         Ok(module)
     }
 
-    /// What a runtime needs to make rows of the bytes of an image, and to place them in a text.
+    /// The document by which a runtime makes rows of the bytes of an image, and places them in a text.
     ///
     /// # Errors
     /// The checkpoint's files about its processor are malformed, or ask for something that is not supported.

@@ -16,8 +16,8 @@ const MOST_BYTES: u64 = 1 << 30;
 const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp];
 
-/// Decodes an image as RGB, the first one of several: alpha is dropped, grey is the same in all channels, of 16 bits the
-/// upper ones count. It is turned as its EXIF says. (So does `load_image` of Transformers with files, by Pillow.)
+/// Decodes an image as RGB, the first one of several: alpha is dropped, grey is the same in all channels, the upper 8
+/// bits of 16 count. It is turned as its EXIF says. (So does `load_image` of Transformers with files, by Pillow.)
 ///
 /// # Errors
 /// The bytes are no image in a known format, or a broken one; it is larger than the limits.

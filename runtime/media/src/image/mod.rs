@@ -101,11 +101,13 @@ impl fmt::Display for Error {
             Error::Broken(what) => write!(f, "the image is broken: {what}"),
             Error::Large { width, height } => write!(
                 f,
-                "an image of {width}x{height} pixels is too large: at most {MOST_PIXELS} pixels, {MOST_SIDE} a side; make it smaller"
+                "an image of {width}x{height} pixels is too large: at most {MOST_PIXELS} pixels, {MOST_SIDE} a side; \
+                 make it smaller"
             ),
             Error::Limits(what) => write!(
                 f,
-                "the image is too large to decode, at most {MOST_PIXELS} pixels, {MOST_SIDE} a side: {what}; make it smaller"
+                "the image is too large to decode, at most {MOST_PIXELS} pixels, {MOST_SIDE} a side: {what}; make it \
+                 smaller"
             ),
             Error::Bytes { found, width, height } => {
                 write!(f, "an image of {width}x{height} pixels has 3 bytes for each, but {found} are given")

@@ -1,4 +1,4 @@
-//! What a model's images become: the document that an artifact has of it.
+//! The document that an artifact has of its images.
 
 use super::Error;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// Most elements that an artifact may ask for of an image.
 const MOST: usize = 1 << 28;
 
-/// What an artifact says of its images.
+/// An artifact's description of its images.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Spec {
     /// From an image to pixels.

@@ -176,12 +176,12 @@ impl Model {
         &self.defaults
     }
 
-    /// What it knows about sounds, if it hears.
+    /// Its knowledge of sounds, if it hears.
     pub(super) fn ears(&self) -> Option<&Ears> {
         self.ears.as_ref()
     }
 
-    /// What it knows about images, if it sees.
+    /// Its knowledge of images, if it sees.
     pub(super) fn eyes(&self) -> Option<&Eyes> {
         self.eyes.as_ref()
     }

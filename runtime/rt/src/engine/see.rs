@@ -31,8 +31,8 @@ pub(super) fn check_progress(any: bool) -> Result<()> {
     match any {
         true => Ok(()),
         false => Err(Error::invalid(
-            "the tokens of an image see each other, and so go through the model at once, but not as many rows are given \
-             at once: ask for fewer rows of them",
+            "the tokens of an image see each other, and so go through the model at once, but not as many rows are \
+             given at once: ask for fewer rows of them",
         )),
     }
 }
@@ -93,7 +93,7 @@ impl Engine {
         })
     }
 
-    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches, of which those of numbers `chosen` are
+    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: those of the numbers `chosen` are
     /// asked for.
     ///
     /// # Errors

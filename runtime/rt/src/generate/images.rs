@@ -22,8 +22,8 @@ pub(super) fn check(engine: &Engine, prompt: &[i32], rows: &[f32]) -> Result<()>
     let most = engine.max_batch_tokens();
     if engine.image().entries[STEP].runs && longest > most {
         return Err(Error::invalid(format!(
-            "the {longest} tokens of an image see each other, and so go through the model at once: open it with a larger \
-             max_batch_tokens (it is {most})"
+            "the {longest} tokens of an image see each other, and so go through the model at once: open it with a \
+             larger max_batch_tokens (it is {most})"
         )));
     }
     let places = prompt.iter().filter(|t| **t == token).count();
