@@ -56,16 +56,18 @@ impl Generation {
     /// # Errors
     /// There is not enough memory.
     pub(crate) fn images_of(&self, engine: &Engine, count: usize) -> Result<Vec<f32>> {
-        let Some(token) = engine.placeholder().filter(|_| !self.params.images.is_empty()) else { return Ok(vec![]) };
-        let end = self.history.len().min(self.evaluated + count);
-        let (seen, next) = (&self.history[..self.evaluated], &self.history[self.evaluated..end]);
+        let Some(token) = engine.placeholder().filter(|_| !self.request.params.images.is_empty()) else {
+            return Ok(vec![]);
+        };
+        let (seen, next) = self.cursor.history.split_at(self.cursor.evaluated);
+        let next = &next[..next.len().min(count)];
         if !next.contains(&token) {
             return Ok(vec![]);
         }
         let width = engine.image().entries[STEP].given;
         need(4 * count * width)?;
         let before = seen.iter().filter(|t| **t == token).count();
-        let mut rows = self.params.images.chunks_exact(width.max(1)).skip(before);
+        let mut rows = self.request.params.images.chunks_exact(width.max(1)).skip(before);
         let mut given = vec![0.0; count * width];
         let places = given.chunks_exact_mut(width.max(1)).zip(next).filter(|(_, t)| **t == token);
         for (place, _) in places {
