@@ -68,7 +68,10 @@ fn sounds_become_the_tokens_of_transformers() {
         assert_eq!(clip["tokens"], json!(golden(name, "heard")), "{name}");
         let spelled: Vec<String> = golden(name, "heard").iter().map(|id| format!("w{id}")).collect();
         assert_eq!(said["text"], json!(spelled.join(" ")), "{name}");
-        assert_eq!(folder.says(&[], &["run", "m.so", "--audio", "a.wav", "-n", "24"]), format!("{}\n", spelled.join(" ")));
+        assert_eq!(
+            folder.says(&[], &["run", "m.so", "--audio", "a.wav", "-n", "24"]),
+            format!("{}\n", spelled.join(" "))
+        );
         assert!(folder.says(&[], &["inspect", "m.so"]).contains("an encoder (`encode`) reads a clip of sound"));
         assert!(folder.says(&[], &["verify", "m.so"]).contains("golden"));
         if name == "whisper_128" {

@@ -150,7 +150,8 @@ fn clips_of_sound_are_sources() {
     let [a, b] = [(); 2].map(|()| model.seq_new().expect("a sequence"));
     model.seq_encode_rows(a, &rows).expect("a clip");
     model.seq_encode_audio(b, &[0.25; 800]).expect("a clip");
-    let mixed = model.step(&[&g.tokens[..9], &g.tokens[..4]].concat(), &[[a; 9].as_slice(), &[b; 4]].concat(), &[8, 12]);
+    let mixed =
+        model.step(&[&g.tokens[..9], &g.tokens[..4]].concat(), &[[a; 9].as_slice(), &[b; 4]].concat(), &[8, 12]);
     assert!(bits(&mixed.expect("logits")[..g.columns]) == bits(&want[8 * g.columns..]), "a mixed step");
     // Texts about the same clip.
     let options = GenOptions { max_tokens: 6, no_text: true, defaults: true, ..GenOptions::default() };

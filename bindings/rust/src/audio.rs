@@ -1,6 +1,6 @@
 //! Sounds, for models that write what is said in them.
 
-use crate::sys::{llmcc_audio_info, RawModel};
+use crate::sys::{RawModel, llmcc_audio_info};
 use crate::{Model, Result, Sequence, Token};
 use std::ffi::c_void;
 

@@ -102,7 +102,8 @@ fn transcription(ckpt: &Checkpoint, ending: &Value, vocab: usize) -> Result<Valu
         of.iter().map(|(k, v)| Ok((name(k), known(key, v)?.into()))).collect()
     };
     let start = one("decoder_start_token_id")?;
-    let start = start.ok_or_else(|| wrong("`decoder_start_token_id` is missing: the token that texts begin with".into()))?;
+    let start =
+        start.ok_or_else(|| wrong("`decoder_start_token_id` is missing: the token that texts begin with".into()))?;
     let code = |token: &str| token.trim_start_matches("<|").trim_end_matches("|>").to_lowercase();
     let (languages, tasks) = match given("is_multilingual").and_then(Value::as_bool) {
         Some(false) => Default::default(),

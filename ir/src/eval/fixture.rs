@@ -163,7 +163,13 @@ pub(crate) fn module(kv: KvSpec) -> Module {
         weights,
         states: vec![kv.into(); LAYERS],
         funcs: vec![embed_func(), layer_func(kv), head_func()],
-        entries: vec![Entry { name: STEP.into(), calls: step, outputs: logits(LAYERS + 2), taps: vec![], context: None }],
+        entries: vec![Entry {
+            name: STEP.into(),
+            calls: step,
+            outputs: logits(LAYERS + 2),
+            taps: vec![],
+            context: None,
+        }],
     }
 }
 
@@ -401,7 +407,13 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
             slot(0, HIDDEN),
             slot(0, VOCAB),
         ],
-        entries: vec![PlanEntry { name: STEP.into(), outputs: logits(6), candidates: None, taps: vec![], context: None }],
+        entries: vec![PlanEntry {
+            name: STEP.into(),
+            outputs: logits(6),
+            candidates: None,
+            taps: vec![],
+            context: None,
+        }],
         regimes: vec![regime(Some(1)), regime(None)],
     }
 }

@@ -45,7 +45,9 @@ impl Ears {
         let spectrogram = &hearing.spectrogram;
         match source.is_some_and(|e| e.given == spectrogram.columns() && e.context >= spectrogram.rows()) {
             true => Ok(Some(Ears(hearing))),
-            false => Err(Error::artifact("the artifact describes sounds that its encoder does not read; compile it again")),
+            false => {
+                Err(Error::artifact("the artifact describes sounds that its encoder does not read; compile it again"))
+            }
         }
     }
 
@@ -128,6 +130,7 @@ impl Ears {
         };
         engine.run_each(STEP, &batch, &mut choose, None)?;
         engine.kv_mut().truncate_track(seq, 0, 0)?;
-        best.map(|(_, token)| token).ok_or_else(|| Error::artifact("the artifact names languages that it has no tokens for"))
+        best.map(|(_, token)| token)
+            .ok_or_else(|| Error::artifact("the artifact names languages that it has no tokens for"))
     }
 }

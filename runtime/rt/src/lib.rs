@@ -25,13 +25,13 @@ pub mod embed;
 pub mod engine;
 mod error;
 pub mod generate;
+#[cfg(any(feature = "heap", test))]
+mod heap;
 #[cfg(feature = "media")]
 pub mod hearing;
 #[cfg(not(feature = "media"))]
 #[path = "hearing_none.rs"]
 pub mod hearing;
-#[cfg(any(feature = "heap", test))]
-mod heap;
 pub mod image;
 pub mod interrupt;
 pub mod json;

@@ -467,12 +467,7 @@ impl Encoder {
     }
 
     /// The rows after the last layer, by those of the first.
-    pub(crate) fn after_layers(
-        &self,
-        l: &mut Lifter,
-        x: Carried,
-        ropes: &[Carried],
-    ) -> Result<Carried, FrontendError> {
+    pub(crate) fn after_layers(&self, l: &mut Lifter, x: Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
         let mut x = x;
         for (i, spec) in self.layers.iter().enumerate() {
             for stored in self.stored_as(i) {

@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn texts_begin_with_language_and_task() {
-        let many = r#"{"start":1,"languages":{"en":2,"de":3},"tasks":{"transcribe":4,"translate":5},"no_timestamps":6}"#;
+        let many =
+            r#"{"start":1,"languages":{"en":2,"de":3},"tasks":{"transcribe":4,"translate":5},"no_timestamps":6}"#;
         let t = of(many).transcription;
         assert_eq!(t.prompt(Some(3), None).unwrap(), [1, 3, 4, 6]);
         assert_eq!(t.prompt(Some(2), Some("translate")).unwrap(), [1, 2, 5, 6]);

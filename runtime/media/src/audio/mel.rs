@@ -71,7 +71,10 @@ impl Spectrogram {
             return Err(Error(format!("a clip has at most {} samples, not {}", self.samples, clip.len())));
         }
         if let Some(i) = clip.iter().position(|x| !x.is_finite()) {
-            return Err(Error(format!("sample {i} of the sound is {}; samples are numbers, mostly from -1 to 1", clip[i])));
+            return Err(Error(format!(
+                "sample {i} of the sound is {}; samples are numbers, mostly from -1 to 1",
+                clip[i]
+            )));
         }
         let mut logs = self.logs(clip);
         let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -100,8 +103,7 @@ impl Spectrogram {
     /// Decimal logarithms of the filters' sums, `[frames, mels]`.
     fn logs(&self, clip: &[f32]) -> Vec<f64> {
         let (filters, mut fourier) = (self.filters(), Fourier::new(self.fft));
-        let window: Vec<f64> =
-            (0..self.fft).map(|i| 0.5 - 0.5 * libm::cos(TAU * i as f64 / self.fft as f64)).collect();
+        let window: Vec<f64> = (0..self.fft).map(|i| 0.5 - 0.5 * libm::cos(TAU * i as f64 / self.fft as f64)).collect();
         let (half, bins, last) = (self.fft / 2, self.fft / 2 + 1, self.samples - 1);
         // Before the clip and after it, samples go backwards.
         let sample = |at: usize| {

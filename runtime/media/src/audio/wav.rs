@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn channels_are_averaged() {
-        let sound = read_wav(&file(16, SampleFormat::Int, 3, &[0i16, 3 << 8, 6 << 8, 1 << 14, 1 << 14, 1 << 14])).unwrap();
+        let sound =
+            read_wav(&file(16, SampleFormat::Int, 3, &[0i16, 3 << 8, 6 << 8, 1 << 14, 1 << 14, 1 << 14])).unwrap();
         assert_eq!(sound.samples, [3.0 / 128.0, 0.5]);
     }
 
