@@ -137,7 +137,8 @@ enum {
     LLMCC_NEEDS_HIDDEN = 32, /* rows come with tokens: a draft head (llmcc compile --draft-head) takes hidden states of the model that it drafts for, an encoder frames or patches */
     LLMCC_HAS_HIDDEN = 64,   /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
     LLMCC_NEEDS_SOURCE = 128, /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
-    LLMCC_HEARS = 256        /* its source is a clip of sound (llmcc_seq_encode_audio): prompts of generations are the tokens that its text begins with (since 1.7) */
+    LLMCC_HEARS = 256,       /* its source is a clip of sound (llmcc_seq_encode_audio): prompts of generations are the tokens that its text begins with (since 1.7) */
+    LLMCC_SEES = 512         /* prompts may have images (llmcc compile --with-image): llmcc_image_prompt, llmcc_image_rows (since 1.7) */
 };
 
 /* Kinds of entries. A model whose entries all have logits refuses llmcc_embed; one whose first entry has none refuses generations and log-probabilities
@@ -170,6 +171,7 @@ typedef struct llmcc_entry_info {
     uint32_t flags;   /* LLMCC_IS_NORMALIZED, LLMCC_IS_WHOLE, LLMCC_HAS_TYPES, LLMCC_NEEDS_HIDDEN, LLMCC_HAS_HIDDEN, LLMCC_NEEDS_SOURCE */
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
     uint64_t given;   /* columns of the rows that come with tokens, with LLMCC_NEEDS_HIDDEN; 0: none do (since 1.7) */
+    uint64_t context; /* longest sequence of the entry, in tokens (since 1.7) */
 } llmcc_entry_info;
 
 /* Describes entry `index`, less than llmcc_model_info.entries, and stores its name as llmcc_detokenize stores a text, unless both `name` and `needed` are NULL. Since 1.5. */
@@ -429,6 +431,16 @@ llmcc_status llmcc_tokenizer_size(const llmcc_model *model, size_t *n);
 /* Tokens that end a generation. */
 llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t capacity, size_t *needed);
 
+/* ---- images: models with LLMCC_SEES, others refuse with LLMCC_E_UNSUPPORTED. Since 1.7 --------------------------------------- */
+
+/* The rows of an image, floats, for llmcc_gen_params.image_rows. With `width` and `height` 0 `data` are the `n` bytes of a PNG, JPEG, WebP, GIF or BMP file, else pixels from the
+ * upper left on, three bytes each (red, green, blue). Sizes, colours and orientation become what the model's image processor in Transformers makes of a file. Every image of a
+ * model has as many rows; with `out` NULL nothing is read, and their number of floats goes to `needed`. The same image has the same rows, whatever else runs. */
+llmcc_status llmcc_image_rows(const llmcc_model *model, const void *data, size_t n, uint32_t width, uint32_t height, float *out, size_t capacity, size_t *needed);
+/* A prompt (UTF-8, `len` bytes) with `images` images, in which the model's marker of each ("<image>", "<start_of_image>") has become the texts of the tokens that stand for its rows.
+ * Where there are no markers the images come first. Prompts that a chat template made have markers. */
+llmcc_status llmcc_image_prompt(const llmcc_model *model, const char *text, size_t len, size_t images, char *out, size_t capacity, size_t *needed);
+
 /* ---- generation ----------------------------------------------------------------------------------------------------------- */
 
 /* A checkpoint's generation_config.json is part of the artifact ("generation" in the manifest). If `sampling` has neutral values only (temperature,
@@ -456,9 +468,11 @@ typedef struct llmcc_gen_params {
     uint32_t most_guesses;       /* most guesses for a step, up to 31; 0: as many as suit their source */
     llmcc_guess guess;           /* with LLMCC_GUESS_CALLER. It and guess_user stay valid until the generation is freed */
     void *guess_user;
+    const float *image_rows;     /* [n_image_rows] with LLMCC_SEES: the rows of the prompt's images, one after the other (llmcc_image_rows), as many as it has tokens that stand for them (since 1.7) */
+    size_t n_image_rows;         /* floats */
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0}
 
 /* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
  * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */

@@ -188,6 +188,9 @@ pub struct CompileArgs {
     /// `Model.embed` and llmcc_embed use
     #[arg(long, conflicts_with = "embed")]
     pub also_embed: bool,
+    /// Compile the part of the model that sees images, too: prompts may then have images (`run --image`)
+    #[arg(long, conflicts_with = "embed")]
+    pub with_image: bool,
     /// Compile the model's draft heads (the first N of them) beside it, in the same artifact: layers that predict
     /// the token after the next. Generation guesses with them, and gives the same text in fewer steps
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "all")]

@@ -120,6 +120,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 max_context: options.max_context,
                 embed: options.embed,
                 also_embed: options.also_embed,
+                with_image: options.with_image,
                 draft_heads: options.draft_heads,
                 hidden_states: options.hidden_states,
                 selects: selects(options),
@@ -209,8 +210,15 @@ fn left_aside(
     module: &Module,
 ) -> Result<Vec<String>, Error> {
     let file = checkpoint.config_path().file_name().unwrap_or_default().to_string_lossy();
-    let mut warnings: Vec<String> =
-        model.unread.iter().map(|field| format!("{file}: {field}, which is not read")).collect();
+    let mut warnings: Vec<String> = vec![];
+    for field in &model.unread {
+        let sees = field.starts_with("`vision_config`") && llmcc_frontends::arch::has_tower(checkpoint.config());
+        match (sees, options.with_image) {
+            (true, true) => {}
+            (true, false) => warnings.push(format!("{file}: {field}, which --with-image reads")),
+            (false, _) => warnings.push(format!("{file}: {field}, which is not read")),
+        }
+    }
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
     match llmcc_frontends::unused::find(checkpoint, module)? {
@@ -281,6 +289,13 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     if let (false, Some(config)) = (module.output() == Output::Logits, texts.text_config.as_object_mut()) {
         // It generates nothing.
         config.remove("generation");
+    }
+    if let (true, Some(config)) = (options.with_image, texts.text_config.as_object_mut()) {
+        let own = llmcc_frontends::image_document(&checkpoint)?;
+        let media = config.entry("media").or_insert_with(|| serde_json::json!({}));
+        if let (Some(media), Some(own)) = (media.as_object_mut(), own.as_object()) {
+            media.extend(own.clone());
+        }
     }
     let format = weight_format(options, &module);
     // Packing measures only the tensors it packs.

@@ -45,6 +45,8 @@ pub struct CompileOptions {
     pub embed: bool,
     /// Give the artifact an entry for embeddings beside the one that writes text.
     pub also_embed: bool,
+    /// Give the artifact an entry that makes rows of images.
+    pub with_image: bool,
     /// The draft heads that become entries beside the model.
     pub draft_heads: DraftHeads,
     /// Give the artifact an entry that shows the inputs of products.

@@ -147,6 +147,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         max_context: None,
         embed: false,
         also_embed: false,
+        with_image: false,
         draft_heads: DraftHeads::None,
         tap: false,
         hidden_states: false,

@@ -198,7 +198,7 @@ fn entries(b: &mut Builder, plan: &Plan) -> abi::Table {
             taps: taps(b, &e.taps),
             first_regime: first,
             regimes,
-            flags: if whole(plan, index) { abi::entry_flags::WHOLE } else { 0 },
+            flags: flags(plan, index),
             candidates_buffer: e.candidates.map_or(0, |c| c.slot as u64),
             candidates: e.candidates.map_or(0, |c| c.k as u64),
             track: tracks[index] as u32,
@@ -240,9 +240,13 @@ fn row_kind(rows: Dim) -> u32 {
 
 /// The arrays that an entry takes with the tokens.
 fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
-    let all = [(abi::input::TYPES, types(plan, entry)), (abi::input::ROWS, given(plan, entry))];
+    let rows = match placeholder(plan, entry) {
+        Some(token) => (abi::input::ROWS_OF_TOKEN, token),
+        None => (abi::input::ROWS, 0),
+    };
+    let all = [((abi::input::TYPES, 0), types(plan, entry)), (rows, given(plan, entry))];
     let there = all.into_iter().filter(|(_, size)| *size > 0);
-    there.map(|(kind, size)| abi::InputDesc { kind, reserved: 0, size: size as u64 }).collect()
+    there.map(|((kind, token), size)| abi::InputDesc { kind, token: token as u32, size: size as u64 }).collect()
 }
 
 fn output(plan: &Plan, o: &EntryOutput) -> abi::OutputDesc {
@@ -263,6 +267,7 @@ fn output_kind(output: Output) -> u32 {
     match output {
         Output::Logits => abi::output::kind::LOGITS,
         Output::Hidden => abi::output::kind::HIDDEN,
+        Output::Image => abi::output::kind::IMAGE,
         Output::Rows(rows) => match rows.name {
             RowsName::Embedding => abi::output::kind::EMBEDDING,
             RowsName::Scores => abi::output::kind::SCORES,
@@ -272,7 +277,7 @@ fn output_kind(output: Output) -> u32 {
 
 fn pooling(output: Output) -> u32 {
     match output {
-        Output::Logits | Output::Hidden => abi::output::pool::NONE,
+        Output::Logits | Output::Hidden | Output::Image => abi::output::pool::NONE,
         Output::Rows(rows) => pool(rows.pool),
     }
 }
@@ -294,9 +299,27 @@ fn kernels_of(plan: &Plan, entry: usize) -> impl Iterator<Item = &Kernel> {
     plan.regimes_of(entry).flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel))
 }
 
+fn flags(plan: &Plan, entry: usize) -> u64 {
+    match (whole(plan, entry), runs(plan, entry)) {
+        (true, _) => abi::entry_flags::WHOLE,
+        (false, Some(_)) => abi::entry_flags::RUNS,
+        (false, None) => 0,
+    }
+}
+
 /// Whether tokens of an entry see later ones, so that a sequence is computed in one step: attention both ways over a
 /// state that the entry itself updates.
 pub fn whole(plan: &Plan, entry: usize) -> bool {
+    looks_ahead(plan, entry) && placeholder(plan, entry).is_none()
+}
+
+/// The id of the tokens of an entry that see later ones of those that they stand together with, and no others: where
+/// rows are given for it, and attention is both ways.
+pub fn runs(plan: &Plan, entry: usize) -> Option<usize> {
+    placeholder(plan, entry).filter(|_| looks_ahead(plan, entry))
+}
+
+fn looks_ahead(plan: &Plan, entry: usize) -> bool {
     let own: BTreeSet<usize> = plan.updated_by(entry).collect();
     let ahead = |l: &Launch| {
         let Some(Body::Attention(Attention { causal: false, kv, .. })) = plan.kernels.get(l.kernel).map(|k| &k.body)
@@ -321,11 +344,22 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.
 pub fn given(plan: &Plan, entry: usize) -> usize {
     let columns = |k: &Kernel| {
-        let Body::GivenRows(rows) = &k.body else { return None };
-        let ParamKind::Rows { cols, .. } = &k.params[rows.out].kind else { return None };
-        Some(*cols)
+        let out = match &k.body {
+            Body::GivenRows(g) => g.out,
+            Body::Substitute(s) => s.out,
+            _ => return None,
+        };
+        match k.params.get(out)?.kind {
+            ParamKind::Rows { cols, .. } => Some(cols),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => None,
+        }
     };
     kernels_of(plan, entry).find_map(columns).unwrap_or(0)
+}
+
+/// The id of the tokens of an entry in whose place rows are given; none: its rows come with all tokens.
+pub fn placeholder(plan: &Plan, entry: usize) -> Option<usize> {
+    kernels_of(plan, entry).find_map(|k| if let Body::Substitute(s) = &k.body { Some(s.token) } else { None })
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).

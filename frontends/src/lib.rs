@@ -19,6 +19,7 @@ pub mod fixtures;
 pub mod fuzz;
 mod generation;
 mod hashing;
+mod image;
 pub mod input;
 mod json;
 mod media;
@@ -32,7 +33,7 @@ pub mod tokenizer;
 pub mod unused;
 pub mod wildcard;
 
-pub use arch::{DraftHeads, Options, lift};
+pub use arch::{DraftHeads, Options, image_document, lift};
 pub use checkpoint::{Adapter, Checkpoint};
 pub use error::FrontendError;
 pub use tokenizer::TextAssets;

@@ -12,6 +12,8 @@ pub enum Output {
     Rows(Rows),
     /// Hidden states of all tokens, `[T, hidden]`.
     Hidden,
+    /// Rows of an image, `[R, hidden]`, which a step takes in place of tokens.
+    Image,
 }
 
 impl Output {
@@ -21,6 +23,7 @@ impl Output {
             Output::Logits => "logits",
             Output::Rows(rows) => name(RowsName::ALL, &rows.name),
             Output::Hidden => "hidden",
+            Output::Image => "image",
         }
     }
 
@@ -134,7 +137,7 @@ impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Output::Rows(rows) => write!(f, "{} {rows}", rows.name),
-            Output::Logits | Output::Hidden => f.write_str(self.word()),
+            Output::Logits | Output::Hidden | Output::Image => f.write_str(self.word()),
         }
     }
 }

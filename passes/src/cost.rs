@@ -25,6 +25,7 @@ mod route;
 mod row_norm;
 mod select;
 mod sinkhorn;
+mod substitute;
 mod token_ids;
 mod top_k;
 mod window_means;

@@ -48,6 +48,7 @@ NEEDS_HIDDEN = 32
 HAS_HIDDEN = 64
 NEEDS_SOURCE = 128
 HEARS = 256
+SEES = 512
 PAIR_TRUNCATE = 1
 
 
@@ -190,6 +191,8 @@ class GenParams(Sized):
         ("most_guesses", c.c_uint32),
         ("guess", c.c_void_p),
         ("guess_user", c.c_void_p),
+        ("image_rows", c.c_void_p),
+        ("n_image_rows", c.c_size_t),
     ]
 
 
@@ -295,6 +298,8 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_seq_encode_audio": (c.c_int32, [_P, c.c_int32, _P, c.c_size_t]),
         "llmcc_seq_encode_rows": (c.c_int32, [_P, c.c_int32, _P, c.c_size_t]),
         "llmcc_audio_prompt": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, c.c_char_p, c.c_size_t, _I32P, c.c_size_t, _SIZEP]),
+        "llmcc_image_rows": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P, c.c_size_t, _SIZEP]),
+        "llmcc_image_prompt": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
     },
 }
 

@@ -7,8 +7,9 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
-from . import _batch, _ffi as ffi, _score
+from . import _batch, _ffi as ffi, _images, _score
 from ._batch import Texts as _texts
+from ._chat import as_messages
 from ._errors import LlmccError
 from ._keywords import Generating, GeneratingMany, spelled_out
 from ._params import GenParams as _GenParams, natural as _natural
@@ -60,6 +61,9 @@ class Generate(Text):
             tokenizer by that model, ``"heads"`` by the model's draft heads (``compile(..., draft_head=True)``), ``"none"`` not at all. By default draft heads
             guess where the artifact has them.
         :param guesses: most tokens that are guessed for a step, up to 31; by default as many as suit.
+        :param images: the prompt's images, in the order of their markers (``<image>`` of LLaVA, ``<start_of_image>`` of Gemma 3); without markers they come first. An
+            image is a path, the bytes of a file, a Pillow image or an array ``[height, width, 3]`` of uint8. A list of prompts takes a list of images for each. Only for models compiled
+            ``with_image``.
         :param logprobs: see :meth:`complete`.
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
         :param max_batch: with a list of prompts: how many generate at once (default 64, on a GPU 256).
@@ -90,7 +94,9 @@ class Generate(Text):
         """
         texts, single = _batch.several(prompt)
         shown, given = (False, _batch.of_one(params)) if single else _batch.taken(params)
-        prompts = [_batch.encoded(self, p) for p in texts]
+        if single and given.get("images") is not None:
+            given = {**given, "images": [given["images"]]}
+        prompts = _images.prepared(self, texts, given)
         self._check_prompt_logprobs(prompt_logprobs, given)
         with Progress(len(prompts), "generate", shown) as progress:
             results = _batch.complete(self._begin(prompts, given), prompts, progress)
@@ -126,12 +132,17 @@ class Generate(Text):
         if single:
             return self._pieces_of(prompts[0], params)
         shown, given = _batch.taken(params)
-        pieces = self._begin([_batch.encoded(self, p) for p in prompts], given)
+        pieces = self._begin(_images.prepared(self, prompts, given), given)
         return _batch.Counted(pieces, Progress(len(prompts), "generate", shown)) if shown else pieces
 
     def _pieces_of(self, prompt: Any, params: Mapping[str, Any]) -> Iterator[Piece]:
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
-        return self._pieces(ffi.NEW_SEQ, tokens, _GenParams(**_batch.of_one(params)))
+        given = _batch.of_one(params)
+        images = given.pop("images", None)
+        if images is None:
+            tokens, rows = self.tokenize(prompt) if isinstance(prompt, str) else prompt, None
+        else:
+            tokens, rows = _images.encoded(self, prompt, images)
+        return self._pieces(ffi.NEW_SEQ, tokens, _GenParams(image_rows=rows, **given))
 
     @spelled_out(Generating)
     def chat(
@@ -144,7 +155,8 @@ class Generate(Text):
     ) -> str:
         """The model's answer to a conversation; the other parameters as in :meth:`generate`. For many turns, :meth:`session` saves work.
 
-        :param messages: mappings with ``role`` and ``content``.
+        :param messages: mappings with ``role`` and ``content``. A content may be a list of parts, ``{"type": "text", "text": ...}`` and, of models compiled ``with_image``,
+            ``{"type": "image", "image": ...}`` with an image as for :meth:`generate`.
         :param tools: descriptions of functions, for templates that know them.
         :param template_vars: further variables of the chat template, as ``{"enable_thinking": False}``.
         """
@@ -160,6 +172,12 @@ class Generate(Text):
         **params: Unpack[Generating],
     ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
+        plain, images = _images.of_messages(as_messages(messages))
+        if images:
+            variables: Any = dict(template_vars or {})
+            prompt = _images.expanded(self, self.apply_chat_template(plain, tools, **variables), len(images))
+            params["images"] = images
+            return self.stream(self.tokenize(prompt, add_special=False), **params)
         return self.stream(self._conversation(messages, tools, template_vars), **params)
 
     def _conversation(

@@ -119,7 +119,7 @@ class Opened(Unique):
         ``isa``, ``bos_token``, ``eos_tokens``, ``has_tokenizer``, ``has_chat_template``, ``output`` (``"logits"``, ``"embedding"`` or ``"scores"``), ``columns`` of a row of it,
         ``entries`` (computations that the artifact has), ``embed_columns`` of a row that ``embed`` gives (0: it makes none),
         ``normalized`` (embeddings have length 1), ``whole`` (a sequence is computed in one step), ``has_types`` (tokens of the second of two
-        texts are of another type)."""
+        texts are of another type), ``sees`` (prompts may have images)."""
         return dict(self._info)
 
     @property
@@ -201,6 +201,7 @@ class Opened(Unique):
         result["keeps_hidden"] = bool(info.flags & ffi.HAS_HIDDEN)
         result["needs_source"] = bool(info.flags & ffi.NEEDS_SOURCE)
         result["hears"] = bool(info.flags & ffi.HEARS)
+        result["sees"] = bool(info.flags & ffi.SEES)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

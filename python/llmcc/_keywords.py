@@ -60,6 +60,8 @@ class Generating(Choosing, total=False):
     draft: Union[None, bool, Literal["none", "heads", "lookup"], Text]
     #: Most tokens that are guessed for a step.
     guesses: Optional[int]
+    #: Images of the prompt, in the order of their markers: paths, bytes of files, Pillow images, or arrays ``[height, width, 3]`` of uint8.
+    images: Optional[Sequence[Any]]
 
 
 class GeneratingMany(Generating, total=False):
@@ -148,6 +150,8 @@ class Compiling(TypedDict, total=False):
     hidden_states: bool
     #: Make embeddings beside text.
     also_embed: bool
+    #: Compile the part of the model that sees images, too.
+    with_image: bool
     #: Show the inputs of products, for :meth:`Model.tap`.
     tap: bool
     #: Name by which programs that are linked with the artifact look for it; ``"auto"`` makes one of the file's name and the ABI.

@@ -133,6 +133,7 @@ class GenParams:
         adapter: Optional[int] = None,
         draft: Any = None,
         guesses: Optional[int] = None,
+        image_rows: Any = None,
         **unknown: Any,
     ) -> None:
         if unknown:
@@ -161,6 +162,8 @@ class GenParams:
 
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
+        # Rows of the prompt's images, a C array; None: it has none.
+        self.image_rows = image_rows
         # Where guesses of the next tokens come from, and how many a step may have; 0: as many as suit.
         self.guesses, self.most_guesses = Guesses(draft), positive(guesses, "guesses", 5)
 
@@ -182,6 +185,8 @@ class GenParams:
             flags=self.flags | plain | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
             top_logprobs=self.logprobs or 0,
             adapter=self.adapter,
+            image_rows=c.cast(self.image_rows, c.c_void_p) if self.image_rows is not None else None,
+            n_image_rows=0 if self.image_rows is None else len(self.image_rows),
         )
         self.guesses.write(native, self.most_guesses, drafter)
         return native

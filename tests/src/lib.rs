@@ -74,6 +74,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: short_context(checkpoint),
         embed: false,
         also_embed: false,
+        with_image: false,
         draft_heads: DraftHeads::None,
         tap: false,
         hidden_states: false,

@@ -53,6 +53,8 @@ pub struct Info {
     pub whole: bool,
     /// Whether its embeddings have length 1.
     pub normalized: bool,
+    /// Whether prompts may have images.
+    pub sees: bool,
 }
 
 impl Info {
@@ -80,6 +82,7 @@ impl Info {
             chat_template: has(LLMCC_HAS_CHAT_TEMPLATE),
             whole: has(LLMCC_IS_WHOLE),
             normalized: has(LLMCC_IS_NORMALIZED),
+            sees: has(LLMCC_SEES),
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod capi;
 mod error;
 mod generation;
 mod guesses;
+mod images;
 mod info;
 mod model;
 mod params;

@@ -91,6 +91,8 @@ pub struct Params {
     pub guesses: Guesses,
     /// Most guesses for a step; 0: as many as suit their source.
     pub most_guesses: u32,
+    /// Rows of the prompt's images, one after the other, as [`crate::Model::image_rows`] makes them.
+    pub images: Vec<f32>,
 }
 
 /// Parameters with the arrays that the C structure points to.
@@ -133,6 +135,8 @@ impl Params {
             most_guesses: self.most_guesses,
             guess: None,
             guess_user: std::ptr::null_mut(),
+            image_rows: self.images.as_ptr(),
+            n_image_rows: self.images.len(),
         };
         self.guesses.write(&mut raw);
         Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers })

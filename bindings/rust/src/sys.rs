@@ -90,6 +90,10 @@ api! {
     llmcc_tokenize: fn(*const RawModel, *const c_char, usize, u32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_detokenize: fn(*const RawModel, *const i32, usize, u32, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_apply_chat_template: fn(*const RawModel, *const c_char, usize, *mut c_char, usize, *mut usize) -> RawStatus;
+    llmcc_image_rows:
+        fn(*const RawModel, *const c_void, usize, u32, u32, *mut f32, usize, *mut usize) -> RawStatus;
+    llmcc_image_prompt:
+        fn(*const RawModel, *const c_char, usize, usize, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_token_piece: fn(*const RawModel, i32, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_piece_token: fn(*const RawModel, *const c_char, usize, *mut i32) -> RawStatus;
     llmcc_token_bytes: fn(*const RawModel, i32, *mut u8, usize, *mut usize) -> RawStatus;

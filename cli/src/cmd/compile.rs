@@ -183,6 +183,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         max_context: args.max_context,
         embed: args.embed,
         also_embed: args.also_embed,
+        with_image: args.with_image,
         draft_heads: args.draft_head.unwrap_or_default(),
         tap: args.tap,
         hidden_states: args.hidden_states,

@@ -46,6 +46,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         return rows::rank(&model, &manifest, query, args);
     }
     options.guesses = guesses(args, &model)?;
+    options.images = images(args, &model, &given)?;
     options.most_guesses = args.guesses.unwrap_or(0);
     if model.info().hears && args.audio.is_none() {
         return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
@@ -61,6 +62,23 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         Input::Text(text) => from_text(&mut source, &text, args, &options),
         Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
     }
+}
+
+/// Rows of the images of `--image`.
+fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<Vec<f32>, Error> {
+    if !args.image.is_empty() && matches!(given, Input::Lines) {
+        return Err(Error::Usage("--image belongs to a single message: give it with -p or --prompt-file".into()));
+    }
+    let mut rows = vec![];
+    for path in &args.image {
+        let file = llmcc_frontends::input::read(path)?;
+        let own = model.image_rows(&file).map_err(|e| match e {
+            Error::Artifact { message, .. } => Error::Failed(format!("{}: {message}", path.display())),
+            other => other,
+        })?;
+        rows.extend(own);
+    }
+    Ok(rows)
 }
 
 /// Where guesses come from: `--draft`.
@@ -80,7 +98,10 @@ fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
 
 /// Continues a text.
 fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let ids = source.model.tokenize(prompt, true)?;
+    let ids = match args.image.len() {
+        0 => source.model.tokenize(prompt, true)?,
+        n => source.model.tokenize(&source.model.image_prompt(prompt, n)?, true)?,
+    };
     // A text about a source does not go on with it.
     let about = source.model.info().needs_source;
     // Nothing is printed before all that can be refused has been accepted.

@@ -407,7 +407,7 @@ mod tests {
         let ran = Ran {
             isa: 0,
             device: "a machine".into(),
-            sizes: Sizes { vocab: 2, max_context: 8, entries: vec![Shape { columns: 2, whole: false }] },
+            sizes: Sizes { vocab: 2, max_context: 8, entries: vec![Shape { columns: 2, whole: false, context: None }] },
             steps: computed(logit),
             batching,
         };

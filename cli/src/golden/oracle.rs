@@ -321,7 +321,7 @@ fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
         lengths[seq] += 1;
         lengths[seq] - 1
     };
-    let batch = |s: &Step| Batch {
+    let mut batch = |s: &Step| Batch {
         tokens: s.tokens.clone(),
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
@@ -329,7 +329,11 @@ fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
         hidden: stand_ins(&s.tokens, artifact::given(plan, s.entry)),
         ..Batch::default()
     };
-    steps.iter().map(batch).collect()
+    let seen = |s: &Step| match artifact::runs(plan, s.entry).and_then(|of| i32::try_from(of).ok()) {
+        Some(of) => batch(s).with_runs(of),
+        None => batch(s),
+    };
+    steps.iter().map(seen).collect()
 }
 
 #[cfg(test)]

@@ -44,6 +44,9 @@ pub struct Shape {
     pub columns: usize,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
+    /// Longest sequence, where that is not the model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
 }
 
 impl Sizes {
@@ -53,7 +56,8 @@ impl Sizes {
     /// Errors of the artifact.
     pub fn of_model(model: &Model) -> Result<Sizes, Error> {
         let info = model.info();
-        let shape = |entry| model.entry(entry).map(|e| Shape { columns: e.columns, whole: e.whole });
+        let shape =
+            |entry| model.entry(entry).map(|e| Shape { columns: e.columns, whole: e.whole, context: e.context });
         let entries = (0..info.entries).map(shape).collect::<Result<_, Error>>()?;
         Ok(Sizes { vocab: info.vocab, max_context: info.max_context, entries })
     }
@@ -61,7 +65,11 @@ impl Sizes {
     /// The sizes of a plan.
     pub fn of_plan(plan: &Plan) -> Sizes {
         let columns = |e: &PlanEntry| e.requested().map_or(0, |o| plan.info.rows(o.output).1);
-        let shape = |(i, e)| Shape { columns: columns(e), whole: artifact::whole(plan, i) };
+        let shape = |(i, e): (usize, &PlanEntry)| Shape {
+            columns: columns(e),
+            whole: artifact::whole(plan, i),
+            context: e.context,
+        };
         let entries = plan.entries.iter().enumerate().map(shape).collect();
         Sizes { vocab: plan.info.vocab, max_context: plan.info.max_context, entries }
     }
@@ -114,7 +122,8 @@ pub fn steps(seed: u64, sizes: &Sizes) -> Vec<Step> {
 
 /// The steps of an entry. A short context cuts them; where a sequence is whole in one step, each run is one of its own.
 fn steps_of(seed: u64, sizes: &Sizes, entry: usize) -> Vec<Step> {
-    let (Shape { columns, whole }, max_context, vocab) = (sizes.entries[entry], sizes.max_context, sizes.vocab);
+    let (Shape { columns, whole, context }, vocab) = (sizes.entries[entry], sizes.vocab);
+    let max_context = context.unwrap_or(sizes.max_context);
     let mut lengths: Vec<usize> = vec![];
     let mut state = seed;
     let mut out: Vec<Step> = vec![];

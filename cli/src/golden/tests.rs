@@ -7,13 +7,13 @@ fn computed(tokens: usize, logits: &[f32], columns: usize) -> Computed {
 
 /// The steps of a model with one entry.
 fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<Step> {
-    super::steps(seed, &Sizes { vocab, max_context, entries: vec![Shape { columns: vocab, whole }] })
+    super::steps(seed, &Sizes { vocab, max_context, entries: vec![Shape { columns: vocab, whole, context: None }] })
 }
 
 /// Each entry has steps in sequences of its own, and the first has those that it would have alone.
 #[test]
 fn entries_have_steps_of_their_own() {
-    let shape = |columns| Shape { columns, whole: false };
+    let shape = |columns| Shape { columns, whole: false, context: None };
     let sizes = Sizes { vocab: 90, max_context: 99, entries: vec![shape(90), shape(40)] };
     let (all, alone) = (super::steps(3, &sizes), steps(3, 90, 99, false));
     assert_eq!(all[..5], alone[..]);

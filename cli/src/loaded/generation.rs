@@ -35,6 +35,8 @@ pub struct GenOptions {
     /// The model's own settings (`generation_config.json`) count, but for those that are given here: without
     /// `max_tokens` its limit holds, too.
     pub defaults: bool,
+    /// Rows of the prompt's images, one after the other.
+    pub images: Vec<f32>,
 }
 
 impl Default for GenOptions {
@@ -56,6 +58,7 @@ impl Default for GenOptions {
             guesses: Guesses::Own,
             most_guesses: 0,
             defaults: false,
+            images: vec![],
         }
     }
 }
@@ -193,6 +196,8 @@ impl Model {
             most_guesses: options.most_guesses,
             guess,
             guess_user,
+            image_rows: options.images.as_ptr(),
+            n_image_rows: options.images.len(),
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

@@ -4,6 +4,7 @@
 mod adapters;
 mod audio;
 mod generation;
+mod images;
 mod pairs;
 mod sequences;
 mod step;
@@ -110,6 +111,8 @@ pub struct EntryInfo {
     pub given: usize,
     /// Whether it leaves hidden states.
     pub keeps_hidden: bool,
+    /// Longest sequence, where that is not the model's.
+    pub context: Option<usize>,
 }
 
 /// An open model.
@@ -244,6 +247,7 @@ impl Model {
                 given => given,
             },
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+            context: Some(info.context as usize).filter(|n| *n > 0 && *n != self.info.max_context),
         })
     }
 

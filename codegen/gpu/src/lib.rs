@@ -48,6 +48,7 @@ mod sample;
 mod sinkhorn;
 mod source;
 mod stage;
+mod substitute;
 mod supported;
 mod token_ids;
 mod tokens;
@@ -93,6 +94,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::RowNorm(body) => rownorm::emit(cx, body),
         Body::Embed(body) => embed::emit(cx, body),
         Body::TokenIds(body) => token_ids::emit(cx, body),
+        Body::Substitute(body) => substitute::emit(cx, body),
         Body::GivenRows(body) => given_rows::emit(cx, body),
         Body::EmbedHashed(body) => embed_hashed::emit(cx, body),
         Body::RopeTable(body) => rope::emit(cx, body),

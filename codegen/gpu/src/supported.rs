@@ -101,6 +101,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::WindowMeans(_)
         | Body::TokenIds(_)
         | Body::GivenRows(_)
+        | Body::Substitute(_)
         | Body::EmbedHashed(_)
         | Body::Sinkhorn(_)
         | Body::AbsMaxScale(_)

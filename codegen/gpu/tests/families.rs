@@ -140,6 +140,10 @@ fn ids_and_hashes() {
         let case = g.case(body);
         assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
         let mut g = Gen::new(seed, 4, 40);
+        let body = g.substitute(cols);
+        let case = g.case(body);
+        assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
+        let mut g = Gen::new(seed, 4, 40);
         let format = g.format(&FORMATS).with_packing(Packing::Fragment);
         let body = g.embed_hashed(cols, format);
         let case = g.case(body);

@@ -57,6 +57,7 @@ mod select;
 mod sinkhorn;
 mod span;
 mod store;
+mod substitute;
 mod supported;
 mod token_ids;
 mod wide;
@@ -186,6 +187,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
         Body::TokenIds(body) => token_ids::lower(&low, &mut e, body),
+        Body::Substitute(body) => substitute::lower(&low, &mut e, body),
         Body::GivenRows(body) => given_rows::lower(&low, &mut e, body),
         Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, body),

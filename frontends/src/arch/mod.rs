@@ -2,23 +2,27 @@
 //!
 //! - `models` has one file per architecture and the table of them, [`ARCHS`].
 //! - `blocks` has the parts that models are made of.
+//! - `towers` has the parts that see images, a file per family.
 //! - `reading` finds out which model a checkpoint holds.
 
 mod blocks;
 mod models;
 mod reading;
+mod towers;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 pub use blocks::entry::{Arch, REFERENCE, reference};
 use blocks::origin::Source;
-use llmcc_ir::graph::{EMBED, Module, draft_entry};
+use llmcc_ir::graph::{EMBED, ENCODE_IMAGE, Module, draft_entry};
 pub use models::ARCHS;
 pub use reading::find_arch::by_model_type;
 pub use reading::model::Model;
 use reading::normal::Normal;
 pub use reading::options::{DraftHeads, Options};
 use reading::{chosen_output, draft_head};
+use serde_json::Value;
+pub use towers::has_tower;
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.
 pub fn goldens() -> impl Iterator<Item = &'static str> {
@@ -48,7 +52,9 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
     };
     let heads = draft_head::count(ckpt, &model, options.draft_heads)?;
     let wants_hidden = options.hidden_states || heads > 0;
-    let entry = chosen_output::entry(ckpt, &model, &Options { hidden_states: wants_hidden, ..*options })?;
+    let mut entry = chosen_output::entry(ckpt, &model, &Options { hidden_states: wants_hidden, ..*options })?;
+    let tower = if options.with_image { Some(towers::find(ckpt, &model, &entry)?) } else { None };
+    entry.image = tower.as_ref().map(|found| found.tower.seen());
     let beside = if options.also_embed { Some(chosen_output::beside(ckpt, &model, &entry)?) } else { None };
     let lift = |entry| model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context);
     let (mut module, _) = lift(entry)?;
@@ -66,10 +72,26 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         let name = draft_entry(number);
         module.join_apart(&name, head).map_err(|what| failed(&name, what))?;
     }
+    if let Some(found) = &tower {
+        let module_of = found.lift(ckpt, &model, (options.kv_dtype, max_context))?;
+        found.check_step(ckpt, &model, &module)?;
+        module.join_apart(ENCODE_IMAGE, module_of).map_err(|what| failed(ENCODE_IMAGE, what))?;
+    }
     if wants_hidden && module.entries.iter().all(|e| e.hidden().is_none()) {
         return Err(chosen_output::without_hidden(ckpt, model.arch.class));
     }
     Ok(module)
+}
+
+/// The JSON document by which a runtime makes rows of images for the model of a checkpoint that is lifted with its
+/// tower.
+///
+/// # Errors
+/// When there is no tower that is supported, or the files about its processor are malformed.
+pub fn image_document(ckpt: &Checkpoint) -> Result<Value, FrontendError> {
+    let model = config(ckpt)?;
+    let entry = chosen_output::entry(ckpt, &model, &Options::default())?;
+    towers::find(ckpt, &model, &entry)?.document(ckpt)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod rotations;
 mod samples;
 mod stacked;
 mod tops;
+mod towers;
 mod wholes;
 
 use super::*;
@@ -33,6 +34,7 @@ const EXACT: Options = Options {
     max_context: None,
     embed: false,
     also_embed: false,
+    with_image: false,
     draft_heads: DraftHeads::None,
     hidden_states: false,
     selects: true,

@@ -337,7 +337,7 @@ pub(crate) fn attention(
     batch.check()?;
     let mut out = vec![];
     for (i, q) in q.iter().enumerate() {
-        let end = (!of.causal).then(|| kv.len(batch.seqs[i]));
+        let end = (!of.causal).then(|| batch.sees.get(i).copied().unwrap_or_else(|| kv.len(batch.seqs[i])));
         let position = batch.positions[i] as usize;
         let seen: Vec<usize> = match of.selected {
             Some(all) => selected(kv, position, &all[i]),

@@ -56,6 +56,7 @@ pub use weight::{WeightTensor, eval_weight, eval_weight_op};
 
 use crate::graph::F32;
 use crate::ty::Env;
+use std::collections::HashMap;
 
 /// Tokens of one step: any number of sequences, in any order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +71,8 @@ pub struct Batch {
     pub types: Vec<i32>,
     /// `[T, hidden]` a row of each token, of a model that takes rows; else nothing.
     pub hidden: Vec<f32>,
+    /// `[T]` where what each token sees ends, in attention that is not causal; nothing: with its sequence.
+    pub sees: Vec<usize>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
     /// `[R]` candidates requested for each row; rows beyond the last request all, at temperature 1.
@@ -110,6 +113,25 @@ impl Batch {
         self.seqs.extend(tokens.iter().map(|_| seq));
         self.positions.extend((start..).take(tokens.len()));
         self.out_rows.extend(self.tokens.len().checked_sub(1));
+    }
+
+    /// The same batch, in which tokens see no later ones, but all of the tokens `of` that stand together: the rows of
+    /// an image see each other.
+    pub fn with_runs(self, of: i32) -> Batch {
+        let mut sees = vec![0; self.tokens.len()];
+        // The token after one, of its sequence: where its run ends, if it is in one.
+        let mut after: HashMap<usize, usize> = HashMap::new();
+        for (i, seq) in self.seqs.iter().enumerate().rev() {
+            let own = self.positions[i].max(0) as usize + 1;
+            let inside = self.tokens.get(i) == Some(&of);
+            sees[i] = if inside { after.get(seq).copied().unwrap_or(own) } else { own };
+            if inside {
+                after.insert(*seq, sees[i])
+            } else {
+                after.remove(seq)
+            };
+        }
+        Batch { sees, ..self }
     }
 
     /// The type of token `i`.

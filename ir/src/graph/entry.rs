@@ -19,6 +19,9 @@ pub fn draft_entry(number: usize) -> String {
 /// Name of the entry that reads the source, of a model that writes a text about another one.
 pub const ENCODE: &str = "encode";
 
+/// Name of the entry that makes rows of an image for `step`.
+pub const ENCODE_IMAGE: &str = "encode.image";
+
 /// A computation that a caller runs on a ragged batch, over the module's weights, states and functions.
 ///
 /// Its inputs are those that its calls bind ([`Arg::Input`]).

@@ -15,12 +15,12 @@ mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub use entry::{Arg, Call, EMBED, ENCODE, Entry, STEP, TAP, draft_entry};
+pub use entry::{Arg, Call, EMBED, ENCODE, ENCODE_IMAGE, Entry, STEP, TAP, draft_entry};
 pub use op::{
     Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
     UnaryOp, Update, picked_row, places, row_norm,
 };
-pub(crate) use op::{Operands, column, combined, expert, hashed_ids};
+pub(crate) use op::{Operands, column, combined, expert, hashed_ids, substituted, without_row};
 pub use value::{F32, ValueType};
 
 use crate::output::Output;
@@ -98,6 +98,7 @@ impl ModelInfo {
             Output::Logits => (Dim::Rows, self.vocab),
             Output::Rows(rows) => (Dim::Rows, rows.width),
             Output::Hidden => (Dim::Tokens, self.hidden),
+            Output::Image => (Dim::Rows, self.hidden),
         }
     }
 }

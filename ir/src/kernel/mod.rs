@@ -23,7 +23,8 @@
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
-//! - [`Body::TokenIds`], [`Body::GivenRows`], [`Body::EmbedHashed`]: as at the graph level.
+//! - [`Body::TokenIds`], [`Body::GivenRows`], [`Body::Substitute`],
+//!   [`Body::EmbedHashed`]: as at the graph level.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
@@ -58,6 +59,7 @@ mod row_norm;
 mod rows;
 mod select;
 mod sinkhorn;
+mod substitute;
 #[cfg(test)]
 mod tests;
 mod token_ids;
@@ -88,6 +90,7 @@ pub use row_norm::RowNorm;
 pub use rows::RowElem;
 pub use select::Select;
 pub use sinkhorn::Sinkhorn;
+pub use substitute::Substitute;
 pub use token_ids::TokenIds;
 pub use top_k::TopK;
 pub use window_means::WindowMeans;
@@ -207,6 +210,8 @@ family::families! {
     TokenIds "token_ids" "ids";
     /// Rows that come with the tokens.
     GivenRows "given_rows" "given";
+    /// Rows given in place of those of some tokens.
+    Substitute "substitute" "substitute";
     /// Look-ups by hashes of several ids.
     EmbedHashed "embed_hashed" "hashed";
   in tests:

@@ -4,7 +4,7 @@ use super::parse::{Parsed, Parser, fault};
 use crate::output::{EntryOutput, Output, Pool, Rows, RowsName};
 
 /// Words that an output begins with.
-pub(super) const WORDS: &[&str] = &["logits", "embedding", "scores", "hidden"];
+pub(super) const WORDS: &[&str] = &["logits", "embedding", "scores", "hidden", "image"];
 
 /// `word place`, and the properties of rows.
 pub(super) fn print(out: &mut String, output: Output, place: &str) {
@@ -31,6 +31,7 @@ pub(super) fn parse<'a>(
     let output = match RowsName::ALL.iter().find(|(_, name)| *name == word) {
         Some((name, _)) => Output::Rows(rows(p, *name)?),
         None if word == "hidden" => Output::Hidden,
+        None if word == "image" => Output::Image,
         None => Output::Logits,
     };
     let again = outputs.iter().any(|o| o.output.is_requested() == output.is_requested());

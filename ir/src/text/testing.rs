@@ -185,7 +185,7 @@ fn requested() -> impl Strategy<Value = Output> {
     let pools = select(Pool::ALL.iter().map(|(p, _)| *p).collect::<Vec<_>>());
     let rows = (names, size(), pools, any::<bool>());
     let rows = rows.prop_map(|(name, width, pool, normalize)| Output::Rows(Rows { name, width, pool, normalize }));
-    prop_oneof![Just(Output::Logits), rows]
+    prop_oneof![Just(Output::Logits), Just(Output::Image), rows]
 }
 
 fn weight() -> impl Strategy<Value = Weight> {
@@ -421,6 +421,8 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         }),
         1 => (0..params).prop_map(|out| Body::TokenIds(kernel::TokenIds { out })),
         1 => (0..params).prop_map(|out| Body::GivenRows(kernel::GivenRows { out })),
+        1 => (0..params, size(), 0..params)
+            .prop_map(|(x, token, out)| Body::Substitute(kernel::Substitute { x, token, out })),
         1 => (vec(0..params, 3), vec(size(), 0..4), vec(size(), 0..4)).prop_map(|(p, factors, sizes)| {
             Body::EmbedHashed(kernel::EmbedHashed { table: p[0], ids: p[1], factors, sizes, out: p[2] })
         }),

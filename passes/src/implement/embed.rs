@@ -6,7 +6,7 @@ use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{BinaryOp, F32, Op};
-use llmcc_ir::kernel::{Body, Embed, EmbedHashed, GivenRows, ParamKind, RowElem, TokenIds};
+use llmcc_ir::kernel::{Body, Embed, EmbedHashed, GivenRows, ParamKind, RowElem, Substitute, TokenIds};
 use llmcc_ir::quant::Format;
 
 /// Adds the look-ups of one operation.
@@ -31,6 +31,17 @@ pub fn token_ids(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Option<Draft> {
 pub fn given_rows(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     Some(Draft::new(rows, |d| Body::GivenRows(GivenRows { out: d.output(cols, RowElem::F32) })))
+}
+
+/// Rows given in place of those of some tokens.
+pub fn substitute(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let kind = cx.rows_kind(op.args[0])?;
+    let Op::Substitute { token } = op.op else { return None };
+    Some(Draft::new(rows, |d| {
+        let x = d.input(op.args[0], kind);
+        Body::Substitute(Substitute { x, token, out: d.output(cols, RowElem::F32) })
+    }))
 }
 
 /// Look-ups by hashes of several ids.

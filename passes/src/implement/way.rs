@@ -86,6 +86,7 @@ pub fn way(head: Head) -> Way {
         Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernels(generic::embeds),
         Head::TokenIds => Way::Kernel(embed::token_ids),
         Head::GivenRows => Way::Kernel(embed::given_rows),
+        Head::Substitute => Way::Kernel(embed::substitute),
         Head::EmbedHashed => Way::Kernels(embed::hashed),
         Head::RopeTable => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::causal_conv),

@@ -97,6 +97,8 @@ pub struct llmcc_entry_info {
     pub types: u32,
     /// Columns of the rows that come with tokens, with [`LLMCC_NEEDS_HIDDEN`]; 0: none do. Since 1.7.
     pub given: u64,
+    /// Longest sequence of the entry, in tokens. Since 1.7.
+    pub context: u64,
 }
 
 /// Clips of sound that a model reads.
@@ -148,6 +150,8 @@ pub const LLMCC_HAS_HIDDEN: u32 = 64;
 pub const LLMCC_NEEDS_SOURCE: u32 = 128;
 /// The source is a clip of sound.
 pub const LLMCC_HEARS: u32 = 256;
+/// Prompts may have images.
+pub const LLMCC_SEES: u32 = 512;
 
 /// The model writes text.
 pub const LLMCC_OUTPUT_LOGITS: u32 = 0;
@@ -347,6 +351,10 @@ pub struct llmcc_gen_params {
     pub guess: llmcc_guess,
     /// Its first argument.
     pub guess_user: *mut c_void,
+    /// Rows of the prompt's images, `[hidden]` for each token that stands for one, with [`LLMCC_SEES`]; null: none.
+    pub image_rows: *const f32,
+    /// Floats of these.
+    pub n_image_rows: usize,
 }
 
 /// Guesses of draft heads where the model has some.

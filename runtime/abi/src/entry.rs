@@ -37,6 +37,9 @@ pub struct EntryDesc {
 pub mod entry_flags {
     /// Tokens see later ones: a sequence is computed in one step, and is whole then.
     pub const WHOLE: u64 = 1;
+    /// Tokens that rows are given for (`ROWS_OF_TOKEN`) see all of those that they stand together with, which come in
+    /// one step; other tokens see no later ones.
+    pub const RUNS: u64 = 2;
 }
 
 /// An array that an entry takes with the tokens.
@@ -45,8 +48,8 @@ pub mod entry_flags {
 pub struct InputDesc {
     /// See [`input`].
     pub kind: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The id of the tokens that rows are given for, of [`input::ROWS_OF_TOKEN`]; else zero.
+    pub token: u32,
     /// Size, by the kind; positive.
     pub size: u64,
 }
@@ -58,6 +61,9 @@ pub mod input {
     pub const TYPES: u32 = 0;
     /// `f32 [T, size]` a row of each token: a hidden state, a frame of a spectrogram, a patch of an image.
     pub const ROWS: u32 = 1;
+    /// `f32 [T, size]` the same of tokens with one id, which stand for rows of an image; rows of other tokens are not
+    /// read, and a step without such tokens has none.
+    pub const ROWS_OF_TOKEN: u32 = 2;
     /// The most columns of these rows.
     pub const MAX_COLUMNS: u64 = 1 << 20;
 }

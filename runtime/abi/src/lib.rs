@@ -434,11 +434,13 @@ pub struct StepCtx {
     /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest
     /// context of the step and one more.
     pub shared_stride: u64,
-    /// `i32 [T]` length of each token's sequence after the step, in the track of the group.
+    /// `i32 [T]` length of each token's sequence after the step, in the track of the group; in that of an entry with
+    /// [`entry_flags::RUNS`] where what the token sees ends.
     pub ends: *const i32,
     /// `i32 [T]` types of tokens, less than the size of [`input::TYPES`]; null if the entry does not take them.
     pub types: *const i32,
-    /// `f32 [T, given]` the row of each token, of the size of [`input::ROWS`]; null if the entry does not take them.
+    /// `f32 [T, given]` the row of each token, of the size of [`input::ROWS`]; null if the entry does not take them, or
+    /// no token of the step takes one.
     pub given: *const f32,
 }
 
@@ -471,7 +473,8 @@ pub struct GpuCtx {
     /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are
     /// summed.
     pub scales: u64,
-    /// `i32 [T]` length of each token's sequence after the step, in the track of the group.
+    /// `i32 [T]` length of each token's sequence after the step, in the track of the group; in that of an entry with
+    /// [`entry_flags::RUNS`] where what the token sees ends.
     pub ends: u64,
     /// `i32 [T]` types of tokens, as in [`StepCtx`]; not there if the entry does not take them.
     pub types: u64,

@@ -10,13 +10,15 @@ pub mod kind {
     pub const SCORES: u32 = 2;
     /// Hidden states of all tokens.
     pub const HIDDEN: u32 = 3;
+    /// Rows of an image, of the model's width.
+    pub const IMAGE: u32 = 4;
     /// No output, in the C API: an entry that has no rows which are asked for.
     pub const NONE: u32 = u32::MAX;
 }
 
 /// How rows of a sequence become one, in [`crate::OutputDesc::pool`].
 pub mod pool {
-    /// Not at all: logits and hidden states.
+    /// Not at all: logits, hidden states and rows of images.
     pub const NONE: u32 = 0;
     /// Their mean.
     pub const MEAN: u32 = 1;

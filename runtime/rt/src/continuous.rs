@@ -141,7 +141,8 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
         gens[part.generation].keep(engine)?;
     }
     let mut choices: Vec<Choices> = plan.parts.iter().map(|_| Choices::default()).collect();
-    let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &[] };
+    let hidden = images(gens, engine, plan)?;
+    let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &hidden };
     let mut judge = |i: usize, row: Row| {
         let (part, nth) = plan.chooses[i];
         choices[part].judge(gens[plan.parts[part].generation], nth, row);
@@ -157,6 +158,24 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
         choices.rows = rows.get(part.first * width..end * width).unwrap_or_default().to_vec();
     }
     Ok(choices)
+}
+
+/// Rows of images that come with the tokens of a step; nothing where none of them stands for such a row.
+fn images(gens: &[&mut Generation], engine: &Engine, plan: &Plan) -> Result<Vec<f32>> {
+    let width = engine.image().step().given;
+    let mut all = Vec::new();
+    for part in &plan.parts {
+        let own = gens[part.generation].images_of(engine, part.count)?;
+        if own.is_empty() {
+            continue;
+        }
+        if all.is_empty() {
+            need(4 * plan.tokens.len() * width)?;
+            all.resize(plan.tokens.len() * width, 0.0);
+        }
+        all[part.first * width..][..own.len()].copy_from_slice(&own);
+    }
+    Ok(all)
 }
 
 fn of_generation(i: usize, e: &Error) -> Error {
@@ -240,7 +259,7 @@ impl Plan {
     /// Adds as much of generation number `i` as the step has room for.
     fn add(&mut self, i: usize, generation: &Generation, limit: usize, engine: &Engine) {
         let pending = generation.pending();
-        let count = pending.len().min(limit - self.tokens.len());
+        let count = engine.step_of(pending, limit - self.tokens.len());
         if count == 0 || self.parts.len() == self.most {
             return;
         }

@@ -52,7 +52,7 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags columns output entries embed_columns);
-    layout!(c, llmcc_entry_info: size output pool columns flags types given);
+    layout!(c, llmcc_entry_info: size output pool columns flags types given context);
     layout!(c, llmcc_audio_info: size samples rows columns rate reserved);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);
@@ -62,7 +62,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
-        top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user);
+        top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user
+        image_rows n_image_rows);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);

@@ -1,7 +1,7 @@
 //! Kernels about ids of tokens.
 
 use crate::Gen;
-use llmcc_ir::kernel::{Body, EmbedHashed, GivenRows, RowElem, TokenIds};
+use llmcc_ir::kernel::{Body, EmbedHashed, GivenRows, RowElem, Substitute, TokenIds};
 use llmcc_ir::quant::Format;
 use llmcc_ir::ty::Dim;
 
@@ -17,6 +17,17 @@ impl Gen {
         self.rows = Dim::Tokens;
         self.batch.hidden = (0..self.batch.tokens.len() * cols).map(|i| i as f32 / 3.0 - 7.0).collect();
         Body::GivenRows(GivenRows { out: self.output(cols, RowElem::F32) })
+    }
+
+    /// Rows in place of those of one of the batch's tokens, or of a token that it does not have; then none are given.
+    pub fn substitute(&mut self, cols: usize) -> Body {
+        self.rows = Dim::Tokens;
+        let there = self.rng.chance(2);
+        let token = if there { self.rng.pick(&self.batch.tokens.clone()) as usize } else { 1 << 20 };
+        let given = if there { self.batch.tokens.len() * cols } else { 0 };
+        self.batch.hidden = (0..given).map(|i| i as f32 / 3.0 - 7.0).collect();
+        let x = self.input(self.rows, cols);
+        Body::Substitute(Substitute { x, token, out: self.output(cols, RowElem::F32) })
     }
 
     /// Rows of a table by hashes of up to five ids, whose products with their factors have 63 bits.

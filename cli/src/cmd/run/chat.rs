@@ -135,6 +135,8 @@ struct Talk {
     limit: usize,
     /// Tokens that a prompt may have, so that there is room for an answer.
     room: usize,
+    /// Images of the message.
+    images: usize,
 }
 
 impl Talk {
@@ -156,7 +158,7 @@ impl Talk {
         let wanted = if options.max_tokens == 0 { 256 } else { options.max_tokens as usize };
         let room = limit.saturating_sub(wanted.min(limit / 4).max(1));
         let system = args.system.as_ref().map(|s| json!({ "role": "system", "content": s }));
-        Ok(Talk { system, variables, turns: vec![], limit, room })
+        Ok(Talk { system, variables, turns: vec![], limit, room, images: args.image.len() })
     }
 
     /// Tokens of the conversation without the first `without` turns, and with a new message.
@@ -164,11 +166,22 @@ impl Talk {
         let turns = self.turns[without..].iter().flat_map(|(user, assistant)| {
             [json!({ "role": "user", "content": user }), json!({ "role": "assistant", "content": assistant })]
         });
-        let new = json!({ "role": "user", "content": line });
+        let new = match self.images {
+            0 => json!({ "role": "user", "content": line }),
+            // As the templates of models that see have it: images first, then the text.
+            n => {
+                let images = std::iter::repeat_n(json!({ "type": "image" }), n);
+                let parts: Vec<Value> = images.chain([json!({ "type": "text", "text": line })]).collect();
+                json!({ "role": "user", "content": parts })
+            }
+        };
         let messages: Vec<Value> = self.system.iter().cloned().chain(turns).chain([new]).collect();
         let mut conversation = self.variables.clone();
         conversation.insert("messages".into(), messages.into());
-        let prompt = model.apply_chat_template(&Value::Object(conversation).to_string())?;
+        let mut prompt = model.apply_chat_template(&Value::Object(conversation).to_string())?;
+        if self.images > 0 {
+            prompt = model.image_prompt(&prompt, self.images)?;
+        }
         model.tokenize(&prompt, false)
     }
 

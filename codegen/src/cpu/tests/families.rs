@@ -162,6 +162,11 @@ proptest! {
         let oracle = case.expected();
         run_all(&case, |got| assert!(same_bits(&got[0], &oracle[0]), "{}", case.text()));
         let mut g = random(seed, 5, 40);
+        let body = g.substitute(cols);
+        let case = g.case(body);
+        let oracle = case.expected();
+        run_all(&case, |got| assert!(same_bits(&got[1], &oracle[1]), "{}", case.text()));
+        let mut g = random(seed, 5, 40);
         let format = g.format(&FORMATS);
         let body = g.embed_hashed(cols, format);
         let case = g.case(body);

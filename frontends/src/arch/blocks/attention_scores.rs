@@ -174,7 +174,7 @@ pub(crate) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, position
         heads,
         scale: F32::new(a.scale),
         softcap: F32::new(a.softcap.unwrap_or(0.0)),
-        causal: a.causal,
+        causal: a.causal && !f.sees_images_whole(),
         chunked: a.chunked && cut,
         biased: a.distance.is_some(),
         sums: false,

@@ -374,7 +374,8 @@ pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     };
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
-    let mut x = scaled(&mut f, x, root);
+    let x = scaled(&mut f, x, root);
+    let mut x = f.with_images(x);
     let placed = d.embedding.positions.is_some();
     let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
     if let Some(positions) = positions.filter(|_| placed) {

@@ -484,7 +484,7 @@ impl Encoder {
         let mut x = f.carried("x", x);
         let classes = match f.output() {
             Output::Rows(Rows { name: RowsName::Scores, width, .. }) => Some(width),
-            Output::Rows(_) | Output::Logits | Output::Hidden => None,
+            Output::Rows(_) | Output::Logits | Output::Hidden | Output::Image => None,
         };
         let of_classes = classes.is_some() && self.classes.pool == Pool::Mean;
         let means = of_classes || f.embedding().is_some_and(|e| e.means_first());

@@ -501,6 +501,19 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.entry.hidden
     }
 
+    /// Whether the tokens of an image see each other, before and after.
+    pub(crate) fn sees_images_whole(&self) -> bool {
+        self.lifter.entry.image.is_some_and(|image| image.both_ways)
+    }
+
+    /// The rows of tokens, in place of some the rows that the caller gives, where the model takes rows of images.
+    pub(crate) fn with_images(&mut self, x: Value) -> Value {
+        let Some(image) = self.lifter.entry.image else { return x };
+        let hidden = self.facts().hidden;
+        let (tokens, rows) = (self.input(Input::Tokens), self.array(Input::Given, hidden));
+        self.f.op(Op::Substitute { token: image.token }, &[x, tokens, rows])
+    }
+
     /// Leaves `x`, `[T, hidden]`, to the model's caller.
     pub(crate) fn keep(&mut self, x: Value) {
         self.kept = Some(x);

@@ -159,6 +159,14 @@ pub(crate) enum Kind {
     Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
     OfHeads,
+    /// A matrix for squares of pixels, their channels one after the other, stored as a convolution
+    /// `[out, channels, side, side]`.
+    Patches {
+        /// Channels.
+        channels: usize,
+        /// Pixels of a side.
+        side: usize,
+    },
 }
 
 /// Rows of a [`Kind::Kernel`].
@@ -169,7 +177,7 @@ impl Kind {
     fn endings(self) -> (&'static str, &'static str) {
         match self {
             Kind::Table => ("", ".weight"),
-            Kind::Matrix => (".w", ".weight"),
+            Kind::Matrix | Kind::Patches { .. } => (".w", ".weight"),
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps | Kind::Kernel => (".w", ".weight"),
@@ -189,6 +197,7 @@ impl Kind {
             (Kind::Kernel, [out, columns]) => vec![*out, *columns / KERNEL, KERNEL],
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
+            (Kind::Patches { channels, side }, [out, _]) => vec![*out, channels, side, side],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }

@@ -96,6 +96,15 @@ impl Yields {
     }
 }
 
+/// Rows of images among the tokens of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImageRows {
+    /// The id of the tokens that stand for them.
+    pub token: usize,
+    /// The tokens of an image see each other, before and after.
+    pub both_ways: bool,
+}
+
 /// The requested output, with the embedding's form if it is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
@@ -107,6 +116,8 @@ pub(crate) struct Entry {
     pub draft: Option<DraftHead>,
     /// Whether the caller gets the hidden states, too.
     pub hidden: bool,
+    /// Rows of images that the step takes in place of tokens.
+    pub image: Option<ImageRows>,
     /// Whether it stands beside an entry with logits, which shares its weights.
     pub beside: bool,
 }

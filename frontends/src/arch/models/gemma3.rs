@@ -8,7 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "Gemma3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[],
-    goldens: &["gemma3", "embedding_gemma"],
+    goldens: &["gemma3", "gemma3_image", "embedding_gemma"],
     names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let (bias, both_ways) = (f.flag("attention_bias"), f.flag("use_bidirectional_attention"));

@@ -17,6 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
         "llama_bf16",
         "llama_f16",
         "smolvlm",
+        "llava",
     ],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

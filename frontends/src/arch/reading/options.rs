@@ -29,6 +29,8 @@ pub struct Options {
     pub draft_heads: DraftHeads,
     /// The hidden states are wanted beside the logits.
     pub hidden_states: bool,
+    /// The tower for images is wanted beside the model, which takes its rows in place of tokens.
+    pub with_image: bool,
     /// Tokens may be selected by indexers; else contexts end where some would be left out.
     pub selects: bool,
 }
@@ -42,6 +44,7 @@ impl Default for Options {
             also_embed: false,
             draft_heads: DraftHeads::None,
             hidden_states: false,
+            with_image: false,
             selects: true,
         }
     }

@@ -1,8 +1,8 @@
 //! Rows that come with the tokens.
 
-use super::of::GivenRows;
+use super::of::{GivenRows, Substitute};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Value};
+use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
@@ -21,4 +21,39 @@ impl Rule for GivenRows {
         }
         Ok(Value::tensor(rows.clone()))
     }
+}
+
+impl Rule for Substitute {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let ((m, cols), (rows, given)) = (a.activation(0)?, a.activation(2)?);
+        a.index(1, Dim::Tokens)?;
+        a.same("columns and those of given rows", cols, given)?;
+        if [m, rows] != [Dim::Tokens; 2] {
+            return Err(format!("`{}` needs a row per token", a.name));
+        }
+        Ok(TensorType::rows(m, cols).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, tokens, rows) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?);
+        let mut data = Vec::with_capacity(x.data.len());
+        for (i, own) in x.rows().enumerate() {
+            let row = match substituted(tokens.int(i), self.token) {
+                true => rows.data.get(i * x.cols()..(i + 1) * x.cols()).ok_or_else(|| without_row(self.token))?,
+                false => own,
+            };
+            data.extend_from_slice(row);
+        }
+        Ok(Value::tensor(Tensor { shape: x.shape.clone(), data }))
+    }
+}
+
+/// Whether a token is the one that rows are given for.
+pub(crate) fn substituted(token: i32, of: usize) -> bool {
+    usize::try_from(token).is_ok_and(|token| token == of)
+}
+
+/// A token that stands for a row has none.
+pub(crate) fn without_row(token: usize) -> EvalError {
+    EvalError::batch(format!("token {token} stands for a row that is given with it, and the batch has none"))
 }

@@ -37,6 +37,7 @@ pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
+pub(crate) use given::{substituted, without_row};
 pub use hashed::Hashes;
 pub(crate) use hashed::hashed_ids;
 pub use recurrent::Update;
@@ -70,6 +71,13 @@ table::operations! {
     TokenIds "token_ids" Run (tokens: Input(Tokens));
     /// `given_rows(rows f32[T,K]) → [T,K]`: the rows that the caller of the step gives with its tokens.
     GivenRows "given_rows" Run (rows: Input(Given)) moves;
+    /// `substitute{token}(x [T,H], tokens i32[T], rows f32[T,H]) → [T,H]`: where a token is `token`, which
+    /// stands for a part of an image or the like, the row that the caller of the step gives with it, else the
+    /// row of `x`. A caller whose tokens are all others gives no rows.
+    Substitute "substitute" {
+        /// The id of the tokens that rows are given for.
+        token: usize,
+    } Run (x: Any, tokens: Input(Tokens), rows: Input(Given));
     /// `embed_hashed{factors,sizes}(table [V,H], ids [T,N]) → [T,S·H]`: rows of a table by hashes of
     /// several tokens' ids, side by side (n-grams, as in Qwen4's per-layer embeddings). There are `S`
     /// sizes in `N − 1` equal runs; the hashes of run `r` are of the first `r + 2` ids: with `id·factor`
@@ -222,7 +230,8 @@ table::operations! {
         /// Scores are `softcap·tanh(score/softcap)`; 0 = as they are.
         softcap: F32 = F32::new(0.0),
         /// Otherwise a token sees all positions that its sequence has in the state, those of this step
-        /// included, or those less than `window` away on either side.
+        /// included, or those before an end that the step gives for it; in a window those less than `window` away on
+        /// either side.
         causal: bool = true,
         /// The window is a chunk: sequences are cut at multiples of it, and a token sees its own
         /// chunk up to itself (Llama 4).

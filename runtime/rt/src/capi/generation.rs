@@ -401,6 +401,11 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             guesses: guesses(&c)?,
             most_guesses: c.most_guesses as usize,
             starts: model.defaults().starts.clone(),
+            images: {
+                let rows = array(c.image_rows, c.n_image_rows, "image_rows")?;
+                need(4 * rows.len())?;
+                rows.to_vec()
+            },
         })
     }
 }

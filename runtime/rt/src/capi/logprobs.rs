@@ -111,7 +111,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let tokens = array(given.tokens, given.n_tokens, "batch.tokens")?;
             let seqs = array(given.seqs, given.n_tokens, "batch.seqs")?;
             let out_rows = array(given.out_rows, given.n_out, "batch.out_rows")?;
-            let hidden = hidden_rows(&model, &given)?;
+            let hidden = hidden_rows(&model, STEP, &given)?;
             (Batch { tokens, seqs, out_rows, types: &[], hidden }, array(targets, given.n_out, "targets")?)
         };
         // SAFETY: the caller's promise.

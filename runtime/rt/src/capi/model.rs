@@ -13,6 +13,7 @@ use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_st
 use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Io, Keep, Options, STEP, Sink};
 use crate::error::{Error, Result};
+use crate::eyes::Eyes;
 use crate::hearing::Ears;
 use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
@@ -36,6 +37,7 @@ pub struct Model {
     text: Option<Arc<Text>>,
     defaults: Defaults,
     ears: Option<Ears>,
+    eyes: Option<Eyes>,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
     manifest: Arc<CString>,
@@ -67,6 +69,7 @@ impl Model {
         let text = Text::new(&image)?;
         let defaults = crate::text::defaults(&image)?;
         let ears = Ears::of(&image)?;
+        let eyes = Eyes::of(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
@@ -75,6 +78,7 @@ impl Model {
             text: text.map(Arc::new),
             defaults,
             ears,
+            eyes,
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
@@ -172,9 +176,14 @@ impl Model {
         &self.defaults
     }
 
-    /// What it knows about sounds, if it hears.
+    /// Its knowledge of sounds, if it hears.
     pub(super) fn ears(&self) -> Option<&Ears> {
         self.ears.as_ref()
+    }
+
+    /// Its knowledge of images, if it sees.
+    pub(super) fn eyes(&self) -> Option<&Eyes> {
+        self.eyes.as_ref()
     }
 
     /// Tokenizer and templates, if any.
@@ -303,7 +312,8 @@ fn entry_flags(entry: &Entry) -> u32 {
         (entry.normalizes(), LLMCC_IS_NORMALIZED),
         (entry.whole, LLMCC_IS_WHOLE),
         (entry.types > 0, LLMCC_HAS_TYPES),
-        (entry.given > 0, LLMCC_NEEDS_HIDDEN),
+        (entry.given > 0 && entry.placeholder.is_none(), LLMCC_NEEDS_HIDDEN),
+        (entry.placeholder.is_some(), LLMCC_SEES),
         (entry.hidden.is_some(), LLMCC_HAS_HIDDEN),
         (!entry.reads.is_empty(), LLMCC_NEEDS_SOURCE),
     ];
@@ -343,6 +353,7 @@ pub unsafe extern "C" fn llmcc_entry(
             flags: entry_flags(entry),
             types: entry.types as u32,
             given: entry.given as u64,
+            context: entry.context as u64,
         })
     })
 }
@@ -406,10 +417,11 @@ pub unsafe extern "C" fn llmcc_stats(
 ///
 /// # Safety
 /// As of [`llmcc_step`].
-pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
+pub(super) unsafe fn hidden_rows<'a>(model: &Model, entry: usize, given: &llmcc_batch) -> Result<&'a [f32]> {
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
-    let n =
-        n.checked_mul(model.hidden).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
+    let columns = model.engine().image().entries.get(entry).map_or(0, |e| e.given);
+    let columns = if columns == 0 { model.hidden } else { columns };
+    let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
@@ -503,7 +515,7 @@ unsafe fn run(
             seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
             out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
             types: &[],
-            hidden: hidden_rows(&model, &given)?,
+            hidden: hidden_rows(&model, entry, &given)?,
         }
     };
     let mut engine = model.engine();

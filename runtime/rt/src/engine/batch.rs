@@ -52,7 +52,9 @@ impl Inputs {
             self.types.extend(range.clone().map(|i| batch.types.get(i).copied().unwrap_or(0)));
         }
         self.given.clear();
-        self.given.extend_from_slice(of_tokens(batch.hidden, entry.given, range.clone()));
+        if entry.placeholder.is_none_or(|of| self.tokens.contains(&of)) {
+            self.given.extend_from_slice(of_tokens(batch.hidden, entry.given, range.clone()));
+        }
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
@@ -83,6 +85,9 @@ impl Inputs {
             };
             self.ends.extend(self.seqs.iter().map(|&row| after(row as usize) as i32));
         }
+        if let Some(of) = entry.placeholder.filter(|_| entry.runs) {
+            self.end_at_runs(of, entry.track);
+        }
         self.out_rows.clear();
         self.wants.clear();
         for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
@@ -99,6 +104,24 @@ impl Inputs {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
         }
+    }
+
+    /// Ends what each token sees with itself, or with the run of tokens `of` that it is in.
+    fn end_at_runs(&mut self, of: i32, track: usize) {
+        let first = self.first_end(track);
+        // Of each row where the run that begins with its next token ends; 0: none does.
+        let mut after = vec![0; self.slots.len()];
+        for i in (0..self.tokens.len()).rev() {
+            let (row, own) = (self.seqs[i] as usize, self.positions[i] + 1);
+            let end = if self.tokens[i] == of && after[row] > 0 { after[row] } else { own };
+            after[row] = if self.tokens[i] == of { end } else { 0 };
+            self.ends[first + i] = end;
+        }
+    }
+
+    /// The row that came with token `i`; empty without one.
+    pub fn given_of(&self, i: usize, entry: &Entry) -> &[f32] {
+        of_tokens(&self.given, entry.given, i..i + 1)
     }
 
     /// Where the lengths in a track begin.

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod see;
 mod source;
 mod tree;
 
@@ -47,6 +48,7 @@ pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
+pub use see::mark;
 pub use tree::Tree;
 
 /// Where the rows of a batch go.
@@ -315,9 +317,14 @@ impl Engine {
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
-            let (to, upto) = chunk(batch, &order, (from, done), self.limits);
+            let (mut to, mut upto) = chunk(batch, &order, (from, done), self.limits);
+            if let Some(of) = own.placeholder.filter(|_| own.runs) {
+                to = from + see::whole_runs(&batch.tokens[from..], of, to - from);
+                upto = done + order[done..].partition_point(|&i| (batch.out_rows[i] as usize) < to);
+            }
             let result = watch
                 .check()
+                .and_then(|()| see::check_progress(to > from))
                 .and_then(|()| self.make_room(own, batch, from..to))
                 .and_then(|()| {
                     self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
@@ -366,7 +373,7 @@ impl Engine {
             return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
         }
         self.check_types(entry, batch.types, n)?;
-        self.check_hidden(entry, batch.hidden, n)?;
+        self.check_hidden(entry, batch.hidden, batch.tokens)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
             return Err(Error::invalid(format!("out_rows has token {row}, but the step has {n} tokens")));
         }
@@ -381,6 +388,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_runs(entry, batch)?;
         self.check_sources(entry, &counts)?;
         Ok(counts)
     }
@@ -453,7 +461,8 @@ impl Engine {
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
         }
-        for (&token, &row) in self.inputs.tokens.iter().zip(&self.inputs.seqs) {
+        for (i, (&token, &row)) in self.inputs.tokens.iter().zip(&self.inputs.seqs).enumerate() {
+            let token = if entry.placeholder == Some(token) { mark(self.inputs.given_of(i, entry)) } else { token };
             self.kv.commit(self.inputs.slots[row as usize], entry.track, token);
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {

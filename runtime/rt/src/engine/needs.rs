@@ -14,7 +14,8 @@ impl Engine {
         let longest = wanted.iter().map(|&(slot, extra)| length(slot) + extra).max().unwrap_or(0);
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
-        3 * (tables + tokens * (28 + 4 * self.kv.tracks() + 4 * entry.given)) + 256 * wanted.len()
+        let given = if batch.hidden.is_empty() { 0 } else { entry.given };
+        3 * (tables + tokens * (28 + 4 * self.kv.tracks() + 4 * given)) + 256 * wanted.len()
     }
 
     /// Fails unless the model has logits.
@@ -36,9 +37,10 @@ impl Engine {
 
     /// Fails unless the model writes text by itself.
     pub fn need_text(&self) -> Result<()> {
-        match self.image.step().given {
-            0 => self.need_logits(),
-            _ => Err(Error::new(
+        let step = self.image.step();
+        match step.given > 0 && step.placeholder.is_none() {
+            false => self.need_logits(),
+            true => Err(Error::new(
                 Status::Unsupported,
                 "tokens of this artifact come with hidden states of another model, so it does not generate by itself: \
                  use llmcc_step with batch.hidden (`hidden=` of `Model.step` in Python)",
@@ -86,9 +88,17 @@ impl Engine {
         }
     }
 
-    /// Rows come with `n` tokens of an entry that takes them, and with no others.
-    pub(crate) fn check_hidden(&self, entry: &Entry, hidden: &[f32], n: usize) -> Result<()> {
+    /// Rows come with tokens of an entry that takes them, and with no others.
+    pub(crate) fn check_hidden(&self, entry: &Entry, hidden: &[f32], tokens: &[i32]) -> Result<()> {
+        let n = tokens.len();
         match (entry.given, hidden.len()) {
+            (_, 0) if entry.placeholder.is_some() => match tokens.iter().find(|t| entry.placeholder == Some(**t)) {
+                None => Ok(()),
+                Some(token) => Err(Error::invalid(format!(
+                    "token {token} stands for a row of an image, but none are given: prompts with images come with the \
+                     images' rows (llmcc_image_rows; `images=` in Python, --image)"
+                ))),
+            },
             (0, 0) => Ok(()),
             (0, _) => Err(Error::invalid(
                 "this entry does not take rows with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",

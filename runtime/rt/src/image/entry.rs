@@ -23,6 +23,8 @@ pub struct Entry {
     pub types: u64,
     /// Columns of the rows that come with the tokens; 0: there are none.
     pub given: usize,
+    /// The id of the tokens that rows come with; none: they come with all tokens.
+    pub placeholder: Option<i32>,
     /// The output with a row for each token that the caller asks for.
     pub output: Option<OutputDesc>,
     /// Hidden states of all tokens.
@@ -37,6 +39,8 @@ pub struct Entry {
     pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
     pub whole: bool,
+    /// Tokens that rows are given for see all of those that they stand together with, which come in one step.
+    pub runs: bool,
     /// Candidates per row of logits; 0: logits only.
     pub candidates: usize,
     /// Buffer of the candidates.
@@ -77,7 +81,7 @@ impl Entry {
     /// Whether a caller sees no difference: versions of a model have the same entries.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         let seen = |o: Option<OutputDesc>| o.map(|o| (o.kind, o.pool, o.flags, o.columns));
-        let taken = |e: &Entry| (e.types, e.given, e.whole, e.track, e.context);
+        let taken = |e: &Entry| (e.types, (e.given, e.placeholder), (e.whole, e.runs), e.track, e.context);
         self.name == other.name
             && taken(self) == taken(other)
             && (seen(self.output), seen(self.hidden)) == (seen(other.output), seen(other.hidden))
@@ -102,6 +106,7 @@ impl Entry {
             regimes: regimes(tables, desc)?,
             types: 0,
             given: 0,
+            placeholder: None,
             output: None,
             hidden: None,
             track: desc.track as usize,
@@ -109,6 +114,7 @@ impl Entry {
             taps: vec![],
             reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
+            runs: desc.flags & entry_flags::RUNS != 0,
             candidates: 0,
             candidates_buffer: 0,
         };
@@ -116,11 +122,14 @@ impl Entry {
         if desc.track > tracks || desc.context > i32::MAX as u32 {
             return Err(damaged(format_args!("entry `{}`, track {} of {}", entry.name, desc.track, tracks + 1)));
         }
-        if entry.name.is_empty() || desc.flags & !entry_flags::WHOLE != 0 {
+        if entry.name.is_empty() || ![0, entry_flags::WHOLE, entry_flags::RUNS].contains(&desc.flags) {
             return Err(damaged(format_args!("entry `{}`, flags {:#x}", entry.name, desc.flags)));
         }
         for i in table::<InputDesc>(data, desc.inputs, "inputs")? {
-            entry.input(i)?;
+            entry.input(tables, i)?;
+        }
+        if entry.runs && entry.placeholder.is_none() {
+            return Err(damaged(format_args!("entry `{}` has runs of no token", entry.name)));
         }
         let outputs = table::<OutputDesc>(data, desc.outputs, "outputs")?;
         for o in &outputs {
@@ -133,18 +142,23 @@ impl Entry {
         Ok(entry)
     }
 
-    fn input(&mut self, i: InputDesc) -> Result<()> {
+    fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
-            input::ROWS => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
+            input::ROWS | input::ROWS_OF_TOKEN => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
             _ => false,
         };
-        if !good || i.reserved != 0 {
+        let of_token = i.kind == input::ROWS_OF_TOKEN;
+        let token = if of_token { u64::from(i.token) < tables.desc.vocab } else { i.token == 0 };
+        if !good || !token || of_token && i.size != tables.desc.hidden {
             return Err(damaged(format_args!("an input of entry `{}`: {i:?}", self.name)));
         }
         match i.kind {
             input::TYPES => self.types = i.size,
-            _ => self.given = i.size as usize,
+            _ => {
+                self.given = i.size as usize;
+                self.placeholder = i32::try_from(i.token).ok().filter(|_| of_token);
+            }
         }
         Ok(())
     }
@@ -157,7 +171,7 @@ impl Entry {
                     && (1..=i32::MAX as u64).contains(&o.columns)
                     && o.flags & !flags::NORMALIZE == 0
             }
-            kind::HIDDEN => o.pool == pool::NONE && o.columns == tables.desc.hidden && o.flags == 0,
+            kind::HIDDEN | kind::IMAGE => o.pool == pool::NONE && o.columns == tables.desc.hidden && o.flags == 0,
             _ => false,
         };
         let place = if o.kind == kind::HIDDEN { &mut self.hidden } else { &mut self.output };

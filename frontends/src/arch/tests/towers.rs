@@ -1,0 +1,111 @@
+//! Towers, and texts with images, against Transformers: `tests/goldens/images.py`.
+
+use super::*;
+use llmcc_ir::eval::eval_entry;
+use llmcc_ir::graph::{ENCODE_IMAGE, STEP};
+
+/// A fixture, what was lifted of it with its tower, and its goldens.
+struct Seen {
+    ckpt: Checkpoint,
+    module: Module,
+    golden: Checkpoint,
+    document: Value,
+}
+
+impl Seen {
+    fn load(name: &str) -> Seen {
+        let ckpt = Checkpoint::open(&golden(name)).unwrap();
+        let module = lift(&ckpt, &Options { with_image: true, ..EXACT }).unwrap();
+        let document = image_document(&ckpt).unwrap()["image"].clone();
+        let golden = Checkpoint::open(&golden(name).join("images.safetensors")).unwrap();
+        Seen { ckpt, module, golden, document }
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        self.golden.tensor(name).unwrap().to_f32()
+    }
+
+    fn run(&self, entry: usize, batch: &Batch) -> Vec<f64> {
+        let weights = |i: usize| self.ckpt.to_f32(&self.module.weights[i].name).unwrap();
+        let mut states: Vec<State> = self.module.states.iter().map(|s| State::new(*s)).collect();
+        eval_entry(&self.module, &self.module.entries[entry], &weights, &mut states, batch).unwrap().remove(0)
+    }
+
+    /// A number of the document.
+    fn number(&self, at: &str) -> usize {
+        self.document.pointer(at).and_then(Value::as_u64).unwrap_or_else(|| panic!("{at}")) as usize
+    }
+
+    /// The rows of an image's pixels `[3, side, side]`, patch by patch in squares.
+    fn patches(&self, pixels: &[f32]) -> Vec<f32> {
+        let [side, grid, square] = ["side", "grid", "square"].map(|name| self.number(&format!("/patches/{name}")));
+        let width = side * grid;
+        let class = self.document["patches"]["class"] == true;
+        let mut rows = vec![0.0; if class { 3 * side * side } else { 0 }];
+        for big in 0..(grid / square).pow(2) {
+            let (top, left) = (big / (grid / square) * square, big % (grid / square) * square);
+            for small in 0..square * square {
+                let (y, x) = ((top + small / square) * side, (left + small % square) * side);
+                for channel in 0..3 {
+                    let line = |line: usize| &pixels[(channel * width + y + line) * width + x..][..side];
+                    (0..side).for_each(|i| rows.extend_from_slice(line(i)));
+                }
+            }
+        }
+        rows
+    }
+
+    /// The rows of an image.
+    fn encoded(&self, pixels: &[f32]) -> Vec<f64> {
+        let patches = self.patches(pixels);
+        let tokens = self.number("/patches/grid").pow(2) + usize::from(self.document["patches"]["class"] == true);
+        let rows = (self.number("/rows/first")..tokens).step_by(self.number("/rows/every")).collect();
+        self.run(1, &Batch { hidden: patches, out_rows: rows, ..Batch::single(&vec![0; tokens], 0) })
+    }
+
+    fn tokens(&self) -> Vec<i32> {
+        let raw = self.golden.tensor("tokens").unwrap().data;
+        raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
+    }
+
+    /// Rows in the places of the tokens that stand for them.
+    fn given(&self, tokens: &[i32], rows: &[f64]) -> Vec<f32> {
+        let (width, token) = (self.module.info.hidden, self.number("/text/token") as i32);
+        let mut rows = rows.chunks_exact(width);
+        let of = |t: &i32| match *t == token {
+            true => rows.next().expect("a row for each").iter().map(|x| *x as f32).collect(),
+            false => vec![f32::NAN; width],
+        };
+        tokens.iter().flat_map(of).collect()
+    }
+}
+
+fn largest(a: &[f64], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max)
+}
+
+/// Rows of images are those of Transformers in f64, and so are logits of texts in which they stand.
+#[test]
+fn images_mean_what_transformers_says() {
+    for name in ["llava", "gemma3_image"] {
+        let seen = Seen::load(name);
+        assert_eq!(seen.module.entries.iter().map(|e| &*e.name).collect::<Vec<_>>(), [STEP, ENCODE_IMAGE]);
+        assert_eq!(verify_module(&seen.module), [], "{name}");
+        let (pixels, want) = (seen.floats("pixels"), seen.floats("rows"));
+        let rows: Vec<f64> = pixels.chunks_exact(pixels.len() / 2).flat_map(|image| seen.encoded(image)).collect();
+        let (error, entitled) = (largest(&rows, &want), f64::from(seen.floats("rows_error_f32")[0]));
+        assert!(error <= entitled, "{name}: rows are off by {error:e}, Transformers in f32 by {entitled:e}");
+        let tokens = seen.tokens();
+        let hidden = seen.given(&tokens, &rows);
+        let mut batch = Batch { out_rows: (0..tokens.len()).collect(), hidden, ..Batch::single(&tokens, 0) };
+        if name == "gemma3_image" {
+            // Tokens of an image see each other.
+            batch = batch.with_runs(seen.number("/text/token") as i32);
+        }
+        let logits = seen.run(0, &batch);
+        let entitled = f64::from(seen.floats("error_f32").into_iter().fold(0.0, f32::max));
+        let error = largest(&logits, &seen.floats("logits"));
+        assert!(error <= entitled, "{name}: logits are off by {error:e}, Transformers in f32 by {entitled:e}");
+    }
+}

@@ -1,0 +1,273 @@
+//! Vision transformers (arXiv 2010.11929) of images of one size: CLIP's (arXiv 2103.00020) and SigLIP's (arXiv
+//! 2303.15343). Patches are the tokens, each of which sees all others.
+//!
+//! The caller gives patches as rows, their channels one after the other. A class token is a row of zeros before them:
+//! its vector is added to its row of the table of positions.
+
+use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product};
+use crate::arch::blocks::attention_scores::attended;
+use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::{
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, Kind, MLP_DOWN, MLP_NORM, MLP_UP, POSITIONS, Part,
+};
+use crate::config::ConfigError;
+use crate::config::common::{self, Heads};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::{Neutral, fixed};
+use crate::error::FrontendError;
+use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
+use serde_json::{Map, json};
+
+/// The matrix that patches are multiplied by, stored as a convolution.
+pub(crate) const PATCH: Part = Part("patch");
+/// The vector of the class token.
+pub(crate) const CLASS: Part = Part("class");
+/// The norm before the layers.
+pub(crate) const FIRST_NORM: Part = Part("first_norm");
+
+/// Fields of `vision_config`.
+const FIELDS: &[Field] = fields! {
+    hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, layer_norm_eps,
+    hidden_act: Accepts::OneOf(&["quick_gelu", "gelu", "gelu_pytorch_tanh"]),
+};
+
+/// Those of images.
+const SIZES: &[Field] = &[
+    Field::new("image_size", Accepts::Size(1 << 14)),
+    Field::new("patch_size", Accepts::Size(1 << 10)),
+    Field::new("num_channels", Accepts::Size(4)),
+];
+
+/// Fields of CLIP's other half, and of the head that nothing here reads.
+const FIXED: &[(&str, Neutral)] = fixed! { Any => projection_dim vocab_size vision_use_head; };
+
+/// The activation of MLPs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Plain(UnaryOp),
+    /// `x·σ(1.702·x)` (`quick_gelu`).
+    Quick,
+}
+
+/// Differences of the configuration classes.
+pub(crate) struct Defaults {
+    /// `model_type` of `vision_config`.
+    pub model_types: &'static [&'static str],
+    /// `patch_size`.
+    pub patch: usize,
+    /// `layer_norm_eps`.
+    pub eps: f64,
+    /// Tanh-GELU; else `quick_gelu`.
+    pub tanh: bool,
+    /// There is a class token, and a norm before the layers; else the patches have a bias.
+    pub class: bool,
+}
+
+/// CLIP's.
+pub(crate) const CLIP: Defaults =
+    Defaults { model_types: &["clip_vision_model"], patch: 32, eps: 1e-5, tanh: false, class: true };
+/// SigLIP's.
+pub(crate) const SIGLIP: Defaults =
+    Defaults { model_types: &["siglip_vision_model"], patch: 16, eps: 1e-6, tanh: true, class: false };
+
+/// A vision transformer.
+#[derive(Clone, Debug)]
+pub(crate) struct Vit {
+    /// Width of its rows.
+    pub hidden: usize,
+    heads: Heads,
+    ffn: usize,
+    /// Layers that the checkpoint has.
+    pub stored: usize,
+    /// Layers that are computed, from the first on.
+    pub layers: usize,
+    act: Act,
+    /// All its norms.
+    pub norm: Norm,
+    channels: usize,
+    /// Pixels of a patch's side.
+    patch: usize,
+    /// Patches of an image's side.
+    pub grid: usize,
+    class: bool,
+    /// Patches come in squares of so many a side, the patches of a square one after the other.
+    pub square: usize,
+}
+
+impl Vit {
+    /// Reads `vision_config`.
+    pub(crate) fn read(
+        whole: &Fields,
+        config: &Map<String, serde_json::Value>,
+        d: &Defaults,
+    ) -> Result<Vit, ConfigError> {
+        let Some(map) = config.get("vision_config").and_then(serde_json::Value::as_object) else {
+            return Err(whole.missing("vision_config"));
+        };
+        let f = whole.inside_alone(map, "vision_config.", &[IDENTITY, FIELDS, SIZES], FIXED)?;
+        if let Some(other) = f.text("model_type").filter(|name| !d.model_types.contains(name)) {
+            let help = format!("supported here is `{}`", d.model_types.join("`, `"));
+            return Err(f.unsupported("model_type", format!("\"{other}\""), help));
+        }
+        let (hidden, heads) = (f.size("hidden_size").or(768), f.size("num_attention_heads").or(12));
+        let (image, patch) = (f.size("image_size").or(224), f.size("patch_size").or(d.patch));
+        if !hidden.is_multiple_of(heads) {
+            return Err(f.invalid(
+                "num_attention_heads",
+                &heads,
+                format!("a divisor of `hidden_size`, which is {hidden}"),
+            ));
+        }
+        if patch > image {
+            return Err(f.invalid("patch_size", &patch, format!("at most `image_size`, which is {image}")));
+        }
+        let act = match f.text("hidden_act") {
+            Some("quick_gelu") => Act::Quick,
+            None if !d.tanh => Act::Quick,
+            _ => Act::Plain(common::activation(&f, "hidden_act", UnaryOp::GeluTanh)),
+        };
+        let layers = f.size("num_hidden_layers").or(12);
+        Ok(Vit {
+            hidden,
+            heads: Heads { queries: heads, kv: heads, dim: hidden / heads },
+            ffn: f.size("intermediate_size").or(3072),
+            stored: layers,
+            layers,
+            act,
+            norm: Norm::layer(common::eps(&f, "layer_norm_eps", d.eps)?),
+            channels: f.size("num_channels").or(3),
+            patch,
+            grid: image / patch,
+            class: d.class,
+            square: 1,
+        })
+    }
+
+    /// Tokens of an image.
+    pub(crate) fn tokens(&self) -> usize {
+        self.patches() + usize::from(self.class)
+    }
+
+    /// Patches of an image.
+    pub(crate) fn patches(&self) -> usize {
+        self.grid * self.grid
+    }
+
+    /// Pixels of an image's side that patches are cut of.
+    pub(crate) fn image(&self) -> usize {
+        self.grid * self.patch
+    }
+
+    /// Elements of a patch.
+    fn columns(&self) -> usize {
+        self.channels * self.patch * self.patch
+    }
+
+    /// For the runtime: how pixels become rows.
+    pub(crate) fn document(&self) -> serde_json::Value {
+        json!({
+            "side": self.patch,
+            "grid": self.grid,
+            "channels": self.channels,
+            "square": self.square,
+            "class": self.class,
+        })
+    }
+
+    /// The rows after the last computed layer.
+    pub(crate) fn lift(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
+        let mut x = self.embedding(l)?;
+        for i in 0..self.layers {
+            x = self.layer(l, i, &x)?;
+        }
+        Ok(x)
+    }
+
+    fn embedding(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
+        let (hidden, columns) = (self.hidden, self.columns());
+        let mut f = l.func("patches");
+        let x = f.given(columns);
+        let w = f.weight(PATCH, Kind::Patches { channels: self.channels, side: self.patch }, &[hidden, columns]);
+        let b = (!self.class).then(|| f.bias(PATCH, hidden));
+        let x = product(&mut f, x, w, b);
+        let (table, positions) = (self.table(&mut f), f.input(Input::Positions));
+        let y = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
+        let mut x = f.add(x, y);
+        if self.class {
+            x = norm(&mut f, FIRST_NORM, self.norm, x, hidden);
+        }
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+
+    /// The table of positions, in the order of the caller's patches.
+    fn table(&self, f: &mut Draft) -> Value {
+        let tokens = self.tokens();
+        let table = f.weight(POSITIONS, Kind::Table, &[tokens, self.hidden]);
+        if self.class {
+            let class = f.weight(CLASS, Kind::Bare, &[self.hidden]);
+            let first = f.op(Op::SliceRows { start: 0, len: 1 }, &[table]);
+            let first = f.add(first, class);
+            // Rows of two tables have one type.
+            let (rest, one) = (f.op(Op::SliceRows { start: 1, len: tokens - 1 }, &[table]), f.scalar(1.0));
+            let rest = f.mul(rest, one);
+            return f.op(Op::ConcatRows, &[first, rest]);
+        }
+        if self.square == 1 {
+            return table;
+        }
+        let mut places = vec![0.0; tokens];
+        for (i, patch) in order(self.grid, self.square).enumerate() {
+            places[patch] = i as f32;
+        }
+        let places = f.computed("positions.order", "$image.positions.order", places);
+        let turned = f.op(Op::Transpose, &[table]);
+        let placed = f.op(Op::PlaceCols, &[turned, places]);
+        f.op(Op::Transpose, &[placed])
+    }
+
+    fn layer(&self, l: &mut Lifter, i: usize, x: &Carried) -> Result<Carried, FrontendError> {
+        let hidden = self.hidden;
+        let mut f = l.layer("layer", i);
+        let x = f.carried("x", x);
+        let positions = f.input(Input::Positions);
+        let kv = f.kv("kv", self.heads.kv, (self.heads.dim, self.heads.dim), None);
+        let h = norm(&mut f, ATTN_NORM, self.norm, x, hidden);
+        let [q, k, v] = [ATTN_Q, ATTN_K, ATTN_V].map(|part| linear(&mut f, part, [hidden, hidden], true, h));
+        let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
+        let scoring = Attention { causal: false, ..Attention::plain(self.heads, None) }.scoring();
+        let y = attended(&mut f, &scoring, q, kv, positions);
+        let y = linear(&mut f, ATTN_OUT, [hidden, hidden], true, y);
+        let x = f.add(x, y);
+        let h = norm(&mut f, MLP_NORM, self.norm, x, hidden);
+        let h = linear(&mut f, MLP_UP, [self.ffn, hidden], true, h);
+        let h = self.act.of(&mut f, h);
+        let h = linear(&mut f, MLP_DOWN, [hidden, self.ffn], true, h);
+        let x = f.add(x, h);
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+}
+
+impl Act {
+    fn of(self, f: &mut Draft, x: Value) -> Value {
+        match self {
+            Act::Plain(act) => f.unary(act, x),
+            Act::Quick => {
+                let by = f.scalar(1.702);
+                let scaled = f.mul(x, by);
+                let gate = f.unary(UnaryOp::Sigmoid, scaled);
+                f.mul(x, gate)
+            }
+        }
+    }
+}
+
+/// The patches of a grid, counted row by row, in squares of `side` a side, which stand row by row.
+pub(crate) fn order(grid: usize, side: usize) -> impl Iterator<Item = usize> {
+    let squares = grid / side.max(1);
+    (0..grid * grid).map(move |i| {
+        let (square, inside) = (i / (side * side), i % (side * side));
+        let row = square / squares * side + inside / side;
+        row * grid + square % squares * side + inside % side
+    })
+}

@@ -1,0 +1,122 @@
+"""Images in prompts, for models that see them."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+
+from . import _batch
+from ._errors import LlmccError, Status
+
+if TYPE_CHECKING:
+    from ._text import Text
+
+#: Where a part of a message with an image may have it.
+_PLACES = ("image", "path", "url")
+
+
+def rows(model: Text, image: Any) -> Any:
+    """The rows of an image, a C array of float32."""
+    data, width, height = _read(image)
+    needed = c.c_size_t()
+    _need_eyes(model)
+    with model._use() as handle:
+        lib = model._lib
+        lib.image_rows(handle, data, len(data), width, height, None, 0, c.byref(needed))
+        out = (c.c_float * needed.value)()
+        lib.interruptible(handle, lambda: lib.image_rows(handle, data, len(data), width, height, out, len(out), c.byref(needed)))
+    return out
+
+
+def _need_eyes(model: Text) -> None:
+    if not model._info["sees"]:
+        raise LlmccError("this model sees no images: compile one that does with with_image=True (llmcc compile --with-image)", Status.UNSUPPORTED)
+
+
+def _read(image: Any) -> tuple[bytes, int, int]:
+    """The bytes of an image's file, or of its pixels with their width and height."""
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image), 0, 0
+    if isinstance(image, (str, os.PathLike)):
+        if isinstance(image, str) and image.startswith(("http://", "https://", "data:")):
+            raise ValueError("images are read from files or bytes: load it first, and give its bytes")
+        with open(image, "rb") as file:
+            return file.read(), 0, 0
+    if hasattr(image, "convert") and hasattr(image, "tobytes"):
+        width, height = image.size
+        return image.convert("RGB").tobytes(), width, height
+    shape, kind = getattr(image, "shape", None), str(getattr(image, "dtype", ""))
+    if shape is not None and len(shape) == 3 and shape[2] == 3 and kind == "uint8":
+        return image.tobytes(), int(shape[1]), int(shape[0])
+    raise TypeError(f"an image must be a path, bytes, a Pillow image or an array [height, width, 3] of uint8, not {type(image).__name__}")
+
+
+def encoded(model: Text, prompt: Any, images: Optional[Sequence[Any]]) -> tuple[list[int], Any]:
+    """Tokens of a prompt, and the rows of its images; None without any."""
+    if images is None:
+        return _batch.encoded(model, prompt), None
+    if isinstance(images, (str, bytes)) or not hasattr(images, "__iter__"):
+        raise TypeError("images must be a list of images; put a single one into a list: [image]")
+    listed = list(images)
+    _need_eyes(model)
+    if isinstance(prompt, str):
+        prompt = model.tokenize(expanded(model, prompt, len(listed)))
+    parts = [rows(model, image) for image in listed]
+    joined = (c.c_float * sum(len(part) for part in parts))()
+    at = 0
+    for part in parts:
+        c.memmove(c.byref(joined, 4 * at), part, 4 * len(part))
+        at += len(part)
+    return _batch.encoded(model, prompt), joined
+
+
+def expanded(model: Text, prompt: str, count: int) -> str:
+    """A prompt in which the marker of each image has become its tokens."""
+    data = prompt.encode()
+    with model._use() as handle:
+        text: str = model._lib.text(lambda *out: model._lib.image_prompt(handle, data, len(data), count, *out), len(data) + 64)
+    return text
+
+
+def prepared(model: Text, prompts: Sequence[Any], given: dict[str, Any]) -> list[list[int]]:
+    """Tokens of prompts. The images of ``given`` (of several prompts a list for each, here or in ``each``) become rows among its parameters."""
+    common = given.pop("images", None)
+    each: list[Optional[dict[str, Any]]] = [dict(own) for own in given["each"]] if given.get("each") is not None else [{} for _ in prompts]
+    if common is None and not any(own and "images" in own for own in each):
+        return [_batch.encoded(model, prompt) for prompt in prompts]
+    if len(each) != len(prompts):
+        raise ValueError(f"each has {len(each)} mappings for {len(prompts)} prompts; give one for each")
+    shared = [None] * len(prompts) if common is None else list(common)
+    if len(shared) != len(prompts):
+        raise ValueError(f"images has {len(shared)} lists for {len(prompts)} prompts; give a list of images for each prompt")
+    tokens = []
+    for prompt, own, images in zip(prompts, each, shared):
+        ids, found = encoded(model, prompt, (own or {}).pop("images", images))
+        tokens.append(ids)
+        if found is not None and own is not None:
+            own["image_rows"] = found
+    given["each"] = each
+    return tokens
+
+
+def of_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Any]]:
+    """Messages whose images are only marked, as templates take them, and the images in their order."""
+    plain: list[Mapping[str, Any]] = []
+    images: list[Any] = []
+    for message in messages:
+        content = message.get("content")
+        if not isinstance(content, (list, tuple)):
+            plain.append(message)
+            continue
+        parts = []
+        for part in content:
+            if isinstance(part, Mapping) and part.get("type") == "image":
+                place = next((name for name in _PLACES if part.get(name) is not None), None)
+                if place is None:
+                    raise ValueError('a part {"type": "image"} of a message has no image; give it as "image": a path, bytes, a Pillow image or an array')
+                images.append(part[place])
+                part = {"type": "image"}
+            parts.append(part)
+        plain.append({**message, "content": parts})
+    return plain, images

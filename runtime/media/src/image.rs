@@ -1,1 +1,0 @@
-//! Images: their files, and patches of their pixels.

@@ -1,0 +1,126 @@
+//! Images: a tower makes rows of their patches, which steps take in place of tokens.
+
+use super::{Batch, Engine, Io, STEP, Sink};
+use crate::error::{Error, Result, Status};
+use crate::image::Entry;
+use crate::kv::SeqId;
+use crate::reserve::need;
+use llmcc_abi::output::kind;
+use std::mem::MaybeUninit;
+
+/// The number that a sequence has in its list of tokens for a row of an image, in place of the token that stands for
+/// it: negative, and another one for another row (but for some in a thousand million), so that prompts begin alike only
+/// where their images do.
+pub fn mark(row: &[f32]) -> i32 {
+    // FNV-1a.
+    let hash = row.iter().flat_map(|x| x.to_bits().to_le_bytes());
+    let hash = hash.fold(0x811c_9dc5_u32, |h, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    -1 - (hash & 0x7fff_ffff) as i32
+}
+
+/// How many of the first `count` of `tokens` may be a step, where runs of tokens `of` come whole: all before a run that
+/// goes on.
+pub(crate) fn whole_runs(tokens: &[i32], of: i32, count: usize) -> usize {
+    let cut = tokens.get(count) == Some(&of);
+    let run = if cut { tokens[..count].iter().rev().take_while(|t| **t == of).count() } else { 0 };
+    count - run
+}
+
+/// Fails where a chunk has no tokens: those of an image do not fit.
+pub(super) fn check_progress(any: bool) -> Result<()> {
+    match any {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            "the tokens of an image see each other, and so go through the model at once, but not as many rows are \
+             given at once: ask for fewer rows of them",
+        )),
+    }
+}
+
+impl Engine {
+    /// How many of the first `count` of `tokens` may be a step of the first entry: as many, unless the rows of an image
+    /// see each other, and these were cut.
+    pub(crate) fn step_of(&self, tokens: &[i32], count: usize) -> usize {
+        let step = &self.image().entries[STEP];
+        match step.placeholder.filter(|_| step.runs) {
+            Some(of) => whole_runs(tokens, of, count.min(tokens.len())),
+            None => count.min(tokens.len()),
+        }
+    }
+
+    /// Tokens of images that see each other come in one step, which has room for them.
+    ///
+    /// # Errors
+    /// They are more than a step has room for, or the first ones of an image were in a step before.
+    pub(super) fn check_runs(&self, entry: &Entry, batch: &Batch) -> Result<()> {
+        let Some(of) = entry.placeholder.filter(|_| entry.runs) else { return Ok(()) };
+        let most = self.limits.tokens;
+        if batch.tokens.chunk_by(|a, b| a == b).any(|run| run[0] == of && run.len() > most) {
+            return Err(Error::invalid(format!(
+                "the tokens of an image see each other, and so go through the model at once: open it with a larger \
+                 max_batch_tokens (it is {most})"
+            )));
+        }
+        let mut known = vec![];
+        for (seq, token) in batch.seqs.iter().zip(batch.tokens) {
+            if known.contains(seq) {
+                continue;
+            }
+            known.push(*seq);
+            let last = self.kv().track_tokens(*seq, entry.track)?.last().copied();
+            if *token == of && last.is_some_and(|last| last < 0) {
+                return Err(Error::invalid("the tokens of an image see each other: give all of them in one step"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The token that stands for a row of an image, of a model that takes some.
+    pub fn placeholder(&self) -> Option<i32> {
+        self.image().entries[STEP].placeholder
+    }
+
+    /// The index of the entry that makes rows of images.
+    ///
+    /// # Errors
+    /// The model has none.
+    pub fn tower(&self) -> Result<usize> {
+        self.image().entries.iter().position(|e| e.kind() == kind::IMAGE).ok_or_else(|| {
+            Error::new(
+                Status::Unsupported,
+                "this artifact sees no images (LLMCC_SEES): compile a model that does with --with-image",
+            )
+        })
+    }
+
+    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: those of the numbers `chosen` are
+    /// asked for.
+    ///
+    /// # Errors
+    /// The model sees no images, or others; no room in the cache; the machine fails.
+    pub fn see(&mut self, patches: &[f32], chosen: &[u32]) -> Result<Vec<f32>> {
+        let at = self.tower()?;
+        let entry = &self.image().entries[at];
+        let (tokens, columns) = (patches.len() / entry.given.max(1), entry.columns());
+        need(4 * (patches.len() + chosen.len() * columns) + 8 * tokens)?;
+        let mut rows = vec![MaybeUninit::new(0.0); chosen.len() * columns];
+        let seq = self.kv_mut().seq_new()?;
+        let done = self.run_tower(at, (seq, tokens), patches, (chosen, &mut rows));
+        self.kv_mut().seq_free(seq)?;
+        done?;
+        // SAFETY: all were written, before the step and by it.
+        Ok(rows.into_iter().map(|x| unsafe { x.assume_init() }).collect())
+    }
+
+    fn run_tower(
+        &mut self,
+        entry: usize,
+        (seq, tokens): (SeqId, usize),
+        patches: &[f32],
+        (chosen, rows): (&[u32], &mut [MaybeUninit<f32>]),
+    ) -> Result<()> {
+        let (zeros, seqs) = (vec![0; tokens], vec![seq; tokens]);
+        let batch = Batch { tokens: &zeros, seqs: &seqs, out_rows: chosen, types: &[], hidden: patches };
+        self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Memory(rows), keep: None, taps: None })
+    }
+}

@@ -1,0 +1,89 @@
+//! Images of a prompt: rows in place of the tokens that stand for them.
+
+use super::Generation;
+use crate::engine::{Engine, STEP, mark};
+use crate::error::{Error, Result, Status};
+use crate::reserve::need;
+use std::borrow::Cow;
+
+/// Checks the rows of a prompt's images: one for each token that stands for one.
+pub(super) fn check(engine: &Engine, prompt: &[i32], rows: &[f32]) -> Result<()> {
+    let Some(token) = engine.placeholder() else {
+        return match rows.is_empty() {
+            true => Ok(()),
+            false => Err(Error::new(
+                Status::Unsupported,
+                "this artifact takes no images (LLMCC_SEES): compile a model that sees them with --with-image",
+            )),
+        };
+    };
+    let width = engine.image().entries[STEP].given;
+    let longest = prompt.chunk_by(|a, b| a == b).filter(|run| run[0] == token).map(<[i32]>::len).max().unwrap_or(0);
+    let most = engine.max_batch_tokens();
+    if engine.image().entries[STEP].runs && longest > most {
+        return Err(Error::invalid(format!(
+            "the {longest} tokens of an image see each other, and so go through the model at once: open it with a \
+             larger max_batch_tokens (it is {most})"
+        )));
+    }
+    let places = prompt.iter().filter(|t| **t == token).count();
+    match places.checked_mul(width) == Some(rows.len()) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the prompt has {places} tokens {token}, which stand for rows of images, and {} rows are given: give an \
+             image for each of its places (llmcc_image_prompt, llmcc_image_rows; `images=` in Python, --image)",
+            rows.len() as f64 / width.max(1) as f64
+        ))),
+    }
+}
+
+/// A prompt as a sequence that has seen it lists it.
+pub(super) fn marked<'a>(engine: &Engine, prompt: &'a [i32], rows: &[f32]) -> Cow<'a, [i32]> {
+    match engine.placeholder() {
+        Some(token) if !rows.is_empty() => {
+            let mut rows = rows.chunks_exact(engine.image().entries[STEP].given.max(1));
+            let mut of = |t: &i32| if *t == token { rows.next().map_or(*t, mark) } else { *t };
+            Cow::Owned(prompt.iter().map(&mut of).collect())
+        }
+        _ => Cow::Borrowed(prompt),
+    }
+}
+
+impl Generation {
+    /// The rows that come with the next `count` tokens of the history: of tokens that stand for rows of images those,
+    /// of others zeros; nothing where there are only others.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(crate) fn images_of(&self, engine: &Engine, count: usize) -> Result<Vec<f32>> {
+        let Some(token) = engine.placeholder().filter(|_| !self.request.params.images.is_empty()) else {
+            return Ok(vec![]);
+        };
+        let (seen, next) = self.cursor.history.split_at(self.cursor.evaluated);
+        let next = &next[..next.len().min(count)];
+        if !next.contains(&token) {
+            return Ok(vec![]);
+        }
+        let width = engine.image().entries[STEP].given;
+        need(4 * count * width)?;
+        let before = seen.iter().filter(|t| **t == token).count();
+        let mut rows = self.request.params.images.chunks_exact(width.max(1)).skip(before);
+        let mut given = vec![0.0; count * width];
+        let places = given.chunks_exact_mut(width.max(1)).zip(next).filter(|(_, t)| **t == token);
+        for (place, _) in places {
+            match rows.next() {
+                Some(row) => place.copy_from_slice(row),
+                None => return Err(written(token)),
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// The error where the model itself has written a token that stands for a row of an image.
+fn written(token: i32) -> Error {
+    Error::invalid(format!(
+        "the model wrote token {token}, which stands for a row of an image that nobody has: give that token a bias of \
+         minus infinity"
+    ))
+}
