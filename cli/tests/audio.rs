@@ -38,7 +38,7 @@ fn wav(samples: &[i16], rate: u32) -> Vec<u8> {
 /// The artifact of a fixture.
 fn compiled(name: &str) -> Folder {
     let folder = Folder::new();
-    folder.compile(name, "m.so", &["--format", "f32", "--act", "f32", "--kv", "f32"]);
+    folder.compile(name, "m.so", &["--dtype", "f32", "--act", "f32", "--kv", "f32"]);
     folder
 }
 

@@ -38,6 +38,8 @@ class Audio(Logits):
         """
         given = _GenParams(**_batch.of_one(params))
         clip = self._clip()
+        # (Fails where the artifact has no tokenizer.)
+        self.tokenize("", add_special=False)
         samples = self._samples(audio, rate)
         texts = []
         seq = self._seq_new()

@@ -37,7 +37,8 @@ unsafe extern "C" fn meet(ops: *const *mut u8, ctx: *const StepCtx, _: u64, lo: 
     // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         let (x, ctx) = ((*ops).cast::<f32>(), &*ctx);
-        (lo as usize..hi as usize).for_each(|i| x.add(i).write(met(*ctx.given.add(i), *ctx.tokens.add(i))));
+        (lo as usize..hi as usize)
+            .for_each(|i| x.add(i).write(met(*ctx.arrays.given.cast::<f32>().add(i), *ctx.tokens.add(i))));
     }
 }
 

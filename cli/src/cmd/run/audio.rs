@@ -15,6 +15,10 @@ use std::path::Path;
 /// A file that is none; a model that does not hear, or not this language.
 pub(super) fn transcribe(model: &Model, path: &Path, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let clip = model.clip()?;
+    if !args.json {
+        // Without a tokenizer there are tokens only.
+        model.tokenize("", false)?;
+    }
     let samples = model.samples_of(&input::read(path)?)?;
     let seq = model.seq_new()?;
     let mut source = Speaker { model, seq: Some(seq), seen: vec![] };

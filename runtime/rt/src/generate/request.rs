@@ -20,6 +20,8 @@ pub(crate) struct Request {
     /// The prompt, where the model writes about it instead of going on with it.
     pub source: Option<Vec<i32>>,
     vocab: usize,
+    /// The token that stands for rows of images.
+    placeholder: Option<i32>,
 }
 
 /// The text so far: its tokens, and how many of them were generated.
@@ -50,12 +52,18 @@ impl Request {
             Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
             _ => Vec::new(),
         };
-        Ok(Request { params, eos, source: None, vocab: engine.image().desc().vocab as usize })
+        let (vocab, placeholder) = (engine.image().desc().vocab as usize, engine.placeholder());
+        Ok(Request { params, eos, source: None, vocab, placeholder })
     }
 
     /// Tokens of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// Whether a token may be a guess: one of the vocabulary that comes without a row of an image.
+    pub fn may_guess(&self, token: i32) -> bool {
+        usize::try_from(token).is_ok_and(|token| token < self.vocab) && self.placeholder != Some(token)
     }
 
     /// Whether a token ends the text.

@@ -129,10 +129,9 @@ impl Generation {
         Ok(())
     }
 
-    /// Takes guesses as far as they are tokens of the vocabulary.
+    /// Takes guesses as far as they may be any.
     fn guess(&mut self, guesses: Vec<i32>) {
-        let known = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < self.request.vocab());
-        self.guesses = guesses.into_iter().take_while(known).collect();
+        self.guesses = guesses.into_iter().take_while(|token| self.request.may_guess(*token)).collect();
     }
 
     /// Guesses of the next step.
