@@ -136,8 +136,9 @@ enum {
     LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): one type in the first of two texts, another in the second */
     LLMCC_NEEDS_HIDDEN = 32, /* rows come with tokens: a draft head (llmcc compile --draft-head) takes hidden states of the model that it drafts for, an encoder frames or patches */
     LLMCC_HAS_HIDDEN = 64,   /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
-    LLMCC_SEES = 512,        /* prompts may have images (llmcc compile --with-image): llmcc_image_prompt, llmcc_image_rows (since 1.7) */
-    LLMCC_NEEDS_SOURCE = 128 /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
+    LLMCC_NEEDS_SOURCE = 128, /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
+    LLMCC_HEARS = 256,       /* its source is a clip of sound (llmcc_seq_encode_audio): prompts of generations are the tokens that its text begins with (since 1.7) */
+    LLMCC_SEES = 512         /* prompts may have images (llmcc compile --with-image): llmcc_image_prompt, llmcc_image_rows (since 1.7) */
 };
 
 /* Kinds of entries. A model whose entries all have logits refuses llmcc_embed; one whose first entry has none refuses generations and log-probabilities
@@ -201,6 +202,34 @@ llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy
 /* With LLMCC_NEEDS_SOURCE: gives a sequence its source, `n` tokens (1 to max_batch_tokens), which the tokens of later steps attend to. The sequence loses the tokens and the source that
  * it had; its tokens begin with those of its text (a start token, mostly). LLMCC_E_UNSUPPORTED: the model takes no source. Since 1.5. */
 llmcc_status llmcc_seq_encode(const llmcc_model *model, int32_t seq, const int32_t *tokens, size_t n);
+
+/* ---- sounds: models with LLMCC_HEARS, others refuse with LLMCC_E_UNSUPPORTED. Since 1.7 ---- */
+
+typedef struct llmcc_audio_info {
+    size_t size;
+    uint64_t samples; /* of a clip: longer sounds are several clips */
+    uint64_t rows;    /* of the encoder that a clip becomes */
+    uint64_t columns; /* floats in such a row */
+    uint32_t rate;    /* samples per second */
+    uint32_t reserved;
+} llmcc_audio_info;
+
+llmcc_status llmcc_audio(const llmcc_model *model, llmcc_audio_info *info);
+
+/* Samples at the model's rate, mostly from -1 to 1, of one channel: with `rate` 0, `data` has the `n` bytes of a WAV file (integers of 8, 16, 24 or 32 bits, or 32-bit floats; the mean of
+ * its channels); else `n` floats, `rate` of which are a second. Stored as llmcc_tokenize stores tokens. */
+llmcc_status llmcc_audio_samples(const llmcc_model *model, const void *data, size_t n, uint32_t rate, float *out, size_t capacity, size_t *needed);
+
+/* Gives a sequence a clip as its source: at most llmcc_audio_info.samples samples, followed by silence. The sequence loses the tokens and the source that it had. */
+llmcc_status llmcc_seq_encode_audio(const llmcc_model *model, int32_t seq, const float *samples, size_t n);
+
+/* The same of rows of the encoder, `n` floats in all: of a program that makes spectrograms itself. */
+llmcc_status llmcc_seq_encode_rows(const llmcc_model *model, int32_t seq, const float *rows, size_t n);
+
+/* The tokens that the text about a sequence's clip begins with, for llmcc_gen_new with that sequence: stored as llmcc_tokenize stores tokens. `language` is a code such as "en"; empty: the
+ * most probable one, if the model knows several (a step of the model). `task` is "transcribe", which an empty one means, too, or "translate". The sequence keeps its clip, and loses its tokens. */
+llmcc_status llmcc_audio_prompt(const llmcc_model *model, int32_t seq, const char *language, size_t language_len, const char *task, size_t task_len, int32_t *out, size_t capacity,
+                                size_t *needed);
 
 /* Adapters that are loaded while the model runs. The artifact must have been compiled with `--lora-slots`, else LLMCC_E_UNSUPPORTED.
  *

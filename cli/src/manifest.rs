@@ -123,6 +123,9 @@ pub struct Info {
     /// The entry that reads the source, of a model that writes texts about sources: its encoder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Whether the source is a clip of sound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hears: bool,
     /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Columns of the residual stream.

@@ -22,6 +22,7 @@ mod hashing;
 mod image;
 pub mod input;
 mod json;
+mod media;
 mod opening;
 pub mod rope;
 pub mod slots;

@@ -26,6 +26,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("template", llmcc_text::fuzz::template),
     ("text_config", llmcc_text::fuzz::text_config),
     ("lir", llmcc_ir::text::fuzz::lir),
+    ("wav", |data| drop(llmcc_media::audio::read_wav(data))),
     ("artifact", artifact),
 ];
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union, overload
 
 from . import _batch
+from ._audio import Audio
 from ._classes import Class
 from ._keywords import Embedding, Generating, GeneratingMany, Judging, spelled_out
-from ._logits import Logits
 from ._pairs import Activation, Ranked, RankedDocument
 from ._pieces import Completion, Piece, TokenLogprob
 from ._progress import Progress
@@ -32,7 +32,7 @@ async def _closing(pieces: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
         await pieces.aclose()  # type: ignore[attr-defined]
 
 
-class Awaits(Logits):
+class Awaits(Audio):
     """The methods of a model that are awaited: the work is done in another thread, and the event loop goes on.
 
     All awaits of a model share one thread. Generations that are awaited at the same time go on together, a step of the model for a token of each; other

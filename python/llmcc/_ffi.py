@@ -47,6 +47,7 @@ HAS_TYPES = 16
 NEEDS_HIDDEN = 32
 HAS_HIDDEN = 64
 NEEDS_SOURCE = 128
+HEARS = 256
 SEES = 512
 PAIR_TRUNCATE = 1
 
@@ -89,6 +90,17 @@ class ModelInfo(Sized):
         ("output", c.c_uint32),
         ("entries", c.c_uint32),
         ("embed_columns", c.c_uint64),
+    ]
+
+
+class AudioInfo(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("samples", c.c_uint64),
+        ("rows", c.c_uint64),
+        ("columns", c.c_uint64),
+        ("rate", c.c_uint32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -281,6 +293,11 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_tap_moments": (c.c_int32, [_P, c.POINTER(EmbedRows), c.POINTER(Moments), c.c_size_t]),
     },
     7: {
+        "llmcc_audio": (c.c_int32, [_P, c.POINTER(AudioInfo)]),
+        "llmcc_audio_samples": (c.c_int32, [_P, _P, c.c_size_t, c.c_uint32, _P, c.c_size_t, _SIZEP]),
+        "llmcc_seq_encode_audio": (c.c_int32, [_P, c.c_int32, _P, c.c_size_t]),
+        "llmcc_seq_encode_rows": (c.c_int32, [_P, c.c_int32, _P, c.c_size_t]),
+        "llmcc_audio_prompt": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, c.c_char_p, c.c_size_t, _I32P, c.c_size_t, _SIZEP]),
         "llmcc_image_rows": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P, c.c_size_t, _SIZEP]),
         "llmcc_image_prompt": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
     },
@@ -501,6 +518,10 @@ class Library(Unique):
     def ints(self, call: Any, guess: int = 256) -> list[int]:
         """Result of ``call(buffer, capacity, needed)``, which stores int32."""
         return list(_grown(call, lambda n: (c.c_int32 * n)(), guess, 0))
+
+    def floats(self, call: Any, guess: int) -> list[float]:
+        """Result of ``call(buffer, capacity, needed)``, which stores float32."""
+        return list(_grown(call, lambda n: (c.c_float * n)(), guess, 0))
 
 
 def _grown(call: Any, make: Any, capacity: int, extra: int) -> Any:

@@ -200,6 +200,7 @@ class Opened(Unique):
         result["needs_hidden"] = bool(info.flags & ffi.NEEDS_HIDDEN)
         result["keeps_hidden"] = bool(info.flags & ffi.HAS_HIDDEN)
         result["needs_source"] = bool(info.flags & ffi.NEEDS_SOURCE)
+        result["hears"] = bool(info.flags & ffi.HEARS)
         result["sees"] = bool(info.flags & ffi.SEES)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos

@@ -18,6 +18,7 @@ in the tests; a folder that has a recipe keeps it (edit it, or remove it for oth
   (embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
   normalized as `modules.json` says (without one: their mean), or scores of classes;
 - for models with an encoder and a decoder, beside `tokens`, the decoder's, the `source`: see `encoder_decoders.py`;
+- for models that hear, beside `tokens`, the `features` of a clip: see `speech_models.py`;
 - for classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
   tokenizer gives the model any;
 - `inv_freq` f32[head_dim / 2], the inverse frequencies that Transformers computed in f32 (`inv_freq1`... where there are several tables).
@@ -44,6 +45,7 @@ import nas_reference
 import neobert_reference
 import numpy as np
 import rwkv_reference
+import speech_models
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -798,8 +800,35 @@ def make_encoder_decoder(name, folder, vocab):
     write_golden(name, folder, tokens, greedy, margin, {"source": torch.tensor(source, dtype=torch.int32)}, [f64, *others])
 
 
+def make_speech_model(name, folder, vocab):
+    """Golden values of a folder with the weights of a model that hears."""
+    models = {dtype: load(folder, dtype)[0] for dtype in (torch.float64, torch.float32, torch.bfloat16)}
+    for attempt in range(100):
+        rng = np.random.default_rng([seed_of(name), attempt])
+        features = speech_models.random_features(models[torch.float32], rng)
+        start = speech_models.starts(models[torch.float32], features)
+        tokens = start + rng.integers(3, vocab, PROMPT - len(start)).tolist()
+        torch.set_default_dtype(torch.float64)
+        with NoFloat32([features]), Float64Only():
+            f64 = speech_models.logits(models[torch.float64], features, tokens)
+            greedy, margin = speech_models.written(models[torch.float64], features, start, GREEDY)
+        torch.set_default_dtype(torch.float32)
+        if greedy and margin >= MARGIN and len(set(greedy)) >= 4:
+            break
+    else:
+        raise RuntimeError(f"{name}: no clip with a margin of {MARGIN}")
+    assert f64.dtype == torch.float64
+    assert speech_models.generated(models[torch.float32], features, GREEDY) == greedy
+    others = [speech_models.logits(models[dtype], features, tokens) for dtype in (torch.float32, torch.bfloat16)]
+    of_sound = speech_models.heard(models[torch.float32], folder, GREEDY, MARGIN) | {"starts": start}
+    more = {"features": features, **{key: torch.tensor(ids, dtype=torch.int32) for key, ids in of_sound.items()}}
+    write_golden(name, folder, tokens, greedy, margin, more, [f64, *others])
+
+
 def describe_model(name, folder, vocab):
     """Golden values of a folder that has its weights."""
+    if speech_models.is_one(transformers.AutoConfig.from_pretrained(folder)):
+        return make_speech_model(name, folder, vocab)
     if encoder_decoders.reader(folder):
         return make_encoder_decoder(name, folder, vocab)
     reader = auto_class(folder).__name__

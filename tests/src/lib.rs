@@ -203,6 +203,10 @@ pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
 pub struct Golden {
     /// Tokens that the model reads first, of a model that writes about a source; else none.
     pub source: Vec<i32>,
+    /// Frames of a spectrogram `[frames, mels]` that the model hears first; else none.
+    pub features: Vec<f32>,
+    /// The tokens that a text about these begins with.
+    pub starts: Vec<i32>,
     /// Prompt; with a source the beginning of a text about it.
     pub tokens: Vec<i32>,
     /// The tokens whose rows are kept.
@@ -279,13 +283,36 @@ impl Golden {
         let at: Vec<usize> = if has("at") { ints("at").iter().map(|i| *i as usize).collect() } else { vec![] };
         let columns = rows.len().checked_div(at.len()).unwrap_or(0);
         let greedy = if has("greedy") { ints("greedy") } else { vec![] };
-        let source = if has("source") { ints("source") } else { vec![] };
-        Golden { f32: own("error_f32"), bf16: own("error_bf16"), source, greedy, tokens, at, rows, columns, pooled }
+        let [source, starts] = ["source", "starts"].map(|n| if has(n) { ints(n) } else { vec![] });
+        let features = own("features").into_iter().map(|x| x as f32).collect();
+        let (f32, bf16) = (own("error_f32"), own("error_bf16"));
+        Golden { f32, bf16, source, features, starts, greedy, tokens, at, rows, columns, pooled }
     }
 
     /// Logits of every token, given in pieces as for [`logits_in_pieces`], after the source, if there is one.
     pub fn logits(&self, model: &Model, sizes: &[usize]) -> Vec<f32> {
-        logits_about(model, &self.source, &self.tokens, sizes)
+        logits_about(model, &|seq| self.give_source(model, seq), &self.tokens, sizes)
+    }
+
+    /// Gives a sequence the source, if there is one.
+    pub fn give_source(&self, model: &Model, seq: i32) {
+        if !self.source.is_empty() {
+            model.seq_encode(seq, &self.source).unwrap_or_else(|e| panic!("{e}"));
+        }
+        if !self.features.is_empty() {
+            model.seq_encode_rows(seq, &self.sound_rows(model)).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+
+    /// The rows of the encoder that the features become: the frames `2i - 2` to `2i + 2`, zeros outside.
+    pub fn sound_rows(&self, model: &Model) -> Vec<f32> {
+        let clip = model.clip().unwrap_or_else(|e| panic!("{e}"));
+        let mels = clip.columns / 5;
+        let frame = |at: usize| match at.checked_sub(2).and_then(|at| self.features.get(at * mels..(at + 1) * mels)) {
+            Some(frame) => frame.to_vec(),
+            None => vec![0.0; mels],
+        };
+        (0..clip.rows).flat_map(|row| (0..5).flat_map(move |j| frame(2 * row + j))).collect()
     }
 
     /// Largest error of the output after each token against the rows of the reference.
@@ -310,15 +337,13 @@ impl Golden {
 /// Logits of every token of a prompt given in pieces of the given sizes (the last size repeats), as
 /// one sequence.
 pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
-    logits_about(model, &[], tokens, sizes)
+    logits_about(model, &|_| (), tokens, sizes)
 }
 
-/// The same after a source; none if it has no tokens.
-fn logits_about(model: &Model, source: &[i32], tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
+/// The same of a sequence that was given its source.
+fn logits_about(model: &Model, give_source: &dyn Fn(i32), tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
     let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
-    if !source.is_empty() {
-        model.seq_encode(seq, source).unwrap_or_else(|e| panic!("{e}"));
-    }
+    give_source(seq);
     let mut out = vec![];
     let (mut at, mut i) = (0, 0);
     while at < tokens.len() {
@@ -334,7 +359,7 @@ fn logits_about(model: &Model, source: &[i32], tokens: &[i32], sizes: &[usize]) 
 
 /// The greedy continuation of a fixture's prompt, as long as the reference's.
 pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
-    if !g.source.is_empty() {
+    if !g.source.is_empty() || !g.features.is_empty() {
         return written(model, g);
     }
     let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
@@ -352,7 +377,16 @@ pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
 /// The tokens that a model writes by itself about a golden's source, as many as the reference wrote.
 fn written(model: &Model, g: &Golden) -> Vec<i32> {
     let options = GenOptions { max_tokens: g.greedy.len() as u32, no_text: true, ..GenOptions::default() };
-    let pieces = model.generate(None, &g.source, &options).unwrap_or_else(|e| panic!("{e}"));
+    let pieces = match g.features.is_empty() {
+        true => model.generate(None, &g.source, &options),
+        false => {
+            let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
+            g.give_source(model, seq);
+            // The model's own rules count: tokens that are never chosen, or not first.
+            model.generate(Some(seq), &g.starts, &GenOptions { defaults: true, ..options })
+        }
+    };
+    let pieces = pieces.unwrap_or_else(|e| panic!("{e}"));
     pieces.map(|piece| piece.unwrap_or_else(|e| panic!("{e}")).token).collect()
 }
 

@@ -53,6 +53,15 @@ fn embedder() -> tempfile::TempDir {
     folder
 }
 
+/// The text that Transformers writes of the sound of a golden.
+fn heard(name: &str) -> String {
+    let bytes = std::fs::read(golden(name).join("golden.safetensors")).expect("a golden");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let data = file.tensor("heard").expect("tokens").data().to_vec();
+    let words = data.as_chunks::<4>().0.iter().map(|b| format!("w{}", i32::from_le_bytes(*b)));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 #[track_caller]
 fn run(command: &mut Command) -> String {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -151,6 +160,7 @@ fn python_package() {
     let slots = Artifact::compile(&slots);
     let tapped = Artifact::compile(&CompileOptions { tap: true, ..options(&golden("llama")) });
     let sources = Artifact::compile(&options(&golden("umt5_whole")));
+    let hearing = Artifact::compile(&options(&golden("whisper_128")));
     let images = Artifact::compile(&CompileOptions { with_image: true, ..options(&golden("llava")) });
     // A model with two draft heads, and one with a recurrent state.
     let drafted = tempfile::tempdir().expect("folder");
@@ -175,6 +185,8 @@ fn python_package() {
         .env("LLMCC_TEST_TAP", &tapped.path)
         .env("LLMCC_TEST_TAP_GOLDEN", golden("llama").join("taps.safetensors"))
         .env("LLMCC_TEST_SOURCES", &sources.path)
+        .env("LLMCC_TEST_AUDIO", &hearing.path)
+        .env("LLMCC_TEST_AUDIO_TEXT", heard("whisper_128"))
         .env("LLMCC_TEST_IMAGES", &images.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())

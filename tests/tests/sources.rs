@@ -122,3 +122,67 @@ fn other_models_take_no_sources() {
     let refused = model.seq_encode(seq, &[1]).expect_err("no source").to_string();
     assert!(!model.info().needs_source && refused.contains("goes on with its prompt"), "{refused}");
 }
+
+/// Logits of all `tokens` about rows of sound, of a sequence of their own.
+fn of_sound(model: &Model, rows: &[f32], tokens: &[i32]) -> Vec<f32> {
+    let seq = model.seq_new().expect("a sequence");
+    model.seq_encode_rows(seq, rows).expect("a clip");
+    let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
+    let logits = model.step(tokens, &vec![seq; tokens.len()], &wanted).expect("logits");
+    model.seq_free(seq).expect("freed");
+    logits
+}
+
+/// A text about a clip depends on the clip and its tokens alone; the clip stays while texts about it are forgotten.
+#[test]
+fn clips_of_sound_are_sources() {
+    let g = Golden::load("whisper_128");
+    let artifact = Artifact::compile(&options(&golden("whisper_128")));
+    let (model, one) = (artifact.open(2), artifact.open(1));
+    let (info, clip) = (model.info(), model.clip().expect("a clip"));
+    assert!(info.needs_source && info.hears && info.max_context == 64);
+    assert_eq!((clip.rate, clip.samples, clip.rows, clip.columns), (16000, 16000, 50, 640));
+    let rows = g.sound_rows(&model);
+    let want = of_sound(&model, &rows, &g.tokens[..9]);
+    assert!(bits(&want) == bits(&of_sound(&one, &rows, &g.tokens[..9])), "threads");
+    // Fewer rows are another clip.
+    assert_ne!(bits(&want), bits(&of_sound(&model, &rows[..20 * clip.columns], &g.tokens[..9])));
+    let [a, b] = [(); 2].map(|()| model.seq_new().expect("a sequence"));
+    model.seq_encode_rows(a, &rows).expect("a clip");
+    model.seq_encode_audio(b, &[0.25; 800]).expect("a clip");
+    let mixed =
+        model.step(&[&g.tokens[..9], &g.tokens[..4]].concat(), &[[a; 9].as_slice(), &[b; 4]].concat(), &[8, 12]);
+    assert!(bits(&mixed.expect("logits")[..g.columns]) == bits(&want[8 * g.columns..]), "a mixed step");
+    // Texts about the same clip.
+    let options = GenOptions { max_tokens: 6, no_text: true, defaults: true, ..GenOptions::default() };
+    let text = |seq| -> Vec<i32> {
+        let prompt = model.clip_prompt(seq, "en", "").expect("a prompt");
+        let pieces = model.generate(Some(seq), &prompt, &options).expect("a generation");
+        pieces.map(|piece| piece.expect("a piece").token).collect()
+    };
+    assert_eq!((text(a), text(a)), (text(a), text(a)));
+    let copy = model.seq_fork(a).expect("a copy");
+    assert_eq!(text(copy), text(a));
+    refused_sounds(&model, &rows, clip.columns);
+}
+
+fn refused_sounds(model: &Model, rows: &[f32], columns: usize) {
+    let seq = model.seq_new().expect("a sequence");
+    let said = |result: Result<(), llmcc_cli::Error>, want: &str| {
+        let said = result.expect_err("refused").to_string();
+        assert!(said.contains(want), "{want}: {said}");
+    };
+    said(model.seq_encode(seq, &[1]), "not about tokens");
+    said(model.seq_encode_rows(seq, &[]), "at least one");
+    said(model.seq_encode_rows(seq, &rows[1..]), "rows of 640");
+    said(model.seq_encode_rows(seq, &vec![f32::NAN; columns]), "number 0 of the rows is NaN");
+    said(model.seq_encode_rows(seq, &vec![0.0; 51 * columns]), "longest context is 50");
+    said(model.seq_encode_audio(seq, &vec![0.0; 16001]), "at most 16000 samples");
+    said(model.seq_encode_audio(seq, &[f32::INFINITY]), "sample 0 of the sound is inf");
+    said(model.step(&[101], &[seq], &[0]).map(|_| ()), "give the clip first");
+    said(model.clip_prompt(seq, "", "").map(|_| ()), "give the clip first");
+    said(model.resampled(&[0.0], 10).map(|_| ()), "10 samples per second");
+    // 64 positions of the decoder.
+    model.seq_encode_rows(seq, rows).expect("a clip");
+    said(model.step(&[5; 65], &[seq; 65], &[]).map(|_| ()), "longest context is 64");
+}

@@ -23,6 +23,7 @@
 //! they are.
 
 mod adapter;
+mod audio;
 #[doc(hidden)]
 pub mod capi;
 mod error;
@@ -40,6 +41,7 @@ mod text;
 mod version;
 
 pub use adapter::Adapter;
+pub use audio::{Clip, Sound};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, next_of_each};
 pub use guesses::{Drafter, Guesses};

@@ -22,8 +22,8 @@ use std::ptr;
 /// ```
 #[derive(Debug)]
 pub struct Sequence<'m> {
-    model: &'m Model,
-    seq: i32,
+    pub(crate) model: &'m Model,
+    pub(crate) seq: i32,
 }
 
 impl Model {
@@ -160,7 +160,7 @@ impl<'m> Sequence<'m> {
         Generation::start(self.model, self.seq, prompt, params)
     }
 
-    fn check(&self, status: i32) -> Result<()> {
+    pub(crate) fn check(&self, status: i32) -> Result<()> {
         self.model.check(status)
     }
 }

@@ -60,6 +60,13 @@ api! {
     llmcc_seq_truncate: fn(*const RawModel, i32, usize) -> RawStatus;
     llmcc_seq_fork: fn(*const RawModel, i32, *mut i32) -> RawStatus;
     llmcc_seq_encode: fn(*const RawModel, i32, *const i32, usize) -> RawStatus;
+    llmcc_audio: fn(*const RawModel, *mut llmcc_audio_info) -> RawStatus;
+    llmcc_audio_samples:
+        fn(*const RawModel, *const c_void, usize, u32, *mut f32, usize, *mut usize) -> RawStatus;
+    llmcc_seq_encode_audio: fn(*const RawModel, i32, *const f32, usize) -> RawStatus;
+    llmcc_seq_encode_rows: fn(*const RawModel, i32, *const f32, usize) -> RawStatus;
+    llmcc_audio_prompt:
+        fn(*const RawModel, i32, *const c_char, usize, *const c_char, usize, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_seq_len: fn(*const RawModel, i32, *mut usize) -> RawStatus;
     llmcc_seq_tokens: fn(*const RawModel, i32, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_seq_set_adapter: fn(*const RawModel, i32, i32) -> RawStatus;

@@ -24,6 +24,16 @@ pub struct RunArgs {
     /// Token ids to continue, comma separated; prints ids
     #[arg(long, value_delimiter = ',')]
     pub ids: Option<Vec<i32>>,
+    /// Print what is said in a WAV file, by a model such as Whisper; a sound longer than 30 seconds is cut into clips
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_file", "chat", "ids", "embed", "rank"])]
+    #[arg(conflicts_with = "classify")]
+    pub audio: Option<PathBuf>,
+    /// Language of --audio, a code such as en [default: the most probable one, for each clip]
+    #[arg(long, value_name = "CODE", requires = "audio")]
+    pub language: Option<String>,
+    /// Write --audio in its language, or in English [default: transcribe]
+    #[arg(long, value_name = "transcribe|translate", requires = "audio")]
+    pub task: Option<String>,
     /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,

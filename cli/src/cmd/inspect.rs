@@ -130,7 +130,8 @@ fn sizes(i: &Info) -> String {
         let _ = writeln!(s, "output      {}", i.output);
     }
     if let Some(entry) = &i.source {
-        let _ = writeln!(s, "source      an encoder (`{entry}`) reads the prompt, a decoder writes a text about it");
+        let what = if i.hears { "a clip of sound (`run --audio`)" } else { "the prompt" };
+        let _ = writeln!(s, "source      an encoder (`{entry}`) reads {what}, a decoder writes a text about it");
     }
     for (name, output) in &i.more_entries {
         let _ = writeln!(s, "entry       {name}: {output}");

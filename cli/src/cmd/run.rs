@@ -1,5 +1,6 @@
 //! `llmcc run`
 
+mod audio;
 mod chat;
 mod input;
 mod lines;
@@ -31,7 +32,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let given = input(args)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
     let manifest = Manifest::of_model(&model)?;
-    let mut options = sampling::options(&args.sampling, &manifest, args.chat);
+    let mut options = sampling::options(&args.sampling, &manifest, args.chat || args.audio.is_some());
     if let Some(folder) = &args.adapter {
         options.adapter = model.adapter_load(folder)?;
     }
@@ -47,6 +48,12 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     options.guesses = guesses(args, &model)?;
     options.images = images(args, &model, &given)?;
     options.most_guesses = args.guesses.unwrap_or(0);
+    if model.info().hears && args.audio.is_none() {
+        return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
+    }
+    if let Some(path) = &args.audio {
+        return audio::transcribe(&model, path, args, &options);
+    }
     let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
     let mut source = Speaker { model: &model, seq, seen: vec![] };
     match given {

@@ -294,8 +294,10 @@ fn read_sources(
 ) -> Result<(), Error> {
     let Some(entry) = plan.source() else { return Ok(()) };
     let source = stand_in_source(plan.info.vocab, plan.info.max_context);
+    let hidden = stand_ins(&source, artifact::given(plan, entry));
     for seq in 0..sequences {
-        let batch = Batch { seqs: vec![seq; source.len()], out_rows: vec![], ..Batch::single(&source, 0) };
+        let own = Batch { hidden: hidden.clone(), ..Batch::single(&source, 0) };
+        let batch = Batch { seqs: vec![seq; source.len()], out_rows: vec![], ..own };
         eval_plan_entry(plan, entry, packed, states, &batch, watch).map_err(|e| internal(&e.to_string()))?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! programs use.
 
 mod adapters;
+mod audio;
 mod generation;
 mod images;
 mod pairs;
@@ -13,6 +14,7 @@ pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
+pub use audio::Clip;
 pub use generation::{Drafter, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;
@@ -60,6 +62,8 @@ pub struct Info {
     pub entries: usize,
     /// Whether it writes texts about sources.
     pub needs_source: bool,
+    /// Whether its sources are clips of sound.
+    pub hears: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -85,6 +89,7 @@ impl Info {
             whole: info.flags & LLMCC_IS_WHOLE != 0,
             entries: info.entries as usize,
             needs_source: info.flags & LLMCC_NEEDS_SOURCE != 0,
+            hears: info.flags & LLMCC_HEARS != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,

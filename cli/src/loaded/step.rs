@@ -32,7 +32,11 @@ impl Model {
     pub fn trial_seq(&self) -> Result<i32, Error> {
         let seq = self.seq_new()?;
         if self.info.needs_source {
-            self.seq_encode(seq, &stand_in_source(self.info.vocab, self.info.max_context))?;
+            let source = stand_in_source(self.info.vocab, self.info.max_context);
+            match self.info.hears {
+                true => self.seq_encode_rows(seq, &stand_ins(&source, self.clip()?.columns))?,
+                false => self.seq_encode(seq, &source)?,
+            }
         }
         Ok(seq)
     }

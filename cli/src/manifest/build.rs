@@ -108,6 +108,7 @@ fn info(f: &Facts<'_>, plan: &Plan) -> Info {
         output: plan.output().to_string(),
         more_entries: more_entries(plan),
         source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
+        hears: f.lowered.texts.text_config["media"].get("audio").is_some(),
         vocab: plan.info.vocab,
         hidden: plan.info.hidden,
         max_context: plan.info.max_context,

@@ -52,7 +52,7 @@ fn offset(index: Index) -> usize {
     match index {
         Index::Tokens => offset_of!(GpuCtx, tokens),
         Index::Positions => offset_of!(GpuCtx, positions),
-        Index::Types => offset_of!(GpuCtx, types),
+        Index::Types => offset_of!(GpuCtx, arrays.types),
     }
 }
 

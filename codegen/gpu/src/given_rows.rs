@@ -22,7 +22,7 @@ pub fn emit(cx: &Cx<'_>, k: &GivenRows) -> Source {
         let inside = b.cmpc(Cmp::Slt, col, cols as i64);
         when_below(b, token, m, |b| {
             b.if_(inside, |b| {
-                let given = args.array(b, offset_of!(GpuCtx, given));
+                let given = args.array(b, offset_of!(GpuCtx, arrays.given));
                 let from = row_at(b, given, cols, RowElem::F32, token);
                 let from = col_at(b, from, Elem::F32, col);
                 let x = b.load_const(from, F32);

@@ -1,4 +1,4 @@
-//! Rows given in place of those of some tokens: a row of blocks per token.
+//! Rows given in place of rows of some tokens: a row of blocks per token.
 
 use crate::cx::{Cx, when_below};
 use crate::mlir::{Cmp, Elem, F32};
@@ -24,7 +24,7 @@ pub fn emit(cx: &Cx<'_>, k: &Substitute) -> Source {
             b.if_(inside, |b| {
                 let id = args.array_at(b, offset_of!(GpuCtx, tokens), token);
                 let is = b.cmpc(Cmp::Eq, id, k.token as i64);
-                let given = args.array(b, offset_of!(GpuCtx, given));
+                let given = args.array(b, offset_of!(GpuCtx, arrays.given));
                 let base = b.select(is, given, args.operand(k.x));
                 let from = row_at(b, base, cols, RowElem::F32, token);
                 let from = col_at(b, from, Elem::F32, col);

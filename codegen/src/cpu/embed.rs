@@ -20,7 +20,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
     let index = match index {
         Index::Tokens => offset_of!(StepCtx, tokens),
         Index::Positions => offset_of!(StepCtx, positions),
-        Index::Types => offset_of!(StepCtx, types),
+        Index::Types => offset_of!(StepCtx, arrays.types),
     };
     let index = low.args.step(e, index);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {

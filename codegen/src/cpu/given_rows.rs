@@ -8,7 +8,7 @@ use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &GivenRows) {
-    let given = low.args.step(e, offset_of!(StepCtx, given));
+    let given = low.args.step(e, offset_of!(StepCtx, arrays.given));
     let cols = low.kernel.rows(k.out).cols;
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let from = e.index(given, row, cols * 4);

@@ -1,4 +1,4 @@
-//! Rows given in place of those of some tokens.
+//! Rows given in place of rows of some tokens.
 
 use super::Lowering;
 use super::emit::{Emit, F32, I32};
@@ -10,7 +10,8 @@ use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`. Only tokens that rows are given for read the array of these.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Substitute) {
-    let (tokens, given) = (low.args.step(e, offset_of!(StepCtx, tokens)), low.args.step(e, offset_of!(StepCtx, given)));
+    let (tokens, given) =
+        (low.args.step(e, offset_of!(StepCtx, tokens)), low.args.step(e, offset_of!(StepCtx, arrays.given)));
     let cols = low.cols(k.out);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let id = e.index(tokens, row, 4);

@@ -80,13 +80,18 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let floats = |t: &str| expected.tensor(t).unwrap().to_f32().into_iter().map(f64::from);
     let f64s: Vec<f64> = if kind == "pooled_f64" { doubles(kind) } else { floats(kind).collect() };
     let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
-    let source: Option<Vec<i32>> =
-        expected.info("source").map(|_| data("source").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect());
+    let source: Option<Batch> = expected.info("source").map(|_| {
+        let tokens: Vec<i32> = data("source").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+        Batch::single(&tokens, 0)
+    });
+    let source = source.or_else(|| {
+        expected.info("features").map(|info| sound(&expected.tensor("features").unwrap().to_f32(), info.shape[1]))
+    });
     let eval = |batch: &Batch| {
         let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
         if let Some(source) = &source {
             let encode = module.entries.iter().find(|e| e.name == ENCODE).unwrap();
-            let none = eval_entry(&module, encode, &weights, &mut states, &Batch::single(source, 0)).unwrap();
+            let none = eval_entry(&module, encode, &weights, &mut states, source).unwrap();
             assert!(none.is_empty());
         }
         eval_module(&module, &weights, &mut states, batch).unwrap()
@@ -106,6 +111,17 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     // (Not a number is wrong as well.)
     let right = ours <= entitled;
     (!right).then(|| format!("{name}: off by {ours:e}, Transformers in f32 by {entitled:e}"))
+}
+
+/// The tokens of a clip of sound with their rows: the frames `2i - 2` to `2i + 2`, zeros outside.
+fn sound(frames: &[f32], mels: usize) -> Batch {
+    let frame = |at: usize| match at.checked_sub(2).and_then(|at| frames.get(at * mels..(at + 1) * mels)) {
+        Some(frame) => frame.to_vec(),
+        None => vec![0.0; mels],
+    };
+    let tokens = frames.len() / mels / 2;
+    let hidden = (0..tokens).flat_map(|token| (0..5).flat_map(move |j| frame(2 * token + j))).collect();
+    Batch { hidden, ..Batch::single(&vec![0; tokens], 0) }
 }
 
 /// The rows that a fixture keeps.

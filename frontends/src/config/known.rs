@@ -307,7 +307,7 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      decoder_start_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id pad_token bos_token eos_token prefix temperature \
      top_k top_p typical_p min_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids \
      num_return_sequences num_beams num_beam_groups diversity_penalty do_sample early_stopping max_length min_length max_new_tokens output_scores \
-     forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens \
+     forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty forced_decoder_ids suppress_tokens begin_suppress_tokens \
      generation_config num_logits_to_keep output_past seq_classif_dropout qa_dropout tie_weights_ deterministic_flash_attn \
      sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length \
      attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv \

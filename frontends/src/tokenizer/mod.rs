@@ -27,6 +27,7 @@ use crate::checkpoint::Checkpoint;
 use crate::embedding::{SETTINGS, texts};
 use crate::error::FrontendError;
 use crate::generation;
+use crate::media;
 use llmcc_text::check;
 use outside::Named;
 pub use reader::Reader;
@@ -61,6 +62,7 @@ pub struct TextAssets {
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean, whether decoded texts lose spaces before punctuation,
     ///   which those of BPE do only where `clean_up_bpe` is true;
+    /// - `media`: of a model that reads sounds how it does ([`crate::media`]);
     /// - `starts`: of a model that writes about a source the tokens that its texts begin with;
     /// - `generation`: defaults of generations, by their names in `generation_config.json`, where there are any.
     pub text_config: Value,
@@ -153,7 +155,8 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        let more = generation.into_iter().chain(starts(ckpt, &model, &ending)?);
+        let media = media::described(ckpt, &model, &ending)?;
+        let more = generation.into_iter().chain(starts(ckpt, &model, &ending)?).chain(media);
         more.chain(flags(&settings, tokenizer.as_ref())).for_each(|(name, value)| text_config[name] = value);
         if source.is_some() {
             let wrong = |what| wrong_template(ckpt, &settings, what);

@@ -121,7 +121,7 @@ fn eval_calls(
                     Value::tensor(Tensor::from_f32(shape?, &data)?)
                 }
                 Arg::State(s) => Value::State(s),
-                Arg::Input(input) => Value::input(input, batch),
+                Arg::Input(input) => batch.input(input),
             })
         };
         let mut args = vec![];

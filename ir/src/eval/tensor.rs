@@ -1,7 +1,5 @@
 //! Values of the graph level.
 
-use super::Batch;
-use crate::graph::Input;
 use std::sync::Arc;
 
 /// A tensor in f64, row-major. Integers are exact.
@@ -35,7 +33,7 @@ impl Tensor {
     }
 
     /// `i32 [n]`.
-    fn ints(values: impl Iterator<Item = i32>) -> Tensor {
+    pub(super) fn ints(values: impl Iterator<Item = i32>) -> Tensor {
         let data: Vec<f64> = values.map(f64::from).collect();
         Tensor { shape: vec![data.len()], data }
     }
@@ -75,19 +73,5 @@ impl Value {
     /// A tensor argument.
     pub fn tensor(t: Tensor) -> Value {
         Value::Tensor(Arc::new(t))
-    }
-
-    /// An input array of the step.
-    pub fn input(input: Input, batch: &Batch) -> Value {
-        Value::tensor(match input {
-            Input::Tokens => Tensor::ints(batch.tokens.iter().copied()),
-            Input::Positions => Tensor::ints(batch.positions.iter().copied()),
-            Input::Types => Tensor::ints((0..batch.tokens.len()).map(|i| batch.type_of(i))),
-            Input::OutRows => Tensor::ints(batch.out_rows.iter().map(|r| *r as i32)),
-            Input::Given => Tensor {
-                shape: vec![batch.tokens.len(), batch.hidden_cols()],
-                data: batch.hidden.iter().map(|x| f64::from(*x)).collect(),
-            },
-        })
     }
 }

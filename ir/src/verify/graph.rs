@@ -9,7 +9,7 @@ use crate::output::{EntryOutput, Output};
 use crate::quant::Packing;
 use crate::tap::Tap;
 use crate::ty::{Dim, TensorType};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Checks a module: every function, the weights, the entries. Returns all findings.
 pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
@@ -252,16 +252,18 @@ fn given_columns(param: &Param) -> usize {
     param.ty.tensor().and_then(|t| t.shape.last()?.known()).unwrap_or(0)
 }
 
-/// All calls of an entry that take the rows that come with its tokens take as many columns.
+/// All calls of an entry that take an array of rows with its tokens take as many columns.
 fn given_rows(sink: &mut Sink, module: &Module, e: &Entry) {
+    let mut known: BTreeMap<Input, usize> = BTreeMap::new();
     let bound = e.calls.iter().filter_map(|c| Some((module.funcs.get(c.func)?, c)));
-    let params = bound.flat_map(|(f, c)| f.params.iter().zip(&c.args));
-    let mut columns = params.filter(|(_, arg)| **arg == Arg::Input(Input::Given)).map(|(p, _)| given_columns(p));
-    let first = columns.next();
-    if let Some(other) = columns.find(|n| Some(*n) != first) {
-        let message =
-            format!("entry `{}` takes rows of {} and of {other} columns with its tokens", e.name, first.unwrap_or(0));
-        sink.error("given-rows", Place::Whole, message);
+    for (param, arg) in bound.flat_map(|(f, c)| f.params.iter().zip(&c.args)) {
+        let Arg::Input(input) = *arg else { continue };
+        let columns = given_columns(param);
+        let first = *known.entry(input).or_insert(columns);
+        if input.has_columns() && first != columns {
+            let message = format!("entry `{}` takes rows of {first} and of {columns} columns with its tokens", e.name);
+            return sink.error("given-rows", Place::Whole, message);
+        }
     }
 }
 

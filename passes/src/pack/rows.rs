@@ -306,13 +306,12 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
             let t: TensorBytes<'a> =
                 source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
             // Dimensions of 1 inside, as convolutions have them, do not count, and matrices may be
-            // stored one below the other.
+            // stored one below the other. All numbers of an output of a convolution are a row of its matrix.
             let apart = |dims: &[usize]| dims.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
             let stacked = dims.len() == 3 && t.shape == [n, k];
-            // A convolution of patches is a matrix: a row for each of its channels.
-            let patches = dims.len() == 2 && t.shape.len() == 4 && t.shape[0] == n;
-            let patches = patches && t.shape[1..].iter().copied().reduce(usize::saturating_mul) == Some(k);
-            if t.shape != dims && !stacked && !patches && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
+            let kernel = dims.len() == 2 && t.shape.len() > 2 && t.shape[0] == n;
+            let kernel = kernel && t.shape[1..].iter().try_fold(1, |all: usize, n| all.checked_mul(*n)) == Some(k);
+            if t.shape != dims && !stacked && !kernel && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
                 || t.dtype != weight.ty.dtype
                 || !t.dtype.is_float()
                 || t.dtype.bytes().is_none_or(|bytes| t.data.len() != n * k * bytes)

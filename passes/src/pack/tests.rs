@@ -230,6 +230,9 @@ fn bad_values_and_tensors_are_located() {
     let plan = plan(&m, vec![(w(0), Storage::Matrix { n: 60, k: 33, format: Format::F16 })]);
     let e = pack(&plan, &m, &s, &mut vec![], &mut |_| ()).unwrap_err();
     assert_eq!(e.to_string(), large(&format!("7: {number} is too large for f16: give --dtype bf16 or --dtype f32")));
+    // A convolution: a row for each output.
+    s.tensors[0].2 = vec![60, 11, 3];
+    assert!(!matches!(error(&m, &s), PackError::Mismatch { .. }));
     s.tensors[0].2 = vec![33, 60];
     assert!(matches!(error(&m, &s), PackError::Mismatch { .. }));
     s.tensors.clear();

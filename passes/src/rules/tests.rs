@@ -126,7 +126,7 @@ impl Instance {
                     let data: Vec<f64> = (0..cols).map(|i| ((first + i) % cols) as f64).rev().collect();
                     EvalValue::tensor(Tensor::new([cols], data).unwrap())
                 }
-                (_, Some(input)) => EvalValue::input(*input, &batch),
+                (_, Some(input)) => batch.input(*input),
                 (ValueType::State(_), None) => {
                     states.push(State::new(*ty.state().unwrap()));
                     EvalValue::State(states.len() - 1)

@@ -66,7 +66,7 @@ pub struct llmcc_model_info {
     pub bos_token: i32,
     /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`],
     /// [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`],
-    /// [`LLMCC_NEEDS_SOURCE`].
+    /// [`LLMCC_NEEDS_SOURCE`], [`LLMCC_HEARS`].
     pub flags: u32,
     /// Columns of the output.
     pub columns: u64,
@@ -101,6 +101,24 @@ pub struct llmcc_entry_info {
     pub context: u64,
 }
 
+/// Clips of sound that a model reads.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_audio_info {
+    /// `sizeof(llmcc_audio_info)`.
+    pub size: usize,
+    /// Samples of a clip.
+    pub samples: u64,
+    /// Rows of the encoder that a clip becomes.
+    pub rows: u64,
+    /// Columns of a row.
+    pub columns: u64,
+    /// Samples per second.
+    pub rate: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Pooling of a text's rows: their mean.
 pub const LLMCC_POOL_MEAN: u32 = 1;
 /// The first token's row.
@@ -130,6 +148,8 @@ pub const LLMCC_NEEDS_HIDDEN: u32 = 32;
 pub const LLMCC_HAS_HIDDEN: u32 = 64;
 /// Sequences have a source, which tokens attend to.
 pub const LLMCC_NEEDS_SOURCE: u32 = 128;
+/// The source is a clip of sound.
+pub const LLMCC_HEARS: u32 = 256;
 /// Prompts may have images.
 pub const LLMCC_SEES: u32 = 512;
 

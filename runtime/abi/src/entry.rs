@@ -42,32 +42,6 @@ pub mod entry_flags {
     pub const RUNS: u64 = 2;
 }
 
-/// An array that an entry takes with the tokens.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InputDesc {
-    /// See [`input`].
-    pub kind: u32,
-    /// The id of the tokens that rows are given for, of [`input::ROWS_OF_TOKEN`]; else zero.
-    pub token: u32,
-    /// Size, by the kind; positive.
-    pub size: u64,
-}
-
-/// Kinds of [`InputDesc`], in [`InputDesc::kind`]. Tokens, positions and the rows that are asked for come with every
-/// batch.
-pub mod input {
-    /// `i32 [T]` types of tokens (segments of BERT); the size is their number.
-    pub const TYPES: u32 = 0;
-    /// `f32 [T, size]` a row of each token: a hidden state, a frame of a spectrogram, a patch of an image.
-    pub const ROWS: u32 = 1;
-    /// `f32 [T, size]` the same of tokens with one id, which stand for rows of an image; rows of other tokens are not
-    /// read, and a step without such tokens has none.
-    pub const ROWS_OF_TOKEN: u32 = 2;
-    /// The most columns of these rows.
-    pub const MAX_COLUMNS: u64 = 1 << 20;
-}
-
 /// Rows of f32 that an entry gives; each kind once, and one kind at most that has `R` rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

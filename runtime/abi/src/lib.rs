@@ -19,6 +19,7 @@ mod attend;
 pub mod capi;
 pub mod encoding;
 mod entry;
+mod inputs;
 pub mod isa;
 pub mod layout;
 pub mod math;
@@ -33,6 +34,7 @@ mod uk;
 
 pub use attend::*;
 pub use entry::*;
+pub use inputs::*;
 pub use select::*;
 pub use spans::*;
 pub use uk::*;
@@ -437,11 +439,8 @@ pub struct StepCtx {
     /// `i32 [T]` length of each token's sequence after the step, in the track of the group; in that of an entry with
     /// [`entry_flags::RUNS`] where what the token sees ends.
     pub ends: *const i32,
-    /// `i32 [T]` types of tokens, less than the size of [`input::TYPES`]; null if the entry does not take them.
-    pub types: *const i32,
-    /// `f32 [T, given]` the row of each token, of the size of [`input::ROWS`]; null if the entry does not take them, or
-    /// no token of the step takes one.
-    pub given: *const f32,
+    /// Arrays that the entry takes beside these; null: there is none.
+    pub arrays: Arrays<*const u8>,
 }
 
 /// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per
@@ -476,10 +475,8 @@ pub struct GpuCtx {
     /// `i32 [T]` length of each token's sequence after the step, in the track of the group; in that of an entry with
     /// [`entry_flags::RUNS`] where what the token sees ends.
     pub ends: u64,
-    /// `i32 [T]` types of tokens, as in [`StepCtx`]; not there if the entry does not take them.
-    pub types: u64,
-    /// `f32 [T, given]` the row of each token, as in [`StepCtx`]; not there if the entry does not take them.
-    pub given: u64,
+    /// Arrays that the entry takes beside these; those that are not there are not read.
+    pub arrays: Arrays<u64>,
 }
 
 /// A generated kernel: computes work items `lo..hi`.

@@ -1,26 +1,32 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
+mod cursor;
+mod given;
 mod images;
+mod request;
 mod round;
+mod speller;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bias::Bias;
-use crate::candidates::{self, Want};
-use crate::engine::{Batch, Engine, Keep, Row, STEP};
+use crate::candidates::Want;
+use crate::engine::{Batch, Engine, Keep, STEP};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
-use crate::logprob::{LogProb, LogProbs};
-use crate::reserve::{need, need_for_now};
-use crate::rules::{Place, Rules};
-use crate::sample::{Sampling, sample};
+use crate::logprob::LogProb;
+use crate::reserve::need;
+use crate::rules::Rules;
+use crate::sample::Sampling;
 use crate::speculate::{Counts, Guesses, Speculation};
-use crate::stream::{Decode, Detokenizer, StopStrings};
-use crate::text::{Text, no_tokenizer};
+use crate::stream::Decode;
+use crate::text::Text;
+use cursor::Cursor;
+use request::{Request, SoFar};
 pub(crate) use round::Choices;
+use speller::{Speller, Spelling};
 
 /// When to stop and how to choose.
 #[derive(Clone, Debug, Default)]
@@ -104,9 +110,7 @@ pub(crate) struct Spelled {
     token: i32,
     logprob: Option<TokenLogProbs>,
     finish: Option<Finish>,
-    text: String,
-    /// After it.
-    detokenizer: Detokenizer,
+    text: Spelling,
 }
 
 /// Counts and times of a generation.
@@ -124,21 +128,11 @@ pub struct GenStats {
     pub decode_ns: u64,
 }
 
-/// A generation under way.
+/// A generation under way: a request, the sequence that serves it, and the speller of its tokens.
 pub struct Generation {
-    seq: SeqId,
-    owned: bool,
-    vocab: usize,
-    params: GenParams,
-    eos: Vec<i32>,
-    /// The prompt, where the model writes about it instead of going on with it.
-    source: Option<Vec<i32>>,
-    /// Prompt and generated tokens; with a source the tokens that texts begin with, and generated ones.
-    history: Vec<i32>,
-    /// Tokens of `history` the model has seen.
-    evaluated: usize,
-    detokenizer: Detokenizer,
-    stop: StopStrings,
+    request: Request,
+    cursor: Cursor,
+    speller: Speller,
     finish: Option<Finish>,
     stats: GenStats,
     speculation: Option<Speculation>,
@@ -152,7 +146,8 @@ impl Generation {
     /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`,
     /// if given, the tokens it already holds of the prompt are reused and others forgotten;
     /// otherwise a sequence of its own is used until [`Generation::close`]. A model that writes about sources
-    /// writes about `prompt`, which is reused as a whole or not at all.
+    /// writes about `prompt`, which is reused as a whole or not at all; one that writes about clips of sound goes on with
+    /// `prompt`, and `seq` has its clip.
     ///
     /// # Errors
     /// A model without logits, empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
@@ -165,18 +160,9 @@ impl Generation {
         params: GenParams,
     ) -> Result<Generation> {
         engine.need_text()?;
-        params.sampling.check()?;
         check_prompt(engine, prompt, &params.images)?;
-        if text.is_none() && !params.stop.is_empty() {
-            return Err(no_tokenizer());
-        }
-        if params.no_text && !params.stop.is_empty() {
-            return Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"));
-        }
-        if let Some(text) = text.filter(|_| !params.no_text) {
-            // A broken tokenizer is reported now, not after the first token.
-            text.tokenizer()?;
-        }
+        let mut request = Request::new(engine, text, params)?;
+        let params = &request.params;
         let speculation = Speculation::new(engine, &params.guesses, params.most_guesses)?;
         let (seq, owned) = match seq {
             Some(_) if params.adapter != 0 => {
@@ -188,33 +174,27 @@ impl Generation {
             Some(seq) => (seq, false),
             None => (engine.adapted_sequence(params.adapter)?, true),
         };
-        let (history, reused, evaluated) = match engine.has_source() {
+        let about = engine.has_source() && engine.source_columns() == 0;
+        let (history, reused, evaluated) = match about {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
                 let reused = begin_with(engine, seq, (&images::marked(engine, prompt, &params.images), prompt))?;
                 (prompt.to_vec(), reused, reused)
             }
         };
-        let eos = match text {
-            Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
-            _ => Vec::new(),
-        };
+        let stats =
+            GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: reused as u64, ..GenStats::default() };
+        let speller = Speller::new(&history, params);
+        request.source = about.then(|| prompt.to_vec());
         Ok(Generation {
-            seq,
-            owned,
-            vocab: engine.image().desc().vocab as usize,
-            eos,
-            source: engine.has_source().then(|| prompt.to_vec()),
-            detokenizer: Detokenizer::new(&history),
-            history,
-            evaluated,
-            stop: StopStrings::new(&params.stop),
+            request,
+            cursor: Cursor { seq, owned, history, evaluated },
+            speller,
             finish: None,
-            stats: GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: reused as u64, ..GenStats::default() },
+            stats,
             speculation,
             guesses: Vec::new(),
             ready: VecDeque::new(),
-            params,
         })
     }
 
@@ -225,33 +205,33 @@ impl Generation {
             return Ok(true);
         }
         let chunk = engine.max_batch_tokens();
-        if self.history.len() - self.evaluated <= chunk {
+        if self.cursor.pending().len() <= chunk {
             return Ok(false);
         }
         let chunk = engine.step_of(self.pending(), chunk);
         let start = Instant::now();
         let kept = self.kept(engine, chunk);
         need(size_of::<f32>() * kept)?;
-        let tokens = &self.history[self.evaluated..self.evaluated + chunk];
+        let tokens = &self.cursor.pending()[..chunk];
         let hidden = self.images_of(engine, chunk)?;
-        let batch = Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &hidden };
+        let batch = Batch { tokens, seqs: &vec![self.cursor.seq; chunk], out_rows: &[], types: &[], hidden: &hidden };
         let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
         if let Err(error) = engine.run_each(STEP, &batch, &mut |_, _| {}, keep) {
-            self.resume(engine);
+            self.cursor.resume(engine);
             return Err(error);
         }
-        self.take_rows(engine, (self.evaluated, &rows))?;
-        self.evaluated += chunk;
+        self.take_rows(engine, (self.cursor.evaluated, &rows))?;
+        self.cursor.evaluated += chunk;
         self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         Ok(true)
     }
 
     /// Whether its source has to be read before its text goes on.
     pub(crate) fn lacks_source(&self, engine: &Engine) -> bool {
-        let there = |source: &Vec<i32>| engine.has_encoded(self.seq, source).unwrap_or(true);
-        self.finish.is_none() && self.source.as_ref().is_some_and(|source| !there(source))
+        let there = |source: &Vec<i32>| engine.has_encoded(self.cursor.seq, source).unwrap_or(true);
+        self.finish.is_none() && self.request.source.as_ref().is_some_and(|source| !there(source))
     }
 
     /// Reads the source, if that is to be done. Returns whether it was.
@@ -260,10 +240,10 @@ impl Generation {
             return Ok(false);
         }
         let start = Instant::now();
-        if let Some(source) = &self.source {
-            engine.encode(self.seq, source)?;
+        if let Some(source) = &self.request.source {
+            engine.encode(self.cursor.seq, source)?;
         }
-        self.evaluated = 0;
+        self.cursor.evaluated = 0;
         self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         Ok(true)
     }
@@ -282,16 +262,18 @@ impl Generation {
     /// The next token by the logits after the last one, which the caller has from a step of his own, in a
     /// sequence of his own; `None` after the last. Nothing has changed after an error.
     pub fn take(&mut self, logits: &[f32], engine: &Engine, text: Option<&Text>) -> Result<Option<Piece>> {
-        need(12 * self.history.len() + 64 * self.vocab)?;
-        if logits.len() != self.vocab {
-            let message = format!("logits has {} elements, but the vocabulary has {}", logits.len(), self.vocab);
+        let vocab = self.request.vocab();
+        need(12 * self.length() + 64 * vocab)?;
+        if logits.len() != vocab {
+            let message = format!("logits has {} elements, but the vocabulary has {vocab}", logits.len());
             return Err(Error::invalid(message));
         }
         if !self.ready.is_empty() || self.finish.is_some() {
             return Ok(self.take_ready());
         }
         let start = Instant::now();
-        let next = self.spell(self.choose_by(logits, &[])?, engine, text)?;
+        let choice = self.request.choose_by(logits, self.so_far(), &[])?;
+        let next = self.spell(choice, engine, text)?;
         Ok(Some(self.accept(next, start)))
     }
 
@@ -315,55 +297,29 @@ impl Generation {
 
     /// The text of a chosen token, and whether it is the last. Nothing has changed when this fails.
     pub(crate) fn spell(&self, choice: Choice, engine: &Engine, text: Option<&Text>) -> Result<Spelled> {
-        match text.filter(|_| !self.params.no_text) {
+        match text.filter(|_| !self.request.params.no_text) {
             None => self.spell_with(choice, engine, None),
             Some(text) => {
                 let tokenizer = text.tokenizer()?;
-                self.spell_with(choice, engine, Some(&|ids| tokenizer.decode(ids, self.params.show_special)))
+                let show_special = self.request.params.show_special;
+                self.spell_with(choice, engine, Some(&|ids| tokenizer.decode(ids, show_special)))
             }
         }
     }
 
     fn spell_with(&self, (token, logprob): Choice, engine: &Engine, decode: Option<&Decode>) -> Result<Spelled> {
-        let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
-        let most = self.params.max_tokens as u64;
-        let longest = self.params.max_length;
-        let full =
-            most > 0 && self.stats.generated_tokens + 1 >= most || longest > 0 && self.history.len() + 1 >= longest;
-        let finish = if ends {
-            Some(Finish::Token)
-        } else if full {
-            Some(Finish::Length)
-        } else if self.history.len() >= engine.kv().max_context() {
-            Some(Finish::Context)
-        } else {
-            None
-        };
-        let (mut detokenizer, mut text) = (self.detokenizer.clone(), String::new());
-        if let Some(decode) = decode {
-            if !ends || self.params.show_special {
-                text = detokenizer.push(token, decode)?;
-            }
-            if finish.is_some() {
-                text += &detokenizer.finish(decode)?;
-            }
-        }
-        Ok(Spelled { token, logprob, finish, text, detokenizer })
+        let finish = self.request.finish_after(self.so_far(), token, engine.kv().max_context());
+        let text = self.speller.spell(token, (self.request.ends(token), finish.is_some()), decode)?;
+        Ok(Spelled { token, logprob, finish, text })
     }
 
     /// Makes a token part of the sequence. The step for it began at `start`.
     pub(crate) fn accept(&mut self, next: Spelled, start: Instant) -> Piece {
         let first = self.stats.generated_tokens == 0;
         self.stats.generated_tokens += 1;
-        self.history.push(next.token);
-        self.detokenizer = next.detokenizer;
-        self.finish = next.finish;
-        let (mut text, hit) = self.stop.push(&next.text);
-        if hit {
-            self.finish = Some(Finish::Text);
-        } else if self.finish.is_some() {
-            text += &self.stop.finish();
-        }
+        self.cursor.history.push(next.token);
+        let (text, hit) = self.speller.accept(next.text, next.finish.is_some());
+        self.finish = if hit { Some(Finish::Text) } else { next.finish };
         let ns = start.elapsed().as_nanos() as u64;
         *(if first { &mut self.stats.prefill_ns } else { &mut self.stats.decode_ns }) += ns;
         Piece { token: next.token, text, finish: self.finish, logprob: next.logprob }
@@ -371,7 +327,7 @@ impl Generation {
 
     /// Sequence of this generation.
     pub fn seq(&self) -> SeqId {
-        self.seq
+        self.cursor.seq
     }
 
     /// Why it ended, if it has and all its pieces have been taken.
@@ -392,43 +348,40 @@ impl Generation {
 
     /// Frees the sequence if it is the generation's own.
     pub fn close(mut self, engine: &mut Engine) -> Result<()> {
-        if self.owned {
-            return engine.kv_mut().seq_free(self.seq);
+        if self.cursor.owned {
+            return engine.kv_mut().seq_free(self.cursor.seq);
         }
-        self.speculation.as_mut().map_or(Ok(()), |s| s.restart(engine, self.seq))
+        self.speculation.as_mut().map_or(Ok(()), |s| s.restart(engine, self.cursor.seq))
     }
 
-    /// After a failed step: the sequence may have gone back to a snapshot, or kept tokens its
-    /// window has moved over. Its tokens are the first of the generation's in any case.
+    /// After a failed step: see [`Cursor::resume`].
     pub(crate) fn resume(&mut self, engine: &Engine) {
-        if let Ok(tokens) = engine.kv().tokens(self.seq) {
-            self.evaluated = tokens.len();
-        }
+        self.cursor.resume(engine);
     }
 
     /// Fails if somebody else has changed the sequence.
     pub(crate) fn check_sequence(&self, engine: &Engine) -> Result<()> {
-        if engine.kv().tokens(self.seq)?.len() != self.evaluated {
-            return Err(Error::invalid(
-                "the sequence was changed while a generation was using it; start a new generation",
-            ));
-        }
-        Ok(())
+        self.cursor.check(engine)
     }
 
     /// Tokens that the model has not seen; at least one.
     pub(crate) fn pending(&self) -> &[i32] {
-        &self.history[self.evaluated..]
+        self.cursor.pending()
     }
 
     /// Tokens that the model has seen.
     pub(crate) fn evaluated(&self) -> usize {
-        self.evaluated
+        self.cursor.evaluated
+    }
+
+    /// The text so far.
+    fn so_far(&self) -> SoFar<'_> {
+        SoFar { history: &self.cursor.history, generated: self.stats.generated_tokens }
     }
 
     /// The model has seen `count` of the pending tokens, after a step that began at `start`.
     pub(crate) fn advance(&mut self, count: usize, start: Instant) {
-        self.evaluated += count;
+        self.cursor.evaluated += count;
         if !self.pending().is_empty() {
             self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         }
@@ -437,68 +390,22 @@ impl Generation {
     /// After a failed choice: leaves one token to evaluate, so that a further try is a step again.
     pub(crate) fn take_back(&mut self, engine: &mut Engine) -> Result<()> {
         self.guesses.clear();
-        self.evaluated = engine.kv().reusable(self.seq, self.evaluated - 1)?;
-        engine.kv_mut().truncate(self.seq, self.evaluated)
+        self.cursor.take_back(engine)
     }
 
     /// Gives the cache of the generation's own sequence back; its tokens will be evaluated again.
     /// Returns whether there was any.
     pub(crate) fn suspend(&mut self, engine: &mut Engine) -> Result<bool> {
-        if !self.owned || self.evaluated == 0 {
-            return Ok(false);
+        let suspended = self.cursor.suspend(engine)?;
+        if suspended {
+            self.guesses.clear();
         }
-        engine.kv_mut().truncate(self.seq, 0)?;
-        self.evaluated = 0;
-        self.guesses.clear();
-        Ok(true)
+        Ok(suspended)
     }
 
     /// The request for the row of the next choice.
     pub(crate) fn want(&self, engine: &Engine) -> Want {
-        if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
-            return Want::Logits;
-        }
-        candidates::want(&self.params.sampling, engine.candidates(), engine.image().desc().vocab as usize)
-    }
-
-    /// Chooses the token after the history and `guesses` from the row after the last of them.
-    fn choose(&self, mut row: Row, guesses: &[i32]) -> Result<Choice> {
-        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens + guesses.len() as u64);
-        if let Some(candidates) = row.candidates()
-            && let history = self.history_with(guesses)
-            && let Some(token) = candidates::choose(&candidates, params, &history, self.vocab, draw)?
-        {
-            return Ok((token, None));
-        }
-        // A step chooses for many rows, one after the other.
-        let _memory = need_for_now(64 * self.vocab)?;
-        self.choose_by(row.values()?, guesses)
-    }
-
-    fn choose_by(&self, logits: &[f32], guesses: &[i32]) -> Result<Choice> {
-        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens + guesses.len() as u64);
-        let history = self.history_with(guesses);
-        let place = Place { history: &history, generated: draw, ends: &self.eos };
-        let row = self.params.rules.apply(self.params.bias.apply(logits)?, place)?;
-        let token = sample(&row, params, &history, draw)?;
-        let logprob = match self.params.logprobs {
-            None => None,
-            Some(n) => {
-                let all = LogProbs::new(logits)?;
-                Some(TokenLogProbs { chosen: all.of(token).unwrap_or(f64::NEG_INFINITY), top: all.top(n) })
-            }
-        };
-        Ok((token, logprob))
-    }
-}
-
-impl Generation {
-    /// The history with guesses behind it.
-    fn history_with(&self, guesses: &[i32]) -> Cow<'_, [i32]> {
-        match guesses {
-            [] => Cow::Borrowed(&self.history),
-            _ => Cow::Owned([&self.history, guesses].concat()),
-        }
+        self.request.want(engine)
     }
 }
 
@@ -516,7 +423,7 @@ fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32]
         }
         evaluated = engine.kv().reusable(seq, whole)?;
     }
-    engine.kv_mut().truncate(seq, evaluated)?;
+    engine.cut_text(seq, evaluated)?;
     Ok(evaluated)
 }
 

@@ -53,6 +53,7 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags columns output entries embed_columns);
     layout!(c, llmcc_entry_info: size output pool columns flags types given context);
+    layout!(c, llmcc_audio_info: size samples rows columns rate reserved);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);
     layout!(c, llmcc_tap_info: size columns n_weights experts call);
@@ -78,6 +79,7 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_NEEDS_HIDDEN", LLMCC_NEEDS_HIDDEN),
         ("LLMCC_HAS_HIDDEN", LLMCC_HAS_HIDDEN),
         ("LLMCC_NEEDS_SOURCE", LLMCC_NEEDS_SOURCE),
+        ("LLMCC_HEARS", LLMCC_HEARS),
         ("LLMCC_PAIR_TRUNCATE", LLMCC_PAIR_TRUNCATE),
         ("LLMCC_OUTPUT_LOGITS", LLMCC_OUTPUT_LOGITS),
         ("LLMCC_OUTPUT_EMBEDDING", LLMCC_OUTPUT_EMBEDDING),
@@ -145,6 +147,7 @@ fn every_exported_function_is_declared() {
     for file in [
         "mod.rs",
         "adapters.rs",
+        "audio.rs",
         "embed.rs",
         "model.rs",
         "sequences.rs",

@@ -37,7 +37,8 @@ unsafe extern "C" fn meet(ops: *const *mut u8, ctx: *const StepCtx, _: u64, lo: 
     // SAFETY: the engine keeps the ABI's promises; that is under test.
     unsafe {
         let (x, ctx) = ((*ops).cast::<f32>(), &*ctx);
-        (lo as usize..hi as usize).for_each(|i| x.add(i).write(met(*ctx.given.add(i), *ctx.tokens.add(i))));
+        (lo as usize..hi as usize)
+            .for_each(|i| x.add(i).write(met(*ctx.arrays.given.cast::<f32>().add(i), *ctx.tokens.add(i))));
     }
 }
 
@@ -106,7 +107,7 @@ fn model(heads: usize, max_batch_tokens: usize) -> Engine {
         regimes.push(RegimeDesc { max_tokens: NONE, first_step: steps.len() as u32, steps: 4, reserved: 0 });
         let start = u32::from(entry > 0);
         steps.extend([step(start, first, 1), step(2, first, 2), step(3, first + 1, 2), step(4, first + 2, 2)]);
-        let given = [InputDesc { kind: input::ROWS, reserved: 0, size: 1 }];
+        let given = [InputDesc { kind: input::ROWS, token: 0, size: 1 }];
         entries.push(EntryDesc {
             name: data.text(&format!("entry{entry}")),
             inputs: data.table(if entry > 0 { &given[..] } else { &[] }),

@@ -57,6 +57,19 @@ fn texts() -> Vec<(String, String)> {
     files.into_iter().map(text).collect()
 }
 
+/// An input of entries costs six files (`docs/adding-entry.md`), beside whoever reads it.
+#[test]
+fn inputs_are_named_in_few_files() {
+    for name in ["Types", "Given"] {
+        let words = [format!("Input::{name}"), format!("Array::{name}"), format!(" {name};")];
+        let names = |text: &str| words.iter().any(|word| text.contains(word));
+        let all = texts();
+        let own = all.iter().filter(|(path, text)| !is_test(path) && !path.starts_with("frontends/") && names(text));
+        let files: Vec<&str> = own.map(|(path, _)| path.as_str()).collect();
+        assert!((3..=6).contains(&files.len()), "{name}: {files:?}");
+    }
+}
+
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with("tests") || part.ends_with("tests.rs") || part == "benches")
 }

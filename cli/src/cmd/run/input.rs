@@ -21,7 +21,7 @@ pub(super) fn input(args: &RunArgs) -> Result<Input, Error> {
     let no_text = args.text.prompt.is_none() && args.text.prompt_file.is_none();
     match &args.ids {
         Some(ids) => Ok(Input::Ids(ids.clone())),
-        None if args.rank.is_some() => Ok(Input::Text(String::new())),
+        None if args.rank.is_some() || args.audio.is_some() => Ok(Input::Text(String::new())),
         None if args.chat && no_text => Ok(Input::Lines),
         None => texts::given(&args.text, "-p TEXT, --prompt-file FILE, --ids or --chat").map(Input::Text),
     }

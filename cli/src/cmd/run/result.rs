@@ -68,7 +68,7 @@ impl Made {
     }
 
     /// Prompt, text, tokens, the reason of the end, counts and times.
-    fn document(&self, generation: &Generation) -> Result<Value, Error> {
+    pub(super) fn document(&self, generation: &Generation) -> Result<Value, Error> {
         let s = generation.stats()?;
         let finish = usize::try_from(s.finish).ok().and_then(|i| REASONS.get(i));
         let mut document = json!({

@@ -5,7 +5,7 @@
 
 #![allow(dead_code)] // Each test uses some of these.
 
-use llmcc_abi::{GpuCtx, PAGE_TOKENS};
+use llmcc_abi::{Arrays, GpuCtx, PAGE_TOKENS};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{COUNTER_BYTES, Source, emit};
@@ -197,8 +197,10 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         seqs: array(b.seqs.iter().map(|s| *s as i32).collect()),
         out_rows: array(b.out_rows.iter().map(|r| *r as i32).collect()),
         ends: array(b.ends()),
-        types: array((0..b.tokens.len()).map(|i| b.type_of(i)).collect()),
-        given: array(b.hidden.iter().map(|x| x.to_bits() as i32).collect()),
+        arrays: Arrays {
+            types: array((0..b.tokens.len()).map(|i| b.type_of(i)).collect()),
+            given: array(b.hidden.iter().map(|x| x.to_bits() as i32).collect()),
+        },
         block_tables: array(entries),
         block_stride: tables.first().map_or(0, Vec::len) as u64,
         n_tokens: b.tokens.len() as u64,
@@ -207,7 +209,8 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     };
     let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
     let sizes = [ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
-    let fields = [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, ctx.types, ctx.given]].concat();
+    let fields =
+        [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, ctx.arrays.types, ctx.arrays.given]].concat();
     memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
 }
 

@@ -4,7 +4,7 @@
 //! fault, not a wrong number; scratch ends there too. Outputs of a kernel start as NaN.
 
 use crate::{Backend, Object};
-use llmcc_abi::{ATTEND_BLOCK, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
+use llmcc_abi::{ATTEND_BLOCK, Arrays, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{KvState, OperandData};
 use llmcc_ir::kernel::ParamId;
@@ -155,8 +155,7 @@ impl Jit for Case {
             shared: shared.ptr(),
             shared_stride: slot as u64,
             ends: ends.as_ptr(),
-            types: types.as_ptr(),
-            given: batch.hidden.as_ptr(),
+            arrays: Arrays { types: types.as_ptr().cast(), given: batch.hidden.as_ptr().cast() },
         };
         let m = self.m() as u64;
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;

@@ -462,10 +462,16 @@ impl Encoder {
 
     /// `embed` and the layers: the rows after the last one.
     pub(crate) fn rows(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
-        let (mut x, ropes) = self.embedding(l)?;
+        let (x, ropes) = self.embedding(l)?;
+        self.after_layers(l, x, &ropes)
+    }
+
+    /// The rows after the last layer, by those of the first.
+    pub(crate) fn after_layers(&self, l: &mut Lifter, x: Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
+        let mut x = x;
         for (i, spec) in self.layers.iter().enumerate() {
             for stored in self.stored_as(i) {
-                x = self.layer(l, stored, spec, &x, &ropes)?;
+                x = self.layer(l, stored, spec, &x, ropes)?;
             }
         }
         Ok(x)

@@ -16,6 +16,7 @@ use crate::arch::blocks::names::{
     ATTN_NORM, ATTN_POST_NORM, CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_POST_NORM, CROSS_Q, CROSS_V, HEAD, Kind, MLP_NORM,
     MLP_POST_NORM, NORM, Names, Part,
 };
+use crate::arch::blocks::sound_rows::SoundRows;
 use crate::config::common::Facts;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{ENCODE, Input, Op, Value};
@@ -30,10 +31,14 @@ pub(crate) struct EncoderDecoder {
     pub encoder: Encoder,
     /// Names of its tensors, and of keys and values that the decoder's layers make of its rows.
     pub encoder_names: Names,
+    /// It reads clips of sound; else tokens.
+    pub sound: Option<SoundRows>,
     /// The second stack; a token sees no later one in its attention.
     pub decoder: Encoder,
     /// Cross-attention of each of its layers.
     pub cross: Attention,
+    /// Its keys have a bias, where its queries and values do.
+    pub cross_key_bias: bool,
     /// Multiplies the rows that logits are made of.
     pub head_scale: Option<f32>,
     /// A bias of logits, stored as a tensor `[1, vocab]`, where the checkpoint has it.
@@ -96,7 +101,13 @@ impl EncoderDecoder {
     /// `encode`: the encoder, then the keys and values of each decoder layer, into the states `sources`.
     fn encode(&self, l: &mut Lifter, sources: &[usize]) -> Result<(), FrontendError> {
         let hidden = self.encoder.facts.hidden;
-        let mut x = self.encoder.rows(l)?;
+        let mut x = match self.sound {
+            Some(sound) => {
+                let x = sound.rows(l, hidden)?;
+                self.encoder.after_layers(l, x, &[])?
+            }
+            None => self.encoder.rows(l)?,
+        };
         if self.encoder.norm_first {
             let mut f = l.func("encoded");
             let row = f.carried("x", &x);
@@ -110,7 +121,7 @@ impl EncoderDecoder {
             let x = f.carried("x", &x);
             let positions = f.input(Input::Positions);
             let kv = f.state_of("source", *state);
-            let [k, v] = [(CROSS_K, own.qkv_bias), (CROSS_V, own.qkv_bias)]
+            let [k, v] = [(CROSS_K, own.qkv_bias && self.cross_key_bias), (CROSS_V, own.qkv_bias)]
                 .map(|(part, bias)| linear(&mut f, part, shape, bias, x));
             f.op(Op::KvAppend, &[kv, k, v, positions]);
             f.call(&[])?;
@@ -136,6 +147,10 @@ impl Shape for EncoderDecoder {
         true
     }
 
+    fn sound(&self) -> Option<SoundRows> {
+        self.sound
+    }
+
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, _) = self.decoder.embedding(l)?;
         let mut sources = vec![];
@@ -145,7 +160,7 @@ impl Shape for EncoderDecoder {
             sources.push(source);
         }
         self.head(l, &x)?;
-        l.next_entry(ENCODE, self.encoder_names);
+        l.next_entry(ENCODE, self.encoder_names, self.sound.map(|sound| sound.tokens));
         self.encode(l, &sources)
     }
 }

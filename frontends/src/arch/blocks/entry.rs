@@ -3,6 +3,7 @@
 use crate::arch::blocks::lifter::Lifter;
 use crate::arch::blocks::names::Names;
 use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::sound_rows::SoundRows;
 use crate::config::ConfigError;
 use crate::config::common::Facts;
 use crate::config::fields::{Field, Fields};
@@ -109,6 +110,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
     /// Whether it writes a text about another one, its source, which an entry of its own reads first.
     fn has_source(&self) -> bool {
         false
+    }
+
+    /// The way of its encoder from clips of sound, where its source is one.
+    fn sound(&self) -> Option<SoundRows> {
+        None
     }
 
     /// Whether its matrices are `Conv1D` of Transformers, stored `[in, out]`.

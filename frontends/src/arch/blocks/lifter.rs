@@ -139,10 +139,10 @@ impl<'a> Lifter<'a> {
     }
 
     /// Ends the entry under construction. The calls that follow are of entry `name`, which updates states and gives
-    /// nothing; its tensors have the names `names`.
-    pub(crate) fn next_entry(&mut self, name: &str, names: Names) {
+    /// nothing; its tensors have the names `names`, its sequences are of at most `context` tokens (or as the model's).
+    pub(crate) fn next_entry(&mut self, name: &str, names: Names, context: Option<usize>) {
         self.end_step();
-        self.module.entries.push(graph::Entry::new(name));
+        self.module.entries.push(graph::Entry { context, ..graph::Entry::new(name) });
         self.results = 0;
         self.origin.names = names;
     }

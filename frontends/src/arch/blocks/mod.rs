@@ -50,6 +50,7 @@ pub(crate) mod selective_scan;
 pub(crate) mod shared_kv;
 pub(crate) mod shared_layers;
 pub(crate) mod sinusoidal_positions;
+pub(crate) mod sound_rows;
 pub(crate) mod static_rounding;
 pub(crate) mod tensors;
 pub(crate) mod token_mixer;

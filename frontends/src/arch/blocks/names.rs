@@ -148,6 +148,9 @@ pub(crate) enum Kind {
     Gain,
     /// Taps of a convolution `[channels, width]`, stored as `[channels, 1, width]`.
     Taps,
+    /// A matrix `[out, 3·in]` of a convolution over three rows, stored as `[out, in, 3]`: the columns of an input
+    /// stand together.
+    Kernel,
     /// A tensor that is no module's weight or bias.
     Bare,
     /// The same, matrices `[count, rows, columns]`, stored one below the other.
@@ -166,6 +169,9 @@ pub(crate) enum Kind {
     },
 }
 
+/// Rows of a [`Kind::Kernel`].
+pub(crate) const KERNEL: usize = 3;
+
 impl Kind {
     /// Endings of the parameter and of the tensor.
     fn endings(self) -> (&'static str, &'static str) {
@@ -174,7 +180,7 @@ impl Kind {
             Kind::Matrix | Kind::Patches { .. } => (".w", ".weight"),
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
-            Kind::Taps => (".w", ".weight"),
+            Kind::Taps | Kind::Kernel => (".w", ".weight"),
             Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads => ("", ""),
         }
     }
@@ -188,6 +194,7 @@ impl Kind {
     pub(crate) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            (Kind::Kernel, [out, columns]) => vec![*out, *columns / KERNEL, KERNEL],
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
             (Kind::Patches { channels, side }, [out, _]) => vec![*out, channels, side, side],

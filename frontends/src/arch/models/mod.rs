@@ -123,6 +123,7 @@ archs! {
     mod bart;
     mod mbart;
     mod marian;
+    mod whisper;
     mod switch_transformers;
     mod modernbert;
     mod modernbert_decoder;

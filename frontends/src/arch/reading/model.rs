@@ -93,6 +93,11 @@ impl Model {
         self.shape.has_source()
     }
 
+    /// Numbers of a frame and tokens of a clip, of a model that writes about clips of sound.
+    pub fn sound(&self) -> Option<(usize, usize)> {
+        self.shape.sound().map(|sound| (sound.mels, sound.tokens))
+    }
+
     /// The longest sequence, in tokens; `selects`: tokens of long ones may be selected.
     pub fn longest(&self, selects: bool) -> usize {
         let most = self.facts().max_position;

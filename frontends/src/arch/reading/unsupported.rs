@@ -16,10 +16,10 @@ const KINDS: &[(&str, &str)] = &[
             and Marian are supported",
     ),
     (
-        "whisper moonshine speech_to_text speech-encoder-decoder speecht5 seamless_m4t seamless_m4t_v2 wav2vec2 \
+        "moonshine speech_to_text speech-encoder-decoder speecht5 seamless_m4t seamless_m4t_v2 wav2vec2 \
          wav2vec2-bert hubert wavlm unispeech unispeech-sat data2vec-audio audio-spectrogram-transformer clap encodec \
          musicgen bark vits parler_tts",
-        "it reads or makes sound; only models that read and write text are supported",
+        "it reads or makes sound; of such models Whisper is supported",
     ),
     (
         "clip siglip siglip2 altclip chinese_clip align blip vit vit_mae deit beit dinov2 dinov3_vit swin convnext \

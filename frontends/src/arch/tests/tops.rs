@@ -16,7 +16,7 @@ fn kinds_that_are_not_compiled_say_why() {
         ("pegasus", "a decoder that reads the encoder's output"),
         ("switch_transformers", "a decoder that reads the encoder's output"),
         ("nllb-moe", "experts that drop tokens"),
-        ("whisper", "it reads or makes sound"),
+        ("moonshine", "it reads or makes sound"),
         ("siglip", "it reads images"),
     ] {
         let error = Model::parse(&json!({ "model_type": model_type })).unwrap_err().to_string();

@@ -33,6 +33,11 @@ impl Input {
         Input::ALL.iter().find(|(input, _)| *input == self).map_or("?", |(_, name)| *name)
     }
 
+    /// Whether the parameter that it is bound to says how many columns it has.
+    pub fn has_columns(self) -> bool {
+        matches!(self, Input::Given)
+    }
+
     /// The type of the array; `columns` are those of given rows.
     pub fn ty(self, columns: usize) -> TensorType {
         match self {

@@ -6,6 +6,7 @@
 //! count as zero, unknown ones must be zero.
 
 mod adapters;
+mod audio;
 mod drafter;
 mod embed;
 mod gen_batch;
@@ -32,6 +33,7 @@ use crate::reserve::{Call, need};
 use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 pub use adapters::*;
+pub use audio::*;
 pub use drafter::*;
 pub use embed::*;
 pub use gen_batch::*;

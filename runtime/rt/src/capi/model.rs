@@ -14,6 +14,7 @@ use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Io, Keep, Options, STEP, Sink};
 use crate::error::{Error, Result};
 use crate::eyes::Eyes;
+use crate::hearing::Ears;
 use crate::image::{Entry, Image};
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
@@ -35,6 +36,7 @@ pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Arc<Text>>,
     defaults: Defaults,
+    ears: Option<Ears>,
     eyes: Option<Eyes>,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
@@ -66,6 +68,7 @@ impl Model {
         let image = engine.shared_image();
         let text = Text::new(&image)?;
         let defaults = crate::text::defaults(&image)?;
+        let ears = Ears::of(&image)?;
         let eyes = Eyes::of(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
@@ -74,6 +77,7 @@ impl Model {
             engine: Mutex::new(engine),
             text: text.map(Arc::new),
             defaults,
+            ears,
             eyes,
             desk: Desk::default(),
             manifest: Arc::new(manifest),
@@ -170,6 +174,11 @@ impl Model {
     /// The model's defaults for generations.
     pub(super) fn defaults(&self) -> &Defaults {
         &self.defaults
+    }
+
+    /// Its knowledge of sounds, if it hears.
+    pub(super) fn ears(&self) -> Option<&Ears> {
+        self.ears.as_ref()
     }
 
     /// Its knowledge of images, if it sees.
@@ -286,6 +295,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
                 | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
+                | has(model.ears().is_some(), LLMCC_HEARS)
                 | entry_flags(step),
             columns: step.columns() as u64,
             output: step.kind(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llmcc_abi::GpuCtx;
+use llmcc_abi::{Array, Arrays, GpuCtx};
 
 use super::device::{Device, DeviceMemory, Pinned};
 use crate::engine::Inputs;
@@ -53,7 +53,7 @@ impl InputBlock {
     /// Makes room for `inputs`. Returns whether the block has moved (and with it the contexts). No
     /// copy is under way.
     pub fn grow(&mut self, device: &Arc<Device>, inputs: &Inputs) -> Result<bool> {
-        let (_, bytes) = places(inputs, self.tracks.len());
+        let bytes = Places::of(inputs, self.tracks.len()).end;
         if bytes <= self.host.len() {
             return Ok(false);
         }
@@ -64,9 +64,9 @@ impl InputBlock {
     /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of the
     /// used part. The device's context is current.
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
-        let (at, used) = places(inputs, self.tracks.len());
+        let Places { at, arrays, end: used } = Places::of(inputs, self.tracks.len());
         let base = self.device.address();
-        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends, types, given] =
+        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends] =
             at.map(|offset| base + offset as u64);
         let ctx = GpuCtx {
             tokens,
@@ -81,8 +81,7 @@ impl InputBlock {
             wanted,
             scales,
             ends,
-            types,
-            given,
+            arrays: Arrays::new(|array| base + arrays[array as usize] as u64),
         };
         let bytes = self.host.bytes();
         for (group, track) in self.tracks.iter().enumerate() {
@@ -97,8 +96,9 @@ impl InputBlock {
         put_each(bytes, at[5], inputs.wants.iter().map(|w| w.scale()));
         put(bytes, at[6], &inputs.tables);
         put(bytes, at[7], &inputs.ends);
-        put(bytes, at[8], &inputs.types);
-        put(bytes, at[9], &inputs.given);
+        for (array, offset) in Array::ALL.iter().zip(&arrays) {
+            put(bytes, *offset, inputs.array(*array));
+        }
         // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before
         // the stream has been waited for.
         let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
@@ -106,24 +106,35 @@ impl InputBlock {
     }
 }
 
-/// Offsets of tokens, positions, sequences, rows, kinds of results, scales, tables, lengths of
-/// sequences, types, and rows that came with tokens, and the total bytes.
-fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
-    let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
-    let mut end = groups * CTX_BYTES;
-    let at =
-        [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len(), inputs.types.len(), inputs.given.len()];
-    let at = at.map(|len| {
-        let at = end.next_multiple_of(ALIGN);
-        end = at + 4 * len;
-        at
-    });
-    (at, end)
+/// Where the arrays of a step lie in the block.
+struct Places {
+    /// Tokens, positions, sequences, rows, kinds of results, scales, tables, and lengths of sequences.
+    at: [usize; 8],
+    /// Those of [`Array::ALL`].
+    arrays: Vec<usize>,
+    /// All bytes.
+    end: usize,
+}
+
+impl Places {
+    fn of(inputs: &Inputs, groups: usize) -> Places {
+        let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
+        let mut end = groups * CTX_BYTES;
+        let mut place = |bytes: usize| {
+            let at = end.next_multiple_of(ALIGN);
+            end = at + bytes;
+            at
+        };
+        let at = [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len()].map(|len| place(4 * len));
+        let arrays = Array::ALL.iter().map(|array| place(inputs.array(*array).len())).collect();
+        Places { at, arrays, end }
+    }
 }
 
 /// Plain integers: every byte is initialised.
 trait Plain: Copy {}
 impl Plain for i32 {}
+impl Plain for u8 {}
 impl Plain for u32 {}
 impl Plain for f32 {}
 impl Plain for GpuCtx {}

@@ -1,13 +1,28 @@
-//! Cutting batches into chunks, and the arrays that describe a chunk to kernels.
+//! Batches, the chunks that they are cut into, and the arrays that describe a chunk to kernels.
 
 use std::ops::Range;
 
-use llmcc_abi::{NONE, PAGE_TOKENS};
+use llmcc_abi::{Array, NONE, PAGE_TOKENS};
 
-use super::options::{Batch, Limits};
+use super::options::Limits;
 use crate::candidates::Want;
 use crate::image::Entry;
-use crate::kv::Kv;
+use crate::kv::{Kv, SeqId};
+
+/// A ragged batch: token `i` is appended to sequence `seqs[i]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Token ids, each below the vocabulary size.
+    pub tokens: &'a [i32],
+    /// Sequence of each token. Tokens of one sequence need not be adjacent.
+    pub seqs: &'a [SeqId],
+    /// Indices of the tokens whose rows of the output are wanted, in any order.
+    pub out_rows: &'a [u32],
+    /// Type of each token; empty: all of type 0.
+    pub types: &'a [i32],
+    /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
+    pub hidden: &'a [f32],
+}
 
 /// Arrays of a step, as in [`llmcc_abi::StepCtx`].
 #[derive(Default)]
@@ -88,13 +103,7 @@ impl Inputs {
         if let Some(of) = entry.placeholder.filter(|_| entry.runs) {
             self.end_at_runs(of, entry.track);
         }
-        self.out_rows.clear();
-        self.wants.clear();
-        for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
-            self.out_rows.push(batch.out_rows[same[0]] as i32 - range.start as i32);
-            let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
-            self.wants.push(want.unwrap_or_default());
-        }
+        self.ask(batch, wants, range.start, out);
         let read = entry.reads.iter().flat_map(|track| self.slots.iter().map(|slot| kv.slot_len(*slot, *track)));
         self.stride = lengths.into_iter().chain(read).map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
         self.tables.clear();
@@ -103,6 +112,17 @@ impl Inputs {
         for (row, pages) in rows.enumerate() {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
+        }
+    }
+
+    /// Notes the rows that are asked for, of tokens from `first` on, each once.
+    fn ask(&mut self, batch: &Batch, wants: &[Want], first: usize, out: &[usize]) {
+        self.out_rows.clear();
+        self.wants.clear();
+        for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
+            self.out_rows.push(batch.out_rows[same[0]] as i32 - first as i32);
+            let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
+            self.wants.push(want.unwrap_or_default());
         }
     }
 
@@ -124,6 +144,14 @@ impl Inputs {
         of_tokens(&self.given, entry.given, i..i + 1)
     }
 
+    /// The bytes of an array; none where the step has none.
+    pub fn array(&self, array: Array) -> &[u8] {
+        match array {
+            Array::Types => bytes(&self.types),
+            Array::Given => bytes(&self.given),
+        }
+    }
+
     /// Where the lengths in a track begin.
     pub fn first_end(&self, track: usize) -> usize {
         track * self.tokens.len()
@@ -133,6 +161,16 @@ impl Inputs {
     pub fn table_len(&self) -> usize {
         self.stride * self.slots.len()
     }
+}
+
+/// Numbers without padding.
+trait Number: Copy {}
+impl Number for i32 {}
+impl Number for f32 {}
+
+fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
+    // SAFETY: every byte of a number is initialised.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
 /// The rows of tokens `range`, of `cols` columns.

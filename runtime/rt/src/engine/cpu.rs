@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use llmcc_abi::{KernelFn, OutputDesc, StepCtx, StepDesc, UkTable, operand, rows};
+use llmcc_abi::{Arrays, KernelFn, OutputDesc, StepCtx, StepDesc, UkTable, operand, rows};
 
 use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
 use super::executor::{Executor, Step, Tapped};
@@ -131,8 +131,10 @@ impl Executor for Cpu {
             shared: self.shared.region.ptr(),
             shared_stride: self.shared.stride as u64,
             ends: i.ends.as_ptr(),
-            types: if i.types.is_empty() { ptr::null() } else { i.types.as_ptr() },
-            given: if i.given.is_empty() { ptr::null() } else { i.given.as_ptr() },
+            arrays: Arrays::new(|array| match i.array(array) {
+                [] => ptr::null(),
+                bytes => bytes.as_ptr(),
+            }),
         };
         let ctx: Vec<StepCtx> = (0..image.groups())
             .map(|group| StepCtx {

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod runs;
 mod see;
 mod source;
 mod tree;
@@ -37,18 +38,19 @@ use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
 pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
+pub use batch::Batch;
 pub(crate) use batch::Inputs;
 use batch::chunk;
 pub(crate) use executor::{Executor, Step};
 pub use executor::{Keep, TapSink, Tapped};
 pub use opened::Opened;
 pub(crate) use options::Limits;
-pub use options::{Batch, DEFAULT_BATCH_TOKENS, DEFAULT_GPU_BATCH_TOKENS, Options};
+pub use options::{DEFAULT_BATCH_TOKENS, DEFAULT_GPU_BATCH_TOKENS, Options};
 pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
-pub use see::mark;
+pub use runs::mark;
 pub use tree::Tree;
 
 /// Where the rows of a batch go.
@@ -319,12 +321,12 @@ impl Engine {
         while from < batch.tokens.len() {
             let (mut to, mut upto) = chunk(batch, &order, (from, done), self.limits);
             if let Some(of) = own.placeholder.filter(|_| own.runs) {
-                to = from + see::whole_runs(&batch.tokens[from..], of, to - from);
+                to = from + runs::whole_runs(&batch.tokens[from..], of, to - from);
                 upto = done + order[done..].partition_point(|&i| (batch.out_rows[i] as usize) < to);
             }
             let result = watch
                 .check()
-                .and_then(|()| see::check_progress(to > from))
+                .and_then(|()| runs::check_progress(to > from))
                 .and_then(|()| self.make_room(own, batch, from..to))
                 .and_then(|()| {
                     self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
@@ -388,6 +390,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_rows_at_once(entry, batch)?;
         self.check_runs(entry, batch)?;
         self.check_sources(entry, &counts)?;
         Ok(counts)

@@ -77,6 +77,10 @@ impl Engine {
         let lacks = |at: usize| entry.reads.iter().any(|track| self.kv.slot_len(at, *track) == 0);
         match counts.iter().any(|&(slot, _)| lacks(slot)) {
             false => Ok(()),
+            true if self.source_columns() > 0 => Err(Error::invalid(
+                "this model writes what is said in a clip of sound, which the sequence does not have yet: give the \
+                 clip first (llmcc_seq_encode_audio)",
+            )),
             true => Err(Error::invalid(
                 "this model writes a text about another one, its source, which the sequence does not have yet: give \
                  the source first (llmcc_seq_encode)",

@@ -1,6 +1,4 @@
-//! How to run a model, and what goes through the kernels at once.
-
-use crate::kv::SeqId;
+//! How to run a model.
 
 /// How to run a model. Zero means: choose.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,21 +20,6 @@ pub struct Options {
     /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on
     /// every processor.
     pub portable: bool,
-}
-
-/// A ragged batch: token `i` is appended to sequence `seqs[i]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    /// Token ids, each below the vocabulary size.
-    pub tokens: &'a [i32],
-    /// Sequence of each token. Tokens of one sequence need not be adjacent.
-    pub seqs: &'a [SeqId],
-    /// Indices of the tokens whose rows of the output are wanted, in any order.
-    pub out_rows: &'a [u32],
-    /// Type of each token; empty: all of type 0.
-    pub types: &'a [i32],
-    /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
-    pub hidden: &'a [f32],
 }
 
 /// Default of [`Options::max_batch_tokens`].

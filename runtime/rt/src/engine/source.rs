@@ -19,7 +19,12 @@ impl Engine {
         Ok(self.kv.track_tokens(seq, self.image.entries[entry].track)? == source)
     }
 
-    /// Gives a sequence its source; the sequence loses all that it had.
+    /// Columns of the rows that sources are of; 0: they are tokens, or there are none.
+    pub fn source_columns(&self) -> usize {
+        self.image.source().map_or(0, |entry| self.image.entries[entry].given)
+    }
+
+    /// Gives a sequence a source of tokens; the sequence loses all that it had.
     ///
     /// # Errors
     /// The model takes none; no tokens, or more than one step takes; no room in the cache; the machine fails.
@@ -28,12 +33,53 @@ impl Engine {
             let what = "this model goes on with its prompt: it takes no source (LLMCC_NEEDS_SOURCE)";
             return Err(Error::new(Status::Unsupported, what));
         };
+        if self.source_columns() > 0 {
+            let what = "this model writes about sounds (LLMCC_HEARS), not about tokens: give the sequence a clip \
+                        (llmcc_seq_encode_audio)";
+            return Err(Error::new(Status::Unsupported, what));
+        }
         if source.is_empty() {
             return Err(Error::invalid("the source has no tokens; give at least one (an end-of-sequence token, say)"));
         }
         self.kv.truncate(seq, 0)?;
         let seqs = vec![seq; source.len()];
         let batch = Batch { tokens: source, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
+        self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: None, taps: None })
+    }
+
+    /// Forgets all but the first `len` tokens of a sequence, which keeps its source, if it has one.
+    ///
+    /// # Errors
+    /// As for [`crate::kv::Kv::truncate`].
+    pub fn cut_text(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        if self.has_source() { self.kv.truncate_track(seq, 0, len) } else { self.kv.truncate(seq, len) }
+    }
+
+    /// Gives a sequence a source of rows, `[n, source_columns]`; the sequence loses all that it had.
+    ///
+    /// # Errors
+    /// The model takes none; no rows, parts of one, or more than one step takes; a number that is not finite; no room in
+    /// the cache; the machine fails.
+    pub fn encode_rows(&mut self, seq: SeqId, rows: &[f32]) -> Result<()> {
+        let (entry, columns) = match (self.image.source(), self.source_columns()) {
+            (Some(entry), columns) if columns > 0 => (entry, columns),
+            _ => {
+                let what = "the encoder of this model reads no rows (LLMCC_HEARS): it has none, or one for tokens";
+                return Err(Error::new(Status::Unsupported, what));
+            }
+        };
+        if rows.is_empty() || !rows.len().is_multiple_of(columns) {
+            let what = format!("{} numbers; the encoder reads rows of {columns}, at least one", rows.len());
+            return Err(Error::invalid(what));
+        }
+        if let Some(i) = rows.iter().position(|x| !x.is_finite()) {
+            return Err(Error::invalid(format!("number {i} of the rows is {}, which is not finite", rows[i])));
+        }
+        self.kv.truncate(seq, 0)?;
+        // A row needs no token: where the entry reads none, any will do.
+        let n = rows.len() / columns;
+        let (tokens, seqs) = (vec![0; n], vec![seq; n]);
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: rows };
         self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: None, taps: None })
     }
 }

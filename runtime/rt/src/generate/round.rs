@@ -26,7 +26,7 @@ impl Choices {
         if !right || self.failed.is_some() || self.made.len() != i {
             return;
         }
-        match generation.choose(row, &guesses[..i]) {
+        match generation.request.choose(row, generation.so_far(), &guesses[..i]) {
             Ok(choice) => self.made.push_back(choice),
             Err(error) => self.failed = Some(error),
         }
@@ -57,7 +57,7 @@ impl Generation {
     /// Gives the guesser hidden states of the tokens from an index on.
     pub(super) fn take_rows(&mut self, engine: &mut Engine, rows: (usize, &[f32])) -> Result<()> {
         match &mut self.speculation {
-            Some(speculation) => speculation.take_rows(engine, self.seq, rows, &self.history),
+            Some(speculation) => speculation.take_rows(engine, self.cursor.seq, rows, &self.cursor.history),
             None => Ok(()),
         }
     }
@@ -74,7 +74,7 @@ impl Generation {
 
     /// Tokens of the history.
     pub(crate) fn length(&self) -> usize {
-        self.history.len()
+        self.cursor.history.len()
     }
 
     /// Takes hidden states of a step that chose nothing, whose tokens are the last that the model has seen.
@@ -83,7 +83,7 @@ impl Generation {
     /// The machine fails.
     pub(crate) fn take_part(&mut self, engine: &mut Engine, rows: &[f32]) -> Result<()> {
         let width = engine.image().step().kept().max(1);
-        self.take_rows(engine, (self.evaluated - rows.len() / width, rows))
+        self.take_rows(engine, (self.cursor.evaluated - rows.len() / width, rows))
     }
 
     /// Asks the caller's function for guesses, if there is one: before the engine is locked, which it may use.
@@ -94,9 +94,9 @@ impl Generation {
         if !self.steps() {
             return Ok(());
         }
-        let room = self.room();
+        let room = self.request.room(self.so_far());
         if let Some(speculation) = &mut self.speculation
-            && let Some(guesses) = speculation.ask(&self.history, room)?
+            && let Some(guesses) = speculation.ask(&self.cursor.history, room)?
         {
             self.guess(guesses);
         }
@@ -108,7 +108,8 @@ impl Generation {
     /// # Errors
     /// The machine fails.
     pub(crate) fn propose(&mut self, engine: &mut Engine, most: usize) -> Result<()> {
-        let room = self.room().min(most).min(engine.kv().max_context().saturating_sub(self.history.len()));
+        let room = self.request.room(self.so_far()).min(most);
+        let room = room.min(engine.kv().max_context().saturating_sub(self.length()));
         self.guesses.truncate(room);
         // Where the sequence went back further than to the last token, the step sees the others again first.
         if self.pending().len() != 1 {
@@ -119,31 +120,18 @@ impl Generation {
             return Ok(());
         }
         let Some(mut speculation) = self.speculation.take() else { return Ok(()) };
-        let choose = |row: Row, guesses: &[i32]| self.choose(row, guesses).map(|(token, _)| token);
-        let course = Course { history: &self.history, choose: &choose, want: self.want(engine) };
-        let found = speculation.guess(engine, self.seq, &course, room);
+        let so_far = self.so_far();
+        let choose = |row: Row, guesses: &[i32]| self.request.choose(row, so_far, guesses).map(|(token, _)| token);
+        let course = Course { history: so_far.history, choose: &choose, want: self.want(engine) };
+        let found = speculation.guess(engine, self.cursor.seq, &course, room);
         self.speculation = Some(speculation);
         self.guess(found?);
         Ok(())
     }
 
-    /// Takes guesses as far as they are tokens of the vocabulary.
+    /// Takes guesses as far as they may be any.
     fn guess(&mut self, guesses: Vec<i32>) {
-        let known = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < self.vocab);
-        self.guesses = guesses.into_iter().take_while(known).collect();
-    }
-
-    /// Guesses that may be right before the generation ends.
-    fn room(&self) -> usize {
-        let left = match self.params.max_tokens as u64 {
-            0 => u64::MAX,
-            most => most.saturating_sub(self.stats.generated_tokens + 1),
-        };
-        let longest = match self.params.max_length {
-            0 => usize::MAX,
-            longest => longest.saturating_sub(self.history.len() + 1),
-        };
-        usize::try_from(left).unwrap_or(usize::MAX).min(longest)
+        self.guesses = guesses.into_iter().take_while(|token| self.request.may_guess(*token)).collect();
     }
 
     /// Guesses of the next step.
@@ -159,7 +147,7 @@ impl Generation {
     /// Makes sure that the sequence can go back to where it is now, should guesses be wrong.
     pub(crate) fn keep(&self, engine: &mut Engine) -> Result<()> {
         if !self.guesses.is_empty() && engine.kv().by_chunks(0) {
-            engine.kv_mut().snapshot(self.seq)?;
+            engine.kv_mut().snapshot(self.cursor.seq)?;
         }
         Ok(())
     }
@@ -167,7 +155,7 @@ impl Generation {
     /// Steps the model over the tokens it has not seen and guesses behind them.
     pub(super) fn evaluate(&mut self, engine: &mut Engine) -> Result<Choices> {
         // The list of tokens grows after the step.
-        need(12 * self.history.len())?;
+        need(12 * self.length())?;
         self.check_sequence(engine)?;
         self.propose(engine, engine.max_batch_tokens().saturating_sub(self.pending().len()))?;
         match self.step(engine) {
@@ -186,7 +174,7 @@ impl Generation {
         self.keep(engine)?;
         let tokens = [self.pending(), &self.guesses].concat();
         let out_rows: Vec<u32> = (pending as u32 - 1..tokens.len() as u32).collect();
-        let seqs = vec![self.seq; tokens.len()];
+        let seqs = vec![self.cursor.seq; tokens.len()];
         let hidden = self.images_of(engine, tokens.len())?;
         let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &hidden };
         let wants = vec![self.want(engine); out_rows.len()];
@@ -200,7 +188,7 @@ impl Generation {
             return Err(error);
         }
         choices.rows = rows;
-        self.evaluated = self.history.len();
+        self.cursor.evaluated = self.length();
         Ok(choices)
     }
 
@@ -256,12 +244,9 @@ impl Generation {
     fn settle(&mut self, engine: &mut Engine, accepted: usize, rows: &[f32]) -> Result<()> {
         let guessed = std::mem::take(&mut self.guesses).len();
         // The model has seen the history but for its last token.
-        let (seen, right) = (engine.kv().tokens(self.seq)?.len(), self.history.len() - 1);
-        let kept = if seen > right { engine.kv().reusable(self.seq, right)? } else { seen };
-        if kept < seen {
-            engine.kv_mut().truncate(self.seq, kept)?;
-        }
-        self.evaluated = kept;
+        let right = self.length() - 1;
+        let seen = self.cursor.cut(engine, right)?;
+        let kept = self.cursor.evaluated;
         if let Some(speculation) = &mut self.speculation {
             speculation.learn(guessed, accepted);
         }
@@ -272,18 +257,18 @@ impl Generation {
             let known = kept.saturating_sub(first) * width;
             self.take_rows(engine, (first, &rows[..known]))?;
         }
-        if self.finish.is_some() && !self.owned { self.catch_up(engine, right) } else { Ok(()) }
+        if self.finish.is_some() && !self.cursor.owned { self.catch_up(engine, right) } else { Ok(()) }
     }
 
     /// At the end of a text, evaluates tokens again that a state of fixed size forgot with wrong guesses: the caller's
     /// sequence has all but the last.
     fn catch_up(&mut self, engine: &mut Engine, right: usize) -> Result<()> {
-        let tokens = &self.history[self.evaluated..right];
+        let tokens = &self.cursor.history[self.cursor.evaluated..right];
         if !tokens.is_empty() {
-            let seqs = vec![self.seq; tokens.len()];
+            let seqs = vec![self.cursor.seq; tokens.len()];
             let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
             engine.step(&batch, &mut |_, _| ())?;
-            self.evaluated = right;
+            self.cursor.evaluated = right;
         }
         Ok(())
     }

@@ -41,6 +41,66 @@ pub fn about_sequences<'a>() -> Vec<Row<'a>> {
     ]
 }
 
+pub fn about_sounds<'a>() -> Vec<Row<'a>> {
+    let wav = || [0f32; 4].as_ptr().cast();
+    vec![
+        row!(llmcc_audio, Invalid, "model is a null", |_w, o| (null(), &mut o.audio)),
+        row!(llmcc_audio, Invalid, "llmcc_audio_info is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_audio, Unsupported, "does not read sounds", |w, o| (w.model.0, &mut o.audio)),
+        row!(llmcc_audio_samples, Invalid, "model is a null", |_w, o| (
+            null(),
+            wav(),
+            4,
+            8000,
+            o.logits.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_audio_samples, Unsupported, "does not read sounds", |w, o| (
+            w.model.0,
+            wav(),
+            4,
+            8000,
+            o.logits.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_seq_encode_audio, Invalid, "model is a null", |w, _o| (null(), w.seq, [0.0].as_ptr(), 1)),
+        row!(llmcc_seq_encode_audio, Invalid, "samples is a null", |w, _o| (w.model.0, w.seq, null(), 1)),
+        row!(llmcc_seq_encode_audio, Unsupported, "does not read sounds", |w, _o| (
+            w.model.0,
+            w.seq,
+            [0.0].as_ptr(),
+            1
+        )),
+        row!(llmcc_seq_encode_rows, Invalid, "model is a null", |w, _o| (null(), w.seq, [0.0].as_ptr(), 1)),
+        row!(llmcc_seq_encode_rows, Invalid, "rows is a null", |w, _o| (w.model.0, w.seq, null(), 1)),
+        row!(llmcc_seq_encode_rows, Unsupported, "reads no rows", |w, _o| (w.model.0, w.seq, [0.0].as_ptr(), 1)),
+        row!(llmcc_audio_prompt, Invalid, "model is a null", |w, o| (
+            null(),
+            w.seq,
+            null(),
+            0,
+            null(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_audio_prompt, Unsupported, "does not read sounds", |w, o| (
+            w.model.0,
+            w.seq,
+            c"en".as_ptr(),
+            2,
+            null(),
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+    ]
+}
+
 pub fn about_adapters<'a>() -> Vec<Row<'a>> {
     vec![
         row!(llmcc_adapter_load, Invalid, "model is a null", |_w, o| (null(), c"a".as_ptr(), 1, &mut o.number)),

@@ -99,7 +99,16 @@ pub(crate) fn read(f: &Fields, d: &Differences) -> Result<EncoderDecoder, Config
     };
     decoder.layers.iter_mut().for_each(|layer| layer.attention.causal = true);
     let encoder_names = Names(&[ENCODER]);
-    Ok(EncoderDecoder { encoder, encoder_names, decoder, cross, head_scale: None, head_bias: true })
+    Ok(EncoderDecoder {
+        encoder,
+        encoder_names,
+        sound: None,
+        decoder,
+        cross,
+        cross_key_bias: true,
+        head_scale: None,
+        head_bias: true,
+    })
 }
 
 /// Names of the decoder.

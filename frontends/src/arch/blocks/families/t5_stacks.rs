@@ -73,7 +73,16 @@ pub(crate) fn read(
         HeadScale::WhereTied => f.flag_or("scale_decoder_outputs", tied),
     };
     let head_scale = scaled.then(|| 1.0 / (decoder.facts.hidden as f64).sqrt()).map(|scale| scale as f32);
-    Ok(EncoderDecoder { encoder, encoder_names, decoder, cross, head_scale, head_bias: false })
+    Ok(EncoderDecoder {
+        encoder,
+        encoder_names,
+        sound: None,
+        decoder,
+        cross,
+        cross_key_bias: false,
+        head_scale,
+        head_bias: false,
+    })
 }
 
 /// Names of the decoder, except the bias of scores by distance.

@@ -1,0 +1,146 @@
+//! The request of a generation: how its tokens are chosen, and when it ends.
+
+use std::borrow::Cow;
+
+use super::{Choice, Finish, GenParams, TokenLogProbs};
+use crate::candidates::{self, Want};
+use crate::engine::{Engine, Row};
+use crate::error::{Error, Result};
+use crate::logprob::LogProbs;
+use crate::reserve::need_for_now;
+use crate::rules::Place;
+use crate::sample::sample;
+use crate::text::{Text, no_tokenizer};
+
+/// A checked request. It does not change while it is served: a choice depends on it, the text so far and the logits.
+pub(crate) struct Request {
+    pub params: GenParams,
+    /// Tokens that end texts, of the model.
+    eos: Vec<i32>,
+    /// The prompt, where the model writes about it instead of going on with it.
+    pub source: Option<Vec<i32>>,
+    vocab: usize,
+    /// The token that stands for rows of images.
+    placeholder: Option<i32>,
+}
+
+/// The text so far: its tokens, and how many of them were generated.
+#[derive(Clone, Copy)]
+pub(crate) struct SoFar<'a> {
+    pub history: &'a [i32],
+    pub generated: u64,
+}
+
+impl Request {
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// Bad parameters, stop strings without a tokenizer, a broken tokenizer.
+    pub fn new(engine: &Engine, text: Option<&Text>, params: GenParams) -> Result<Request> {
+        params.sampling.check()?;
+        if text.is_none() && !params.stop.is_empty() {
+            return Err(no_tokenizer());
+        }
+        if params.no_text && !params.stop.is_empty() {
+            return Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"));
+        }
+        if let Some(text) = text.filter(|_| !params.no_text) {
+            // A broken tokenizer is reported now, not after the first token.
+            text.tokenizer()?;
+        }
+        let eos = match text {
+            Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
+            _ => Vec::new(),
+        };
+        let (vocab, placeholder) = (engine.image().desc().vocab as usize, engine.placeholder());
+        Ok(Request { params, eos, source: None, vocab, placeholder })
+    }
+
+    /// Tokens of the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Whether a token may be a guess: one of the vocabulary that comes without a row of an image.
+    pub fn may_guess(&self, token: i32) -> bool {
+        usize::try_from(token).is_ok_and(|token| token < self.vocab) && self.placeholder != Some(token)
+    }
+
+    /// Whether a token ends the text.
+    pub fn ends(&self, token: i32) -> bool {
+        self.eos.contains(&token) || self.params.stop_tokens.contains(&token)
+    }
+
+    /// Why the text ends with a token that is chosen after it, if it does; `context`: tokens of the longest sequence.
+    pub fn finish_after(&self, so_far: SoFar, token: i32, context: usize) -> Option<Finish> {
+        if self.ends(token) {
+            return Some(Finish::Token);
+        }
+        if self.room(so_far) == 0 {
+            return Some(Finish::Length);
+        }
+        (so_far.history.len() >= context).then_some(Finish::Context)
+    }
+
+    /// Tokens that may follow the next one.
+    pub fn room(&self, so_far: SoFar) -> usize {
+        let left = match self.params.max_tokens as u64 {
+            0 => u64::MAX,
+            most => most.saturating_sub(so_far.generated + 1),
+        };
+        let longest = match self.params.max_length {
+            0 => usize::MAX,
+            longest => longest.saturating_sub(so_far.history.len() + 1),
+        };
+        usize::try_from(left).unwrap_or(usize::MAX).min(longest)
+    }
+
+    /// The kind of row that the next choice needs.
+    pub fn want(&self, engine: &Engine) -> Want {
+        if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
+            return Want::Logits;
+        }
+        candidates::want(&self.params.sampling, engine.candidates(), self.vocab)
+    }
+
+    /// Chooses the token after the text and `guesses` from the row after the last of them.
+    pub fn choose(&self, mut row: Row, so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
+        let draw = so_far.generated + guesses.len() as u64;
+        if let Some(candidates) = row.candidates()
+            && let history = so_far.with(guesses)
+            && let Some(token) = candidates::choose(&candidates, &self.params.sampling, &history, self.vocab, draw)?
+        {
+            return Ok((token, None));
+        }
+        // A step chooses for many rows, one after the other.
+        let _memory = need_for_now(64 * self.vocab)?;
+        self.choose_by(row.values()?, so_far, guesses)
+    }
+
+    /// [`Request::choose`] by logits.
+    pub fn choose_by(&self, logits: &[f32], so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
+        let draw = so_far.generated + guesses.len() as u64;
+        let history = so_far.with(guesses);
+        let place = Place { history: &history, generated: draw, ends: &self.eos };
+        let row = self.params.rules.apply(self.params.bias.apply(logits)?, place)?;
+        let token = sample(&row, &self.params.sampling, &history, draw)?;
+        let logprob = match self.params.logprobs {
+            None => None,
+            Some(n) => {
+                let all = LogProbs::new(logits)?;
+                Some(TokenLogProbs { chosen: all.of(token).unwrap_or(f64::NEG_INFINITY), top: all.top(n) })
+            }
+        };
+        Ok((token, logprob))
+    }
+}
+
+impl<'a> SoFar<'a> {
+    /// The text with guesses behind it.
+    fn with(self, guesses: &[i32]) -> Cow<'a, [i32]> {
+        match guesses {
+            [] => Cow::Borrowed(self.history),
+            _ => Cow::Owned([self.history, guesses].concat()),
+        }
+    }
+}
