@@ -104,7 +104,7 @@ fn other_models_see_nothing() {
     let llama = fixture("llama3").to_string_lossy().into_owned();
     let said = refused(&folder, &["compile", &llama, "-o", "n.so", "--with-image"]);
     assert!(
-        said.contains("`llama` has no tower for images that is supported; supported are those of `llava`"),
+        said.contains("`llama` has no tower for images that is supported; supported are towers of `llava`"),
         "{said}"
     );
     assert!(said.contains("leave out --with-image"), "{said}");

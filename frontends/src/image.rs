@@ -188,6 +188,6 @@ fn sides(v: &Value) -> Option<[u64; 2]> {
 }
 
 fn three(v: &Value) -> Option<[f64; 3]> {
-    let numbers: Vec<f64> = v.as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
-    numbers.try_into().ok()
+    let all: Vec<f64> = v.as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
+    all.try_into().ok()
 }

@@ -160,7 +160,7 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
     Ok(choices)
 }
 
-/// Rows of images that come with the tokens of a step; nothing where none of them stands for such a row.
+/// Rows of images that come with the tokens of a step; nothing where no token stands for such a row.
 fn images(gens: &[&mut Generation], engine: &Engine, plan: &Plan) -> Result<Vec<f32>> {
     let width = engine.image().step().given;
     let mut all = Vec::new();

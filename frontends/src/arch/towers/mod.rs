@@ -52,7 +52,7 @@ pub(crate) fn find(ckpt: &Checkpoint, model: &Model, entry: &Entry) -> Result<Fo
     let Some(family) = FAMILIES.iter().find(|family| family.model_type == of && normal.nested) else {
         let known: Vec<String> = FAMILIES.iter().map(|family| format!("`{}`", family.model_type)).collect();
         let what =
-            format!("`{of}` has no tower for images that is supported; supported are those of {}", known.join(", "));
+            format!("`{of}` has no tower for images that is supported; supported are towers of {}", known.join(", "));
         return Err(refuse(what));
     };
     let tower = read(family, &normal.whole).map_err(|source| ckpt.wrong_config(source))?;

@@ -1,5 +1,5 @@
 //! Vision transformers (arXiv 2010.11929) of images of one size: CLIP's (arXiv 2103.00020) and SigLIP's (arXiv
-//! 2303.15343). Patches are the tokens, each of which sees all others.
+//! 2303.15343). Patches are the tokens; each sees all others.
 //!
 //! The caller gives patches as rows, their channels one after the other. A class token is a row of zeros before them:
 //! its vector is added to its row of the table of positions.

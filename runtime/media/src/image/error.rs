@@ -30,7 +30,7 @@ pub enum Error {
         /// Rows.
         height: u32,
     },
-    /// Numbers that are not those of an image for the tower.
+    /// Numbers that are no image for the tower.
     Pixels {
         /// Numbers that there are.
         found: usize,

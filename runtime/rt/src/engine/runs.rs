@@ -20,7 +20,7 @@ pub(crate) fn whole_runs(tokens: &[i32], of: i32, count: usize) -> usize {
     count - run
 }
 
-/// Fails where a chunk has no tokens: those of an image do not fit.
+/// Fails where a chunk has no tokens: an image does not fit.
 pub(super) fn check_progress(any: bool) -> Result<()> {
     match any {
         true => Ok(()),
