@@ -344,15 +344,10 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.
 pub fn given(plan: &Plan, entry: usize) -> usize {
     let columns = |k: &Kernel| {
-        let out = match &k.body {
-            Body::GivenRows(g) => g.out,
-            Body::Substitute(s) => s.out,
-            _ => return None,
-        };
-        match k.params.get(out)?.kind {
-            ParamKind::Rows { cols, .. } => Some(cols),
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => None,
-        }
+        let out = if let Body::GivenRows(g) = &k.body { Some(g.out) } else { None };
+        let out = if let Body::Substitute(s) = &k.body { Some(s.out) } else { out };
+        let ParamKind::Rows { cols, .. } = &k.params.get(out?)?.kind else { return None };
+        Some(*cols)
     };
     kernels_of(plan, entry).find_map(columns).unwrap_or(0)
 }

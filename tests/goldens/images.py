@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of models that see images, beside those of their text models by `make.py`: writes `images.safetensors` in the folders of `FIXTURES`.
+"""Golden values of models that see images, beside goldens of their text models by `make.py`: writes `images.safetensors` in the folders of `FIXTURES`.
 
     python images.py [NAME...]
 

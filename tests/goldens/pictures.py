@@ -6,7 +6,7 @@
 - Files with pixels by a formula: every kind of colours that formats have, and a turned one.
 - `pixels.safetensors`: `FILE` u8[height, width, 3], the pixels by `transformers.image_utils.load_image`; of some files also `FILE PROCESSOR pil` and `FILE PROCESSOR
   torchvision` u8[3, height, width], what the two backends of an image processor make of these before they rescale and normalize, and `FILE PROCESSOR` f32[3, height, width],
-  those of Pillow normalized. `processors.json` has the settings by the processor's name."""
+  Pillow's normalized. `processors.json` has the settings by the processor's name."""
 
 import json
 from pathlib import Path

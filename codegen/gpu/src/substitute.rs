@@ -1,4 +1,4 @@
-//! Rows given in place of those of some tokens: a row of blocks per token.
+//! Rows given in place of rows of some tokens: a row of blocks per token.
 
 use crate::cx::{Cx, when_below};
 use crate::mlir::{Cmp, Elem, F32};

@@ -1,4 +1,4 @@
-//! Rows given in place of those of some tokens.
+//! Rows given in place of rows of some tokens.
 
 use super::Lowering;
 use super::emit::{Emit, F32, I32};

@@ -210,7 +210,7 @@ family::families! {
     TokenIds "token_ids" "ids";
     /// Rows that come with the tokens.
     GivenRows "given_rows" "given";
-    /// Rows given in place of those of some tokens.
+    /// Rows given in place of rows of some tokens.
     Substitute "substitute" "substitute";
     /// Look-ups by hashes of several ids.
     EmbedHashed "embed_hashed" "hashed";

@@ -1,4 +1,4 @@
-//! Rows that the caller of a step gives in place of those of some tokens.
+//! Rows that the caller of a step gives in place of rows of some tokens.
 
 use super::part::family;
 use super::{Family, Outcome, Param, ParamId, Store, Use};

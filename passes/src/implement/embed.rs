@@ -33,7 +33,7 @@ pub fn given_rows(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Option<Draft> 
     Some(Draft::new(rows, |d| Body::GivenRows(GivenRows { out: d.output(cols, RowElem::F32) })))
 }
 
-/// Rows given in place of those of some tokens.
+/// Rows given in place of rows of some tokens.
 pub fn substitute(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let kind = cx.rows_kind(op.args[0])?;

@@ -64,7 +64,7 @@ fn files_have_the_pixels_that_pillow_reads() {
     }
 }
 
-/// Levels after resizing and cutting differ from Pillow's by one at most, and no more often than those of the usual
+/// Levels after resizing and cutting differ from Pillow's by one at most, and no more often than with the usual
 /// backend of Transformers, torchvision, whose weights have 16 bits as well.
 #[test]
 fn processors_leave_the_same_pixels() {

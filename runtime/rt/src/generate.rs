@@ -1,6 +1,7 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
 mod cursor;
+mod given;
 mod images;
 mod request;
 mod round;

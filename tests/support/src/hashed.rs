@@ -19,7 +19,7 @@ impl Gen {
         Body::GivenRows(GivenRows { out: self.output(cols, RowElem::F32) })
     }
 
-    /// Rows in place of those of one of the batch's tokens, or of a token that it does not have; then none are given.
+    /// Rows for one of the batch's tokens, or for a token that it does not have; then no rows are given.
     pub fn substitute(&mut self, cols: usize) -> Body {
         self.rows = Dim::Tokens;
         let there = self.rng.chance(2);

@@ -32,13 +32,13 @@ impl Seen {
     }
 
     /// A number of the document.
-    fn number(&self, at: &str) -> usize {
+    fn size(&self, at: &str) -> usize {
         self.document.pointer(at).and_then(Value::as_u64).unwrap_or_else(|| panic!("{at}")) as usize
     }
 
     /// The rows of an image's pixels `[3, side, side]`, patch by patch in squares.
     fn patches(&self, pixels: &[f32]) -> Vec<f32> {
-        let [side, grid, square] = ["side", "grid", "square"].map(|name| self.number(&format!("/patches/{name}")));
+        let [side, grid, square] = ["side", "grid", "square"].map(|name| self.size(&format!("/patches/{name}")));
         let width = side * grid;
         let class = self.document["patches"]["class"] == true;
         let mut rows = vec![0.0; if class { 3 * side * side } else { 0 }];
@@ -58,8 +58,8 @@ impl Seen {
     /// The rows of an image.
     fn encoded(&self, pixels: &[f32]) -> Vec<f64> {
         let patches = self.patches(pixels);
-        let tokens = self.number("/patches/grid").pow(2) + usize::from(self.document["patches"]["class"] == true);
-        let rows = (self.number("/rows/first")..tokens).step_by(self.number("/rows/every")).collect();
+        let tokens = self.size("/patches/grid").pow(2) + usize::from(self.document["patches"]["class"] == true);
+        let rows = (self.size("/rows/first")..tokens).step_by(self.size("/rows/every")).collect();
         self.run(1, &Batch { hidden: patches, out_rows: rows, ..Batch::single(&vec![0; tokens], 0) })
     }
 
@@ -70,7 +70,7 @@ impl Seen {
 
     /// Rows in the places of the tokens that stand for them.
     fn given(&self, tokens: &[i32], rows: &[f64]) -> Vec<f32> {
-        let (width, token) = (self.module.info.hidden, self.number("/text/token") as i32);
+        let (width, token) = (self.module.info.hidden, self.size("/text/token") as i32);
         let mut rows = rows.chunks_exact(width);
         let of = |t: &i32| match *t == token {
             true => rows.next().expect("a row for each").iter().map(|x| *x as f32).collect(),
@@ -85,7 +85,7 @@ fn largest(a: &[f64], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max)
 }
 
-/// Rows of images are those of Transformers in f64, and so are logits of texts in which they stand.
+/// Rows of images are as in Transformers in f64, and so are logits of texts in which they stand.
 #[test]
 fn images_mean_what_transformers_says() {
     for name in ["llava", "gemma3_image"] {
@@ -101,7 +101,7 @@ fn images_mean_what_transformers_says() {
         let mut batch = Batch { out_rows: (0..tokens.len()).collect(), hidden, ..Batch::single(&tokens, 0) };
         if name == "gemma3_image" {
             // Tokens of an image see each other.
-            batch = batch.with_runs(seen.number("/text/token") as i32);
+            batch = batch.with_runs(seen.size("/text/token") as i32);
         }
         let logits = seen.run(0, &batch);
         let entitled = f64::from(seen.floats("error_f32").into_iter().fold(0.0, f32::max));

@@ -1,8 +1,8 @@
 //! Gemma 3 (arXiv 2503.19786): SigLIP's tower, means of squares of its patches, and a matrix.
 
 use super::expansion::Expansion;
+use super::family::{Family, Projector, Tower};
 use super::vit::{PATCH, SIGLIP, Vit};
-use super::{Family, Projector, Tower};
 use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::lifter::{Carried, Lifter};

@@ -1,8 +1,8 @@
 //! LLaVA 1.5 (arXiv 2310.03744): CLIP's tower up to one of its last layers, and two linear layers.
 
 use super::expansion::Expansion;
+use super::family::{Family, Projector, Tower};
 use super::vit::{CLASS, CLIP, FIRST_NORM, PATCH, Vit};
-use super::{Family, Projector, Tower};
 use crate::arch::blocks::attention::linear;
 use crate::arch::blocks::embedding_and_head::gathered;
 use crate::arch::blocks::lifter::{Carried, Lifter};
@@ -74,11 +74,11 @@ fn read(whole: &Fields, config: &Map<String, Value>) -> Result<Tower, ConfigErro
 /// How many layers make the rows that `vision_feature_layer` names: all before it, the first being the embedding.
 fn layers(f: &Fields, stored: usize) -> Result<usize, ConfigError> {
     let Some(field) = f.get("vision_feature_layer").value() else { return Ok(stored.saturating_sub(1)) };
-    let number = field.as_i64().and_then(|n| match n < 0 {
+    let last = field.as_i64().and_then(|n| match n < 0 {
         true => (stored + 1).checked_sub(usize::try_from(n.unsigned_abs()).ok()?),
         false => usize::try_from(n).ok(),
     });
-    match number.filter(|n| *n <= stored) {
+    match last.filter(|n| *n <= stored) {
         Some(n) => Ok(n),
         None => {
             let expected = format!("one layer, from -{} to {stored}", stored + 1);

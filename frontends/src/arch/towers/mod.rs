@@ -5,14 +5,14 @@
 //! and the projector between the tower and the text model. Towers that see patches of one size are a [`vit::Vit`].
 
 mod expansion;
+mod family;
 mod gemma3;
 mod llava;
 mod vit;
 
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::Names;
+use crate::arch::blocks::lifter::Lifter;
 use crate::arch::blocks::origin::{Origin, Source};
-use crate::arch::blocks::outputs::{Entry, ImageRows};
+use crate::arch::blocks::outputs::Entry;
 use crate::arch::reading::model::Model;
 use crate::arch::reading::normal::Normal;
 use crate::checkpoint::Checkpoint;
@@ -21,51 +21,15 @@ use crate::config::fields::Fields;
 use crate::config::known::Unread;
 use crate::error::FrontendError;
 use crate::image::Processor;
-use expansion::Expansion;
+use family::{Family, Tower};
 use llmcc_ir::graph::{Arg, Call, Input, Module};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::Output;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
-use std::fmt;
-use vit::Vit;
 
 /// Every family of towers.
 const FAMILIES: &[&Family] = &[&llava::FAMILY, &gemma3::FAMILY];
-
-/// A family of models with a tower.
-pub(crate) struct Family {
-    /// `model_type` of the whole.
-    pub model_type: &'static str,
-    /// Names of the tensors of tower and projector.
-    pub names: Names,
-    /// How images become pixels where the checkpoint says nothing else.
-    pub processor: fn(&Tower) -> Processor,
-    /// Reads the configuration of the whole; the second one is of `vision_config`.
-    pub read: fn(&Fields, &Map<String, Value>) -> Result<Tower, ConfigError>,
-}
-
-/// The part between a tower and the text model.
-pub(crate) trait Projector: fmt::Debug {
-    /// The rows `[R, hidden]` of an image, `hidden` being the text model's width; the last call's result.
-    ///
-    /// # Errors
-    /// A tensor is missing, or has another shape or type than needed.
-    fn lift(&self, l: &mut Lifter, vit: &Vit, x: &Carried) -> Result<(), FrontendError>;
-}
-
-/// A configuration that a family has read.
-#[derive(Debug)]
-pub(crate) struct Tower {
-    /// From patches to rows.
-    pub vit: Vit,
-    /// From these to the rows of the text model.
-    pub projector: Box<dyn Projector>,
-    /// The rows that the projector is asked for: the first one, and from each to the next.
-    pub rows: (usize, usize),
-    /// How images stand in texts.
-    pub expansion: Expansion,
-}
 
 /// The tower of a checkpoint.
 pub(crate) struct Found {
@@ -129,15 +93,8 @@ fn refused(ckpt: &Checkpoint, what: String) -> FrontendError {
     }
 }
 
-impl Tower {
-    /// The rows of images among the tokens of a text.
-    pub(crate) fn seen(&self) -> ImageRows {
-        ImageRows { token: self.expansion.token, both_ways: self.expansion.both_ways }
-    }
-}
-
 impl Found {
-    /// Whether the step of the text model takes rows of images, and a sequence has room for those of one.
+    /// Whether the step of the text model takes rows of images, and a sequence has room for the rows of one.
     ///
     /// # Errors
     /// They do not.

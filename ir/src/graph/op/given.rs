@@ -27,7 +27,7 @@ impl Rule for Substitute {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let ((m, cols), (rows, given)) = (a.activation(0)?, a.activation(2)?);
         a.index(1, Dim::Tokens)?;
-        a.same("columns and those of given rows", cols, given)?;
+        a.same("columns and columns of given rows", cols, given)?;
         if [m, rows] != [Dim::Tokens; 2] {
             return Err(format!("`{}` needs a row per token", a.name));
         }

@@ -1,14 +1,12 @@
 //! Images from the bytes of their files.
 
-use super::{Error, Picture};
+use super::error::Error;
+use super::limits::{MOST_PIXELS, MOST_SIDE};
+use super::picture::Picture;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 
-/// Most pixels of a side.
-pub const MOST_SIDE: u32 = 1 << 15;
-/// Most pixels.
-pub const MOST_PIXELS: u64 = 1 << 27;
 /// Most bytes that a decoder may take, beside the pixels.
 const MOST_BYTES: u64 = 1 << 30;
 

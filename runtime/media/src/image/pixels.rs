@@ -1,7 +1,9 @@
 //! From images to the numbers that a tower reads: resized, cut, normalized, and in patches.
 
+use super::error::Error;
+use super::limits::{MOST_PIXELS, MOST_SIDE};
+use super::picture::Picture;
 use super::spec::{Patches, Processor, Sides, Size, Spec};
-use super::{Error, Picture, decode};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
@@ -54,10 +56,7 @@ impl Processor {
             Size::Whole(sides) => sides,
             Size::Shortest { shortest_edge } => picture.with_shortest(shortest_edge),
         };
-        if height > decode::MOST_SIDE
-            || width > decode::MOST_SIDE
-            || u64::from(height) * u64::from(width) > decode::MOST_PIXELS
-        {
+        if height > MOST_SIDE || width > MOST_SIDE || u64::from(height) * u64::from(width) > MOST_PIXELS {
             return Err(Error::Large { width, height });
         }
         // Pillow does rows before columns, and rounds to 8 bits between.

@@ -1,6 +1,6 @@
 //! The document that an artifact has of its images.
 
-use super::Error;
+use super::error::Error;
 use serde::Deserialize;
 
 /// Most elements that an artifact may ask for of an image.

@@ -1,6 +1,6 @@
 //! Images in texts.
 
-use super::Error;
+use super::error::Error;
 use super::spec::Place;
 
 impl Place {

@@ -341,6 +341,17 @@ fn guesses(c: &llmcc_gen_params) -> Result<Guesses> {
     })
 }
 
+/// A copy of the rows of a prompt's images.
+///
+/// # Safety
+/// The array has its length.
+unsafe fn image_rows(c: &llmcc_gen_params) -> Result<Vec<f32>> {
+    // SAFETY: the caller's promise.
+    let rows = unsafe { array(c.image_rows, c.n_image_rows, "image_rows")? };
+    need(4 * rows.len())?;
+    Ok(rows.to_vec())
+}
+
 /// The C structure's meaning.
 ///
 /// # Safety
@@ -401,11 +412,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             guesses: guesses(&c)?,
             most_guesses: c.most_guesses as usize,
             starts: model.defaults().starts.clone(),
-            images: {
-                let rows = array(c.image_rows, c.n_image_rows, "image_rows")?;
-                need(4 * rows.len())?;
-                rows.to_vec()
-            },
+            images: image_rows(&c)?,
         })
     }
 }

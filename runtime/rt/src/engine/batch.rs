@@ -103,13 +103,7 @@ impl Inputs {
         if let Some(of) = entry.placeholder.filter(|_| entry.runs) {
             self.end_at_runs(of, entry.track);
         }
-        self.out_rows.clear();
-        self.wants.clear();
-        for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
-            self.out_rows.push(batch.out_rows[same[0]] as i32 - range.start as i32);
-            let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
-            self.wants.push(want.unwrap_or_default());
-        }
+        self.ask(batch, wants, range.start, out);
         let read = entry.reads.iter().flat_map(|track| self.slots.iter().map(|slot| kv.slot_len(*slot, *track)));
         self.stride = lengths.into_iter().chain(read).map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
         self.tables.clear();
@@ -118,6 +112,17 @@ impl Inputs {
         for (row, pages) in rows.enumerate() {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
+        }
+    }
+
+    /// Notes the rows that are asked for, of tokens from `first` on, each once.
+    fn ask(&mut self, batch: &Batch, wants: &[Want], first: usize, out: &[usize]) {
+        self.out_rows.clear();
+        self.wants.clear();
+        for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
+            self.out_rows.push(batch.out_rows[same[0]] as i32 - first as i32);
+            let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
+            self.wants.push(want.unwrap_or_default());
         }
     }
 

@@ -18,6 +18,7 @@ mod pairs;
 mod profile;
 mod room;
 mod row;
+mod runs;
 mod see;
 mod source;
 mod tree;
@@ -49,7 +50,7 @@ pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
-pub use see::mark;
+pub use runs::mark;
 pub use tree::Tree;
 
 /// Where the rows of a batch go.
@@ -320,12 +321,12 @@ impl Engine {
         while from < batch.tokens.len() {
             let (mut to, mut upto) = chunk(batch, &order, (from, done), self.limits);
             if let Some(of) = own.placeholder.filter(|_| own.runs) {
-                to = from + see::whole_runs(&batch.tokens[from..], of, to - from);
+                to = from + runs::whole_runs(&batch.tokens[from..], of, to - from);
                 upto = done + order[done..].partition_point(|&i| (batch.out_rows[i] as usize) < to);
             }
             let result = watch
                 .check()
-                .and_then(|()| see::check_progress(to > from))
+                .and_then(|()| runs::check_progress(to > from))
                 .and_then(|()| self.make_room(own, batch, from..to))
                 .and_then(|()| {
                     self.run_chunk((entry, own), batch, wants, from..to, &order[done..upto], (&watch, &mut taps))
@@ -389,6 +390,7 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         self.check_whole(entry, &counts, n)?;
+        self.check_rows_at_once(entry, batch)?;
         self.check_runs(entry, batch)?;
         self.check_sources(entry, &counts)?;
         Ok(counts)

@@ -5,10 +5,13 @@ pub use llmcc_abi::pools::{GPU_OUTPUT_BYTES, OUTPUT_BYTES};
 
 use super::options::{Limits, Options};
 use crate::error::{Error, Result};
-use crate::image::Image;
+use crate::image::{Entry, Image};
 use crate::kv::Layout;
 use crate::limits::memory;
+use llmcc_abi::output::kind;
 
+/// Most rows of an image, where it has more patches: room for as many logits comes with them.
+const IMAGE_ROWS: usize = 1024;
 /// Largest [`Options::max_batch_tokens`].
 const MOST_BATCH_TOKENS: usize = 1 << 20;
 
@@ -25,8 +28,10 @@ pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize
     }
     let columns = image.entries.iter().map(|e| e.columns()).max().unwrap_or(1);
     let rows = (output / (4 * columns.max(1))).max(1);
-    // A step is computed as one chunk.
-    let rows = if whole().any(|e| e.output.is_some()) { tokens } else { rows.min(tokens) };
+    // A step is computed as one chunk. (An image has fewer rows than patches.)
+    let of = |e: &Entry| if e.kind() == kind::IMAGE { e.context.min(IMAGE_ROWS) } else { tokens };
+    let at_once = whole().filter(|e| e.output.is_some()).map(of).max().unwrap_or(0);
+    let rows = rows.max(at_once).min(tokens);
     Ok(Limits { tokens, rows })
 }
 

@@ -1,5 +1,6 @@
 //! Images: a tower makes rows of their patches, which steps take in place of tokens.
 
+use super::runs::whole_runs;
 use super::{Batch, Engine, Io, STEP, Sink};
 use crate::error::{Error, Result, Status};
 use crate::image::Entry;
@@ -7,35 +8,6 @@ use crate::kv::SeqId;
 use crate::reserve::need;
 use llmcc_abi::output::kind;
 use std::mem::MaybeUninit;
-
-/// The number that a sequence has in its list of tokens for a row of an image, in place of the token that stands for
-/// it: negative, and another one for another row (but for some in a thousand million), so that prompts begin alike only
-/// where their images do.
-pub fn mark(row: &[f32]) -> i32 {
-    // FNV-1a.
-    let hash = row.iter().flat_map(|x| x.to_bits().to_le_bytes());
-    let hash = hash.fold(0x811c_9dc5_u32, |h, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    -1 - (hash & 0x7fff_ffff) as i32
-}
-
-/// How many of the first `count` of `tokens` may be a step, where runs of tokens `of` come whole: all before a run that
-/// goes on.
-pub(crate) fn whole_runs(tokens: &[i32], of: i32, count: usize) -> usize {
-    let cut = tokens.get(count) == Some(&of);
-    let run = if cut { tokens[..count].iter().rev().take_while(|t| **t == of).count() } else { 0 };
-    count - run
-}
-
-/// Fails where a chunk has no tokens: those of an image do not fit.
-pub(super) fn check_progress(any: bool) -> Result<()> {
-    match any {
-        true => Ok(()),
-        false => Err(Error::invalid(
-            "the tokens of an image see each other, and so go through the model at once, but not as many rows are \
-             given at once: ask for fewer rows of them",
-        )),
-    }
-}
 
 impl Engine {
     /// How many of the first `count` of `tokens` may be a step of the first entry: as many, unless the rows of an image
@@ -75,6 +47,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Rows of an image are given at once.
+    ///
+    /// # Errors
+    /// They are more than a step has room for.
+    pub(super) fn check_rows_at_once(&self, entry: &Entry, batch: &Batch) -> Result<()> {
+        let (rows, most) = (batch.out_rows.len(), self.limits.rows);
+        match entry.kind() == kind::IMAGE && rows > most {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "a step gives {most} rows of images at most, not {rows}: give fewer images"
+            ))),
+        }
+    }
+
     /// The token that stands for a row of an image, of a model that takes some.
     pub fn placeholder(&self) -> Option<i32> {
         self.image().entries[STEP].placeholder
@@ -93,8 +79,8 @@ impl Engine {
         })
     }
 
-    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: those of the numbers `chosen` are
-    /// asked for.
+    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: the rows with the
+    /// numbers `chosen` are asked for.
     ///
     /// # Errors
     /// The model sees no images, or others; no room in the cache; the machine fails.
