@@ -88,7 +88,7 @@ fn languages_and_tasks(folder: &Folder) {
     assert_eq!(prompt(&["--language", "<|EN|>", "--task", "translate"]), json!([101, 102, 106, 111]));
 }
 
-/// Two clips, the second of which is silence after a sample, and the same sound at another rate.
+/// Two clips (the second one is silence after a sample), and the same sound at another rate.
 fn long_sounds(folder: &Folder, sound: &[i16], tokens: &Value) {
     let longer: Vec<i16> = sound.iter().copied().chain([0]).collect();
     std::fs::write(folder.at("a.wav"), wav(&longer, RATE as u32)).expect("written");

@@ -39,7 +39,7 @@ impl Model {
         self.made_samples(wav.as_ptr().cast(), wav.len(), 0)
     }
 
-    /// Samples of which `rate` are a second, at the model's rate.
+    /// Samples of a sound that has `rate` in a second, at the model's rate.
     ///
     /// # Errors
     /// Errors of the artifact: a rate that is too low, say.

@@ -155,8 +155,7 @@ impl TextAssets {
         });
         texts.write(&mut text_config);
         let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
-        let media = media::described(ckpt, &model, &ending)?;
-        let more = generation.into_iter().chain(starts(ckpt, &model, &ending)?).chain(media);
+        let more = generation.into_iter().chain(about_sources(ckpt, &model, &ending)?);
         more.chain(flags(&settings, tokenizer.as_ref())).for_each(|(name, value)| text_config[name] = value);
         if source.is_some() {
             let wrong = |what| wrong_template(ckpt, &settings, what);
@@ -168,10 +167,15 @@ impl TextAssets {
     }
 }
 
-/// The member of the text configuration that says how a text about a source begins.
-fn starts(ckpt: &Checkpoint, model: &Model, ending: &Value) -> Result<Option<(&'static str, Value)>, FrontendError> {
+/// Members of the text configuration that say how a text about a source begins, and how sounds become one.
+fn about_sources(
+    ckpt: &Checkpoint,
+    model: &Model,
+    ending: &Value,
+) -> Result<impl Iterator<Item = (&'static str, Value)> + use<>, FrontendError> {
     let starts = model.has_source().then(|| generation::starts(ckpt, ending, model.facts())).transpose()?;
-    Ok(starts.map(|ids| ("starts", ids.into())))
+    let starts = starts.map(|ids| ("starts", ids.into()));
+    Ok(starts.into_iter().chain(media::described(ckpt, model, ending)?))
 }
 
 /// Members of the text configuration that are there only where they are true, or say something.

@@ -29,7 +29,8 @@ pub struct EntryDesc {
     pub candidates: u64,
     /// The track of a sequence that it appends to, which is the track of its states; 0 for the first entry.
     pub track: u32,
-    /// Longest sequence of that track, in tokens; 0: the model's ([`ModelDesc::max_context`](crate::ModelDesc::max_context)).
+    /// Longest sequence of that track, in tokens; 0: the model's
+    /// ([`ModelDesc::max_context`](crate::ModelDesc::max_context)).
     pub context: u32,
 }
 

@@ -1,7 +1,8 @@
 //! Sounds: their files, and spectrograms of them.
 //!
-//! All numbers are f64, the tables are by `libm`, and sums have an order: a sound gives the same rows on every processor.
-//! (Crates for Fourier transforms and resampling choose instructions by the processor, and take sines from the system.)
+//! All numbers are f64, the tables are by `libm`, and sums have an order: a sound gives the same rows on every
+//! processor. (Crates for Fourier transforms and resampling choose instructions by the processor, and take sines from
+//! the system.)
 
 mod fourier;
 mod hearing;

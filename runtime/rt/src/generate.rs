@@ -146,8 +146,8 @@ impl Generation {
     /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`,
     /// if given, the tokens it already holds of the prompt are reused and others forgotten;
     /// otherwise a sequence of its own is used until [`Generation::close`]. A model that writes about sources
-    /// writes about `prompt`, which is reused as a whole or not at all; one that writes about clips of sound goes on with
-    /// `prompt`, and `seq` has its clip.
+    /// writes about `prompt`, which is reused as a whole or not at all; one that writes about clips of sound goes on
+    /// with `prompt`, and `seq` has its clip.
     ///
     /// # Errors
     /// A model without logits, empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a

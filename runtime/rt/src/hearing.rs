@@ -62,7 +62,7 @@ impl Ears {
     /// # Errors
     /// It is none, or one that cannot be read.
     pub fn of_file(&self, bytes: &[u8]) -> Result<Vec<f32>> {
-        // A sample of 8 bits becomes one of 32, in memory that grows, and those of all channels are there at once.
+        // A sample of 8 bits becomes one of 32, in memory that grows, and samples of all channels are there at once.
         need(bytes.len().saturating_mul(16))?;
         let sound = read_wav(bytes).map_err(wrong)?;
         self.of_samples(&sound.samples, sound.rate)

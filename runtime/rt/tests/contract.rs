@@ -39,7 +39,6 @@ struct Outs {
     piece: llmcc_piece,
     stats: llmcc_gen_stats_t,
     tap: llmcc_tap_info,
-    audio: llmcc_audio_info,
     count: u64,
 }
 
@@ -54,7 +53,6 @@ impl Outs {
             outs.piece.size = size_of::<llmcc_piece>();
             outs.stats.size = size_of::<llmcc_gen_stats_t>();
             outs.tap.size = size_of::<llmcc_tap_info>();
-            outs.audio.size = size_of::<llmcc_audio_info>();
             outs
         }
     }
@@ -660,7 +658,6 @@ fn a_failed_call_changes_nothing() {
     let tables = [
         about_models(),
         sequences::about_sequences(),
-        sequences::about_sounds(),
         sequences::about_adapters(),
         about_steps(),
         trees::about_trees(),

@@ -1,9 +1,9 @@
 //! From frames of a spectrogram to the rows of an encoder: two convolutions over three frames (Whisper, arXiv
-//! 2212.04356), the second of which takes every other place, and positions of a table.
+//! 2212.04356), the second one at every other place, and positions of a table.
 //!
-//! A token of the encoder is a place of the second convolution. Its given row has the five frames that the place depends
-//! on, so a token depends on no other: the first convolution is computed at three places for each token, half of them
-//! twice, which is less than a hundredth of the encoder's work, and no state is kept between tokens.
+//! A token of the encoder is a place of the second convolution. Its given row has the five frames that the place
+//! depends on, so a token depends on no other, and no state is kept between tokens. The first convolution is computed
+//! at three places for each token, every second place twice: less than a hundredth of the encoder's work.
 
 use crate::arch::blocks::attention::product;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
@@ -63,7 +63,7 @@ impl SoundRows {
 }
 
 /// The matrix and the bias of a convolution over three rows: the matrix has the columns of one row after those of the
-/// row before, whereas checkpoints have the three of each input side by side.
+/// row before, whereas checkpoints have the three numbers of each input side by side.
 fn convolution(f: &mut Draft, part: Part, [out, columns]: [usize; 2]) -> (Value, Value) {
     let inputs = columns / KERNEL;
     let w = f.weight(part, Kind::Kernel, &[out, columns]);

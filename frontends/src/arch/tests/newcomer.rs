@@ -37,9 +37,9 @@ fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for name in FILES {
-        // Parts of multimodal models have the names of models. Names that GGUF files and other programs have for architectures, and the tokenizer classes of
-        // Transformers, stand in tables of their own, which need not have all; and a method of quantization may have the
-        // name of one.
+        // Parts of multimodal models have the names of models. Names that GGUF files and other programs have for
+        // architectures, and the tokenizer classes of Transformers, stand in tables of their own, which need not have
+        // all; and a method of quantization may have the name of one.
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
                 || path.contains("tokenizer/gguf/")

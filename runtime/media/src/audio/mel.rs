@@ -41,7 +41,7 @@ impl Spectrogram {
     pub fn check(&self) -> Result<()> {
         let sizes = [self.mels, self.rate as usize, self.fft, self.hop, self.samples];
         let large = self.mels > 4096 || self.fft > 1 << 16 || self.hop > self.samples || self.samples > MOST_SAMPLES;
-        match sizes.contains(&0) || large || self.fft >= self.samples || self.frames() % STRIDE != 0 {
+        match sizes.contains(&0) || large || self.fft >= self.samples || !self.frames().is_multiple_of(STRIDE) {
             true => Err(Error(format!("a spectrogram of these sizes cannot be made: {self:?}"))),
             false => Ok(()),
         }

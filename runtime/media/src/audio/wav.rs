@@ -13,8 +13,7 @@ pub struct Sound {
     pub rate: u32,
 }
 
-/// Reads the bytes of a WAV file: integers of 8, 16, 24 or 32 bits, or floats; the mean of the channels, of which there
-/// may be any number.
+/// Reads the bytes of a WAV file: integers of 8, 16, 24 or 32 bits, or floats; the mean of any number of channels.
 ///
 /// # Errors
 /// The bytes are no such file, end early, or have a sample that is no number.

@@ -58,8 +58,8 @@ impl Engine {
     /// Gives a sequence a source of rows, `[n, source_columns]`; the sequence loses all that it had.
     ///
     /// # Errors
-    /// The model takes none; no rows, parts of one, or more than one step takes; a number that is not finite; no room in
-    /// the cache; the machine fails.
+    /// The model takes none; no rows, parts of one, or more than one step takes; a number that is not finite; no room
+    /// in the cache; the machine fails.
     pub fn encode_rows(&mut self, seq: SeqId, rows: &[f32]) -> Result<()> {
         let (entry, columns) = match (self.image.source(), self.source_columns()) {
             (Some(entry), columns) if columns > 0 => (entry, columns),

@@ -2,7 +2,12 @@
 
 use super::*;
 
+/// Sequences, and sounds as their sources.
 pub fn about_sequences<'a>() -> Vec<Row<'a>> {
+    about_tokens().into_iter().chain(about_sounds()).collect()
+}
+
+fn about_tokens<'a>() -> Vec<Row<'a>> {
     vec![
         row!(llmcc_seq_new, Invalid, "model is a null", |_w, o| (null(), &mut o.number)),
         row!(llmcc_seq_new, Invalid, "seq is a null", |w, _o| (w.model.0, null_mut())),
@@ -41,12 +46,12 @@ pub fn about_sequences<'a>() -> Vec<Row<'a>> {
     ]
 }
 
-pub fn about_sounds<'a>() -> Vec<Row<'a>> {
+fn about_sounds<'a>() -> Vec<Row<'a>> {
     let wav = || [0f32; 4].as_ptr().cast();
     vec![
-        row!(llmcc_audio, Invalid, "model is a null", |_w, o| (null(), &mut o.audio)),
+        row!(llmcc_audio, Invalid, "model is a null", |_w, o| (null(), (&raw mut o.info).cast())),
         row!(llmcc_audio, Invalid, "llmcc_audio_info is a null", |w, _o| (w.model.0, null_mut())),
-        row!(llmcc_audio, Unsupported, "does not read sounds", |w, o| (w.model.0, &mut o.audio)),
+        row!(llmcc_audio, Unsupported, "does not read sounds", |w, o| (w.model.0, (&raw mut o.info).cast())),
         row!(llmcc_audio_samples, Invalid, "model is a null", |_w, o| (
             null(),
             wav(),
