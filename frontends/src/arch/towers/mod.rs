@@ -6,7 +6,7 @@
 
 mod expansion;
 mod family;
-mod gemma3;
+mod gemma3_images;
 mod llava;
 mod vit;
 
@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 
 /// Every family of towers.
-const FAMILIES: &[&Family] = &[&llava::FAMILY, &gemma3::FAMILY];
+const FAMILIES: &[&Family] = &[&llava::FAMILY, &gemma3_images::FAMILY];
 
 /// The tower of a checkpoint.
 pub(crate) struct Found {
