@@ -38,7 +38,7 @@ impl Input {
         matches!(self, Input::Given)
     }
 
-    /// The type of the array; `columns` are those of given rows.
+    /// The type of the array; given rows have so many `columns`.
     pub fn ty(self, columns: usize) -> TensorType {
         match self {
             Input::Tokens | Input::Positions | Input::Types => TensorType::new(DType::I32, [Dim::Tokens]),
