@@ -1,5 +1,5 @@
-//! Arrays that an entry takes with the tokens, beside those that come with every batch: positions, and the rows that are
-//! asked for.
+//! Arrays that an entry takes with the tokens, beside those that come with every batch: positions, and the rows that
+//! are asked for.
 
 /// Declares the arrays: their fields in [`StepCtx`](crate::StepCtx) and [`GpuCtx`](crate::GpuCtx), and their names.
 macro_rules! arrays {

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transforms_are_sums_over_all_numbers() {
+    fn transforms_are_sums_over_all_inputs() {
         for n in [1, 2, 5, 7, 12, 25, 400] {
             let x: Vec<Complex> = (0..n).map(|i| ((i * i % 11) as f64 - 5.0, (i * 7 % 5) as f64)).collect();
             let mut got = x.clone();

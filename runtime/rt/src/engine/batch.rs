@@ -163,14 +163,14 @@ impl Inputs {
     }
 }
 
-/// Numbers without padding.
-trait Number: Copy {}
-impl Number for i32 {}
-impl Number for f32 {}
+/// Values without padding.
+trait Scalar: Copy {}
+impl Scalar for i32 {}
+impl Scalar for f32 {}
 
-fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
-    // SAFETY: every byte of a number is initialised.
-    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+fn bytes<T: Scalar>(values: &[T]) -> &[u8] {
+    // SAFETY: every byte of a value is initialised.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 /// The rows of tokens `range`, of `cols` columns.

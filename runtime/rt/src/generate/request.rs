@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Choice, Finish, GenParams, TokenLogProbs};
+use super::params::{Choice, Finish, GenParams, TokenLogProbs};
 use crate::candidates::{self, Want};
 use crate::engine::{Engine, Row};
 use crate::error::{Error, Result};

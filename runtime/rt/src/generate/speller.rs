@@ -1,6 +1,6 @@
 //! The text of generated tokens: pieces of whole characters, up to a stop string.
 
-use super::GenParams;
+use super::params::GenParams;
 use crate::error::Result;
 use crate::stream::{Decode, Detokenizer, StopStrings};
 

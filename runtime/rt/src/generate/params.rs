@@ -1,0 +1,86 @@
+//! What a generation is asked for, and what it gives.
+
+use std::sync::Arc;
+
+use crate::bias::Bias;
+use crate::logprob::LogProb;
+use crate::rules::Rules;
+use crate::sample::Sampling;
+use crate::speculate::Guesses;
+
+/// When to stop and how to choose.
+#[derive(Clone, Debug, Default)]
+pub struct GenParams {
+    /// Most tokens to generate; 0: until another reason ends it.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Bias added to logits first.
+    pub bias: Bias,
+    /// Rules of the model's own settings, applied to logits first.
+    pub rules: Arc<Rules>,
+    /// Longest sequence, the prompt included; 0: the model's.
+    pub max_length: usize,
+    /// Pieces carry the log-probability of their token, and of this many of the most probable ones.
+    pub logprobs: Option<usize>,
+    /// Texts that end the generation; they are not part of the output.
+    pub stop: Vec<String>,
+    /// Tokens that end the generation, besides the model's end-of-sequence tokens.
+    pub stop_tokens: Vec<i32>,
+    /// Generate on after end-of-sequence tokens.
+    pub ignore_eos: bool,
+    /// Produce no text, only tokens.
+    pub no_text: bool,
+    /// Show special tokens in the text.
+    pub show_special: bool,
+    /// Adapter of a sequence of its own; 0: none.
+    pub adapter: i32,
+    /// Where guesses of the next tokens come from. They change no token.
+    pub guesses: Guesses,
+    /// Most guesses for a step; 0: as many as suit the guesser.
+    pub most_guesses: usize,
+    /// Tokens that a text about a source begins with.
+    pub starts: Vec<i32>,
+    /// Rows of the prompt's images, one for each token that stands for one, in their order.
+    pub images: Vec<f32>,
+}
+
+/// Why a generation ended (`llmcc_finish` in `llmcc.h`).
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A token that ends sequences or that the caller named.
+    Token = 1,
+    /// A stop string.
+    Text = 2,
+    /// `max_tokens` were generated.
+    Length = 3,
+    /// The sequence reached the model's longest context.
+    Context = 4,
+}
+
+/// One generated token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Its id.
+    pub token: i32,
+    /// The text it completes; may be empty, or hold the text of several tokens.
+    pub text: String,
+    /// Set on the last piece.
+    pub finish: Option<Finish>,
+    /// How probable the token was, if that was asked for.
+    pub logprob: Option<TokenLogProbs>,
+}
+
+/// Log-probabilities at one position, of the model's own distribution: before bias, penalty,
+/// temperature and filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogProbs {
+    /// Log-probability of the chosen token.
+    pub chosen: f64,
+    /// The most probable tokens, the most probable first.
+    pub top: Vec<LogProb>,
+}
+
+/// A token that was chosen, but is not part of the sequence yet.
+pub(crate) type Choice = (i32, Option<TokenLogProbs>);
