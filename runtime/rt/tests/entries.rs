@@ -90,7 +90,8 @@ fn damaged_entries_are_refused() {
     refused("no regime serves steps of any size", &|e| e.regimes = 1);
     refused("`rows`, track 1 of 1", &|e| e.track = 1);
     refused("`rows`, track 0 of 1", &|e| e.context = u32::MAX);
-    refused("flags 0x2", &|e| e.flags = 2);
+    refused("flags 0x4", &|e| e.flags = 4);
+    refused("runs of no token", &|e| e.flags = 2);
     refused("has no output", &|e| e.outputs.count = 0);
     refused("candidates", &|e| e.candidates = 3);
     refused("entry name", &|e| e.name.len = u64::MAX);

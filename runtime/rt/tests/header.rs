@@ -148,6 +148,7 @@ fn every_exported_function_is_declared() {
         "mod.rs",
         "adapters.rs",
         "audio.rs",
+        "image.rs",
         "embed.rs",
         "model.rs",
         "sequences.rs",

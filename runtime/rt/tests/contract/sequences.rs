@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Sequences, and sounds as their sources.
+/// Sequences, sounds as their sources, and images in their prompts.
 pub fn about_sequences<'a>() -> Vec<Row<'a>> {
-    about_tokens().into_iter().chain(about_sounds()).collect()
+    about_tokens().into_iter().chain(about_sounds()).chain(about_images()).collect()
 }
 
 fn about_tokens<'a>() -> Vec<Row<'a>> {
@@ -100,6 +100,59 @@ fn about_sounds<'a>() -> Vec<Row<'a>> {
             null(),
             0,
             o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+    ]
+}
+
+fn about_images<'a>() -> Vec<Row<'a>> {
+    let png = || [0f32; 4].as_ptr().cast();
+    vec![
+        row!(llmcc_image_rows, Invalid, "model is a null", |_w, o| (
+            null(),
+            png(),
+            4,
+            0,
+            0,
+            o.logits.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_rows, Unsupported, "sees no images", |w, o| (
+            w.model.0,
+            png(),
+            4,
+            0,
+            0,
+            o.logits.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_prompt, Invalid, "model is a null", |_w, o| (
+            null(),
+            c"a".as_ptr(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_prompt, Invalid, "text is a null", |w, o| (
+            w.model.0,
+            null(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_prompt, Unsupported, "sees no images", |w, o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
             8,
             &mut o.needed
         )),
