@@ -115,8 +115,8 @@ def test_signatures_have_defaults_and_types() -> None:
         assert parameters["greedy"].default is False and parameters["temperature"].default is None and parameters["stop"].default == ()
         assert "each" in parameters or function is llmcc.Session.generate
         assert function.__annotations__["top_k"] == get_type_hints(llmcc._keywords.Generating)["top_k"]
-    # All of them are parameters of a generation, and the other way round.
-    generating = set(get_type_hints(llmcc._keywords.Generating))
+    # All of them are parameters of a generation, and the other way round; images become rows.
+    generating = {"image_rows" if name == "images" else name for name in get_type_hints(llmcc._keywords.Generating)}
     assert generating == set(inspect.signature(llmcc._params.GenParams).parameters) - {"unknown"}
 
 

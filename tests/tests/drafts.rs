@@ -226,13 +226,11 @@ fn what_is_refused() {
     let model = artifact.open(1);
     let seq = model.seq_new().unwrap();
     let refused = model.run(1, (&[1], &[]), &[seq], &[0]).unwrap_err().to_string();
-    assert!(
-        refused.contains("this entry is a draft head, which takes a hidden state of its model with each token"),
-        "{refused}"
-    );
+    let wanted = format!("entry `draft.0` takes a row of {} numbers with each token", model.info().hidden);
+    assert!(refused.contains(&wanted), "{refused}");
     let rows = vec![0.0; model.info().hidden];
     let refused = model.run(0, (&[1], &rows), &[seq], &[0]).unwrap_err().to_string();
-    assert!(refused.contains("this entry does not take hidden states with its tokens"), "{refused}");
+    assert!(refused.contains("this entry does not take rows with its tokens"), "{refused}");
     let refused = model.run(2, (&[1], &[]), &[seq], &[0]).unwrap_err().to_string();
     assert!(refused.contains("entry 2 does not exist"), "{refused}");
     let many = GenOptions { most_guesses: 32, no_text: true, ..GenOptions::default() };
