@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub struct Batch {
     /// `[T]` token ids.
     pub tokens: Vec<i32>,
-    /// `[T]` sequence of each token: row of the block table, index in a [`State`].
+    /// `[T]` sequence of each token: row of the block table, index in a [`State`](super::State).
     pub seqs: Vec<usize>,
     /// `[T]` position of each token in its sequence.
     pub positions: Vec<i32>,

@@ -9,7 +9,7 @@ use crate::{Span, Table};
 pub struct EntryDesc {
     /// Name, in the data segment; unique in the model.
     pub name: Span,
-    /// [`InputDesc`] per further input.
+    /// [`InputDesc`](crate::InputDesc) per further input.
     pub inputs: Table,
     /// [`OutputDesc`] per output.
     pub outputs: Table,
