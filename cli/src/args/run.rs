@@ -62,7 +62,7 @@ pub struct RunArgs {
     #[arg(long, requires = "rank")]
     pub truncate: bool,
     /// Show the model an image: a PNG, JPEG, WebP, GIF or BMP file (may be repeated). Images stand where the prompt has
-    /// the model's marker, such as <image>, else before the text; the artifact must be compiled with --with-image
+    /// the model's marker, such as `<image>`, else before the text; the artifact must be compiled with --with-image
     #[arg(long, value_name = "FILE", conflicts_with_all = ["embed", "classify", "rank"])]
     pub image: Vec<PathBuf>,
     /// Load an adapter of PEFT from this folder; the artifact needs room for it (`compile --lora-slots`)

@@ -62,7 +62,7 @@ pub struct TextAssets {
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean, whether decoded texts lose spaces before punctuation,
     ///   which those of BPE do only where `clean_up_bpe` is true;
-    /// - `media`: of a model that reads sounds how it does ([`crate::media`]);
+    /// - `media`: of a model that reads sounds how it does (`frontends/src/media`);
     /// - `starts`: of a model that writes about a source the tokens that its texts begin with;
     /// - `generation`: defaults of generations, by their names in `generation_config.json`, where there are any.
     pub text_config: Value,
