@@ -55,7 +55,9 @@ impl Model {
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
         let (width, of) = (self.info.hidden, self.entry(entry)?);
-        assert!(hidden.is_empty() || hidden.len() == tokens.len() * of.given, "a row for each token");
+        // (An entry that takes no rows refuses some, and reads none.)
+        let fits = of.given == 0 || hidden.len() == tokens.len() * of.given;
+        assert!(hidden.is_empty() || fits, "a row for each token");
         let mut rows = vec![0f32; out_rows.len() * of.columns];
         let mut kept = vec![0f32; if of.keeps_hidden { tokens.len() * width } else { 0 }];
         let batch = llmcc_batch {
