@@ -27,7 +27,7 @@ impl Eyes {
             return Ok(None);
         }
         let Some(spec) = Spec::parse(image.text_config()).map_err(wrong)? else { return Ok(None) };
-        let tower = image.entries.iter().find(|e| e.kind() == llmcc_abi::output::kind::IMAGE);
+        let tower = image.tower().map(|entry| &image.entries[entry]);
         let suits = tower.is_some_and(|e| e.given == spec.columns() && e.context == spec.tokens());
         match suits && image.entries[STEP].placeholder == Some(spec.text.token) {
             true => Ok(Some(Eyes(spec))),
@@ -37,12 +37,12 @@ impl Eyes {
         }
     }
 
-    /// The rows of an image for its places in a prompt: of the bytes of its file, or with `sides` (width and height) of
-    /// its pixels, three bytes each.
+    /// The rows of an image's patches: of the bytes of its file, or with `sides` (width and height) of its pixels, three
+    /// bytes each. The engine is free meanwhile.
     ///
     /// # Errors
-    /// It is no image, or too large; the machine fails.
-    pub fn rows(&self, engine: &mut Engine, bytes: &[u8], sides: Option<(u32, u32)>) -> Result<Vec<f32>> {
+    /// It is no image, or too large.
+    pub fn patches(&self, bytes: &[u8], sides: Option<(u32, u32)>) -> Result<Vec<f32>> {
         let picture = match sides {
             None => {
                 // Headers are small; what the pixels need is known when one has been read.
@@ -56,8 +56,15 @@ impl Eyes {
         };
         need(3 * picture.pixels.len() + 12 * self.0.tokens() * self.0.columns())?;
         let pixels = self.0.pixels(&picture).map_err(wrong)?;
-        let patches = self.0.patches(&pixels).map_err(wrong)?;
-        engine.see(&patches, &self.0.chosen().collect::<Vec<_>>())
+        self.0.patches(&pixels).map_err(wrong)
+    }
+
+    /// The rows of an image for its places in a prompt, by those of its patches.
+    ///
+    /// # Errors
+    /// The machine fails.
+    pub fn rows(&self, engine: &mut Engine, patches: &[f32]) -> Result<Vec<f32>> {
+        engine.see(patches, &self.0.chosen().collect::<Vec<_>>())
     }
 
     /// A prompt whose markers have become the tokens of `images` images.

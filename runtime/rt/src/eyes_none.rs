@@ -20,7 +20,15 @@ impl Eyes {
     ///
     /// # Errors
     /// None.
-    pub fn rows(&self, _: &mut Engine, _: &[u8], _: Option<(u32, u32)>) -> Result<Vec<f32>> {
+    pub fn patches(&self, _: &[u8], _: Option<(u32, u32)>) -> Result<Vec<f32>> {
+        match *self {}
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn rows(&self, _: &mut Engine, _: &[f32]) -> Result<Vec<f32>> {
         match *self {}
     }
 

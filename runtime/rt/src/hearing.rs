@@ -12,7 +12,7 @@ use crate::reserve::need;
 /// Memory of a spectrogram beside its rows, in its samples.
 const SAMPLE_BYTES: usize = 16;
 
-/// What a model knows about sounds.
+/// The knowledge that a model has of sounds.
 pub struct Ears(Hearing);
 
 /// Sizes of clips and their rows.
@@ -33,7 +33,7 @@ fn wrong(e: llmcc_media::Error) -> Error {
 }
 
 impl Ears {
-    /// What the model of `image` knows about sounds; `None`: it does not hear.
+    /// The knowledge of the model of `image`; `None`: it does not hear.
     ///
     /// # Errors
     /// The configuration is not the JSON that the compiler writes, or of another encoder.

@@ -4,17 +4,13 @@ use std::ffi::{c_char, c_void};
 
 use super::handles::MODELS;
 use super::{Model, array, guard, llmcc_model, put_array, put_text, utf8};
-use crate::error::{Error, Result, Status};
+use crate::engine::sees_nothing;
+use crate::error::Result;
 use crate::eyes::Eyes;
 use crate::reserve::need;
 
 fn eyes(model: &Model) -> Result<&Eyes> {
-    model.eyes().ok_or_else(|| {
-        Error::new(
-            Status::Unsupported,
-            "this artifact sees no images (LLMCC_SEES): compile a model that does with --with-image",
-        )
-    })
+    model.eyes().ok_or_else(sees_nothing)
 }
 
 /// The rows of an image for its places in a prompt.
@@ -45,7 +41,8 @@ pub unsafe extern "C" fn llmcc_image_rows(
                 return put_array(&vec![0.0_f32; floats], out, capacity, needed);
             }
             let sides = (width != 0 || height != 0).then_some((width, height));
-            let rows = eyes.rows(&mut model.engine(), bytes, sides)?;
+            let patches = eyes.patches(bytes, sides)?;
+            let rows = eyes.rows(&mut model.engine(), &patches)?;
             put_array(&rows, out, capacity, needed)
         }
     })

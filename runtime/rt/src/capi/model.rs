@@ -44,6 +44,8 @@ pub struct Model {
     interrupts: Interrupts,
     vocab: usize,
     hidden: usize,
+    /// Columns of the rows that come with the tokens of each entry; 0: none do.
+    given: Vec<usize>,
     process: u32,
     /// How long `llmcc_open` took.
     opening: Duration,
@@ -83,6 +85,7 @@ impl Model {
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
             hidden: image.desc().hidden as usize,
+            given: image.entries.iter().map(|e| e.given).collect(),
             process: std::process::id(),
             opening: Duration::ZERO,
             closed: AtomicBool::new(false),
@@ -412,15 +415,14 @@ pub unsafe extern "C" fn llmcc_stats(
     })
 }
 
-/// The rows that come with the tokens of a batch, of as many columns as the model is wide: the engine says
-/// whether it takes them.
+/// The rows that come with the tokens of a batch for an entry. Where it takes none, they are as wide as the model: the
+/// engine refuses them.
 ///
 /// # Safety
 /// As of [`llmcc_step`].
 pub(super) unsafe fn hidden_rows<'a>(model: &Model, entry: usize, given: &llmcc_batch) -> Result<&'a [f32]> {
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
-    let columns = model.engine().image().entries.get(entry).map_or(0, |e| e.given);
-    let columns = if columns == 0 { model.hidden } else { columns };
+    let columns = model.given.get(entry).copied().filter(|n| *n > 0).unwrap_or(model.hidden);
     let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }

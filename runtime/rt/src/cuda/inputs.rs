@@ -111,7 +111,7 @@ struct Places {
     /// Tokens, positions, sequences, rows, kinds of results, scales, tables, and lengths of sequences.
     at: [usize; 8],
     /// Those of [`Array::ALL`].
-    arrays: Vec<usize>,
+    arrays: [usize; Array::ALL.len()],
     /// All bytes.
     end: usize,
 }
@@ -126,7 +126,10 @@ impl Places {
             at
         };
         let at = [n, n, n, rows, rows, rows, inputs.tables.len(), inputs.ends.len()].map(|len| place(4 * len));
-        let arrays = Array::ALL.iter().map(|array| place(inputs.array(*array).len())).collect();
+        let mut arrays = [0; Array::ALL.len()];
+        for (at, array) in arrays.iter_mut().zip(Array::ALL) {
+            *at = place(inputs.array(*array).len());
+        }
         Places { at, arrays, end }
     }
 }

@@ -129,7 +129,7 @@ impl Inputs {
     /// Ends what each token sees with itself, or with the run of tokens `of` that it is in.
     fn end_at_runs(&mut self, of: i32, track: usize) {
         let first = self.first_end(track);
-        // Of each row where the run that begins with its next token ends; 0: none does.
+        // By row: where the run that begins with its next token ends; 0: none does.
         let mut after = vec![0; self.slots.len()];
         for i in (0..self.tokens.len()).rev() {
             let (row, own) = (self.seqs[i] as usize, self.positions[i] + 1);

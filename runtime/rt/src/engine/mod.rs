@@ -51,6 +51,7 @@ pub(crate) use room::LEAST_TOKENS;
 use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
 pub use runs::mark;
+pub(crate) use see::sees_nothing;
 pub use tree::Tree;
 
 /// Where the rows of a batch go.

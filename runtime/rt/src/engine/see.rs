@@ -26,13 +26,7 @@ impl Engine {
     /// They are more than a step has room for, or the first ones of an image were in a step before.
     pub(super) fn check_runs(&self, entry: &Entry, batch: &Batch) -> Result<()> {
         let Some(of) = entry.placeholder.filter(|_| entry.runs) else { return Ok(()) };
-        let most = self.limits.tokens;
-        if batch.tokens.chunk_by(|a, b| a == b).any(|run| run[0] == of && run.len() > most) {
-            return Err(Error::invalid(format!(
-                "the tokens of an image see each other, and so go through the model at once: open it with a larger \
-                 max_batch_tokens (it is {most})"
-            )));
-        }
+        self.check_room_of_runs(entry, batch.tokens)?;
         let mut known = vec![];
         for (seq, token) in batch.seqs.iter().zip(batch.tokens) {
             if known.contains(seq) {
@@ -43,6 +37,23 @@ impl Engine {
             if *token == of && last.is_some_and(|last| last < 0) {
                 return Err(Error::invalid("the tokens of an image see each other: give all of them in one step"));
             }
+        }
+        Ok(())
+    }
+
+    /// A step has room for each image among the tokens of a prompt, where the tokens of an image see each other.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(crate) fn check_room_of_runs(&self, entry: &Entry, tokens: &[i32]) -> Result<()> {
+        let Some(of) = entry.placeholder.filter(|_| entry.runs) else { return Ok(()) };
+        let longest = tokens.chunk_by(|a, b| a == b).filter(|run| run[0] == of).map(<[i32]>::len).max().unwrap_or(0);
+        let most = self.limits.tokens;
+        if longest > most {
+            return Err(Error::invalid(format!(
+                "the {longest} tokens of an image see each other, and so go through the model at once: open it with a \
+                 larger max_batch_tokens (it is {most})"
+            )));
         }
         Ok(())
     }
@@ -71,12 +82,7 @@ impl Engine {
     /// # Errors
     /// The model has none.
     pub fn tower(&self) -> Result<usize> {
-        self.image().entries.iter().position(|e| e.kind() == kind::IMAGE).ok_or_else(|| {
-            Error::new(
-                Status::Unsupported,
-                "this artifact sees no images (LLMCC_SEES): compile a model that does with --with-image",
-            )
-        })
+        self.image().tower().ok_or_else(sees_nothing)
     }
 
     /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: the rows with the
@@ -91,22 +97,34 @@ impl Engine {
         need(4 * (patches.len() + chosen.len() * columns) + 8 * tokens)?;
         let mut rows = vec![MaybeUninit::new(0.0); chosen.len() * columns];
         let seq = self.kv_mut().seq_new()?;
-        let done = self.run_tower(at, (seq, tokens), patches, (chosen, &mut rows));
+        let done = self.run_rows(at, (seq, tokens), patches, (chosen, Sink::Memory(&mut rows)));
         self.kv_mut().seq_free(seq)?;
         done?;
         // SAFETY: all were written, before the step and by it.
         Ok(rows.into_iter().map(|x| unsafe { x.assume_init() }).collect())
     }
 
-    fn run_tower(
+    /// Appends `n` given rows to a sequence by an entry that reads rows and no tokens: any token will do.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub(super) fn run_rows(
         &mut self,
         entry: usize,
-        (seq, tokens): (SeqId, usize),
-        patches: &[f32],
-        (chosen, rows): (&[u32], &mut [MaybeUninit<f32>]),
+        (seq, n): (SeqId, usize),
+        given: &[f32],
+        (out_rows, rows): (&[u32], Sink),
     ) -> Result<()> {
-        let (zeros, seqs) = (vec![0; tokens], vec![seq; tokens]);
-        let batch = Batch { tokens: &zeros, seqs: &seqs, out_rows: chosen, types: &[], hidden: patches };
-        self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Memory(rows), keep: None, taps: None })
+        let (tokens, seqs) = (vec![0; n], vec![seq; n]);
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows, types: &[], hidden: given };
+        self.run(entry, Io { batch: &batch, wants: &[], rows, keep: None, taps: None })
     }
+}
+
+/// The error of a model that sees no images.
+pub(crate) fn sees_nothing() -> Error {
+    Error::new(
+        Status::Unsupported,
+        "this artifact sees no images (LLMCC_SEES): compile a model that does with --with-image",
+    )
 }

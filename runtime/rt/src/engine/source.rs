@@ -76,10 +76,6 @@ impl Engine {
             return Err(Error::invalid(format!("number {i} of the rows is {}, which is not finite", rows[i])));
         }
         self.kv.truncate(seq, 0)?;
-        // A row needs no token: where the entry reads none, any will do.
-        let n = rows.len() / columns;
-        let (tokens, seqs) = (vec![0; n], vec![seq; n]);
-        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: rows };
-        self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: None, taps: None })
+        self.run_rows(entry, (seq, rows.len() / columns), rows, (&[], Sink::Each(&mut |_, _| ())))
     }
 }

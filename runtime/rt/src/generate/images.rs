@@ -15,15 +15,9 @@ pub(super) fn check(engine: &Engine, prompt: &[i32], rows: &[f32]) -> Result<()>
             )),
         };
     };
-    let width = engine.image().entries[STEP].given;
-    let longest = prompt.chunk_by(|a, b| a == b).filter(|run| run[0] == token).map(<[i32]>::len).max().unwrap_or(0);
-    let most = engine.max_batch_tokens();
-    if engine.image().entries[STEP].runs && longest > most {
-        return Err(Error::invalid(format!(
-            "the {longest} tokens of an image see each other, and so go through the model at once: open it with a \
-             larger max_batch_tokens (it is {most})"
-        )));
-    }
+    let step = &engine.image().entries[STEP];
+    engine.check_room_of_runs(step, prompt)?;
+    let width = step.given;
     let places = prompt.iter().filter(|t| **t == token).count();
     match places.checked_mul(width) == Some(rows.len()) {
         true => Ok(()),

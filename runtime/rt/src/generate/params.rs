@@ -1,4 +1,4 @@
-//! What a generation is asked for, and what it gives.
+//! The parameters of a generation, and the pieces that it gives.
 
 use std::sync::Arc;
 

@@ -261,6 +261,11 @@ impl Image {
         self.entries.iter().position(|e| e.track == track)
     }
 
+    /// The index of the entry that makes rows of images; `None`: the model sees none.
+    pub fn tower(&self) -> Option<usize> {
+        self.entries.iter().position(|e| e.kind() == llmcc_abi::output::kind::IMAGE)
+    }
+
     /// The descriptor of this version.
     pub fn desc(&self) -> &ModelDesc {
         &self.desc
