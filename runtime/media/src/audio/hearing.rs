@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hearing {
-    /// What its encoder reads.
+    /// The spectrograms that its encoder reads.
     pub spectrogram: Spectrogram,
     /// How its texts begin.
     pub transcription: Transcription,

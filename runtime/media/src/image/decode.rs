@@ -1,7 +1,7 @@
 //! Images from the bytes of their files.
 
 use super::error::Error;
-use super::limits::{MOST_PIXELS, MOST_SIDE};
+use super::limits::MOST_SIDE;
 use super::picture::Picture;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
@@ -31,9 +31,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, Error> {
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(refused)?;
     let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > MOST_PIXELS || width > MOST_SIDE || height > MOST_SIDE {
-        return Err(Error::Large { width, height });
-    }
+    Picture::check(width, height)?;
     if width == 0 || height == 0 {
         return Err(Error::Broken("it has no pixels".into()));
     }

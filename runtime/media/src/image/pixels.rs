@@ -1,7 +1,6 @@
 //! From images to the numbers that a tower reads: resized, cut, normalized, and in patches.
 
 use super::error::Error;
-use super::limits::{MOST_PIXELS, MOST_SIDE};
 use super::picture::Picture;
 use super::spec::{Patches, Processor, Sides, Size, Spec};
 use fast_image_resize::images::{Image, ImageRef};
@@ -56,9 +55,7 @@ impl Processor {
             Size::Whole(sides) => sides,
             Size::Shortest { shortest_edge } => picture.with_shortest(shortest_edge),
         };
-        if height > MOST_SIDE || width > MOST_SIDE || u64::from(height) * u64::from(width) > MOST_PIXELS {
-            return Err(Error::Large { width, height });
-        }
+        Picture::check(width, height)?;
         // Pillow does rows before columns, and rounds to 8 bits between.
         self.resampled(&self.resampled(picture, width, picture.height)?, width, height)
     }
