@@ -26,6 +26,17 @@ pub struct Clip {
     pub columns: usize,
 }
 
+impl From<llmcc_audio_info> for Clip {
+    fn from(info: llmcc_audio_info) -> Clip {
+        Clip {
+            samples: info.samples as usize,
+            rate: info.rate,
+            rows: info.rows as usize,
+            columns: info.columns as usize,
+        }
+    }
+}
+
 impl Model {
     /// Sizes of the clips of sound that the model reads.
     ///
@@ -35,12 +46,7 @@ impl Model {
         let mut info = llmcc_audio_info { size: size_of::<llmcc_audio_info>(), ..llmcc_audio_info::default() };
         // SAFETY: `info` is valid.
         self.check(unsafe { (self.api().llmcc_audio)(self.handle(), &mut info) })?;
-        Ok(Clip {
-            samples: info.samples as usize,
-            rate: info.rate,
-            rows: info.rows as usize,
-            columns: info.columns as usize,
-        })
+        Ok(Clip::from(info))
     }
 
     /// The samples of a sound, one channel at the model's rate.

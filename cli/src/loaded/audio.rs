@@ -2,21 +2,8 @@
 
 use super::Model;
 use crate::Error;
+use llmcc_model::Clip;
 use llmcc_model::sys::*;
-use std::ptr;
-
-/// Clips of sound that a model reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clip {
-    /// Samples of a clip.
-    pub samples: usize,
-    /// Samples per second.
-    pub rate: u32,
-    /// Rows of the encoder that a clip becomes.
-    pub rows: usize,
-    /// Columns of such a row.
-    pub columns: usize,
-}
 
 impl Model {
     /// Sizes of the clips of sound that the model reads.
@@ -27,8 +14,7 @@ impl Model {
         let mut info = llmcc_audio_info { size: size_of::<llmcc_audio_info>(), ..llmcc_audio_info::default() };
         // SAFETY: the model is open; `info` is valid.
         self.check(unsafe { (self.api.llmcc_audio)(self.model, &mut info) })?;
-        let (samples, rows, columns) = (info.samples as usize, info.rows as usize, info.columns as usize);
-        Ok(Clip { samples, rate: info.rate, rows, columns })
+        Ok(Clip::from(info))
     }
 
     /// The samples of a WAV file, one channel at the model's rate.
@@ -49,15 +35,10 @@ impl Model {
     }
 
     fn made_samples(&self, data: *const std::ffi::c_void, n: usize, rate: u32) -> Result<Vec<f32>, Error> {
-        let call = |out: *mut f32, capacity: usize, needed: &mut usize| {
-            // SAFETY: the data has this length, `out` its capacity.
-            unsafe { (self.api.llmcc_audio_samples)(self.model, data, n, rate, out, capacity, needed) }
-        };
-        let mut needed = 0;
-        self.check(call(ptr::null_mut(), 0, &mut needed))?;
-        let mut out = vec![0f32; needed];
-        self.check(call(out.as_mut_ptr(), out.len(), &mut needed))?;
-        Ok(out)
+        // SAFETY: the data has this length, `out` its capacity.
+        self.fetch(n, |out, capacity, needed| unsafe {
+            (self.api.llmcc_audio_samples)(self.model, data, n, rate, out, capacity, needed)
+        })
     }
 
     /// Gives a sequence a clip as its source; it loses all that it had.
@@ -84,22 +65,11 @@ impl Model {
     /// # Errors
     /// Errors of the artifact: an unknown language, say.
     pub fn clip_prompt(&self, seq: i32, language: &str, task: &str) -> Result<Vec<i32>, Error> {
-        let (mut out, mut needed) = (vec![0i32; 8], 0);
-        loop {
-            let (of_language, of_task) = (language.as_ptr().cast(), task.as_ptr().cast());
-            let (n, m) = (language.len(), task.len());
-            // SAFETY: the texts have their lengths, `out` its capacity.
-            let status = unsafe {
-                let call = self.api.llmcc_audio_prompt;
-                call(self.model, seq, of_language, n, of_task, m, out.as_mut_ptr(), out.len(), &mut needed)
-            };
-            if needed > out.len() {
-                out.resize(needed, 0);
-                continue;
-            }
-            self.check(status)?;
-            out.truncate(needed);
-            return Ok(out);
-        }
+        let (of_language, of_task) = (language.as_ptr().cast(), task.as_ptr().cast());
+        let call = self.api.llmcc_audio_prompt;
+        // SAFETY: the texts have their lengths, `out` its capacity.
+        self.fetch(8, |out, capacity, needed| unsafe {
+            call(self.model, seq, of_language, language.len(), of_task, task.len(), out, capacity, needed)
+        })
     }
 }

@@ -17,9 +17,7 @@ impl Model {
         };
         let mut needed = 0;
         self.check(call(ptr::null_mut(), 0, &mut needed))?;
-        let mut rows = vec![0.0; needed];
-        self.check(call(rows.as_mut_ptr(), needed, &mut needed))?;
-        Ok(rows)
+        self.fetch(needed, call)
     }
 
     /// A prompt with so many images, in which markers have become the tokens that stand for their rows.

@@ -14,11 +14,11 @@ pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
-pub use audio::Clip;
 pub use generation::{Drafter, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;
 use llmcc_ir::output::Pool;
+pub use llmcc_model::Clip;
 use llmcc_model::Version;
 use llmcc_model::sys::*;
 use std::ffi::{CStr, c_char};
@@ -391,6 +391,24 @@ impl Model {
                 )
             }
         })
+    }
+
+    /// The elements that a call stores; `guess`: how many there may be. The call is made again where there are more.
+    fn fetch<T: Copy + Default>(
+        &self,
+        guess: usize,
+        call: impl Fn(*mut T, usize, &mut usize) -> i32,
+    ) -> Result<Vec<T>, Error> {
+        let (mut out, mut needed) = (vec![T::default(); guess.max(1)], 0);
+        loop {
+            let status = call(out.as_mut_ptr(), out.len(), &mut needed);
+            if needed <= out.len() {
+                self.check(status)?;
+                out.truncate(needed);
+                return Ok(out);
+            }
+            out.resize(needed, T::default());
+        }
     }
 
     /// Asks for the length of a text, then for the text.
