@@ -41,7 +41,7 @@ def starts(model, features):
 
 @torch.no_grad()
 def written(model, features, first, count):
-    """What the model writes of a clip, and the smallest margin on its way; none if a token ends it."""
+    """The tokens that the model writes of a clip, and the smallest margin on its way; none if a token ends it."""
     config = model.generation_config
     ids, margin = list(first), float("inf")
     while len(ids) < len(first) + count:
@@ -56,7 +56,7 @@ def written(model, features, first, count):
 
 
 def heard(model, folder, count, margin):
-    """What the model writes of a sound: its seed, the first tokens and the others."""
+    """The text that the model writes of a sound: its seed, the first tokens and the others."""
     extractor = transformers.WhisperFeatureExtractor.from_pretrained(folder)
     for seed in range(1, 100):
         wave = np.array([x >> 2 for x in sounds.noise(extractor.n_samples, seed)], dtype=np.float32) / 32768

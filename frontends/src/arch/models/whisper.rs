@@ -17,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
     fixed: fixed! {
         On => is_encoder_decoder;
         Off => scale_embedding;
-        // Of training, of classifiers, and of timestamps of words.
+        // Settings of training, of classifiers, and of timestamps of words.
         Any => num_hidden_layers apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks
             mask_feature_prob mask_feature_length mask_feature_min_masks use_weighted_layer_sum classifier_proj_size
             median_filter_width;
