@@ -31,6 +31,7 @@ pub mod extract;
 pub mod implement;
 pub mod measure;
 pub mod memory;
+pub mod method;
 pub mod module;
 mod observers;
 mod options;

@@ -8,6 +8,7 @@
 
 mod coded;
 mod def;
+pub mod fit;
 mod fp4;
 mod fp8;
 mod fragment;
@@ -29,7 +30,7 @@ pub use def::{FormatDef, GROUPS, Quantize, QuantizeSuper, encode, round_f16};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
 pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
-pub use pack::{PackError, pack_block, pack_codes, unpack_row};
+pub use pack::{PackError, check_finite, pack_block, pack_codes, unpack_row};
 
 use llmcc_abi::layout::{self, Block};
 use std::cmp::Ordering;

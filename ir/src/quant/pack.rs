@@ -52,7 +52,11 @@ pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     }
 }
 
-fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
+/// Refuses numbers that are not finite, in rows of `k` columns.
+///
+/// # Errors
+/// [`PackError::NotFinite`] with the first of them.
+pub fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
     // The sum of magnitudes is NaN or infinite if any element is: one vectorised pass; the position
     // is only looked for on failure.
     let bad = |v: &&f32| !v.is_finite();
@@ -107,16 +111,16 @@ fn put_rows<const N: usize>(
 
 /// The columns of a quantized row.
 #[derive(Clone, Copy)]
-struct Columns {
+pub(super) struct Columns {
     /// Those that share a scale.
-    group: usize,
+    pub group: usize,
     /// Those that are quantized together: a super-group, or a group.
-    unit: usize,
+    pub unit: usize,
 }
 
 impl Columns {
     /// Columns of rows padded to `padded`.
-    fn of(e: &Encoding, padded: usize) -> Columns {
+    pub(super) fn of(e: &Encoding, padded: usize) -> Columns {
         let group = e.group().map_or(padded, |g| g.max(1));
         Columns { group, unit: e.super_group().unwrap_or(group) }
     }
@@ -128,7 +132,7 @@ impl Columns {
 }
 
 /// The kinds of the scales, and of those above them.
-fn kinds(e: &Encoding) -> (ScaleKind, Option<ScaleKind>) {
+pub(super) fn kinds(e: &Encoding) -> (ScaleKind, Option<ScaleKind>) {
     (e.scales[0].map_or(ScaleKind::F16, |s| s.kind), e.scales[1].map(|s| s.kind))
 }
 
@@ -247,7 +251,7 @@ impl<'a> Coded<'a> {
 
 /// Quantizes columns that go together: the scales of their groups to `factors`; returns the scales
 /// of those.
-fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f32)]) -> (f32, f32) {
+pub(super) fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f32)]) -> (f32, f32) {
     match format.def().quantize {
         Quantize::Round => (0.0, 0.0),
         Quantize::Group(f) => {

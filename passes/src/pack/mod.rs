@@ -12,6 +12,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use crate::method::{self, Coder};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing};
@@ -127,7 +128,8 @@ pub fn pack(
             Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| None)?,
             Storage::Matrix { n, k, format } => {
                 let exact = lossless(&weight.expr, format, module);
-                out.matrix(&rows, (n, k), (format, exact), &name)?
+                let coder = Coder::new(format, source.method(), k, method::runs(&weight.expr, module, source)?);
+                out.matrix(&rows, coder, (n, k), (format, exact), &name)?
             }
         };
         out.pad()?;
@@ -247,6 +249,7 @@ impl Output<'_> {
     fn matrix(
         &mut self,
         rows: &Rows<'_>,
+        mut coder: Coder<'_>,
         (n, k): (usize, usize),
         (format, exact): (Format, bool),
         name: &str,
@@ -261,16 +264,20 @@ impl Output<'_> {
         let per_task = (TASK_ELEMENTS / (BLOCK * k)).max(1);
         let starts: Vec<usize> = (0..blocks).step_by(per_task).collect();
         let mut total = Sums::default();
-        let pack = |wave: &[usize]| -> Vec<Packed> {
+        let mut pack = |wave: &[usize]| -> Vec<Packed> {
             let blocks = |from: &usize| (*from, (from + per_task).min(blocks));
-            wave.par_iter().map(|from| pack_blocks(rows, blocks(from), (n, k), (format, exact), name)).collect()
+            if let (false, Some(first), Some(last)) = (exact, wave.first(), wave.last()) {
+                coder.prepare(first * BLOCK, blocks(last).1 * BLOCK);
+            }
+            let coder = &coder;
+            wave.par_iter().map(|from| pack_blocks(rows, coder, blocks(from), (n, k), (format, exact), name)).collect()
         };
         let mut waves = starts.chunks(TASKS_IN_FLIGHT).map(Some).chain([None]);
-        let mut ready = waves.next().flatten().map(pack).unwrap_or_default();
+        let mut ready = waves.next().flatten().map(&mut pack).unwrap_or_default();
         for wave in waves {
             // The next ones are packed while these are written.
             ready = std::thread::scope(|s| -> Result<Vec<Packed>, PackError> {
-                let next = beside(s, || wave.map(pack).unwrap_or_default());
+                let next = beside(s, || wave.map(&mut pack).unwrap_or_default());
                 for p in ready {
                     let (bytes, sums) = p?;
                     self.write(&bytes)?;
@@ -294,6 +301,7 @@ impl Output<'_> {
 /// Converts and packs blocks `from..to`.
 fn pack_blocks(
     rows: &Rows<'_>,
+    coder: &Coder<'_>,
     (from, to): (usize, usize),
     (n, k): (usize, usize),
     (format, exact): (Format, bool),
@@ -313,7 +321,7 @@ fn pack_blocks(
             continue;
         }
         rows.fill(first, values);
-        quant::pack_block(format, values, k, out).map_err(|e| located(e, first, (values, k), format, name))?;
+        coder.pack(first, values, out).map_err(|e| located(e, first, (values, k), format, name))?;
         if !exact {
             let before = sums.error;
             for (r, row) in values.chunks_exact(k).enumerate() {

@@ -1,5 +1,6 @@
 //! Where weights come from, and why they cannot be packed.
 
+use crate::method::{Method, Moments, NEAREST};
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 
@@ -22,6 +23,14 @@ pub trait WeightSource: Sync {
     /// They have the type and shape that the module says.
     fn rows(&self, _name: &str) -> Option<Box<dyn StoredRows + '_>> {
         None
+    }
+    /// Sums over the inputs that the tensor `name` multiplies, where they are known.
+    fn moments(&self, _name: &str) -> Option<Moments<'_>> {
+        None
+    }
+    /// How the weights become codes.
+    fn method(&self) -> &'static Method {
+        &NEAREST
     }
     /// `name` will not be read again: its pages may go.
     fn release(&self, name: &str);

@@ -1,0 +1,174 @@
+//! How an error of one column is made up for by the columns that are rounded after it.
+//!
+//! For the means `H` of products of two inputs, damped, let `H = R·Rᵀ` with an upper triangle `R`. Then
+//! `(ŵ − w)·H·(ŵ − w)ᵀ = Σₖ Dₖ·(ŵₖ − tₖ)²` with `Dₖ = Rₖₖ²` and `tₖ = wₖ + Σ_{j<k} (wⱼ − ŵⱼ)·Rⱼₖ/Rₖₖ`: columns are rounded
+//! one after the other, each to what is nearest to `tₖ`. This is LDLQ (QuIP, Chee et al. 2023, arXiv 2307.13304), which
+//! gives what GPTQ gives (Frantar et al. 2022, arXiv 2210.17323) and needs no inverse.
+//!
+//! Every element is computed by the same operations in the same order, on any number of threads.
+
+use rayon::prelude::*;
+
+/// Part of the mean of the diagonal that is added to it, as in GPTQ.
+const DAMPING: f64 = 0.01;
+/// Columns that are eliminated together.
+const BLOCK: usize = 64;
+/// Columns of a row that are updated together.
+const STRIP: usize = 256;
+
+/// The triangle by rows: row `k` has the factors of the errors of the columns before `k`.
+pub struct Feedback {
+    n: usize,
+    factors: Vec<f32>,
+    /// By column: the importance of its rounding error, after later columns have made up for it. Of mean 1.
+    importance: Vec<f32>,
+}
+
+impl Feedback {
+    /// By the means of products of two columns, `[n, n]`.
+    pub fn new(hessian: Vec<f64>) -> Feedback {
+        let n = hessian.len().isqrt();
+        let mut c = hessian;
+        damp(&mut c, n);
+        // In reverse order, the upper triangle R is a lower one.
+        c.reverse();
+        factor(&mut c, n);
+        let mut factors = vec![0f32; n * n];
+        factors.par_chunks_mut(n.max(1)).enumerate().for_each(|(k, row)| {
+            let own = c[(n - 1 - k) * n + n - 1 - k];
+            row[..k].iter_mut().enumerate().for_each(|(j, f)| *f = (c[(n - 1 - j) * n + n - 1 - k] / own) as f32);
+        });
+        let squares: Vec<f64> = (0..n).map(|k| c[(n - 1 - k) * n + n - 1 - k].powi(2)).collect();
+        let mean = squares.iter().sum::<f64>() / n.max(1) as f64;
+        Feedback { n, factors, importance: squares.iter().map(|d| (d / mean) as f32).collect() }
+    }
+
+    /// Factors of the errors of the columns before `k`.
+    pub fn of(&self, k: usize) -> &[f32] {
+        &self.factors[k * self.n..][..k]
+    }
+
+    /// See the field.
+    pub fn importance(&self) -> &[f32] {
+        &self.importance
+    }
+}
+
+/// Makes a matrix positive definite: columns without inputs get an own one.
+fn damp(h: &mut [f64], n: usize) {
+    let mean = (0..n).map(|i| h[i * n + i]).sum::<f64>() / n.max(1) as f64;
+    let more = if mean > 0.0 && mean.is_finite() { mean * DAMPING } else { 1.0 };
+    (0..n).for_each(|i| h[i * n + i] += more);
+}
+
+/// The lower triangle `C` of `C·Cᵀ`, in place; numbers above the diagonal stay.
+fn factor(c: &mut [f64], n: usize) {
+    for from in (0..n).step_by(BLOCK) {
+        let to = (from + BLOCK).min(n);
+        let (above, below) = c.split_at_mut(to * n);
+        let own = &mut above[from * n..];
+        diagonal(own, n, from);
+        let own = &*own;
+        // The panel: rows below, divided by the triangle on the diagonal.
+        below.par_chunks_mut(n).for_each(|row| solve(row, own, n, from));
+        // Its transpose, by which the rest is updated in strips.
+        let width = to - from;
+        let rest = n - to;
+        let mut panel = vec![0f64; width * rest];
+        for (i, row) in below.chunks(n).enumerate() {
+            (0..width).for_each(|p| panel[p * rest + i] = row[from + p]);
+        }
+        below.par_chunks_mut(n).enumerate().for_each(|(i, row)| {
+            let (left, right) = row.split_at_mut(to);
+            update(&mut right[..=i], &left[from..], &panel, rest);
+        });
+    }
+}
+
+/// The triangle of rows `from..` and columns `from..`, which the columns before have updated.
+fn diagonal(rows: &mut [f64], n: usize, from: usize) {
+    for i in 0..rows.len() / n {
+        let (done, rest) = rows.split_at_mut(i * n);
+        let row = &mut rest[..n];
+        solve(row, done, n, from);
+        let sum = row[from..from + i].iter().fold(row[from + i], |s, v| s - v * v);
+        // (Rounding may leave nothing of a very small one.)
+        row[from + i] = if sum > 0.0 { sum.sqrt() } else { f64::MIN_POSITIVE.sqrt() };
+    }
+}
+
+/// The columns `from..` of a row, by the triangle of the rows `done`.
+fn solve(row: &mut [f64], done: &[f64], n: usize, from: usize) {
+    for (p, of) in done.chunks(n).enumerate() {
+        let (before, at) = row[from..].split_at_mut(p);
+        let sum = before.iter().zip(&of[from..]).fold(at[0], |s, (a, b)| s - a * b);
+        at[0] = sum / of[from + p];
+    }
+}
+
+/// `row −= factors·panel`.
+fn update(row: &mut [f64], factors: &[f64], panel: &[f64], width: usize) {
+    for (at, strip) in row.chunks_mut(STRIP).enumerate() {
+        for (f, panel) in factors.iter().zip(panel.chunks(width.max(1))) {
+            let panel = &panel[at * STRIP..][..strip.len()];
+            strip.iter_mut().zip(panel).for_each(|(v, p)| *v -= f * p);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Means of products of some random inputs.
+    fn hessian(n: usize) -> Vec<f64> {
+        let mut state = 88_172_645_463_325_252u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        };
+        let mut h = vec![0f64; n * n];
+        for _ in 0..2 * n {
+            let common = next();
+            let x: Vec<f64> = (0..n).map(|_| next() + common).collect();
+            (0..n).for_each(|i| (0..n).for_each(|j| h[i * n + j] += x[i] * x[j] / (2 * n) as f64));
+        }
+        h
+    }
+
+    /// (ŵ − w)·H·(ŵ − w)ᵀ is the sum of the columns' own errors.
+    #[test]
+    fn errors_are_a_sum_over_columns() {
+        for n in [1, 5, 64, 65, 130, 300] {
+            let h = hessian(n);
+            let f = Feedback::new(h.clone());
+            let mut damped = h;
+            damp(&mut damped, n);
+            let w: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7).sin()).collect();
+            let q: Vec<f64> = w.iter().map(|w| (w * 3.0).round() / 3.0).collect();
+            let e: Vec<f64> = w.iter().zip(&q).map(|(w, q)| w - q).collect();
+            let whole: f64 = (0..n).map(|i| (0..n).map(|j| e[i] * damped[i * n + j] * e[j]).sum::<f64>()).sum::<f64>();
+            let of_column = |k: usize| {
+                let t = w[k] + f.of(k).iter().zip(&e).map(|(f, e)| f64::from(*f) * e).sum::<f64>();
+                f64::from(f.importance()[k]) * (q[k] - t).powi(2)
+            };
+            let sum: f64 = (0..n).map(of_column).sum();
+            // Importances are divided by their mean, which the trace of D gives.
+            let mean = {
+                let mut c = damped.clone();
+                c.reverse();
+                factor(&mut c, n);
+                (0..n).map(|k| c[k * n + k].powi(2)).sum::<f64>() / n as f64
+            };
+            assert!((sum * mean - whole).abs() <= 1e-4 * whole, "{n}: {} of {whole}", sum * mean);
+        }
+    }
+
+    #[test]
+    fn inputs_of_zeros_have_no_feedback() {
+        let f = Feedback::new(vec![0.0; 9]);
+        assert_eq!((f.of(2), f.importance()), (&[0.0, 0.0][..], &[1.0, 1.0, 1.0][..]));
+    }
+}
