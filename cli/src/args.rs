@@ -1,6 +1,7 @@
 //! The command line as types.
 
 mod bench;
+mod calib;
 mod engine;
 mod lir;
 mod run;
@@ -10,6 +11,7 @@ mod values;
 
 use crate::version;
 pub use bench::BenchArgs;
+pub use calib::{CalibArgs, CalibTexts};
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
@@ -173,6 +175,9 @@ pub struct CompileArgs {
     #[arg(long, default_value_t = 32, value_parser = parse_group, requires = "format")]
     #[arg(conflicts_with_all = ["error_budget", "fp8", "stored_as", "dtype"])]
     pub group: u16,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub calib: CalibArgs,
     /// Activations entering quantized matrix products, on the targets that multiply such ones
     /// [default: int8 with quantized weights, on GPUs bf16]
     #[arg(long, value_enum)]

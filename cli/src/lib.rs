@@ -11,6 +11,7 @@ mod say;
 pub mod advice;
 pub mod args;
 pub mod backends;
+pub mod calib;
 pub mod certificate;
 pub mod cmd;
 pub mod digest;

@@ -1,6 +1,7 @@
 //! From a checkpoint to machine code: a model and its versions, one for each target.
 
 use crate::Error;
+use crate::calib::{self, Statistics};
 use crate::options::CompileOptions;
 use crate::requantized::{self, Requantized};
 use llmcc_codegen::link::WeightsPlace;
@@ -16,6 +17,7 @@ use llmcc_ir::quant::{Elem, FORMATS, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
+use llmcc_passes::method::{Method, Moments};
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::collections::BTreeMap;
@@ -65,6 +67,8 @@ pub struct Lowered {
     pub coded: Vec<Format>,
     /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
     pub requantized: Requantized,
+    /// Statistics of the inputs of products.
+    pub statistics: Option<Statistics>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// Times.
@@ -301,7 +305,12 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     // Packing measures only the tensors it packs.
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
-    let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
+    let statistics = match &options.calibration {
+        Some(texts) => Some(phases.time("calibrate", || calib::collect(options, texts, &checkpoint, backend))?),
+        None => None,
+    };
+    let source = Source::new(&checkpoint, statistics.as_ref(), options);
+    let versions = versions(options, (&source, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
     Ok(Lowered {
         checkpoint,
@@ -313,6 +322,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         format,
         coded,
         requantized,
+        statistics,
         versions,
         phases,
     })
@@ -336,8 +346,14 @@ impl Lowered {
         mut whole: Measured,
         phases: &mut Phases,
     ) -> Result<(), Error> {
-        self.versions = versions(options, (&self.checkpoint, &self.module), backend, Some(&mut whole), phases)?;
+        let source = Source::new(&self.checkpoint, self.statistics.as_ref(), options);
+        self.versions = versions(options, (&source, &self.module), backend, Some(&mut whole), phases)?;
         Ok(())
+    }
+
+    /// The weights, and how they become codes.
+    pub(crate) fn source(&self, options: &CompileOptions) -> Source<'_> {
+        Source::new(&self.checkpoint, self.statistics.as_ref(), options)
     }
 }
 
@@ -354,7 +370,7 @@ pub(crate) fn int8_of_floats() -> Error {
 /// Compiles the model for all targets; see [`version`].
 fn versions(
     options: &CompileOptions,
-    model: (&Checkpoint, &Module),
+    model: (&Source<'_>, &Module),
     backend: &dyn Backend,
     mut whole: Option<&mut Measured>,
     phases: &mut Phases,
@@ -374,7 +390,7 @@ fn versions(
 fn version(
     options: &CompileOptions,
     target: &'static TargetSpec,
-    (checkpoint, module): (&Checkpoint, &Module),
+    (source, module): (&Source<'_>, &Module),
     backend: &dyn Backend,
     whole: Option<&mut Measured>,
     phases: &mut Phases,
@@ -383,10 +399,10 @@ fn version(
     if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
-    let pass_options = pass_options(options, target, (checkpoint, module));
+    let pass_options = pass_options(options, target, (source.checkpoint, module));
     let compiled = phases.time("rewrite", || match whole {
-        Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, &Source(checkpoint), whole),
-        None => llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)),
+        Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, source, whole),
+        None => llmcc_passes::compile_measured(module, &pass_options, source),
     })?;
     let objects = phases.time("codegen", || backend.lower_all(&compiled.plan.kernels, target))?;
     if options.deny_fallback {
@@ -451,18 +467,34 @@ fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
     Err(Error::Failed(format!("{} kernels take a generic path (--deny-fallback):\n{}", slow.len(), slow.join("\n"))))
 }
 
-/// Tensors of a checkpoint for packing.
-pub(crate) struct Source<'a>(pub &'a Checkpoint);
+/// Tensors of a checkpoint for packing, and how they become codes.
+pub(crate) struct Source<'a> {
+    checkpoint: &'a Checkpoint,
+    statistics: Option<&'a Statistics>,
+    method: &'static Method,
+}
+
+impl<'a> Source<'a> {
+    fn new(checkpoint: &'a Checkpoint, statistics: Option<&'a Statistics>, options: &CompileOptions) -> Source<'a> {
+        Source { checkpoint, statistics, method: options.method }
+    }
+}
 
 impl WeightSource for Source<'_> {
     fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
-        let t = self.0.tensor(name)?;
+        let t = self.checkpoint.tensor(name)?;
         Some(TensorBytes { dtype: t.dtype, shape: t.shape.clone(), data: t.data })
     }
     fn rows(&self, name: &str) -> Option<Box<dyn StoredRows + '_>> {
-        self.0.rows(name)
+        self.checkpoint.rows(name)
+    }
+    fn moments(&self, name: &str) -> Option<Moments<'_>> {
+        self.statistics?.moments(name)
+    }
+    fn method(&self) -> &'static Method {
+        self.method
     }
     fn release(&self, name: &str) {
-        self.0.release(name);
+        self.checkpoint.release(name);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::advice;
+use crate::calib::TextSource;
 use crate::lowering;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
@@ -10,6 +11,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
+use llmcc_passes::method::Method;
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::PathBuf;
 
@@ -37,6 +39,10 @@ pub struct CompileOptions {
     pub kv: Option<KvDType>,
     /// The choices left to the cost model.
     pub choose: Choose,
+    /// How weights become codes.
+    pub method: &'static Method,
+    /// The texts by which rounding errors are weighed.
+    pub calibration: Option<Calibration>,
     /// The choices that passes explain.
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
@@ -63,6 +69,21 @@ pub struct CompileOptions {
     pub deny_fallback: bool,
     /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
     pub golden: Option<PathBuf>,
+}
+
+/// Texts of which the inputs of products are measured.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// At least one.
+    pub sources: Vec<TextSource>,
+    /// Tokens of them to use.
+    pub tokens: usize,
+    /// Chooses among their documents.
+    pub seed: u64,
+    /// Where to keep the result.
+    pub save: Option<PathBuf>,
+    /// The `llmcc` program, which measures.
+    pub program: PathBuf,
 }
 
 /// The choices made by cost and error, where no format is given.

@@ -7,7 +7,6 @@ use crate::Error;
 use crate::certificate;
 use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
-use crate::lowered::Source;
 use crate::manifest::{Facts, Manifest};
 use crate::shared::SharedWeights;
 use llmcc_abi::tree::Hash;
@@ -93,7 +92,7 @@ fn link(
     let mut linker = Linker::start(out, options.soname.as_deref(), runtime, &code.bytes, options.place, expected)?;
     let packed = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
-        _ => phases.time("pack weights", || pack_all(l, &shared, &mut linker, progress))?,
+        _ => phases.time("pack weights", || pack_all(l, options, &shared, &mut linker, progress))?,
     };
     // (With an error budget, the loss is part of it.)
     if options.choose.error_budget.is_none() {
@@ -207,11 +206,12 @@ struct Packed {
 /// Packs the weights of all versions, list after list, while the checkpoint's files are hashed.
 fn pack_all(
     lowered: &Lowered,
+    options: &CompileOptions,
     shared: &SharedWeights,
     linker: &mut Linker,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Packed, Error> {
-    let source = Source(&lowered.checkpoint);
+    let source = lowered.source(options);
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
         let hashes = beside(s, || hash_sources(&lowered.checkpoint));

@@ -154,6 +154,8 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         place: llmcc_codegen::link::WeightsPlace::External,
         soname: None,
         adapters: vec![],
+        method: &llmcc_passes::method::LEAST_SQUARES,
+        calibration: None,
         ignore_unused: false,
         deny_fallback: false,
         golden: Some(runner.clone()),

@@ -7,6 +7,7 @@
 //! A sample may miss important rows (a few far larger than the rest), so a choice made by samples
 //! is checked against errors of whole weights: [`crate::budget`].
 
+use crate::method::{self, Coder, LEAST_SQUARES, Method, NEAREST, Run};
 use crate::pack::{self, rows::Rows};
 use crate::pack::{PackError, WeightSource};
 use llmcc_ir::graph::Module;
@@ -63,13 +64,20 @@ pub fn measure_whole(
         return Ok(0.0);
     }
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
-    let sums = |block: usize| Sample { rows: &rows, first: vec![block] }.sums(format, &name);
+    let (method, runs) = (sampling(source.method()), method::runs(w, module, source)?);
+    let sums =
+        |block: usize| Sample { rows: &rows, method, runs: runs.clone(), first: vec![block] }.sums(format, &name);
     let blocks = rows.shape().0.div_ceil(BLOCK);
     // Sums over all blocks in order, whichever thread had them.
     crate::threads::prepare();
     let each: Vec<(f64, f64)> = (0..blocks).into_par_iter().map(sums).collect::<Result<_, _>>()?;
     let (error, signal) = each.iter().fold((0.0, 0.0), |(e, s), (of, whole)| (e + of, s + whole));
     Ok(relative(error, signal))
+}
+
+/// The method by which samples are measured: one whose results for a row need little time.
+fn sampling(method: &'static Method) -> &'static Method {
+    if *method == NEAREST { &NEAREST } else { &LEAST_SQUARES }
 }
 
 /// √(error / signal).
@@ -85,7 +93,7 @@ fn sampled(
 ) -> Result<BTreeMap<Format, f64>, PackError> {
     let name = pack::leaf_names(w, module);
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
-    let mut sample = Sample::of(&rows);
+    let mut sample = Sample::of(&rows, sampling(source.method()), method::runs(w, module, source)?);
     if sample.signal() == 0.0 {
         sample = Sample { first: (0..rows.shape().0.div_ceil(BLOCK)).collect(), ..sample };
     }
@@ -108,16 +116,18 @@ fn sampled(
 /// Blocks of a matrix.
 struct Sample<'a> {
     rows: &'a Rows<'a>,
+    method: &'static Method,
+    runs: Vec<Run<'a>>,
     /// Numbers of the blocks.
     first: Vec<usize>,
 }
 
 impl<'a> Sample<'a> {
-    fn of(rows: &'a Rows<'a>) -> Sample<'a> {
+    fn of(rows: &'a Rows<'a>, method: &'static Method, runs: Vec<Run<'a>>) -> Sample<'a> {
         let (n, k) = rows.shape();
         let blocks = n.div_ceil(BLOCK);
         let count = (SAMPLE / (BLOCK * k).max(1)).clamp(2, blocks.max(2)).min(blocks);
-        Sample { rows, first: (0..count).map(|i| (2 * i + 1) * blocks / (2 * count)).collect() }
+        Sample { rows, method, runs, first: (0..count).map(|i| (2 * i + 1) * blocks / (2 * count)).collect() }
     }
 
     /// Calls `f` with the rows of each block.
@@ -150,12 +160,13 @@ impl<'a> Sample<'a> {
     /// Σ(ŵ − w)² and Σw².
     fn sums(&self, format: Format, name: &str) -> Result<(f64, f64), PackError> {
         let (_, k) = self.rows.shape();
+        let mut coder = Coder::new(format, self.method, k, self.runs.clone());
         let mut packed = vec![0u8; format.block_bytes(k)];
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);
         self.each(|first, values| {
-            quant::pack_block(format, values, k, &mut packed)
-                .map_err(|e| pack::located(e, first, (values, k), format, name))?;
+            coder.prepare(first, first + values.len() / k);
+            coder.pack(first, values, &mut packed).map_err(|e| pack::located(e, first, (values, k), format, name))?;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, &packed, k, r, &mut back);
                 for (w, q) in row.iter().zip(&back) {

@@ -81,6 +81,8 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         place: WeightsPlace::Embed,
         soname: None,
         adapters: vec![],
+        method: &llmcc_passes::method::LEAST_SQUARES,
+        calibration: None,
         ignore_unused: false,
         deny_fallback: false,
         golden: None,

@@ -16,9 +16,10 @@ use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
+use llmcc_passes::method::{LEAST_SQUARES, Needs};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Compiles, or prints a stage.
 ///
@@ -158,6 +159,7 @@ fn warn(args: &CompileArgs, warnings: &[String]) {
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     let targets = find_targets(target_names(args))?;
     check_activations(args, &targets)?;
+    check_method(args)?;
     let targets = if args.invariant { invariant(targets) } else { targets };
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
@@ -179,6 +181,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             error_budget: args.error_budget,
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
         },
+        method: args.calib.method.unwrap_or(&LEAST_SQUARES),
+        calibration: args.calib.calibration(program()?),
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         embed: args.embed,
@@ -198,9 +202,38 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         deny_fallback: args.deny_fallback,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
-            false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
+            false => Some(program()?),
         },
     })
+}
+
+/// This program.
+fn program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))
+}
+
+/// Refuses methods without the statistics they need, and statistics that nothing uses.
+fn check_method(args: &CompileArgs) -> Result<(), Error> {
+    let (calib, method) = (&args.calib, args.calib.method.unwrap_or(&LEAST_SQUARES));
+    let texts = !calib.texts.sources.is_empty();
+    if method.needs == Needs::Products && !texts {
+        return Err(Error::Usage(format!(
+            "--method {}: it weighs errors by the inputs of products: give --calib builtin, or a text",
+            method.name
+        )));
+    }
+    if texts && method.needs == Needs::Nothing {
+        return Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)));
+    }
+    let quantized = args.error_budget.is_some() || format_option(args).is_some_and(|f| f.is_quantized());
+    let asked = if texts { "--calib" } else { "--method" };
+    if (texts || calib.method.is_some()) && !quantized {
+        return Err(Error::Usage(format!("{asked} is for weights that are rounded: give --w4, --w8 or --format, too")));
+    }
+    if texts && args.weights == Place::Absent {
+        return Err(Error::Usage("--calib runs the model, whose weights --weights absent does not read".into()));
+    }
+    Ok(())
 }
 
 /// The targets asked for. A stage is printed of one version: by default of this machine's.

@@ -3,6 +3,7 @@
 mod file;
 
 use crate::args::TapArgs;
+use crate::calib::{self, Record};
 use crate::loaded::Model;
 use crate::manifest::Manifest;
 use crate::report::count;
@@ -12,8 +13,11 @@ use llmcc_model::taps::{Moments, Tap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// By weight: its taps, and the only expert of each that it belongs to.
-type Uses = BTreeMap<String, Vec<(usize, Option<usize>)>>;
+/// The taps of a weight, and the only expert of each that it belongs to.
+type OfWeight = Vec<(usize, Option<usize>)>;
+
+/// The same by weight.
+type Uses = BTreeMap<String, OfWeight>;
 
 /// Tokens of a sequence, unless the user or the model's context wants fewer.
 const WINDOW: usize = 2048;
@@ -23,11 +27,6 @@ const WINDOW: usize = 2048;
 /// # Errors
 /// An artifact without taps or tokenizer; files that cannot be read or written; a text without tokens.
 pub fn run(args: &TapArgs) -> Result<(), Error> {
-    let text = match (&args.prompt, &args.file) {
-        (Some(text), _) => text.clone(),
-        (None, Some(file)) => texts::read(file)?,
-        (None, None) => return Err(Error::Usage("give a file with text, or -p TEXT".into())),
-    };
     let model = Model::open(&args.artifact, args.engine.options())?;
     let taps = model.taps()?;
     if taps.is_empty() {
@@ -36,10 +35,17 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
             message: "it does not show the inputs of its products: compile the model with --tap".into(),
         });
     }
-    let rows = rows(&model, &text, args)?;
+    let (rows, record) = match args.calib.sources.is_empty() {
+        true => (rows(&model, &given(args)?, args)?, None),
+        false => calibration(&model, &taps, args).map(|(rows, record)| (rows, Some(record)))?,
+    };
     let tokens = rows.iter().map(Vec::len).sum::<usize>();
     let weights = by_weight(&args.artifact, &taps)?;
-    let contents = contents(&model, &taps, &weights, (args.full, tokens));
+    let shared = if args.once { shared(&weights) } else { BTreeMap::new() };
+    let mut contents = contents(&model, &taps, &weights, (args.full, tokens), &shared);
+    if let Some(record) = &record {
+        contents.note("calibration", serde_json::to_string(record).unwrap_or_default());
+    }
     let groups = groups(&taps, &weights, args.full.then_some(args.full_memory * f64::from(1 << 30)));
     let mut out = contents.start(&args.output)?;
     let bar = progress::steps(groups.len() * rows.len(), "tokens of sequences");
@@ -50,7 +56,8 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
             bar.inc(part.len() as u64);
         }
         let of_tap: BTreeMap<usize, &Moments> = moments.iter().map(|m| (m.tap, m)).collect();
-        for (name, uses) in weights.iter().filter(|(_, uses)| group.contains(&uses[0].0)) {
+        let own = |(name, uses): &(&String, &OfWeight)| group.contains(&uses[0].0) && !shared.contains_key(*name);
+        for (name, uses) in weights.iter().filter(own) {
             let merged = merged(uses.iter().filter_map(|(tap, expert)| Some((*of_tap.get(tap)?, *expert))));
             for (part, bytes) in merged.parts() {
                 out.write(&format!("{name}.{part}"), &bytes)?;
@@ -68,6 +75,43 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
     ))
 }
 
+/// The text of an option, or of a file.
+fn given(args: &TapArgs) -> Result<String, Error> {
+    match (&args.prompt, &args.file) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Some(file)) => texts::read(file),
+        (None, None) => Err(Error::Usage("give a file with text, or -p TEXT".into())),
+    }
+}
+
+/// The sequences of calibration, and a record of their choice.
+fn calibration(model: &Model, taps: &[Tap], args: &TapArgs) -> Result<(Vec<Vec<i32>>, Record), Error> {
+    let window = window(model, args)?;
+    let tokenize = |text: &str, chat: bool| match chat {
+        true => model.tokenize(&model.apply_chat_template(text)?, false),
+        false => model.tokenize(text, true),
+    };
+    let sizes = (args.calib.calib_tokens, window, calib::SEED);
+    let mut chosen = calib::choose(&args.calib.sources, sizes, &tokenize)?;
+    if !chosen.held_out.is_empty() {
+        let (own, other) = (diagonals(model, taps, &chosen.rows)?, diagonals(model, taps, &chosen.held_out)?);
+        chosen.record.drift = calib::drift(&own, &other);
+    }
+    Ok((chosen.rows, chosen.record))
+}
+
+/// Mean squares of the inputs of each tap, of all experts together.
+fn diagonals(model: &Model, taps: &[Tap], rows: &[Vec<i32>]) -> Result<Vec<Vec<f64>>, Error> {
+    let mut moments: Vec<Moments> = taps.iter().enumerate().map(|(i, tap)| Moments::new(i, tap, false)).collect();
+    parts(rows).try_for_each(|part| model.add_moments(part, &mut moments))?;
+    let mean = |(m, tap): (&Moments, &Tap)| {
+        let count = m.count.iter().sum::<u64>().max(1) as f64;
+        let column = |c: usize| m.squares.iter().skip(c).step_by(tap.columns.max(1)).sum::<f64>() / count;
+        (0..tap.columns).map(column).collect()
+    };
+    Ok(moments.iter().zip(taps).map(mean).collect())
+}
+
 /// The sequences of a text: its documents (trimmed of white space), each beginning with the special tokens that the
 /// model expects, cut to windows.
 fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Error> {
@@ -75,13 +119,7 @@ fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Erro
         Some(s) if !s.is_empty() => text.split(s.as_str()).map(str::trim).collect(),
         _ => vec![text.trim()],
     };
-    let info = model.info();
-    let most = info.max_context.min(info.cache_tokens);
-    let most = if info.whole { most.min(info.max_batch_tokens) } else { most };
-    let window = args.window.unwrap_or(WINDOW.min(most));
-    if window == 0 || window > most {
-        return Err(Error::Usage(format!("--window {window}: sequences of this model have 1 to {most} tokens")));
-    }
+    let window = window(model, args)?;
     let (mut rows, mut left) = (vec![], args.tokens.unwrap_or(usize::MAX));
     for document in documents.into_iter().filter(|d| !d.is_empty()) {
         for part in model.tokenize(document, true)?.chunks(window) {
@@ -91,6 +129,31 @@ fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Erro
         }
     }
     if rows.is_empty() { Err(Error::Usage("the text has no tokens".into())) } else { Ok(rows) }
+}
+
+/// Tokens of a sequence at most.
+fn window(model: &Model, args: &TapArgs) -> Result<usize, Error> {
+    let info = model.info();
+    let most = info.max_context.min(info.cache_tokens);
+    let most = if info.whole { most.min(info.max_batch_tokens) } else { most };
+    let window = args.window.unwrap_or(WINDOW.min(most));
+    if window == 0 || window > most {
+        return Err(Error::Usage(format!("--window {window}: sequences of this model have 1 to {most} tokens")));
+    }
+    Ok(window)
+}
+
+/// Weights whose moments another weight has, too, and that one: the first by name.
+fn shared(weights: &Uses) -> BTreeMap<&str, &str> {
+    let mut first: BTreeMap<&OfWeight, &str> = BTreeMap::new();
+    let mut out = BTreeMap::new();
+    for (name, uses) in weights {
+        match first.get(uses) {
+            Some(other) => _ = out.insert(name.as_str(), *other),
+            None => _ = first.insert(uses, name),
+        }
+    }
+    out
 }
 
 /// Sequences that go through the model together: as many as a step has room for. (Sums do not depend on it.)
@@ -215,7 +278,13 @@ impl Merged {
 }
 
 /// The tensors of the file, and its notes: the text's tokens, and the checkpoint's files.
-fn contents(model: &Model, taps: &[Tap], weights: &Uses, (full, tokens): (bool, usize)) -> Contents {
+fn contents(
+    model: &Model,
+    taps: &[Tap],
+    weights: &Uses,
+    (full, tokens): (bool, usize),
+    shared: &BTreeMap<&str, &str>,
+) -> Contents {
     let manifest: Manifest = serde_json::from_str(&model.manifest()).unwrap_or_default();
     let source = manifest.source.iter().map(|f| format!("{} {}", f.sha256, f.file)).collect::<Vec<_>>().join("\n");
     let mut contents = Contents::new([
@@ -224,7 +293,10 @@ fn contents(model: &Model, taps: &[Tap], weights: &Uses, (full, tokens): (bool, 
         ("source", source),
         ("tokens", tokens.to_string()),
     ]);
-    for (name, uses) in weights {
+    if !shared.is_empty() {
+        contents.note("shared", serde_json::to_string(shared).unwrap_or_default());
+    }
+    for (name, uses) in weights.iter().filter(|(name, _)| !shared.contains_key(name.as_str())) {
         let (tap, expert) = uses[0];
         let columns = taps[tap].columns;
         let experts: Vec<usize> =

@@ -41,6 +41,11 @@ impl Contents {
         Contents { notes, tensors: BTreeMap::new() }
     }
 
+    /// Adds a note.
+    pub fn note(&mut self, name: &str, text: String) {
+        self.notes.insert(name.into(), Value::String(text));
+    }
+
     /// Adds a tensor.
     pub fn add(&mut self, name: String, item: Item, shape: Vec<usize>) {
         self.tensors.insert(name, (item, shape));

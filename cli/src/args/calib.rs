@@ -1,0 +1,79 @@
+//! Options of calibration.
+
+use crate::calib::{SEED, TextSource};
+use crate::options::Calibration;
+use clap::Args as ClapArgs;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use llmcc_passes::method::{METHODS, Method};
+use std::path::{Path, PathBuf};
+
+/// Tokens of calibration, unless the user wants others.
+pub const TOKENS: usize = 32 << 10;
+
+/// The texts of calibration.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct CalibTexts {
+    /// Text like the model's own use, by which rounding errors are weighed: `builtin`, a text file, a file of JSON
+    /// lines ({"text": ...} or {"messages": [...]}) or a folder of these; with `=2`, twice the share. May be given
+    /// several times
+    #[arg(long = "calib", value_name = "TEXT[=WEIGHT]", value_parser = parse_source)]
+    pub sources: Vec<TextSource>,
+    /// Tokens of these texts to use
+    #[arg(long, value_name = "TOKENS", default_value_t = TOKENS, requires = "sources", value_parser = parse_tokens)]
+    pub calib_tokens: usize,
+}
+
+/// How weights become codes.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct CalibArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub texts: CalibTexts,
+    /// Keep the result of --calib in a file, which --calib takes in place of a text for the same checkpoint
+    #[arg(long, value_name = "FILE", requires = "sources")]
+    pub save_calib: Option<PathBuf>,
+    /// How weights become codes: `nearest`, `least-squares`, or, with --calib, `gptq` [default: least-squares]
+    #[arg(long, value_parser = methods())]
+    pub method: Option<&'static Method>,
+}
+
+impl CalibArgs {
+    /// The calibration, if there is one, by a program of this command line.
+    pub fn calibration(&self, program: PathBuf) -> Option<Calibration> {
+        (!self.texts.sources.is_empty()).then(|| Calibration {
+            sources: self.texts.sources.clone(),
+            tokens: self.texts.calib_tokens,
+            seed: SEED,
+            save: self.save_calib.clone(),
+            program,
+        })
+    }
+}
+
+fn methods() -> impl TypedValueParser<Value = &'static Method> {
+    PossibleValuesParser::new(METHODS.iter().map(|m| m.name)).try_map(|name| Method::named(&name).ok_or("unknown"))
+}
+
+fn parse_tokens(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("must be a whole number from 1".into()),
+    }
+}
+
+/// Reads `TEXT` or `TEXT=WEIGHT`.
+fn parse_source(text: &str) -> Result<TextSource, String> {
+    // A file may have the sign in its name.
+    let weighted = text.rsplit_once('=').filter(|_| !Path::new(text).exists());
+    let (path, weight) = match weighted {
+        None => (text, 1.0),
+        Some((path, weight)) => match weight.parse::<f64>() {
+            Ok(weight) if weight > 0.0 && weight.is_finite() => (path, weight),
+            _ => return Err(format!("`{weight}` is not a number above 0, and there is no file `{text}`")),
+        },
+    };
+    if path.is_empty() {
+        return Err("it has no name; give `builtin`, a file or a folder".into());
+    }
+    Ok(TextSource { path: (path != "builtin").then(|| path.into()), weight })
+}

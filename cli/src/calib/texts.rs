@@ -1,0 +1,229 @@
+//! The texts of calibration: documents of several sources, of which some are chosen.
+
+use super::{Record, TextRecord};
+use crate::error::Error;
+use crate::{digest, texts};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// Text of our own, in several languages, with code.
+const BUILTIN: &str = include_str!("builtin.txt");
+/// Between its documents, a line of its own.
+const SEPARATOR: &str = "\n<|document|>\n";
+/// One of so many documents is kept out.
+const KEPT_OUT: u8 = 10;
+/// Sources of fewer documents keep out none.
+const FEW: usize = 8;
+
+/// A source of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextSource {
+    /// File or folder; `None`: the text that the compiler has.
+    pub path: Option<PathBuf>,
+    /// Its share of the tokens, beside those of the others.
+    pub weight: f64,
+}
+
+/// A document.
+enum Document {
+    Text(String),
+    /// Messages, as JSON, for the model's chat template.
+    Chat(String),
+}
+
+/// The tokens chosen.
+pub struct Chosen {
+    /// Sequences to measure.
+    pub rows: Vec<Vec<i32>>,
+    /// Sequences of documents that were kept out.
+    pub held_out: Vec<Vec<i32>>,
+    /// What was chosen; drift is not known yet.
+    pub record: Record,
+}
+
+/// Chooses sequences of `tokens` tokens in all, each of at most `window`. `tokenize` has the ids of a text, with the
+/// special tokens that the model expects, or those of a conversation (JSON).
+///
+/// # Errors
+/// Texts that cannot be read or have no tokens; errors of `tokenize`.
+pub fn choose(
+    sources: &[TextSource],
+    (tokens, window, seed): (usize, usize, u64),
+    tokenize: &dyn Fn(&str, bool) -> Result<Vec<i32>, Error>,
+) -> Result<Chosen, Error> {
+    let whole: f64 = sources.iter().map(|s| s.weight).sum();
+    let mut chosen = Chosen { rows: vec![], held_out: vec![], record: Record { seed, ..Record::default() } };
+    let mut share = 0.0;
+    for source in sources {
+        // Shares are rounded such that their sum is the whole.
+        let before = (tokens as f64 * share / whole).round() as usize;
+        share += source.weight;
+        let room = (tokens as f64 * share / whole).round() as usize - before;
+        chosen.add(source, room, (window, seed), tokenize)?;
+    }
+    let count = |rows: &[Vec<i32>]| rows.iter().map(Vec::len).sum::<usize>();
+    chosen.record.tokens = count(&chosen.rows);
+    chosen.record.sequences = chosen.rows.len();
+    chosen.record.held_out_tokens = count(&chosen.held_out);
+    if chosen.rows.is_empty() { Err(Error::Usage("--calib: the texts have no tokens".into())) } else { Ok(chosen) }
+}
+
+impl Chosen {
+    fn add(
+        &mut self,
+        source: &TextSource,
+        room: usize,
+        (window, seed): (usize, u64),
+        tokenize: &dyn Fn(&str, bool) -> Result<Vec<i32>, Error>,
+    ) -> Result<(), Error> {
+        let documents = source.documents()?;
+        let few = documents.len() < FEW;
+        // By their hashes: a random order, which that of the files does not change.
+        let mut order: Vec<([u8; 32], Document)> = documents.into_iter().map(|d| (d.hash(seed), d)).collect();
+        order.sort_by_key(|(hash, _)| *hash);
+        let (mut sum, mut used, mut left, mut kept) = (Sha256::new(), 0, room, room / usize::from(KEPT_OUT));
+        for (hash, document) in &order {
+            let out = !few && hash[31] % KEPT_OUT == 0;
+            let left = if out { &mut kept } else { &mut left };
+            if *left == 0 {
+                continue;
+            }
+            let ids = match document {
+                Document::Text(text) => tokenize(text, false)?,
+                Document::Chat(messages) => tokenize(messages, true)?,
+            };
+            let rows = if out { &mut self.held_out } else { &mut self.rows };
+            for part in ids.chunks(window) {
+                let part = &part[..part.len().min(*left)];
+                *left -= part.len();
+                rows.extend((!part.is_empty()).then(|| part.to_vec()));
+            }
+            if !out {
+                sum.update(hash);
+                used += 1;
+            }
+        }
+        self.record.texts.push(TextRecord {
+            name: source.name(),
+            weight: source.weight,
+            sha256: digest::hex(&sum.finalize()),
+            documents: used,
+            tokens: room - left,
+        });
+        Ok(())
+    }
+}
+
+impl TextSource {
+    /// As an option has it.
+    pub fn option(&self) -> std::ffi::OsString {
+        let mut text = self.path.as_ref().map_or("builtin".into(), |p| p.as_os_str().to_owned());
+        text.push(format!("={}", self.weight));
+        text
+    }
+
+    /// `builtin`, or the last part of the path.
+    fn name(&self) -> String {
+        let last = |p: &PathBuf| p.file_name().map(|n| n.to_string_lossy().into_owned());
+        self.path.as_ref().and_then(last).unwrap_or_else(|| "builtin".into())
+    }
+
+    /// Refuses a path where nothing can be read.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn check(&self) -> Result<(), Error> {
+        let Some(path) = &self.path else { return Ok(()) };
+        std::fs::metadata(path).map(|_| ()).map_err(|e| Error::io("read", path, e))
+    }
+
+    fn documents(&self) -> Result<Vec<Document>, Error> {
+        let Some(path) = &self.path else {
+            return Ok(BUILTIN.split(SEPARATOR).map(|d| Document::Text(d.trim().into())).collect());
+        };
+        if !path.is_dir() {
+            return of_file(path);
+        }
+        let failed = |e| Error::io("read", path, e);
+        let entries = std::fs::read_dir(path).map_err(failed)?;
+        let mut files = entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        files.retain(|f| f.is_file());
+        files.sort();
+        let documents: Vec<Vec<Document>> = files.iter().map(|f| of_file(f)).collect::<Result<_, _>>()?;
+        Ok(documents.into_iter().flatten().collect())
+    }
+}
+
+impl Document {
+    fn hash(&self, seed: u64) -> [u8; 32] {
+        let (Document::Text(text) | Document::Chat(text)) = self;
+        Sha256::new().chain_update(seed.to_le_bytes()).chain_update(text).finalize().into()
+    }
+}
+
+/// The documents of a file: its text, or one for each line of JSON.
+fn of_file(path: &Path) -> Result<Vec<Document>, Error> {
+    let text = texts::read(path)?;
+    let lines = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl"));
+    if !lines {
+        return Ok(if text.trim().is_empty() { vec![] } else { vec![Document::Text(text.trim().into())] });
+    }
+    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let document = |(at, line): (usize, &str)| {
+        of_line(line).map_err(|what| Error::Usage(format!("{}: line {}: {what}", path.display(), at + 1)))
+    };
+    numbered.map(document).collect()
+}
+
+fn of_line(line: &str) -> Result<Document, String> {
+    match serde_json::from_str(line).map_err(|e| format!("it is not JSON: {e}"))? {
+        Value::String(text) => Ok(Document::Text(text)),
+        Value::Object(mut members) => match (members.remove("text"), members.remove("messages")) {
+            (Some(Value::String(text)), None) => Ok(Document::Text(text)),
+            (None, Some(messages @ Value::Array(_))) => Ok(Document::Chat(messages.to_string())),
+            _ => Err("it needs a member \"text\", a string, or \"messages\", a list".into()),
+        },
+        _ => Err("it is neither a string nor an object".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str, _chat: bool) -> Result<Vec<i32>, Error> {
+        Ok(text.split_whitespace().map(|w| w.len() as i32).collect())
+    }
+
+    fn of_builtin(tokens: usize) -> Chosen {
+        choose(&[TextSource { path: None, weight: 1.0 }], (tokens, 64, SEED), &words).expect("chosen")
+    }
+
+    use super::super::SEED;
+
+    #[test]
+    fn documents_are_chosen_until_there_are_tokens_enough() {
+        let (few, many) = (of_builtin(500), of_builtin(4000));
+        assert_eq!((few.record.tokens, many.record.tokens), (500, 4000));
+        assert_eq!(few.rows[..few.rows.len() - 1], many.rows[..few.rows.len() - 1]);
+        assert!(few.rows.iter().all(|row| !row.is_empty() && row.len() <= 64));
+        assert!(many.record.held_out_tokens > 0 && many.record.held_out_tokens <= 400, "{:?}", many.record);
+        assert_eq!(many.record.texts[0].name, "builtin");
+    }
+
+    #[test]
+    fn shares_follow_weights() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (a, b) = (folder.path().join("a.txt"), folder.path().join("b.jsonl"));
+        std::fs::write(&a, "one two three ".repeat(100)).expect("written");
+        let line = |i: usize| format!("{{\"text\": \"{}\"}}\n", format!("w{i} ").repeat(50));
+        std::fs::write(&b, (0..20).map(line).collect::<String>() + "\n\"a string\"\n").expect("written");
+        let sources = [TextSource { path: Some(a), weight: 1.0 }, TextSource { path: Some(b.clone()), weight: 3.0 }];
+        let chosen = choose(&sources, (101, 1000, 1), &words).expect("chosen");
+        assert_eq!(chosen.record.texts.iter().map(|t| t.tokens).collect::<Vec<_>>(), [25, 76]);
+        std::fs::write(&b, "{\"text\": \"x\"}\n{\"other\": 1}\n").expect("written");
+        let error = choose(&sources[1..], (10, 10, 1), &words).err().expect("an error").to_string();
+        assert!(error.contains("b.jsonl: line 2") && error.contains("\"messages\""), "{error}");
+    }
+}
