@@ -11,6 +11,7 @@ mod build;
 pub use build::{Facts, bytes_by_format, kv_bytes_per_token, largest_error, read_per_step};
 
 use crate::Error;
+use crate::calib::Record;
 use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
@@ -85,13 +86,19 @@ pub struct Manifest {
 }
 
 /// Options of the compilation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
     /// The preferred target.
     pub target: String,
     /// Storage of the matrix weights.
     pub weights: String,
+    /// How weights became codes, where they were rounded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub method: String,
+    /// The texts by which rounding errors were weighed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Record>,
     /// Activations of the preferred version.
     pub activations: String,
     /// Activations that were asked for.

@@ -71,6 +71,13 @@ pub struct CompileOptions {
     pub golden: Option<PathBuf>,
 }
 
+impl CompileOptions {
+    /// Whether weights are rounded to codes.
+    pub fn rounds(&self) -> bool {
+        self.choose.error_budget.is_some() || self.weights.is_some_and(|f| f.is_quantized())
+    }
+}
+
 /// Texts of which the inputs of products are measured.
 #[derive(Clone, Debug)]
 pub struct Calibration {

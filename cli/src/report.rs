@@ -2,6 +2,7 @@
 
 mod document;
 
+use crate::calib::Statistics;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
@@ -53,6 +54,9 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     );
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
+    }
+    if let Some(statistics) = &l.statistics {
+        let _ = writeln!(s, "  calibrated  {}, {}", options.method.name, calibrated(statistics, l));
     }
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
@@ -300,4 +304,19 @@ mod tests {
         assert_eq!([0, 1, 2].map(|n| count(n, "layer")), ["0 layers", "1 layer", "2 layers"]);
         assert_eq!([31.000000000000004, 2048.0].map(bytes), ["31 B", "2.0 KiB"]);
     }
+}
+
+/// The texts by which errors were weighed, and the matrices without statistics.
+fn calibrated(statistics: &Statistics, l: &Lowered) -> String {
+    let record = &statistics.record;
+    let mut s = format!("{} in {}", count(record.tokens, "token"), count(record.sequences, "sequence"));
+    if let Some([median, most]) = record.drift {
+        let _ = write!(s, "; texts held out differ by {:.0} % (median), {:.0} % at most", median * 100.0, most * 100.0);
+    }
+    let matrices = || l.module.weights.iter().filter(|w| w.ty.shape.len() >= 2 && w.data.is_none());
+    let unknown = matrices().filter(|w| statistics.moments(&w.name).is_none()).count();
+    if unknown > 0 {
+        let _ = write!(s, "; {} of {} without statistics", count(unknown, "tensor"), matrices().count());
+    }
+    s
 }

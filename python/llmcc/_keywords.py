@@ -122,6 +122,14 @@ class Compiling(TypedDict, total=False):
     dtype: Optional[Literal["f32", "f16", "bf16"]]
     #: The fastest mixture of formats whose root mean square relative error is at most this.
     error_budget: Optional[float]
+    #: Texts like the model's own use, by which rounding errors are weighed: ``"builtin"``, files, folders, ``"FILE=WEIGHT"``.
+    calib: Union[None, str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
+    #: Tokens of these texts to use.
+    calib_tokens: Optional[int]
+    #: Keep the result of ``calib`` in a file, which ``calib`` takes, too.
+    save_calib: Union[None, str, os.PathLike[str]]
+    #: How weights become codes; by default by least squares.
+    method: Optional[Literal["nearest", "least-squares", "gptq"]]
     #: Columns that share a scale, with ``w4``, ``w4a`` and ``w8``; by default 32.
     group: Optional[int]
     #: Activations that enter quantized matrix products.

@@ -11,6 +11,7 @@ pub use statistics::Statistics;
 pub use texts::{Chosen, TextSource, choose};
 
 use crate::error::Error;
+use crate::golden::inherit;
 use crate::options::{Calibration, Choose, CompileOptions};
 use crate::{options, session};
 use llmcc_codegen::Backend;
@@ -120,9 +121,9 @@ impl Unnamed {
         Ok(Unnamed(file))
     }
 
-    /// Where this process and its children can open it.
+    /// Where this process can open it, and children that [inherit] it.
     fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
@@ -164,6 +165,7 @@ fn tap(artifact: &Path, calibration: &Calibration, full: bool, out: &Path) -> Re
     if full {
         child.arg("--full");
     }
+    inherit(&mut child, artifact);
     let done = child.stdout(Stdio::null()).stdin(Stdio::null()).status();
     match done.map_err(|e| Error::io("start", "llmcc tap", e))? {
         status if status.success() => Ok(()),

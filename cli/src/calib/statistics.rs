@@ -157,7 +157,9 @@ fn parts(name: &str, header: &Map<String, Value>, data: usize, end: usize) -> Re
         let Some(tensor) = header.get(&full) else { return Ok(None) };
         let offset = |i: usize| usize::try_from(tensor["data_offsets"][i].as_u64()?).ok();
         let range = offset(0).zip(offset(1)).and_then(|(a, b)| Some(data.checked_add(a)?..data.checked_add(b)?));
-        let fits = |r: &Range<usize>| r.start <= r.end && r.end <= end && r.start % 8 == 0 && r.len() % 8 == 0;
+        let fits = |r: &Range<usize>| {
+            r.start <= r.end && r.end <= end && r.start.is_multiple_of(8) && r.len().is_multiple_of(8)
+        };
         match range.filter(fits).filter(|_| tensor["dtype"] == dtype) {
             Some(range) => Ok(Some(range)),
             None => Err(format!("`{full}` is not a tensor of {dtype} within it")),
@@ -168,7 +170,7 @@ fn parts(name: &str, header: &Map<String, Value>, data: usize, end: usize) -> Re
     let squares = part("squares", "F64")?.ok_or_else(|| missing("squares"))?;
     let products = part("products", "F64")?.unwrap_or_default();
     let experts = count.len() / 8;
-    let columns = if experts > 0 { squares.len() / 8 / experts } else { 0 };
+    let columns = (squares.len() / 8).checked_div(experts).unwrap_or(0);
     let whole = columns.checked_mul(experts).and_then(|n| n.checked_mul(columns)).and_then(|n| n.checked_mul(8));
     if experts == 0 || squares.len() != experts * columns * 8 || !products.is_empty() && whole != Some(products.len()) {
         return Err(format!("the sums of `{name}` are of sizes that do not belong together"));

@@ -25,6 +25,10 @@ pub struct TextSource {
     pub weight: f64,
 }
 
+/// The tokens of a text with the special tokens that the model expects, or, if the second argument says so, of a
+/// conversation (JSON).
+pub type Tokenize<'a> = dyn Fn(&str, bool) -> Result<Vec<i32>, Error> + 'a;
+
 /// A document.
 enum Document {
     Text(String),
@@ -42,15 +46,14 @@ pub struct Chosen {
     pub record: Record,
 }
 
-/// Chooses sequences of `tokens` tokens in all, each of at most `window`. `tokenize` has the ids of a text, with the
-/// special tokens that the model expects, or those of a conversation (JSON).
+/// Chooses sequences of `tokens` tokens in all, each of at most `window`.
 ///
 /// # Errors
 /// Texts that cannot be read or have no tokens; errors of `tokenize`.
 pub fn choose(
     sources: &[TextSource],
     (tokens, window, seed): (usize, usize, u64),
-    tokenize: &dyn Fn(&str, bool) -> Result<Vec<i32>, Error>,
+    tokenize: &Tokenize<'_>,
 ) -> Result<Chosen, Error> {
     let whole: f64 = sources.iter().map(|s| s.weight).sum();
     let mut chosen = Chosen { rows: vec![], held_out: vec![], record: Record { seed, ..Record::default() } };
@@ -75,7 +78,7 @@ impl Chosen {
         source: &TextSource,
         room: usize,
         (window, seed): (usize, u64),
-        tokenize: &dyn Fn(&str, bool) -> Result<Vec<i32>, Error>,
+        tokenize: &Tokenize<'_>,
     ) -> Result<(), Error> {
         let documents = source.documents()?;
         let few = documents.len() < FEW;
@@ -190,6 +193,7 @@ fn of_line(line: &str) -> Result<Document, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SEED;
     use super::*;
 
     fn words(text: &str, _chat: bool) -> Result<Vec<i32>, Error> {
@@ -199,8 +203,6 @@ mod tests {
     fn of_builtin(tokens: usize) -> Chosen {
         choose(&[TextSource { path: None, weight: 1.0 }], (tokens, 64, SEED), &words).expect("chosen")
     }
-
-    use super::super::SEED;
 
     #[test]
     fn documents_are_chosen_until_there_are_tokens_enough() {

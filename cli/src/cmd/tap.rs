@@ -56,7 +56,8 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
             bar.inc(part.len() as u64);
         }
         let of_tap: BTreeMap<usize, &Moments> = moments.iter().map(|m| (m.tap, m)).collect();
-        let own = |(name, uses): &(&String, &OfWeight)| group.contains(&uses[0].0) && !shared.contains_key(*name);
+        let own =
+            |(name, uses): &(&String, &OfWeight)| group.contains(&uses[0].0) && !shared.contains_key(name.as_str());
         for (name, uses) in weights.iter().filter(own) {
             let merged = merged(uses.iter().filter_map(|(tap, expert)| Some((*of_tap.get(tap)?, *expert))));
             for (part, bytes) in merged.parts() {

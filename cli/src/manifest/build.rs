@@ -149,6 +149,8 @@ fn options(f: &Facts<'_>) -> Options {
                 format!("{} as in the checkpoint, others {}", own.join(", "), f.lowered.format)
             }
         },
+        method: if f.options.rounds() { f.options.method.name.into() } else { String::new() },
+        calibration: f.lowered.statistics.as_ref().map(|s| s.record.clone()),
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
         also: names().skip(1).collect(),
