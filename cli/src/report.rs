@@ -269,6 +269,21 @@ fn seconds(t: Duration) -> String {
     if t < Duration::from_secs(1) { format!("{} ms", t.as_millis()) } else { format!("{:.1} s", t.as_secs_f64()) }
 }
 
+/// The texts by which errors were weighed, and the matrices without statistics.
+fn calibrated(statistics: &Statistics, l: &Lowered) -> String {
+    let record = &statistics.record;
+    let mut s = format!("{} in {}", count(record.tokens, "token"), count(record.sequences, "sequence"));
+    if let Some([median, most]) = record.drift {
+        let _ = write!(s, "; texts held out differ by {:.0} % (median), {:.0} % at most", median * 100.0, most * 100.0);
+    }
+    let matrices = || l.module.weights.iter().filter(|w| w.ty.shape.len() >= 2 && w.data.is_none());
+    let unknown = matrices().filter(|w| statistics.moments(&w.name).is_none()).count();
+    if unknown > 0 {
+        let _ = write!(s, "; {} of {} without statistics", count(unknown, "tensor"), matrices().count());
+    }
+    s
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,19 +319,4 @@ mod tests {
         assert_eq!([0, 1, 2].map(|n| count(n, "layer")), ["0 layers", "1 layer", "2 layers"]);
         assert_eq!([31.000000000000004, 2048.0].map(bytes), ["31 B", "2.0 KiB"]);
     }
-}
-
-/// The texts by which errors were weighed, and the matrices without statistics.
-fn calibrated(statistics: &Statistics, l: &Lowered) -> String {
-    let record = &statistics.record;
-    let mut s = format!("{} in {}", count(record.tokens, "token"), count(record.sequences, "sequence"));
-    if let Some([median, most]) = record.drift {
-        let _ = write!(s, "; texts held out differ by {:.0} % (median), {:.0} % at most", median * 100.0, most * 100.0);
-    }
-    let matrices = || l.module.weights.iter().filter(|w| w.ty.shape.len() >= 2 && w.data.is_none());
-    let unknown = matrices().filter(|w| statistics.moments(&w.name).is_none()).count();
-    if unknown > 0 {
-        let _ = write!(s, "; {} of {} without statistics", count(unknown, "tensor"), matrices().count());
-    }
-    s
 }
