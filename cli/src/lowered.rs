@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
 /// the smallest of its kind at some error: 4.125 bits per weight, 4.25, 4.5, 5, 8.125.
-const MIXTURE: &[Format] = &[
+pub const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
     Format::new(Elem::W4, 32),
@@ -325,6 +325,17 @@ impl Lowered {
         &self.versions[0]
     }
 
+    /// Compiles all versions again, by other options for the same checkpoint.
+    ///
+    /// # Errors
+    /// As [`lower`].
+    pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
+        let mut phases = std::mem::take(&mut self.phases);
+        self.versions = versions(options, (&self.checkpoint, &self.module), backend, None, &mut phases)?;
+        self.phases = phases;
+        Ok(())
+    }
+
     /// Compiles all versions again, with errors of whole weights instead of samples.
     ///
     /// # Errors
@@ -379,7 +390,7 @@ fn version(
     whole: Option<&mut Measured>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
-    let chosen = options.weights.is_some() || options.choose.error_budget.is_some();
+    let chosen = options.weights.is_some() || options.choose.error_budget.is_some() || options.damage.is_some();
     if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
@@ -400,9 +411,11 @@ fn pass_options(
     target: &'static TargetSpec,
     (checkpoint, module): (&Checkpoint, &Module),
 ) -> llmcc_passes::Options {
-    let mut o = match options.choose.error_budget {
-        Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
-        None => llmcc_passes::Options::new(target, weight_format(options, module)),
+    let mixture = || [MIXTURE, &stored_formats(module)].concat();
+    let mut o = match (options.choose.error_budget, &options.damage) {
+        (Some(budget), _) => llmcc_passes::Options::within(target, mixture(), budget),
+        (None, Some(damage)) => llmcc_passes::Options::damaged(target, mixture(), damage.clone()),
+        (None, None) => llmcc_passes::Options::new(target, weight_format(options, module)),
     };
     let coded = coded(options, module);
     // Codes of a checkpoint are multiplied as those that are made here.
@@ -414,7 +427,7 @@ fn pass_options(
         o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
-    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none();
+    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none() && options.damage.is_none();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }

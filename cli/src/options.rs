@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::advice;
 use crate::lowering;
+use crate::measured::Measured;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::slots::AdapterSlots;
@@ -10,6 +11,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
+use llmcc_passes::damage::Damage;
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::PathBuf;
 
@@ -37,6 +39,8 @@ pub struct CompileOptions {
     pub kv: Option<KvDType>,
     /// The choices left to the cost model.
     pub choose: Choose,
+    /// Measured damage by weight and its bound, which forms of weights are chosen by.
+    pub damage: Option<Damage>,
     /// The choices that passes explain.
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
@@ -61,6 +65,8 @@ pub struct CompileOptions {
     pub ignore_unused: bool,
     /// Fail on generic kernels.
     pub deny_fallback: bool,
+    /// Measurements of the artifact that these options make, for its manifest.
+    pub measured: Option<Measured>,
     /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
     pub golden: Option<PathBuf>,
 }

@@ -57,6 +57,11 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
     }
+    if let Some(measured) = &options.measured {
+        for line in measured.lines() {
+            let _ = writeln!(s, "  measured    {line}");
+        }
+    }
     if let Some(line) = activations(l, options) {
         let _ = writeln!(s, "  activations {line}");
     }

@@ -70,6 +70,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
         choose: Choose::default(),
+        damage: None,
         explain: Explain::default(),
         max_context: short_context(checkpoint),
         embed: false,
@@ -83,6 +84,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         adapters: vec![],
         ignore_unused: false,
         deny_fallback: false,
+        measured: None,
         golden: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{self, ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
+use crate::budget::{self, Chosen, Job, Text};
 use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
@@ -51,8 +52,14 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         check_llvm(&options)?;
     }
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
-    let backends = Backends::new(Some(program));
-    let mut lowered = session::lower(&options, &backends)?;
+    let backends = Backends::new(Some(program.clone()));
+    let (options, mut lowered) = match output.as_deref().filter(|_| !args.budget.is_empty()) {
+        Some(out) => within_bounds(args, &options, &backends, (out, &program))?,
+        None => {
+            let lowered = session::lower(&options, &backends)?;
+            (options, lowered)
+        }
+    };
     warn(args, &lowered.texts.warnings);
     warn(args, &backends.gpu.warnings());
     // A document has the explanations.
@@ -63,6 +70,25 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return emit_stage(args, &lowered, &backends);
     };
     write(args, &options, &mut lowered, &backends, out)
+}
+
+/// Chooses the forms of weights such that the bounds hold as measured.
+fn within_bounds(
+    args: &CompileArgs,
+    options: &CompileOptions,
+    backends: &Backends,
+    (out, program): (&Path, &Path),
+) -> Result<(CompileOptions, Lowered), Error> {
+    let say = |line: &str| {
+        if !args.quiet {
+            eprintln!("{line}");
+        }
+    };
+    let texts = Text::read(&args.budget_text)?;
+    let (bounds, texts) = (&args.budget[..], &texts[..]);
+    let Chosen { options, lowered } =
+        budget::choose(&Job { options, bounds, texts, backends, out, program, say: &say })?;
+    Ok((options, lowered))
 }
 
 /// Prints a stage, or writes it to the output.
@@ -179,6 +205,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             error_budget: args.error_budget,
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
         },
+        damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         embed: args.embed,
@@ -196,6 +223,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         soname: None,
         ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
+        measured: None,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
