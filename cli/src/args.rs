@@ -113,9 +113,12 @@ pub enum Command {
     LlvmWorker,
 }
 
+/// Options that say how weights are stored: at most one is given.
+const FORMATS: [&str; 8] = ["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget", "budget"];
+
 /// `llmcc compile`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget", "budget"])))]
+#[command(group(ArgGroup::new("format").args(FORMATS)))]
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and its tensors (safetensors or PyTorch's files), one
     /// file of them, a GGUF file, or a folder with Llama's own consolidated.*.pth and params.json
@@ -180,9 +183,9 @@ pub struct CompileArgs {
     /// prediction bytes=700M, memory=1G@8192 (with a sequence of so many tokens), tokens/s=60
     #[arg(long, value_name = "BOUND", value_parser = parse_bound, conflicts_with = "emit")]
     pub budget: Vec<Bound>,
-    /// Text (UTF-8) of the kind that the model is for, to measure on: documents with lines `<|document|>` between, of
-    /// which every fifth is kept aside to certify the result; several files are domains of their own [default:
-    /// a built-in text in six languages]
+    /// Text (UTF-8) of the kind that the model is for, to measure on: documents with lines `<|document|>` between.
+    /// Every fifth document is kept aside to certify the result; several files are domains of their own [default: a
+    /// built-in text in six languages]
     #[arg(long, value_name = "FILE", requires = "budget")]
     pub budget_text: Vec<PathBuf>,
     /// Columns that share a scale in the weights of --w4, --w4a and --w8

@@ -1,5 +1,4 @@
-//! How far the predictions of one model are from those of another: Kullback-Leibler divergence, agreement, and
-//! intervals for both.
+//! How far apart the predictions of two models are: Kullback-Leibler divergence, agreement, and intervals for both.
 //!
 //! A token's divergence is `KL(p ‖ q) = Σ p·(ln p − ln q)` in nats over the whole vocabulary, `p` being the
 //! reference's probabilities of the next token and `q` the other model's: f64, from the logits, summed in the order of

@@ -325,14 +325,13 @@ impl Lowered {
         &self.versions[0]
     }
 
-    /// Compiles all versions again, by other options for the same checkpoint.
+    /// Compiles all versions again, by other options for the same checkpoint. The time that takes is not noted.
     ///
     /// # Errors
     /// As [`lower`].
     pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
-        let mut phases = std::mem::take(&mut self.phases);
+        let mut phases = Phases::default();
         self.versions = versions(options, (&self.checkpoint, &self.module), backend, None, &mut phases)?;
-        self.phases = phases;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The certificate of an artifact whose damage was measured: its record in the manifest.
 //!
-//! Divergences and likelihoods are in nats. All of it follows from the checkpoint, the options, the texts and the kind of
-//! processor that computed; `llmcc verify --certificate TEXT` measures again.
+//! Divergences and likelihoods are in nats. All of it follows from the checkpoint, the options, the texts and the kind
+//! of processor that computed; `llmcc verify --certificate TEXT` measures again.
 
 use crate::bounds::Bound;
 use crate::divergence::Divergence;
@@ -29,7 +29,7 @@ pub struct Measured {
     pub decisions: Vec<Decision>,
     /// Rounds of choosing and measuring.
     pub rounds: usize,
-    /// Rewrites that were applied, none of which changes the function that is computed, with how often.
+    /// Rewrites that were applied, with how often. No rewrite changes the function that is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rewrites: Vec<String>,
     /// Hashes of code and weights of the artifact that was measured: no other one gets this record.
@@ -80,6 +80,16 @@ pub struct Decision {
 }
 
 impl Measured {
+    /// The message about an artifact with more bytes than a bound allows.
+    pub fn too_large(&self, bytes: u64) -> Option<String> {
+        let bounds = self.bounds.iter().filter_map(|held| Bound::parse(&held.bound).ok());
+        let broken = bounds.filter(|b| matches!(b, Bound::Bytes(_))).find(|b| b.load(bytes as f64) > 1.0)?;
+        Some(format!(
+            "--budget {broken} cannot be kept: the finished artifact has {}; nothing was written; allow more bytes",
+            broken.words(bytes as f64)
+        ))
+    }
+
     /// In words, a line for each bound and each domain.
     pub fn lines(&self) -> Vec<String> {
         let held = |h: &Held| {
@@ -100,8 +110,8 @@ impl Domain {
             _ => String::new(),
         };
         format!(
-            "{}: KL mean {:.6}{interval}, 99th percentile {:.6}, largest {:.6}; the same first token {:.2} %; perplexity \
-             {:.4}, reference {:.4}; {} tokens",
+            "{}: KL mean {:.6}{interval}, 99th percentile {:.6}, largest {:.6}; the same most probable token {:.2} %; \
+             perplexity {:.4}, reference {:.4}; {} tokens",
             self.name,
             d.kl.mean.mean,
             d.kl.p99,

@@ -171,9 +171,13 @@ pub fn finish(
     let seed = golden::seed(hashes);
     phases.time("write", || linker.seal(&data_segment(&facts, &code)))?;
     facts.golden = phases.time("run", || golden::examine(lowered, &shared, options, linker.temporary(), seed))?;
+    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
     let (bytes, root) = phases.time("finish", || {
         let sealed = linker.seal(&data_segment(&facts, &code))?;
-        linker.finish().map(|()| sealed)
+        if let Some(broken) = options.measured.as_ref().and_then(|m| m.too_large(sealed.0 + beside)) {
+            return Err(Error::Failed(broken));
+        }
+        Ok(linker.finish().map(|()| sealed)?)
     })?;
     if options.place == WeightsPlace::Absent {
         let path = PathBuf::from(format!("{}.json", out.display()));
@@ -189,10 +193,8 @@ pub struct Unnamed {
     linker: Linker,
     /// Hashes of its code and of its weights.
     pub hashes: (Hash, Hash),
-    /// Its bytes.
+    /// Its bytes, with weights beside it.
     pub bytes: u64,
-    /// Measurements from packing the weights of the preferred version.
-    pub packed: PackReport,
 }
 
 impl Unnamed {
@@ -202,8 +204,8 @@ impl Unnamed {
     }
 }
 
-/// Packs the weights and writes an artifact that gets no name, in the folder of `near`. It is not run, and has no golden
-/// vectors.
+/// Packs the weights and writes an artifact that gets no name, in the folder of `near`. It is not run, and has no
+/// golden vectors.
 ///
 /// # Errors
 /// As [`finish`].
@@ -221,8 +223,9 @@ pub fn unnamed(
     let golden = Outcome::Absent("a trial".into());
     let code_bytes = code.bytes.len();
     let facts = Facts { lowered, options, code_bytes, shared: &shared, packed: &packed, files, golden };
-    let (bytes, _) = linker.seal(&data_segment(&facts, &code))?;
-    Ok(Unnamed { linker, hashes, bytes, packed })
+    let (own, _) = linker.seal(&data_segment(&facts, &code))?;
+    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
+    Ok(Unnamed { linker, hashes, bytes: own + beside })
 }
 
 /// The tables and texts of an artifact.

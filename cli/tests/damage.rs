@@ -38,7 +38,7 @@ fn a_divergence_within_its_bound() {
     let manifest = f.manifest("m.so");
     let measured = &manifest["certificate"]["measured"];
     let [kept, chosen] = ["domains", "chosen_by"].map(|part| measured[part][0].clone());
-    // The choice keeps the bound with its whole interval, and some of it is used; the text kept aside does not break it.
+    // The choice keeps the bound with its whole interval, and uses some of it; the text kept aside does not break it.
     assert!(number(&chosen["kl"]["high"]) <= 0.02 && number(&chosen["kl"]["mean"]) > 0.002, "{measured}");
     assert!(number(&kept["kl"]["low"]) <= 0.02, "{measured}");
     assert_eq!((&kept["name"], &measured["bounds"][0]["measured"]), (&"text".into(), &true.into()));

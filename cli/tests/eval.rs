@@ -6,8 +6,8 @@ use common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::Value;
 use std::fs;
 
-const TEXT: &str = "def read_file(path):\n    with open(path) as f:\n        return f.read()\n<|document|>\nimport os\n\n\nclass \
-                    Reader:\n    def __init__(self, name):\n        self.name = name\n";
+const TEXT: &str = "def read_file(path):\n    with open(path) as f:\n        return f.read()\n<|document|>\n\
+import os\n\n\nclass Reader:\n    def __init__(self, name):\n        self.name = name\n";
 
 fn document(f: &Folder, args: &[&str]) -> Value {
     serde_json::from_str(&f.says(&[], args)).expect("a document")
@@ -44,7 +44,7 @@ fn divergence_from_a_reference() {
     // A checkpoint stands for itself in its own types, without rounding of activations and cache.
     let checkpoint = fixture(WITH_TOKENIZER);
     assert_eq!(four, kl(&checkpoint.to_string_lossy(), "four.so", &[]));
-    // Perplexities are those of `eval ppl`.
+    // Perplexities are as `eval ppl` prints them.
     for (artifact, member) in [("exact.so", "reference_perplexity"), ("four.so", "perplexity")] {
         let ppl = document(&f, &["eval", "ppl", artifact, "text", "--separator", "<|document|>", "--json"]);
         let (a, b) = (ppl["perplexity"].as_f64().expect("one"), four[member].as_f64().expect("one"));

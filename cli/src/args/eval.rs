@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub enum EvalCommand {
     /// Perplexity of a text
     Ppl(PplArgs),
-    /// Divergence of a model's predictions from those of another: Kullback-Leibler divergence, agreement of the most
-    /// probable tokens, both perplexities
+    /// Difference between the predictions of two models: Kullback-Leibler divergence, agreement of the most probable
+    /// tokens, both perplexities
     Kl(KlArgs),
 }
 

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::bounds::Bound;
 use crate::measured::{Decision, Domain, Held, Measured};
 use crate::options::CompileOptions;
-use crate::session::{self, Lowered};
+use crate::session::Lowered;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
 use llmcc_passes::Stored;
@@ -30,9 +30,7 @@ pub(super) fn certify(mut trials: Trials<'_>, found: Found, target: &TargetSpec)
     let damage = sensitivity::forced(&trials.lowered.module, &trials.damage, &found.stored);
     let job = trials.job;
     trials.options = CompileOptions { damage: Some(damage), weights: None, ..job.options.clone() };
-    trials.lowered.recompile(&trials.options, job.backends)?;
-    let made = session::unnamed(&mut trials.lowered, &trials.options, job.backends, job.out)?;
-    trials.overhead = made.bytes as f64 - trials.weight_bytes();
+    let made = trials.make_all(&trials.options.clone())?;
     (job.say)("budget: measuring the artifact on the text that was kept aside");
     let kept = trials.meter.domains(made.path(), job.texts, Part::Kept)?;
     let bounds = held(&trials, &kept)?;
@@ -73,7 +71,7 @@ fn held(trials: &Trials<'_>, kept: &[Domain]) -> Result<Vec<Held>, Error> {
                  (--budget-text FILE), or a smaller bound; nothing was written",
                 bound.words(found)
             ),
-            false => out_of_reach(*bound, found, "all versions together"),
+            false => out_of_reach(*bound, found, "with all versions"),
         }))
     };
     trials.job.bounds.iter().map(one).collect()

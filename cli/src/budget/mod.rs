@@ -3,8 +3,8 @@
 //! 1. The checkpoint is compiled in its own types: the reference.
 //! 2. Each group of matrices is rounded by itself, and the divergence measured ([`sensitivity`]).
 //! 3. The exact program of the passes takes the fastest forms whose predicted damages add up to the bound.
-//! 4. The whole artifact is measured. Where it breaks a bound, or leaves much of it, the prediction is scaled by what was
-//!    found and the choice made again, a few times.
+//! 4. The whole artifact is measured. Where it breaks a bound, or leaves much of it, the prediction is scaled by the
+//!    measurement and the choice made again, a few times.
 //! 5. The last choice is measured on text that was kept aside. That is its certificate.
 //!
 //! Trials are files without names, and are measured in processes of their own. Nothing depends on time or threads.
@@ -39,6 +39,7 @@ pub fn choose(job: &Job<'_>) -> Result<Chosen, Error> {
     let reference = reference::compile(&reference::options_of(job.options)?, job.out)?;
     let meter = Meter { program: job.program, reference: reference.path(), threads: 0 };
     let mut trials = Trials::start(job, meter, target)?;
+    search::check_resources(&mut trials)?;
     trials.measure_groups()?;
     let found = search::search(&mut trials)?;
     certify::certify(trials, found, target)

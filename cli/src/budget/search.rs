@@ -16,7 +16,7 @@ const ENOUGH: f64 = 0.8;
 /// Share of a bound that a correction aims at.
 const AIM: f64 = 0.92;
 /// Choices compiled at most where no bound is measured.
-const STEPS: usize = 16;
+const STEPS: i32 = 16;
 
 /// A choice that keeps the bounds.
 pub struct Found {
@@ -40,7 +40,7 @@ pub fn value(bound: Bound, domain: &Domain) -> Option<Mean> {
 
 /// The message about a bound that no choice keeps, `best` being the nearest value.
 pub fn out_of_reach(bound: Bound, best: f64, with: &str) -> String {
-    format!("--budget {bound} cannot be kept: {with} the artifact has {}; nothing was written", bound.words(best))
+    format!("--budget {bound} cannot be kept: {with}, the artifact has {}; nothing was written", bound.words(best))
 }
 
 /// The largest share of the measured bounds that domains take, by the upper ends of their intervals.
@@ -52,7 +52,7 @@ fn load(bounds: &[Bound], domains: &[Domain]) -> f64 {
 /// Finds the fastest choice within the measured bounds; without any, the choice of the least damage within the others.
 pub(super) fn search(trials: &mut Trials<'_>) -> Result<Found, Error> {
     let bounds = trials.job.bounds.to_vec();
-    if bounds.iter().any(|b| b.is_measured()) { fastest(trials, &bounds) } else { least_damage(trials, &bounds) }
+    if bounds.iter().any(|b| b.is_measured()) { fastest(trials, &bounds) } else { least_damage(trials) }
 }
 
 /// A choice that was measured.
@@ -112,7 +112,7 @@ fn fastest(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Found, Error> {
     }
     match good {
         Some(g) => {
-            keeps_resources(trials, &g, bounds)?;
+            keeps_resources(trials, &g)?;
             Ok(Found { stored: g.stored, domains: g.domains, rounds })
         }
         None => Err(broken(bounds, nearest, rounds)),
@@ -123,22 +123,36 @@ fn fastest(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Found, Error> {
 fn broken(bounds: &[Bound], nearest: f64, rounds: usize) -> Error {
     let names: Vec<String> = bounds.iter().filter(|b| b.is_measured()).map(ToString::to_string).collect();
     Error::Failed(format!(
-        "--budget {} cannot be kept: the nearest of {rounds} measured artifacts takes {:.2} times as much (by the upper end \
-         of its interval); give a larger bound, a longer text (--budget-text FILE), or --kv f32 and --act f32; nothing \
-         was written",
+        "--budget {} cannot be kept: the nearest of {rounds} measured artifacts takes {:.2} times as much (by the upper \
+         end of its interval); give a larger bound, a longer text (--budget-text FILE), or --kv f32 and --act f32; \
+         nothing was written",
         names.join(" --budget "),
         nearest
     ))
 }
 
-/// Checks the bounds that are not measured, for a choice.
-fn keeps_resources(trials: &mut Trials<'_>, tried: &Tried, bounds: &[Bound]) -> Result<(), Error> {
-    trials.compile(&Damage { most: tried.most, ..trials.damage.clone() })?;
+/// The first bound that is not measured and that the model compiled last breaks, with its value.
+fn first_broken(trials: &Trials<'_>) -> Option<(Bound, f64)> {
     let of = |b: &Bound| (*b, trials.resource(*b));
-    match bounds.iter().filter(|b| !b.is_measured()).map(of).find(|(b, value)| b.load(*value) > 1.0) {
+    trials.job.bounds.iter().filter(|b| !b.is_measured()).map(of).find(|(b, value)| b.load(*value) > 1.0)
+}
+
+/// Checks, before anything is measured, that the fastest forms keep the bounds that need no measurement.
+pub(super) fn check_resources(trials: &mut Trials<'_>) -> Result<(), Error> {
+    trials.compile(&Damage { most: f64::INFINITY, ..Damage::default() })?;
+    match first_broken(trials) {
+        None => Ok(()),
+        Some((bound, value)) => Err(Error::Failed(out_of_reach(bound, value, "with the fastest formats"))),
+    }
+}
+
+/// Checks the bounds that are not measured, for a choice.
+fn keeps_resources(trials: &mut Trials<'_>, tried: &Tried) -> Result<(), Error> {
+    trials.compile(&Damage { most: tried.most, ..trials.damage.clone() })?;
+    match first_broken(trials) {
         None => Ok(()),
         Some((bound, value)) => {
-            let share = format!("with {:.0} % of the measured bounds used,", tried.load * 100.0);
+            let share = format!("with {:.0} % of the measured bounds used", tried.load * 100.0);
             Err(Error::Failed(out_of_reach(bound, value, &share)))
         }
     }
@@ -146,25 +160,23 @@ fn keeps_resources(trials: &mut Trials<'_>, tried: &Tried, bounds: &[Bound]) -> 
 
 /// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster programs read fewer
 /// bytes, so the bound of the damage is bisected.
-fn least_damage(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Found, Error> {
-    let keeps = |trials: &mut Trials<'_>, most: f64| -> Result<Option<(Bound, f64)>, Error> {
+fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
+    let keeps = |trials: &mut Trials<'_>, most: f64| -> Result<bool, Error> {
         trials.compile(&Damage { most, ..trials.damage.clone() })?;
-        let of = |b: &Bound| (*b, trials.resource(*b));
-        Ok(bounds.iter().map(of).find(|(b, value)| b.load(*value) > 1.0))
+        Ok(first_broken(trials).is_none())
     };
-    if let Some((bound, value)) = keeps(trials, f64::INFINITY)? {
-        return Err(Error::Failed(out_of_reach(bound, value, "with the fastest formats,")));
-    }
-    let mut high = trials.predicted();
-    if keeps(trials, 0.0)?.is_none() {
+    keeps(trials, f64::INFINITY)?;
+    // (Shares add up to 1 only nearly.)
+    let mut high = trials.predicted() * (1.0 + 1e-9);
+    if keeps(trials, 0.0)? {
         high = 0.0;
     }
-    let mut low = high / 2f64.powi(STEPS as i32);
+    let mut low = high / 2f64.powi(STEPS);
     for _ in 0..STEPS {
         let middle = (low * high).sqrt();
         match keeps(trials, middle)? {
-            None => high = middle,
-            Some(_) => low = middle,
+            true => high = middle,
+            false => low = middle,
         }
     }
     let made = trials.make(&Damage { most: high, ..trials.damage.clone() })?;

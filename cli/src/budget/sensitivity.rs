@@ -1,10 +1,10 @@
 //! How much damage the rounding of each group of matrices does, from trials of one group each.
 //!
-//! A group are the matrices that decisions connect: alternatives for the same tensors (a matrix with and without a gain,
-//! three matrices or one of all rows) belong together. In a trial only the matrices of a group are stored in another
-//! format than their own. Its divergence is taken to be `Σ n·(s·e² + a)` over them, `n` being elements and `e` relative
-//! errors: `s` for the rounding of the weights, to second order, and `a` for that of the operands of such products. Two
-//! trials, of 4 and of 8 bits, give both.
+//! A group has the matrices that decisions connect: alternatives for the same tensors (a matrix with and without a
+//! gain, three matrices or one of all rows) belong together. In a trial only the matrices of a group are stored in
+//! another format than their own. Its divergence is taken to be `Σ n·(s·e² + a)` over them, `n` being elements and `e`
+//! relative errors: `s` for the rounding of the weights, to second order, and `a` for the rounding of the operands of
+//! such products. Two trials, of 4 and of 8 bits, give both.
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::WeightExpr;

@@ -35,6 +35,9 @@ pub struct Job<'a> {
     pub say: &'a dyn Fn(&str),
 }
 
+/// Most bytes of golden vectors and certificate, which trials lack. (The finished artifact is checked.)
+const RECORDS: f64 = 131_072.0;
+
 /// A model that is compiled again and again.
 pub(super) struct Trials<'a> {
     pub(super) job: &'a Job<'a>,
@@ -47,7 +50,7 @@ pub(super) struct Trials<'a> {
     pub(super) damage: Damage,
     /// Measurements with nothing rounded, on the part for trials.
     pub(super) base: Vec<Domain>,
-    /// Bytes of an artifact beside its weights.
+    /// Bytes of the artifact beside its weights, at most.
     pub(super) overhead: f64,
 }
 
@@ -69,8 +72,8 @@ impl<'a> Trials<'a> {
         let offers = lowered.preferred().compiled.offers.clone();
         if offers.is_empty() {
             return Err(Error::Usage(
-                "--budget: there is no choice about the matrices of this checkpoint, which are quantized already; leave \
-                 the option out"
+                "--budget: there is no choice about the matrices of this checkpoint, which are quantized already; \
+                 leave the option out"
                     .into(),
             ));
         }
@@ -78,10 +81,21 @@ impl<'a> Trials<'a> {
         let mut trials = Trials { job, meter, options, lowered, offers, damage, base, overhead: 0.0 };
         trials.damage = sensitivity::nothing_rounded(&trials.groups());
         let made = trials.make(&trials.damage.clone())?;
-        trials.overhead = made.bytes as f64 - trials.weight_bytes();
         (job.say)("budget: measuring the model with nothing rounded");
         trials.base = trials.meter.domains(made.path(), job.texts, Part::Trial)?;
+        if job.bounds.iter().any(|b| matches!(b, Bound::Bytes(_))) {
+            let options = CompileOptions { damage: trials.options.damage.clone(), ..job.options.clone() };
+            trials.make_all(&options)?;
+        }
         Ok(trials)
+    }
+
+    /// The artifact by some options with all targets; notes how large it is beside its weights.
+    pub(super) fn make_all(&mut self, options: &CompileOptions) -> Result<Unnamed, Error> {
+        self.lowered.recompile(options, self.job.backends)?;
+        let made = session::unnamed(&mut self.lowered, options, self.job.backends, self.job.out)?;
+        self.overhead = made.bytes as f64 - self.weight_bytes() + RECORDS;
+        Ok(made)
     }
 
     pub(super) fn groups(&self) -> Vec<sensitivity::Group> {

@@ -20,6 +20,7 @@ use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Instant;
 
 /// Compiles, or prints a stage.
 ///
@@ -86,8 +87,10 @@ fn within_bounds(
     };
     let texts = Text::read(&args.budget_text)?;
     let (bounds, texts) = (&args.budget[..], &texts[..]);
-    let Chosen { options, lowered } =
+    let start = Instant::now();
+    let Chosen { options, mut lowered } =
         budget::choose(&Job { options, bounds, texts, backends, out, program, say: &say })?;
+    lowered.phases.0.push(("trials", start.elapsed()));
     Ok((options, lowered))
 }
 
@@ -188,7 +191,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),
-        slots: slots(args),
+        slots: adapter_room(args),
         targets,
         weights: format_option(args),
         keep_quantized: args.keep_quantized.clone(),
@@ -255,7 +258,7 @@ fn soname(args: &CompileArgs, output: Option<&Path>) -> Result<Option<String>, E
 }
 
 /// Room for adapters that are loaded while the model runs.
-fn slots(args: &CompileArgs) -> Option<AdapterSlots> {
+fn adapter_room(args: &CompileArgs) -> Option<AdapterSlots> {
     Some(AdapterSlots {
         count: args.lora_slots?,
         rank: args.lora_rank,

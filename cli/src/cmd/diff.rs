@@ -165,7 +165,8 @@ mod tests {
         let tensor =
             |name: &str, storage: &str, offset: u64| json!({ "name": name, "storage": storage, "offset": offset });
         let a = json!({ "w": [tensor("a", "w4", 0), tensor("b", "w4", 9)], "n": [1, 2], "x": 1, "same": {} });
-        let b = json!({ "w": [tensor("b", "w8", 0), tensor("a", "w4", 3), tensor("c", "f32", 5)], "n": [1, 3], "same": {} });
+        let other = [tensor("b", "w8", 0), tensor("a", "w4", 3), tensor("c", "f32", 5)];
+        let b = json!({ "w": other, "n": [1, 3], "same": {} });
         let found = differences(&a, &b);
         let want = [
             ("n/1", json!(2), json!(3)),

@@ -1,4 +1,4 @@
-//! `llmcc eval kl`: how far a model's predictions are from those of a reference.
+//! `llmcc eval kl`: how far a model's predictions are from a reference's.
 
 use super::windows::{Cut, PplOptions, Window, check_logits, cut};
 use crate::advice::is_checkpoint;
