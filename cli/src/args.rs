@@ -3,17 +3,20 @@
 mod bench;
 mod calib;
 mod engine;
+mod eval;
 mod lir;
 mod run;
 mod tap;
 mod tokenize;
 mod values;
 
+use crate::bounds::Bound;
 use crate::version;
 pub use bench::BenchArgs;
 pub use calib::{CalibArgs, CalibTexts};
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
+pub use eval::{CutArgs, EvalCommand, KlArgs, PplArgs};
 pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
@@ -23,7 +26,8 @@ use std::path::PathBuf;
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
 use values::{
-    draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
+    draft_heads, parse_adapter, parse_bound, parse_budget, parse_format, parse_group, parse_rank, parse_root,
+    parse_slots,
 };
 pub use values::{parse_soname, parse_wish};
 
@@ -76,6 +80,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
+    /// Show how two artifacts differ: formats by tensor, decisions, options, sources, bytes
+    Diff(DiffArgs),
     /// Show the tokens of a text, or the text of tokens
     Tokenize(TokenizeArgs),
     /// Measure the inputs of a model's products on a text: moments, for calibration
@@ -109,9 +115,12 @@ pub enum Command {
     LlvmWorker,
 }
 
+/// Options that say how weights are stored: at most one is given.
+const FORMATS: [&str; 8] = ["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget", "budget"];
+
 /// `llmcc compile`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget"])))]
+#[command(group(ArgGroup::new("format").args(FORMATS)))]
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and its tensors (safetensors or PyTorch's files), one
     /// file of them, a GGUF file, or a folder with Llama's own consolidated.*.pth and params.json
@@ -162,7 +171,7 @@ pub struct CompileArgs {
     /// the others anew: names of tensors (`*.experts.*`) or of formats (nvfp4) [without a value: all]
     #[arg(long, value_name = "PATTERN,PATTERN...", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "*", value_delimiter = ',', requires = "format")]
-    #[arg(conflicts_with_all = ["error_budget", "dtype"])]
+    #[arg(conflicts_with_all = ["error_budget", "budget", "dtype"])]
     pub keep_quantized: Option<Vec<String>>,
     /// Unquantized weights of this type [default: the checkpoint's]
     #[arg(long, value_enum)]
@@ -171,9 +180,19 @@ pub struct CompileArgs {
     /// error is at most this, e.g. 0.05; instead of --w4, --w8...
     #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
     pub error_budget: Option<f64>,
+    /// The fastest mixture of these formats that keeps a bound as measured on text (may be given several times):
+    /// kl=0.01 (mean divergence from the checkpoint's predictions, in nats), ppl=+1% (growth of perplexity), and by
+    /// prediction bytes=700M, memory=1G@8192 (with a sequence of so many tokens), tokens/s=60
+    #[arg(long, value_name = "BOUND", value_parser = parse_bound, conflicts_with = "emit")]
+    pub budget: Vec<Bound>,
+    /// Text (UTF-8) of the kind that the model is for, to measure on: documents with lines `<|document|>` between.
+    /// Every fifth document is kept aside to certify the result; several files are domains of their own [default: a
+    /// built-in text in six languages]
+    #[arg(long, value_name = "FILE", requires = "budget")]
+    pub budget_text: Vec<PathBuf>,
     /// Columns that share a scale in the weights of --w4, --w4a and --w8
     #[arg(long, default_value_t = 32, value_parser = parse_group, requires = "format")]
-    #[arg(conflicts_with_all = ["error_budget", "fp8", "stored_as", "dtype"])]
+    #[arg(conflicts_with_all = ["error_budget", "budget", "fp8", "stored_as", "dtype"])]
     pub group: u16,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -373,43 +392,16 @@ pub struct InspectArgs {
     pub licenses: bool,
 }
 
-/// `llmcc eval`
-#[derive(Debug, Subcommand)]
-pub enum EvalCommand {
-    /// Perplexity of a text
-    Ppl(PplArgs),
-}
-
-/// `llmcc eval ppl`
+/// `llmcc diff`
 #[derive(Debug, ClapArgs)]
-pub struct PplArgs {
+pub struct DiffArgs {
     /// Artifact
-    pub artifact: PathBuf,
-    /// Text file (UTF-8); `-` is standard input
-    pub file: PathBuf,
-    /// Split the text into documents at this string; each is evaluated on its own
-    #[arg(long)]
-    pub separator: Option<String>,
-    /// Documents to use at most
-    #[arg(long)]
-    pub documents: Option<usize>,
-    /// Cut documents into windows of this many tokens, each with the beginning-of-text token; with
-    /// --stride they overlap instead [default: windows of the longest context that overlap]
-    #[arg(long, value_name = "TOKENS")]
-    pub window: Option<usize>,
-    /// Tokens from the beginning of a window to that of the next; those that both have are predicted
-    /// in the first, and are context in the second [default: half a window]
-    #[arg(long, value_name = "TOKENS")]
-    pub stride: Option<usize>,
-    /// Use the first window of each document only
-    #[arg(long, conflicts_with = "stride")]
-    pub first_window: bool,
+    pub first: PathBuf,
+    /// Another one. The exit status is 0 where both have the same bytes, and 1 where they differ
+    pub second: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub engine: EngineArgs,
 }
 
 /// `llmcc lower`
@@ -442,6 +434,13 @@ pub struct VerifyArgs {
     /// an artifact whose hashes are all consistent
     #[arg(long, value_name = "HEX", value_parser = parse_root)]
     pub root: Option<String>,
+    /// Measure again what the certificate of an artifact made with `compile --budget` says, on this text: the same
+    /// file as there (or `builtin`), or another one of its kind; with --reference
+    #[arg(long, value_name = "TEXT", requires = "reference")]
+    pub certificate: Option<PathBuf>,
+    /// The checkpoint that the artifact was made from, or an artifact of it, for --certificate
+    #[arg(long, value_name = "CHECKPOINT", requires = "certificate")]
+    pub reference: Option<PathBuf>,
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,

@@ -19,8 +19,7 @@ mod run;
 mod steps;
 
 pub use oracle::{Weights, bound, evaluate, multiply_adds, overflow, sensitivity};
-pub(crate) use run::inherit;
-pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of};
+pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of, inherit};
 pub use steps::{Computed, Distance, SCHEME, Shape, Sizes, Step, compute, engine_options, entries, seed, steps};
 
 use crate::Error;

@@ -21,11 +21,12 @@ use llmcc_passes::method::{Method, Moments};
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
 /// the smallest of its kind at some error: 4.125 bits per weight, 4.25, 4.5, 5, 8.125.
-const MIXTURE: &[Format] = &[
+pub const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
     Format::new(Elem::W4, 32),
@@ -68,7 +69,7 @@ pub struct Lowered {
     /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
     pub requantized: Requantized,
     /// Statistics of the inputs of products.
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<Arc<Statistics>>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// Times.
@@ -305,11 +306,8 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     // Packing measures only the tensors it packs.
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
-    let statistics = match &options.calibration {
-        Some(texts) => Some(phases.time("calibrate", || calib::collect(options, texts, &checkpoint, backend))?),
-        None => None,
-    };
-    let source = Source::new(&checkpoint, statistics.as_ref(), options);
+    let statistics = phases.time("calibrate", || calib::statistics(options, &checkpoint))?;
+    let source = Source::new(&checkpoint, statistics.as_deref(), options);
     let versions = versions(options, (&source, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
     Ok(Lowered {
@@ -335,6 +333,16 @@ impl Lowered {
         &self.versions[0]
     }
 
+    /// Compiles all versions again, by other options for the same checkpoint. The time that takes is not noted.
+    ///
+    /// # Errors
+    /// As [`lower`].
+    pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
+        let mut phases = Phases::default();
+        self.versions = versions(options, (&self.checkpoint, &self.module), backend, None, &mut phases)?;
+        Ok(())
+    }
+
     /// Compiles all versions again, with errors of whole weights instead of samples.
     ///
     /// # Errors
@@ -346,14 +354,14 @@ impl Lowered {
         mut whole: Measured,
         phases: &mut Phases,
     ) -> Result<(), Error> {
-        let source = Source::new(&self.checkpoint, self.statistics.as_ref(), options);
+        let source = Source::new(&self.checkpoint, self.statistics.as_deref(), options);
         self.versions = versions(options, (&source, &self.module), backend, Some(&mut whole), phases)?;
         Ok(())
     }
 
     /// The weights, and how they become codes.
     pub(crate) fn source(&self, options: &CompileOptions) -> Source<'_> {
-        Source::new(&self.checkpoint, self.statistics.as_ref(), options)
+        Source::new(&self.checkpoint, self.statistics.as_deref(), options)
     }
 }
 
@@ -395,7 +403,7 @@ fn version(
     whole: Option<&mut Measured>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
-    let chosen = options.weights.is_some() || options.choose.error_budget.is_some();
+    let chosen = options.weights.is_some() || options.choose.error_budget.is_some() || options.damage.is_some();
     if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
@@ -416,9 +424,11 @@ fn pass_options(
     target: &'static TargetSpec,
     (checkpoint, module): (&Checkpoint, &Module),
 ) -> llmcc_passes::Options {
-    let mut o = match options.choose.error_budget {
-        Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
-        None => llmcc_passes::Options::new(target, weight_format(options, module)),
+    let mixture = || [MIXTURE, &stored_formats(module)].concat();
+    let mut o = match (options.choose.error_budget, &options.damage) {
+        (Some(budget), _) => llmcc_passes::Options::within(target, mixture(), budget),
+        (None, Some(damage)) => llmcc_passes::Options::damaged(target, mixture(), damage.clone()),
+        (None, None) => llmcc_passes::Options::new(target, weight_format(options, module)),
     };
     let coded = coded(options, module);
     // Codes of a checkpoint are multiplied as those that are made here.
@@ -430,7 +440,7 @@ fn pass_options(
         o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
-    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none();
+    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none() && options.damage.is_none();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }

@@ -16,6 +16,7 @@ use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
 use crate::loaded::Model;
+use crate::measured::Measured;
 use crate::predicted::Predicted;
 use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
@@ -301,6 +302,9 @@ pub struct Certificate {
     pub budget: Option<Budget>,
     /// Everything that is an approximation of the checkpoint.
     pub lossy: Vec<String>,
+    /// Measured damage, of artifacts made with `--budget`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// Largest relative difference of the golden logits to the evaluator's, where the model is
     /// small enough for that.
     pub golden_difference_to_evaluator: Option<f64>,

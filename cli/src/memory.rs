@@ -29,10 +29,15 @@ pub struct Need {
 impl Need {
     /// The needs of a version.
     pub fn of(v: &Version) -> Need {
+        Need::at(v, usize::MAX)
+    }
+
+    /// The needs of a version with a sequence of at most `context` tokens.
+    pub fn at(v: &Version, context: usize) -> Need {
         let plan = &v.compiled.plan;
         let step_tokens = step_tokens(plan, v.target.family());
         let groups = groups(&artifact::states(plan));
-        let of_group = |g: &Group| g.sequence_bytes(plan.track_context(g.track), step_tokens);
+        let of_group = |g: &Group| g.sequence_bytes(plan.track_context(g.track).min(context), step_tokens);
         Need {
             weights: plan.weight_bytes(),
             sequence: groups.iter().map(of_group).sum(),

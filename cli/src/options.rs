@@ -2,8 +2,9 @@
 
 use crate::Error;
 use crate::advice;
-use crate::calib::TextSource;
+use crate::calib::{Statistics, TextSource};
 use crate::lowering;
+use crate::measured::Measured;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::slots::AdapterSlots;
@@ -11,9 +12,11 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
+use llmcc_passes::damage::Damage;
 use llmcc_passes::method::Method;
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The model to compile, and the options.
 #[derive(Clone, Debug)]
@@ -43,6 +46,8 @@ pub struct CompileOptions {
     pub method: &'static Method,
     /// The texts by which rounding errors are weighed.
     pub calibration: Option<Calibration>,
+    /// Measured damage by weight and its bound, which forms of weights are chosen by.
+    pub damage: Option<Damage>,
     /// The choices that passes explain.
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
@@ -67,6 +72,8 @@ pub struct CompileOptions {
     pub ignore_unused: bool,
     /// Fail on generic kernels.
     pub deny_fallback: bool,
+    /// Measurements of the artifact that these options make, for its manifest.
+    pub measured: Option<Measured>,
     /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
     pub golden: Option<PathBuf>,
 }
@@ -74,7 +81,7 @@ pub struct CompileOptions {
 impl CompileOptions {
     /// Whether weights are rounded to codes.
     pub fn rounds(&self) -> bool {
-        self.choose.error_budget.is_some() || self.weights.is_some_and(|f| f.is_quantized())
+        self.choose.error_budget.is_some() || self.damage.is_some() || self.weights.is_some_and(|f| f.is_quantized())
     }
 }
 
@@ -91,6 +98,8 @@ pub struct Calibration {
     pub save: Option<PathBuf>,
     /// The `llmcc` program, which measures.
     pub program: PathBuf,
+    /// The result, where it is at hand.
+    pub found: Option<Arc<Statistics>>,
 }
 
 /// The choices made by cost and error, where no format is given.

@@ -61,6 +61,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
     }
+    s += &measured(options);
     if let Some(line) = activations(l, options) {
         let _ = writeln!(s, "  activations {line}");
     }
@@ -82,6 +83,12 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// Measured bounds and domains, a line each.
+fn measured(options: &CompileOptions) -> String {
+    let lines = options.measured.iter().flat_map(|m| m.lines());
+    lines.map(|line| format!("  measured    {line}\n")).collect()
 }
 
 /// The rounding error from which on a model hardly works: twice the error of 4 bits.

@@ -35,6 +35,8 @@ pub struct Finished {
     pub golden: Outcome,
     /// Root of the hashes of all bytes ([`llmcc_abi::tree`]).
     pub root: Hash,
+    /// Hashes of its code and of its weights.
+    pub hashes: (Hash, Hash),
     /// Times.
     pub phases: Phases,
 }
@@ -94,8 +96,8 @@ fn link(
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(l, options, &shared, &mut linker, progress))?,
     };
-    // (With an error budget, the loss is part of it.)
-    if options.choose.error_budget.is_none() {
+    // (With a budget, the loss is part of it.)
+    if options.choose.error_budget.is_none() && options.damage.is_none() {
         shared.lists.iter().zip(&packed.reports).try_for_each(|(plan, report)| report.check_scales(plan))?;
     }
     Ok(Linked { linker, code, runtime: (kind, runtime.len()), shared, packed })
@@ -158,12 +160,23 @@ pub fn finish(
         files,
         golden: Outcome::Absent("not run yet".into()),
     };
-    let seed = golden::seed(linker.end_weights()?);
+    let hashes = linker.end_weights()?;
+    if options.measured.as_ref().and_then(|m| m.hashes).is_some_and(|measured| measured != hashes) {
+        return Err(Error::Failed(
+            "internal error: the artifact is not the one that was measured; nothing was written, please report this"
+                .into(),
+        ));
+    }
+    let seed = golden::seed(hashes);
     phases.time("write", || linker.seal(&data_segment(&facts, &code)))?;
     facts.golden = phases.time("run", || golden::examine(lowered, &shared, options, linker.temporary(), seed))?;
+    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
     let (bytes, root) = phases.time("finish", || {
         let sealed = linker.seal(&data_segment(&facts, &code))?;
-        linker.finish().map(|()| sealed)
+        if let Some(broken) = options.measured.as_ref().and_then(|m| m.too_large(sealed.0 + beside)) {
+            return Err(Error::Failed(broken));
+        }
+        Ok(linker.finish().map(|()| sealed)?)
     })?;
     if options.place == WeightsPlace::Absent {
         let path = PathBuf::from(format!("{}.json", out.display()));
@@ -171,7 +184,47 @@ pub fn finish(
     }
     let golden = facts.golden;
     let packed = reports.into_iter().next().unwrap_or_default();
-    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, root, phases })
+    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, root, hashes, phases })
+}
+
+/// An artifact without a name: nothing is left of it when it is dropped.
+pub struct Unnamed {
+    linker: Linker,
+    /// Hashes of its code and of its weights.
+    pub hashes: (Hash, Hash),
+    /// Its bytes, with weights beside it.
+    pub bytes: u64,
+}
+
+impl Unnamed {
+    /// The path by which this process and its children open it.
+    pub fn path(&self) -> &Path {
+        self.linker.temporary()
+    }
+}
+
+/// Packs the weights and writes an artifact that gets no name, in the folder of `near`. It is not run, and has no
+/// golden vectors.
+///
+/// # Errors
+/// As [`finish`].
+pub fn unnamed(
+    lowered: &mut Lowered,
+    options: &CompileOptions,
+    backend: &dyn Backend,
+    near: &Path,
+) -> Result<Unnamed, Error> {
+    let mut phases = Phases::default();
+    let linked = link_within_budget(lowered, options, backend, (near, &mut |_, _| {}), &mut phases)?;
+    let Linked { mut linker, code, shared, packed: Packed { reports, files }, .. } = linked;
+    let hashes = linker.end_weights()?;
+    let packed = reports.into_iter().next().unwrap_or_default();
+    let golden = Outcome::Absent("a trial".into());
+    let code_bytes = code.bytes.len();
+    let facts = Facts { lowered, options, code_bytes, shared: &shared, packed: &packed, files, golden };
+    let (own, _) = linker.seal(&data_segment(&facts, &code))?;
+    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
+    Ok(Unnamed { linker, hashes, bytes: own + beside })
 }
 
 /// The tables and texts of an artifact.

@@ -143,6 +143,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         act: None,
         kv: None,
         choose: session::Choose::default(),
+        damage: None,
         explain: llmcc_passes::Explain::default(),
         max_context: None,
         embed: false,
@@ -158,6 +159,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         calibration: None,
         ignore_unused: false,
         deny_fallback: false,
+        measured: None,
         golden: Some(runner.clone()),
     };
     let backend = llmcc_codegen::cpu::CpuBackend::default();

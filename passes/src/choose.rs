@@ -8,6 +8,7 @@
 //! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each
 //! regime with the taken forms only, as if there had been no choice.
 
+use crate::damage::Offer;
 use crate::egraph::{Form, Graph, Term};
 use crate::extract::{Alternative, Decision, Problem, Scope, Solved, Stores};
 use crate::measure::Measured;
@@ -15,8 +16,9 @@ use crate::schedule::state_param;
 use crate::storage::{Matrix, Storages};
 use crate::{Options, PassError, Stored, regimes, storage};
 use egg::Id;
-use llmcc_ir::graph::{Arg, Func, Module};
+use llmcc_ir::graph::{Arg, F32, Func, Module};
 use llmcc_ir::plan::WeightExpr;
+use llmcc_ir::quant::Format;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decisions named where a budget cannot be kept.
@@ -45,6 +47,10 @@ pub struct Chosen {
     pub report: Vec<Stored>,
     /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read.
     pub error: f64,
+    /// Sum of the predicted damages of the forms taken, where it is bounded.
+    pub damage: Option<f64>,
+    /// Everything that could have been chosen for matrices.
+    pub offers: Vec<Offer>,
     /// How often the program was solved.
     pub solutions: usize,
 }
@@ -61,6 +67,8 @@ enum Subject {
 struct Open {
     subject: Subject,
     name: String,
+    /// Elements of all its matrices.
+    elements: f64,
     /// By ascending error.
     options: Vec<Choice>,
 }
@@ -72,6 +80,8 @@ struct Choice {
     error: f64,
     /// Its part of Σ nᵢ·eᵢ² / Σ nᵢ.
     square: f64,
+    /// Its predicted damage, where that is bounded.
+    damage: f64,
     /// Classes of the form, in the joint problem.
     stores: Vec<Id>,
 }
@@ -79,10 +89,11 @@ struct Choice {
 impl Choice {
     /// Its share of the budget, 1 being all of it: beyond that, and infinite, where a budget is so
     /// small that its square is 0.
-    fn share(&self, budget: Option<f64>) -> f64 {
-        match budget {
-            Some(most) if self.square > 0.0 => self.square / most / most,
-            _ => 0.0,
+    fn share(&self, opts: &Options) -> f64 {
+        match (&opts.damage, opts.error_budget) {
+            (Some(damage), _) => damage.share(self.damage),
+            (None, Some(most)) if self.square > 0.0 => self.square / most / most,
+            (None, _) => 0.0,
         }
     }
 }
@@ -99,7 +110,7 @@ pub fn choose(
 ) -> Result<Option<Chosen>, PassError> {
     let all: Vec<BTreeMap<Id, Matrix>> = funcs.iter().map(|f| f.matrices.clone()).collect();
     let parameters = storage::parameters(module, &all).max(1.0);
-    let open = open_decisions(module, funcs, measured, parameters);
+    let open = open_decisions(module, opts, funcs, measured, parameters);
     if open.is_empty() {
         return Ok(None);
     }
@@ -110,10 +121,13 @@ pub fn choose(
     };
     let taken: Vec<Option<usize>> = open.iter().map(|o| taken(&problem, &solved, o)).collect();
     let square: f64 = squares(&open, &taken).sum();
+    let damage = || open.iter().zip(&taken).filter_map(|(o, t)| Some(o.options[(*t)?].damage)).sum();
     Ok(Some(Chosen {
         stores: funcs.iter().enumerate().map(|(at, f)| allowed(at, f.graph, &open, &taken)).collect(),
         report: report(&problem, &solved, &open, &taken, opts.explain.alternatives),
         error: square.sqrt(),
+        damage: opts.damage.as_ref().map(|_| damage()),
+        offers: open.iter().filter_map(Open::offer).collect(),
         solutions: problem.solutions(),
     }))
 }
@@ -152,22 +166,37 @@ fn rounded_up(x: f64) -> String {
 }
 
 /// All values that have several forms; values of different functions that are stored alike are one.
-fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, parameters: f64) -> Vec<Open> {
+fn open_decisions(
+    module: &Module,
+    opts: &Options,
+    funcs: &[Choosing<'_>],
+    measured: &Measured,
+    parameters: f64,
+) -> Vec<Open> {
     let mut open: Vec<Open> = vec![];
     for (at, f) in funcs.iter().enumerate() {
-        for (class, forms) in f.storages.packed.iter().filter(|(_, forms)| forms.len() > 1) {
+        // (A form that a bound of damage leaves alone is reported, too.)
+        let is_open = |forms: &[(Format, Option<F32>)]| {
+            forms.len() > 1 || opts.damage.is_some() && forms.iter().any(|(_, error)| error.is_some())
+        };
+        for (class, forms) in f.storages.packed.iter().filter(|(_, forms)| is_open(forms)) {
             let Some(m) = f.matrices.get(class) else { continue };
             let options = forms.iter().filter_map(|(format, _)| {
                 let error = m.error(*format, measured)?;
-                let square = error * error * (m.elements * m.bound.len()) as f64 / parameters;
-                option(at, f.graph, *class, Form::Packed(*format), error, square)
+                let elements = (m.elements * m.bound.len()) as f64;
+                let square = error * error * elements / parameters;
+                let damage = opts.damage.as_ref().map_or(0.0, |d| d.of(&m.bound, *format, error, elements));
+                let choice = option(at, f.graph, *class, Form::Packed(*format), error)?;
+                Some(Choice { square, damage, ..choice })
             });
             let name = format!("{}.{}", f.func.name, name_of(&m.expr, f.func));
-            join(&mut open, Open { subject: Subject::Matrix(m.bound.clone()), name, options: options.collect() });
+            let elements = (m.elements * m.bound.len()) as f64;
+            let subject = Subject::Matrix(m.bound.clone());
+            join(&mut open, Open { subject, name, elements, options: options.collect() });
         }
         for (class, forms) in f.storages.cached.iter().filter(|(_, forms)| forms.len() > 1) {
             let options = forms.iter().filter_map(|(dtype, error)| {
-                option(at, f.graph, *class, Form::Cached(*dtype), error.map_or(0.0, |e| e.get().into()), 0.0)
+                option(at, f.graph, *class, Form::Cached(*dtype), error.map_or(0.0, |e| e.get().into()))
             });
             let states = states(module, at, f.graph, *class);
             join(
@@ -175,6 +204,7 @@ fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, 
                 Open {
                     subject: Subject::Cache(states),
                     name: format!("{}.cache", f.func.name),
+                    elements: 0.0,
                     options: options.collect(),
                 },
             );
@@ -183,10 +213,10 @@ fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, 
     open
 }
 
-fn option(at: usize, g: &Graph, class: Id, form: Form, error: f64, square: f64) -> Option<Choice> {
+fn option(at: usize, g: &Graph, class: Id, form: Form, error: f64) -> Option<Choice> {
     let store = |t: &Term| matches!(t, Term::Store(f, _, [of]) if *f == form && g.find(*of) == class);
     let found = g.classes().filter(|c| c.nodes.iter().any(store)).map(|c| c.id).min()?;
-    Some(Choice { form, error, square, stores: vec![Problem::joint_id(at, found)] })
+    Some(Choice { form, error, square: 0.0, damage: 0.0, stores: vec![Problem::joint_id(at, found)] })
 }
 
 /// Adds a decision; joins it with those about the same tensors or states.
@@ -223,7 +253,7 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
         (Problem::new(f.graph, f.roots, scope), calls as f64)
     };
     let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
-    let alternative = |c: &Choice| Alternative { stores: c.stores.clone(), error: c.share(opts.error_budget) };
+    let alternative = |c: &Choice| Alternative { stores: c.stores.clone(), error: c.share(opts) };
     problem.decisions =
         open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
     problem
@@ -243,6 +273,23 @@ impl Open {
         match &self.subject {
             Subject::Matrix(bound) => bound.clone(),
             Subject::Cache(_) => BTreeSet::new(),
+        }
+    }
+
+    /// The offer that it is; `None` for a cache.
+    fn offer(&self) -> Option<Offer> {
+        let form = |c: &Choice| match c.form {
+            Form::Packed(format) => Some((format, c.error)),
+            Form::Cached(_) => None,
+        };
+        match &self.subject {
+            Subject::Cache(_) => None,
+            Subject::Matrix(bound) => Some(Offer {
+                subject: self.name.clone(),
+                weights: bound.clone(),
+                elements: self.elements,
+                forms: self.options.iter().filter_map(form).collect(),
+            }),
         }
     }
 

@@ -1,7 +1,8 @@
 //! A compiled module, and what is told of how it came to be.
 
+use crate::damage::Offer;
 use llmcc_ir::plan::{Plan, WeightExpr};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Why a kernel was chosen.
@@ -41,7 +42,7 @@ pub struct Stored {
 }
 
 /// Sizes of the work done for one function.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FuncStats {
     /// Function.
     pub func: String,
@@ -49,6 +50,8 @@ pub struct FuncStats {
     pub saturated: usize,
     /// Rewrite iterations.
     pub iterations: usize,
+    /// How often each rewrite was applied, those that never were left out.
+    pub applied: BTreeMap<String, usize>,
     /// E-nodes with all kernels.
     pub nodes: usize,
     /// Candidates that the first extraction chose from.
@@ -78,6 +81,11 @@ pub struct Compiled {
     /// Predicted √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read, where there was a
     /// choice.
     pub error: Option<f64>,
+    /// Predicted damage of the forms taken, where [`Options::damage`](crate::Options::damage) bounds it and there was a
+    /// choice.
+    pub damage: Option<f64>,
+    /// Everything that could have been chosen for matrices, where there was a choice.
+    pub offers: Vec<Offer>,
 }
 
 impl Compiled {

@@ -23,6 +23,7 @@ pub mod choose;
 mod compiled;
 pub mod cost;
 mod cost_gpu;
+pub mod damage;
 mod dump;
 pub mod egraph;
 mod error;

@@ -1,5 +1,6 @@
 //! Options of a compilation.
 
+use crate::damage::Damage;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format};
 use llmcc_ir::target::{Family, TargetSpec};
@@ -23,6 +24,9 @@ pub struct Options {
     /// parameters: √(Σ nᵢ·eᵢ² / Σ nᵢ). `None`: any. Applies where there are several formats. Cache
     /// types are allowed whose own error ([`storage::cache_error`](crate::storage::cache_error)) is not larger.
     pub error_budget: Option<f64>,
+    /// Damage by weight, and its bound, in place of [`Options::error_budget`]: applies where there are several formats.
+    /// Tables that are only looked up keep the checkpoint's type.
+    pub damage: Option<Damage>,
     /// Whether matrices that the checkpoint has as codes are stored as these, instead of in one of
     /// [`Options::formats`].
     pub keep_codes: bool,
@@ -69,6 +73,7 @@ impl Options {
             formats,
             act,
             error_budget: None,
+            damage: None,
             keep_codes: true,
             keep_types: false,
             kv: vec![],
@@ -82,7 +87,13 @@ impl Options {
         let act = of_codes(target);
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
         let (error_budget, explain) = (Some(error_budget), Explain::default());
-        Options { target, formats, act, error_budget, keep_codes: true, keep_types: false, kv: vec![], explain }
+        let damage = None;
+        Options { target, formats, act, error_budget, damage, keep_codes: true, keep_types: false, kv: vec![], explain }
+    }
+
+    /// The fastest combination of formats within a bound of predicted damage. Activations: as [`Options::within`].
+    pub fn damaged(target: &'static TargetSpec, formats: Vec<Format>, damage: Damage) -> Options {
+        Options { error_budget: None, damage: Some(damage), ..Options::within(target, formats, f64::INFINITY) }
     }
 }
 

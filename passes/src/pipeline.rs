@@ -2,6 +2,7 @@
 
 use crate::choose::{Choosing, choose};
 use crate::cost::choose_tiles;
+use crate::damage::Offer;
 use crate::dump::{Costs, Dump, LEGEND};
 use crate::egraph::convert::{Converted, convert};
 use crate::egraph::{Form, Graph, store_of};
@@ -128,6 +129,8 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         stats: state.funcs.into_iter().map(|f| f.stats).collect(),
         stored: state.stored,
         error: state.error,
+        damage: state.damage,
+        offers: state.offers,
     })
 }
 
@@ -152,6 +155,8 @@ struct State<'a> {
     measured: Measured,
     stored: Vec<Stored>,
     error: Option<f64>,
+    damage: Option<f64>,
+    offers: Vec<Offer>,
     funcs: Vec<FuncState<'a>>,
     /// By regime, then function.
     schedules: Vec<Vec<FuncSchedule>>,
@@ -176,6 +181,8 @@ impl<'a> State<'a> {
             measured: Measured::new(),
             stored: vec![],
             error: None,
+            damage: None,
+            offers: vec![],
             funcs: vec![],
             schedules: vec![],
             observing: vec![],
@@ -260,7 +267,7 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
     let may_change = s.opts.formats.iter().copied().all(exact_enough_to_change);
     for (at, func) in s.module.funcs.iter().enumerate() {
         let Converted { graph, roots, results, values } = convert(func, may_change)?;
-        let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
+        let stats = FuncStats { func: func.name.clone(), ..FuncStats::default() };
         let (matrices, storages) = (BTreeMap::new(), Storages::default());
         let states = roots.get(results..).unwrap_or_default();
         let observers = s.of.iter().zip(&s.whole.funcs).filter(|(of, _)| **of == FuncOf::Observes(at));
@@ -315,10 +322,11 @@ fn check_inputs(module: &Module) -> Result<(), PassError> {
 
 fn saturate(s: &mut State<'_>) -> Result<(), PassError> {
     for f in &mut s.funcs {
-        let (graph, iterations) = rules::saturate(std::mem::take(&mut f.graph));
-        f.stats.saturated = graph.total_number_of_nodes();
-        f.stats.iterations = iterations;
-        f.graph = graph;
+        let done = rules::saturate(std::mem::take(&mut f.graph));
+        f.stats.saturated = done.graph.total_number_of_nodes();
+        f.stats.iterations = done.iterations;
+        f.stats.applied = done.applied;
+        f.graph = done.graph;
     }
     Ok(())
 }
@@ -351,6 +359,8 @@ fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
         s.funcs.iter_mut().zip(chosen.stores).for_each(|(f, stores)| f.stores = Some(stores));
         s.stored = chosen.report;
         s.error = Some(chosen.error);
+        s.damage = chosen.damage;
+        s.offers = chosen.offers;
         s.solutions += chosen.solutions;
     }
     Ok(())

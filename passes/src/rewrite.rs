@@ -78,7 +78,7 @@ pub fn rewrite(func: &Func, pass: &Pass) -> Result<Rewritten, PassError> {
     }
     let Converted { graph, roots, results, .. } = convert(func, true)?;
     let original: BTreeSet<Term> = graph.nodes().iter().cloned().collect();
-    let rules::Applied { graph, applied, saturated } = rules::apply(graph, &pass.rules);
+    let rules::Applied { graph, applied, saturated, .. } = rules::apply(graph, &pass.rules);
     let original = original.into_iter().map(|t| t.map_children(|c| graph.find(c))).collect();
     let rebuilt = Rebuilding::new(&graph, original).func(func, &roots, results)?;
     match verify_func(&rebuilt).into_iter().find(|d| d.severity == Severity::Error) {

@@ -236,7 +236,8 @@ impl<'a> Products<'a> {
             return vec![(self.plain(m), None)];
         }
         if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
-            return vec![(self.table_format(m), None)];
+            let table = if self.opts.damage.is_some() { self.plain(m) } else { self.table_format(m) };
+            return vec![(table, None)];
         }
         if m.routes {
             return vec![(self.plain(m), None)];
@@ -245,8 +246,9 @@ impl<'a> Products<'a> {
             let own = self.opts.keep_types.then(|| self.moved(m)).flatten();
             return vec![(own.unwrap_or(only), None)];
         }
+        let allowed = |f: &&Format| self.opts.damage.as_ref().is_none_or(|d| d.allows(&m.bound, **f));
         let error = |f: &Format| Some((*f, m.error(*f, self.measured)?));
-        let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter_map(error).collect();
+        let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter(allowed).filter_map(error).collect();
         formats.sort_by(|a, b| a.1.total_cmp(&b.1));
         formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
     }

@@ -130,6 +130,10 @@ class Compiling(TypedDict, total=False):
     save_calib: Union[None, str, os.PathLike[str]]
     #: How weights become codes; by default by least squares.
     method: Optional[Literal["nearest", "least-squares", "gptq"]]
+    #: Bounds that the artifact keeps as measured on text: ``"kl=0.01"``, ``"ppl=+1%"``, ``"bytes=700M"``, ``"memory=1G@8192"``, ``"tokens/s=60"``.
+    budget: Union[None, str, Sequence[str]]
+    #: Files with text of the kind that the model is for, to measure on; by default a built-in text.
+    budget_text: Union[None, str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
     #: Columns that share a scale, with ``w4``, ``w4a`` and ``w8``; by default 32.
     group: Optional[int]
     #: Activations that enter quantized matrix products.

@@ -70,6 +70,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
         choose: Choose::default(),
+        damage: None,
         explain: Explain::default(),
         max_context: short_context(checkpoint),
         embed: false,
@@ -85,6 +86,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         calibration: None,
         ignore_unused: false,
         deny_fallback: false,
+        measured: None,
         golden: None,
     }
 }

@@ -1,5 +1,6 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
+use llmcc_cli::cmd::eval::{PplOptions, kl::compare};
 use llmcc_cli::loaded::GenOptions;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::DraftHeads;
@@ -138,6 +139,21 @@ fn the_runtime_is_small() {
     assert!(llmcc_rt_image::CORE.len() < 4 << 20, "{}", llmcc_rt_image::CORE.len());
 }
 
+/// Texts of the example model's kind.
+const DOCUMENTS: [&str; 3] = [
+    include_str!("../../examples/python/perplexity.py"),
+    include_str!("../../examples/python/chat.py"),
+    "def f(x):\n    return x + 1\n",
+];
+
+/// The document of `llmcc eval kl`.
+fn divergence(reference: &Artifact, other: &Artifact) -> Value {
+    let options = PplOptions { separator: Some("<|document|>".into()), ..PplOptions::default() };
+    let models = [reference.open(1), other.open(2)];
+    let text = DOCUMENTS.join("<|document|>");
+    compare(&models, &text, &options).unwrap_or_else(|e| panic!("{e}")).document()
+}
+
 #[test]
 fn python_package() {
     let Some(python) = std::env::var_os("LLMCC_PYTHON") else {
@@ -169,6 +185,7 @@ fn python_package() {
         let made = Artifact::compile(&heads);
         std::fs::copy(&made.path, drafted.path().join(format!("{name}.so"))).expect("copied");
     }
+    let compared = divergence(&exact, &a);
     // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the
     // harness (LLMCC_TEST_EVAL).
     let out = run(Command::new(python)
@@ -191,6 +208,8 @@ fn python_package() {
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())
         .env("LLMCC_TEST_GOLDENS", golden("drafts"))
+        .env("LLMCC_TEST_KL", compared.to_string())
+        .env("LLMCC_TEST_KL_TEXT", DOCUMENTS.join("<|document|>"))
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

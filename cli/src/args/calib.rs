@@ -46,6 +46,7 @@ impl CalibArgs {
             seed: SEED,
             save: self.save_calib.clone(),
             program,
+            found: None,
         })
     }
 }

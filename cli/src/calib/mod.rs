@@ -12,18 +12,14 @@ pub use texts::{Chosen, TextSource, choose};
 
 use crate::error::Error;
 use crate::golden::inherit;
-use crate::options::{Calibration, Choose, CompileOptions};
-use crate::{options, session};
-use llmcc_codegen::Backend;
-use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::{Checkpoint, DraftHeads};
-use llmcc_passes::ActPolicy;
+use crate::options::{Calibration, CompileOptions};
+use crate::reference;
+use llmcc_frontends::Checkpoint;
 use llmcc_passes::method::Needs;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Chooses documents, and their order.
 pub const SEED: u64 = 39;
@@ -63,15 +59,35 @@ pub struct TextRecord {
     pub tokens: usize,
 }
 
-/// Makes the statistics that a method needs, or reads those of a file.
+/// The statistics that a compilation reads: those that are at hand, of a file, or made.
 ///
 /// # Errors
 /// Texts that cannot be read; a checkpoint that cannot be run here; a file of another checkpoint.
-pub fn collect(
+pub fn statistics(options: &CompileOptions, checkpoint: &Checkpoint) -> Result<Option<Arc<Statistics>>, Error> {
+    let Some(calibration) = &options.calibration else { return Ok(None) };
+    match &calibration.found {
+        Some(found) => Ok(Some(Arc::clone(found))),
+        None => collect(options, calibration, checkpoint).map(Arc::new).map(Some),
+    }
+}
+
+/// Options of compilations that share their statistics, which are made now.
+///
+/// # Errors
+/// As [`statistics`].
+pub fn shared(options: &CompileOptions) -> Result<CompileOptions, Error> {
+    let mut out = options.clone();
+    if let Some(calibration) = &mut out.calibration {
+        let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
+        calibration.found = statistics(options, &checkpoint)?;
+    }
+    Ok(out)
+}
+
+fn collect(
     options: &CompileOptions,
     calibration: &Calibration,
     checkpoint: &Checkpoint,
-    backend: &dyn Backend,
 ) -> Result<Statistics, Error> {
     let full = options.method.needs == Needs::Products;
     if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
@@ -87,11 +103,92 @@ pub fn collect(
         let folder = folder.map_or_else(std::env::temp_dir, Path::to_owned);
         folder.join(format!(".llmcc-{}.{ending}", std::process::id()))
     };
-    let artifact = Unnamed::of(beside("so"), |path| compile(options, backend, path))?;
+    let own = CompileOptions { tap: true, embed: options.embed, ..reference::options_of(options)? };
+    let artifact = reference::compile(&own, &beside("so"))?;
+    let kept = calibration.save.is_some();
+    let moments = calibration.save.clone().unwrap_or_else(|| beside("moments"));
+    tap(artifact.path(), calibration, full, &moments)?;
+    let found = Statistics::open(&moments);
+    // (What is mapped stays readable.)
+    if !kept {
+        std::fs::remove_file(&moments).map_err(|e| Error::io("remove", &moments, e))?;
+    }
+    found
+}
+
+/// The median and the largest difference of a product's mean squares on these: √(Σ(a − b)² / Σa²) over its columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<[f64; 2]>,
+    /// By source.
+    pub texts: Vec<TextRecord>,
+}
+
+/// A source of texts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TextRecord {
+    /// `builtin`, or the name of the file or folder, without its path.
+    pub name: String,
+    /// Its share, beside those of the others.
+    pub weight: f64,
+    /// SHA-256 of the documents used, in their order.
+    pub sha256: String,
+    /// Documents used.
+    pub documents: usize,
+    /// Tokens used.
+    pub tokens: usize,
+}
+
+/// The statistics that a compilation reads: those that are at hand, of a file, or made.
+///
+/// # Errors
+/// Texts that cannot be read; a checkpoint that cannot be run here; a file of another checkpoint.
+pub fn statistics(options: &CompileOptions, checkpoint: &Checkpoint) -> Result<Option<Arc<Statistics>>, Error> {
+    let Some(calibration) = &options.calibration else { return Ok(None) };
+    match &calibration.found {
+        Some(found) => Ok(Some(Arc::clone(found))),
+        None => collect(options, calibration, checkpoint).map(Arc::new).map(Some),
+    }
+}
+
+/// Options of compilations that share their statistics, which are made now.
+///
+/// # Errors
+/// As [`statistics`].
+pub fn shared(options: &CompileOptions) -> Result<CompileOptions, Error> {
+    let mut out = options.clone();
+    if let Some(calibration) = &mut out.calibration {
+        let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
+        calibration.found = statistics(options, &checkpoint)?;
+    }
+    Ok(out)
+}
+
+fn collect(
+    options: &CompileOptions,
+    calibration: &Calibration,
+    checkpoint: &Checkpoint,
+) -> Result<Statistics, Error> {
+    let full = options.method.needs == Needs::Products;
+    if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
+        && statistics::is_one(path)
+    {
+        let found = Statistics::open(path)?;
+        found.check(path, checkpoint, full)?;
+        return Ok(found);
+    }
+    calibration.sources.iter().try_for_each(TextSource::check)?;
+    let beside = |ending: &str| {
+        let folder = calibration.save.as_ref().and_then(|p| p.parent()).filter(|p| !p.as_os_str().is_empty());
+        let folder = folder.map_or_else(std::env::temp_dir, Path::to_owned);
+        folder.join(format!(".llmcc-{}.{ending}", std::process::id()))
+    };
+    let own = CompileOptions { tap: true, embed: options.embed, ..reference::options_of(options)? };
+    let artifact = reference::compile(&own, &beside("so"))?;
     let moments = match &calibration.save {
-        None => Unnamed::of(beside("moments"), |path| tap(&artifact.path(), calibration, full, path))?,
+        None => Unnamed::of(beside("moments"), |path| tap(artifact.path(), calibration, full, path))?,
         Some(path) => {
-            tap(&artifact.path(), calibration, full, path)?;
+            tap(artifact.path(), calibration, full, path)?;
             Unnamed(File::open(path).map_err(|e| Error::io("open", path, e))?)
         }
     };
@@ -108,50 +205,6 @@ pub fn drift(own: &[Vec<f64>], other: &[Vec<f64>]) -> Option<[f64; 2]> {
     let mut all: Vec<f64> = own.iter().zip(other).filter_map(of_product).collect();
     all.sort_by(f64::total_cmp);
     Some([*all.get(all.len() / 2)?, *all.last()?])
-}
-
-/// A file whose name is gone: nothing is left of it when the process ends, however it ends.
-struct Unnamed(File);
-
-impl Unnamed {
-    fn of(path: PathBuf, make: impl FnOnce(&Path) -> Result<(), Error>) -> Result<Unnamed, Error> {
-        make(&path)?;
-        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
-        std::fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
-        Ok(Unnamed(file))
-    }
-
-    /// Where this process can open it, and children that [inherit] it.
-    fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
-    }
-}
-
-/// Compiles the checkpoint as it is, with the entry `tap`, for this machine.
-fn compile(options: &CompileOptions, backend: &dyn Backend, out: &Path) -> Result<(), Error> {
-    let own = CompileOptions {
-        slots: None,
-        targets: options::find_targets("native")?,
-        weights: None,
-        keep_quantized: None,
-        act: Some(ActPolicy::F32),
-        kv: None,
-        choose: Choose::default(),
-        method: &llmcc_passes::method::NEAREST,
-        calibration: None,
-        also_embed: false,
-        with_image: false,
-        draft_heads: DraftHeads::None,
-        tap: true,
-        hidden_states: false,
-        place: WeightsPlace::Embed,
-        soname: None,
-        deny_fallback: false,
-        golden: None,
-        ..options.clone()
-    };
-    let mut lowered = session::lower(&own, backend)?;
-    session::finish(&mut lowered, &own, backend, out, &mut |_, _| ()).map(|_| ())
 }
 
 /// Runs the texts through an artifact, in a process of its own.

@@ -1,16 +1,13 @@
 //! The texts of calibration: documents of several sources, of which some are chosen.
 
 use super::{Record, TextRecord};
+use crate::budget::texts::{BUILTIN, BUILTIN_NAME, Text};
 use crate::error::Error;
 use crate::{digest, texts};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// Text of our own, in several languages, with code.
-const BUILTIN: &str = include_str!("builtin.txt");
-/// Between its documents, a line of its own.
-const SEPARATOR: &str = "\n<|document|>\n";
 /// One of so many documents is kept out.
 const KEPT_OUT: u8 = 10;
 /// Sources of fewer documents keep out none.
@@ -143,7 +140,7 @@ impl TextSource {
 
     fn documents(&self) -> Result<Vec<Document>, Error> {
         let Some(path) = &self.path else {
-            return Ok(BUILTIN.split(SEPARATOR).map(|d| Document::Text(d.trim().into())).collect());
+            return Ok(of_text(Text::of(BUILTIN_NAME, BUILTIN)));
         };
         if !path.is_dir() {
             return of_file(path);
@@ -170,13 +167,21 @@ fn of_file(path: &Path) -> Result<Vec<Document>, Error> {
     let text = texts::read(path)?;
     let lines = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl"));
     if !lines {
-        return Ok(if text.trim().is_empty() { vec![] } else { vec![Document::Text(text.trim().into())] });
+        let divided = Text::of("", &text);
+        // (A line or two cannot be divided.)
+        let whole = divided.choice.is_empty() && !text.trim().is_empty();
+        return Ok(if whole { vec![Document::Text(text.trim().into())] } else { of_text(divided) });
     }
     let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let document = |(at, line): (usize, &str)| {
         of_line(line).map_err(|what| Error::Usage(format!("{}: line {}: {what}", path.display(), at + 1)))
     };
     numbered.map(document).collect()
+}
+
+/// The documents that a choice may be made by: those that certificates are made by stay unseen.
+fn of_text(text: Text) -> Vec<Document> {
+    text.choice.into_iter().map(Document::Text).collect()
 }
 
 fn of_line(line: &str) -> Result<Document, String> {

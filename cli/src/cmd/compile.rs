@@ -2,11 +2,12 @@
 
 use crate::args::{self, ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
+use crate::budget::{self, Chosen, Job, Text};
 use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Lowered, Version};
-use crate::{Error, advice, json, output, report};
+use crate::{Error, advice, calib, json, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
@@ -20,6 +21,7 @@ use llmcc_passes::method::{LEAST_SQUARES, Needs};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Compiles, or prints a stage.
 ///
@@ -51,9 +53,15 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
         check_llvm(&options)?;
     }
-    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
-    let backends = Backends::new(Some(program));
-    let mut lowered = session::lower(&options, &backends)?;
+    let program = program()?;
+    let backends = Backends::new(Some(program.clone()));
+    let (options, mut lowered) = match output.as_deref().filter(|_| !args.budget.is_empty()) {
+        Some(out) => within_bounds(args, &calib::shared(&options)?, &backends, (out, &program))?,
+        None => {
+            let lowered = session::lower(&options, &backends)?;
+            (options, lowered)
+        }
+    };
     warn(args, &lowered.texts.warnings);
     warn(args, &backends.gpu.warnings());
     // A document has the explanations.
@@ -64,6 +72,27 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return emit_stage(args, &lowered, &backends);
     };
     write(args, &options, &mut lowered, &backends, out)
+}
+
+/// Chooses the forms of weights such that the bounds hold as measured.
+fn within_bounds(
+    args: &CompileArgs,
+    options: &CompileOptions,
+    backends: &Backends,
+    (out, program): (&Path, &Path),
+) -> Result<(CompileOptions, Lowered), Error> {
+    let say = |line: &str| {
+        if !args.quiet {
+            eprintln!("{line}");
+        }
+    };
+    let texts = Text::read(&args.budget_text)?;
+    let (bounds, texts) = (&args.budget[..], &texts[..]);
+    let start = Instant::now();
+    let Chosen { options, mut lowered } =
+        budget::choose(&Job { options, bounds, texts, backends, out, program, say: &say })?;
+    lowered.phases.0.push(("trials", start.elapsed()));
+    Ok((options, lowered))
 }
 
 /// Prints a stage, or writes it to the output.
@@ -164,7 +193,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),
-        slots: slots(args),
+        slots: adapter_room(args),
         targets,
         weights: format_option(args),
         keep_quantized: args.keep_quantized.clone(),
@@ -183,6 +212,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         },
         method: args.calib.method.unwrap_or(&LEAST_SQUARES),
         calibration: args.calib.calibration(program()?),
+        damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         embed: args.embed,
@@ -200,6 +230,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         soname: None,
         ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
+        measured: None,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
             false => Some(program()?),
@@ -225,7 +256,7 @@ fn check_method(args: &CompileArgs) -> Result<(), Error> {
     if texts && method.needs == Needs::Nothing {
         return Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)));
     }
-    let rounds = args.error_budget.is_some() || format_option(args).is_some_and(|f| f.is_quantized());
+    let rounds = args.error_budget.is_some() || !args.budget.is_empty() || format_option(args).is_some_and(|f| f.is_quantized());
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || calib.method.is_some()) && !rounds {
         return Err(Error::Usage(format!("{asked} is for weights that are rounded: give --w4, --w8 or --format, too")));
@@ -260,7 +291,7 @@ fn soname(args: &CompileArgs, output: Option<&Path>) -> Result<Option<String>, E
 }
 
 /// Room for adapters that are loaded while the model runs.
-fn slots(args: &CompileArgs) -> Option<AdapterSlots> {
+fn adapter_room(args: &CompileArgs) -> Option<AdapterSlots> {
     Some(AdapterSlots {
         count: args.lora_slots?,
         rank: args.lora_rank,

@@ -268,6 +268,16 @@ fn exactness(m: &Manifest) -> String {
             let _ = writeln!(s, "            {} as {}, error {:.3} %", c.what, c.form, c.relative_rms_error * 100.0);
         }
     }
+    if let Some(measured) = &c.measured {
+        let _ = writeln!(s, "certificate {} (measured by the version for {})", measured.reference, measured.target);
+        for line in measured.lines() {
+            let _ = writeln!(s, "            {line}");
+        }
+        for d in &measured.decisions {
+            let (what, form, kl) = (&d.what, &d.form, d.predicted_kl);
+            let _ = writeln!(s, "            {what} as {form}: predicted KL {kl:.6}");
+        }
+    }
     let _ = match &m.golden {
         GoldenRecord::Vectors(g) => {
             let tokens: usize = g.steps.iter().map(|s| s.tokens).sum();

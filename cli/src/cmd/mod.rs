@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod compile;
+pub mod diff;
 pub mod eval;
 pub mod inspect;
 pub mod lower;
@@ -17,7 +18,7 @@ pub mod verify;
 pub use crate::stdout::print;
 
 use crate::Error;
-use crate::args::{Command, EvalCommand};
+use crate::args::Command;
 use crate::version;
 
 /// Runs a subcommand.
@@ -29,9 +30,10 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
-        Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
+        Command::Eval(command) => eval::run(&command).map_err(Error::in_options),
         Command::Targets(args) => targets::run(&args),
         Command::Licenses => print(version::LICENSES),
         Command::Models(args) => models::run(&args),

@@ -1,5 +1,8 @@
 //! `llmcc verify`: are the artifact's bytes unchanged, and does it compute correctly here?
 
+mod certificate;
+mod said;
+
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
@@ -11,6 +14,7 @@ use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
 use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
+use said::Said;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -22,12 +26,6 @@ use std::fmt::Write;
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let stamp = Stamp::of(&args.artifact);
     check(args).map_err(|e| stamp.explain(e))
-}
-
-/// A finding: lines of text, and the same as JSON.
-struct Said {
-    text: String,
-    facts: Value,
 }
 
 /// Prints the text of a finding, unless a document is to be printed at the end; its facts.
@@ -81,6 +79,9 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
     let text = each.iter().map(|(v, why)| format!("not checked  {}: {why}\n", v.target)).collect();
     let facts = each.iter().map(|(v, why)| json!({ "target": v.target, "why": why })).collect();
     document["not_checked"] = say(args, Said { text, facts })?;
+    if let Some((text, reference)) = args.certificate.as_ref().zip(args.reference.as_ref()) {
+        document["certificate"] = say(args, certificate::measure(args, &manifest, text, reference)?)?;
+    }
     document["checked"] = checked_versions.into();
     if args.json {
         crate::json::print(&document)?;
@@ -411,7 +412,14 @@ mod tests {
             steps: computed(logit),
             batching,
         };
-        let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1, json: false };
+        let args = VerifyArgs {
+            artifact: "m.so".into(),
+            root: None,
+            certificate: None,
+            reference: None,
+            threads: 1,
+            json: false,
+        };
         let checked = Checked { args: &args, manifest: &manifest, version: &manifest.versions[1], ran: &ran };
         let kept = Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) };
         let golden = checked.golden(&Ok(&kept), 1).map_err(|e| e.to_string())?;

@@ -163,7 +163,7 @@ pub fn device_of(target: &TargetSpec) -> &'static str {
 const DEVICE: &str = "LLMCC_DEVICE";
 
 /// Leaves the child the descriptor by which an artifact without a name can be opened.
-pub(crate) fn inherit(command: &mut Command, path: &Path) {
+pub fn inherit(command: &mut Command, path: &Path) {
     let number = path.to_str().and_then(|p| p.strip_prefix("/proc/self/fd/")).and_then(|n| n.parse::<i32>().ok());
     let Some(descriptor) = number else { return };
     // SAFETY: between `fork` and `exec` only a system call is made.

@@ -89,6 +89,7 @@ impl Manifest {
                 rms_error: certificate::measured_error(plan, f.packed),
                 budget: certificate::budget(version, f.options, f.packed),
                 lossy: lossy(f.lowered, version),
+                measured: f.options.measured.clone(),
                 golden_difference_to_evaluator: match f.golden {
                     Outcome::Vectors(_, difference) => difference,
                     Outcome::Absent(_) => None,
@@ -143,6 +144,10 @@ fn options(f: &Facts<'_>) -> Options {
         target: names().next().unwrap_or_default(),
         weights: match f.options.choose.error_budget {
             Some(budget) => format!("within an error of {budget}"),
+            None if f.options.measured.is_some() => {
+                let bounds = f.options.measured.iter().flat_map(|m| &m.bounds);
+                format!("within {}", words(bounds.map(|held| held.bound.clone())))
+            }
             None if f.lowered.coded.is_empty() => f.lowered.format.to_string(),
             None => {
                 let own: Vec<String> = f.lowered.coded.iter().map(ToString::to_string).collect();

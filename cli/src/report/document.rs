@@ -45,6 +45,7 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
             json!({ "from": from.to_string(), "to": l.format.to_string(), "tensors": tensors })
         }).collect::<Vec<_>>(),
         "budget": certificate::budget(l.preferred(), options, &f.packed),
+        "measured": options.measured,
         "memory": {
             "total": need.total(),
             "weights": need.weights,

@@ -47,10 +47,10 @@ const MAX_ITERATIONS: usize = 16;
 /// E-nodes of one function.
 const MAX_NODES: usize = 20_000;
 
-/// Applies all rules until nothing changes or a limit is reached; returns the iterations. Limits
-/// count nodes and iterations, never time.
-pub fn saturate(graph: Graph) -> (Graph, usize) {
-    run(graph, all(), MAX_ITERATIONS)
+/// Applies all rules until nothing changes or a limit is reached. Limits count nodes and iterations,
+/// never time.
+pub fn saturate(graph: Graph) -> Applied {
+    applied(runner(graph, all(), MAX_ITERATIONS))
 }
 
 /// An e-graph after some rules.
@@ -59,24 +59,24 @@ pub struct Applied {
     pub graph: Graph,
     /// How often each rule was applied, those that never were left out.
     pub applied: BTreeMap<String, usize>,
+    /// Iterations.
+    pub iterations: usize,
     /// Whether nothing more could be applied.
     pub saturated: bool,
 }
 
 /// Applies some rules within the same limits as [`saturate`].
 pub fn apply(graph: Graph, rules: &[&'static Rule]) -> Applied {
-    let runner = runner(graph, rules.iter().copied(), MAX_ITERATIONS);
+    applied(runner(graph, rules.iter().copied(), MAX_ITERATIONS))
+}
+
+fn applied(runner: Runner<Term, crate::egraph::Facts, ()>) -> Applied {
     let mut applied = BTreeMap::new();
     for (name, count) in runner.iterations.iter().flat_map(|i| &i.applied) {
         *applied.entry(name.to_string()).or_insert(0) += count;
     }
     let saturated = matches!(runner.stop_reason, Some(StopReason::Saturated));
-    Applied { graph: runner.egraph, applied, saturated }
-}
-
-fn run(graph: Graph, rules: impl Iterator<Item = &'static Rule>, iterations: usize) -> (Graph, usize) {
-    let runner = runner(graph, rules, iterations);
-    (runner.egraph, runner.iterations.len())
+    Applied { iterations: runner.iterations.len(), graph: runner.egraph, applied, saturated }
 }
 
 fn runner(

@@ -1,6 +1,6 @@
 //! Every rule of the table, evaluated on both sides.
 
-use super::{Right, Rule, Sample, all, run};
+use super::{Right, Rule, Sample, all, runner};
 use crate::egraph::{Attr, Facts, Graph, Head, Term};
 use egg::{Id, Language, Pattern, Subst, Var};
 use llmcc_ir::eval::{Batch, State, Tensor, Value as EvalValue, eval_func};
@@ -196,7 +196,7 @@ fn check(rule: &'static Rule) -> usize {
         let instance = Instance::new(rule, &mut r);
         let (g, root) = instance.graph(&left);
         let before = g[root].nodes.clone();
-        let (g, _) = run(g, std::iter::once(rule), 1);
+        let g = runner(g, std::iter::once(rule), 1).egraph;
         let values: Vec<Vec<f64>> = g[g.find(root)]
             .nodes
             .iter()

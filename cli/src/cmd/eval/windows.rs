@@ -1,11 +1,8 @@
-//! `llmcc eval`: quality.
+//! Windows of a text: the parts of its documents that a model sees at once.
 
-use crate::args::PplArgs;
-use crate::loaded::Model;
-use crate::report::count;
-use crate::{Error, progress};
-use indicatif::ProgressBar;
-use serde_json::json;
+use crate::Error;
+use crate::args::CutArgs;
+use crate::loaded::{Info, Model};
 
 /// How a text is cut.
 #[derive(Clone, Debug, Default)]
@@ -23,97 +20,61 @@ pub struct PplOptions {
     pub first_window: bool,
 }
 
-/// Perplexity of a text.
-#[derive(Clone, Copy, Debug)]
-pub struct Perplexity {
-    /// `e^(mean negative log likelihood)`.
-    pub perplexity: f64,
-    /// Mean negative log likelihood of the predicted tokens, in nats.
-    pub mean_nll: f64,
-    /// Tokens predicted.
-    pub tokens: usize,
-    /// Documents.
-    pub documents: usize,
-    /// Windows that they were cut into.
-    pub windows: usize,
-    /// Tokens of a window, and from one's beginning to that of the next.
-    pub cut: (usize, usize),
-    /// Documents that were left out, because there were enough.
-    pub other_documents: usize,
-    /// Tokens behind the first window of a document, where only that counts.
-    pub beyond: usize,
-    /// Tokens that nothing predicts: the first of a document, or of a window that begins afresh.
-    pub unpredicted: usize,
+impl From<&CutArgs> for PplOptions {
+    fn from(args: &CutArgs) -> PplOptions {
+        PplOptions {
+            separator: args.separator.clone(),
+            documents: args.documents,
+            window: args.window,
+            stride: args.stride,
+            first_window: args.first_window,
+        }
+    }
 }
 
-/// `llmcc eval ppl`
+/// Refuses a model that predicts no tokens.
 ///
 /// # Errors
-/// An artifact without a tokenizer; files that cannot be read.
-pub fn ppl(args: &PplArgs) -> Result<(), Error> {
-    let text = crate::texts::read(&args.file)?;
-    let model = Model::open(&args.artifact, args.engine.options())?;
-    if model.info().output != llmcc_model::sys::LLMCC_OUTPUT_LOGITS {
-        return Err(Error::Usage(format!(
+/// [`Error::Usage`] naming it.
+pub(super) fn check_logits(model: &Model) -> Result<(), Error> {
+    match model.info().output {
+        llmcc_model::sys::LLMCC_OUTPUT_LOGITS => Ok(()),
+        _ => Err(Error::Usage(format!(
             "{}: this model has no logits, so it has no perplexity; give a model that writes text",
-            args.artifact.display()
-        )));
-    }
-    let options = PplOptions {
-        separator: args.separator.clone(),
-        documents: args.documents,
-        window: args.window,
-        stride: args.stride,
-        first_window: args.first_window,
-    };
-    let p = perplexity(&model, &text, &options)?;
-    if args.json {
-        let v = json!({
-            "perplexity": p.perplexity, "mean_nll": p.mean_nll, "tokens": p.tokens, "documents": p.documents,
-            "windows": p.windows, "window": p.cut.0, "stride": p.cut.1,
-            "left_out": { "documents": p.other_documents, "beyond": p.beyond, "tokens": p.unpredicted },
-        });
-        return crate::json::print(&v);
-    }
-    super::print(&p.text())
-}
-
-impl Perplexity {
-    /// In words, with the omitted parts.
-    fn text(&self) -> String {
-        let (tokens, documents) = (count(self.tokens, "token"), count(self.documents, "document"));
-        let mut s =
-            format!("perplexity {:.4}  (mean NLL {:.5}, {tokens} in {documents})\n", self.perplexity, self.mean_nll);
-        let (window, stride) = self.cut;
-        if self.windows > self.documents {
-            let windows = count(self.windows, "window");
-            let overlap = match stride < window {
-                true => format!(", {stride} apart: a token in two windows is predicted in the first"),
-                false => String::new(),
-            };
-            s += &format!("cut into {windows} of up to {window} tokens{overlap}\n");
-        }
-        let others =
-            (self.other_documents > 0).then(|| format!("{} (--documents)", count(self.other_documents, "document")));
-        let first = (self.unpredicted > 0).then(|| format!("{} without a context", count(self.unpredicted, "token")));
-        let beyond = (self.beyond > 0)
-            .then(|| format!("{} behind the first window (--first-window)", count(self.beyond, "token")));
-        let left: Vec<String> = others.into_iter().chain(beyond).chain(first).collect();
-        if !left.is_empty() {
-            s += &format!("left out: {}\n", left.join(", "));
-        }
-        s
+            model.path().display()
+        ))),
     }
 }
 
 /// A part of a document that the model sees at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Window {
-    ids: Vec<i32>,
+pub(super) struct Window {
+    pub(super) ids: Vec<i32>,
     /// The first of them that is predicted; those before are context, or (0 excepted) have been predicted.
-    first: usize,
+    pub(super) first: usize,
 }
 
+/// A text as it is evaluated.
+#[derive(Clone, Debug)]
+pub(super) struct Cut {
+    /// Its windows, in order.
+    pub(super) windows: Vec<Window>,
+    /// Tokens that are predicted.
+    pub(super) tokens: usize,
+    /// Documents that were used.
+    pub(super) documents: usize,
+    /// Documents that were left out, because there were enough.
+    pub(super) other_documents: usize,
+    /// Tokens behind the first window of a document, where only that counts.
+    pub(super) beyond: usize,
+    /// Tokens that nothing predicts.
+    pub(super) unpredicted: usize,
+    /// Tokens of a window, and from one's beginning to that of the next.
+    pub(super) size: (usize, usize),
+}
+
+/// Cuts a text, for models with sizes `infos` (the first one's tokenizer is taken).
+///
 /// Each document (trimmed of white space) is a sequence of its own, beginning with the
 /// beginning-of-text token if the model has one; every token but the first is predicted once, from
 /// those before it. A document longer than the context is cut into windows that overlap, as in
@@ -121,17 +82,17 @@ struct Window {
 /// that start afresh, each with the beginning-of-text token, as llama.cpp's are.
 ///
 /// # Errors
-/// No tokenizer; text without tokens.
-pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Perplexity, Error> {
+/// No tokenizer; text without tokens; windows that the models have no room for.
+pub(super) fn cut(model: &Model, infos: &[Info], text: &str, options: &PplOptions) -> Result<Cut, Error> {
     let documents: Vec<&str> = match &options.separator {
         Some(s) if !s.is_empty() => text.split(s.as_str()).map(str::trim).collect(),
         _ => vec![text.trim()],
     };
     let documents: Vec<&str> = documents.into_iter().filter(|d| !d.is_empty()).collect();
     let used = options.documents.unwrap_or(usize::MAX).min(documents.len());
-    let cut @ (window, stride) = cut(model, options)?;
+    let size @ (window, stride) = sizes(infos, options)?;
     let (mut windows, mut beyond) = (vec![], 0);
-    for document in &documents[..used] {
+    for document in documents.iter().take(used) {
         let ids = model.tokenize(document, true)?;
         match options.window.is_some() && options.stride.is_none() {
             _ if options.first_window => {
@@ -146,26 +107,13 @@ pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Per
             false => windows.extend(overlapping(&ids, window, stride)),
         }
     }
-    let tokens: usize = windows.iter().map(|w| w.ids.len() - w.first).sum();
+    let tokens: usize = windows.iter().map(|w| w.ids.len().saturating_sub(w.first)).sum();
     if tokens == 0 {
         return Err(Error::Usage("the text has no tokens to predict".into()));
     }
-    let bar = progress::steps(tokens, "predicting tokens");
-    let nll = windows.iter().map(|w| window_nll(model, w, &bar)).sum::<Result<f64, Error>>();
-    bar.finish_and_clear();
-    let mean = nll? / tokens as f64;
     let unpredicted = windows.iter().filter(|w| w.first == 1).count() - begun(model, &windows)?;
-    Ok(Perplexity {
-        perplexity: mean.exp(),
-        mean_nll: mean,
-        tokens,
-        documents: used,
-        windows: windows.len(),
-        cut,
-        other_documents: documents.len() - used,
-        beyond,
-        unpredicted,
-    })
+    let other_documents = documents.len() - used;
+    Ok(Cut { windows, tokens, documents: used, other_documents, beyond, unpredicted, size })
 }
 
 /// How many windows begin with a token that is none of the text.
@@ -176,13 +124,16 @@ fn begun(model: &Model, windows: &[Window]) -> Result<usize, Error> {
 }
 
 /// Tokens of a window, and from one's beginning to that of the next.
-fn cut(model: &Model, options: &PplOptions) -> Result<(usize, usize), Error> {
-    let info = model.info();
-    let room = if info.cache_tokens > 0 { info.max_context.min(info.cache_tokens) } else { info.max_context };
-    if let Some(window) = options.window.filter(|w| *w > info.max_context) {
+fn sizes(infos: &[Info], options: &PplOptions) -> Result<(usize, usize), Error> {
+    let of = |info: &Info| match info.cache_tokens {
+        0 => info.max_context,
+        tokens => info.max_context.min(tokens),
+    };
+    let room = infos.iter().map(of).min().unwrap_or_default();
+    let context = infos.iter().map(|info| info.max_context).min().unwrap_or_default();
+    if let Some(window) = options.window.filter(|w| *w > context) {
         return Err(Error::Usage(format!(
-            "--window {window}: the longest context is {} tokens; give at most that many",
-            info.max_context
+            "--window {window}: the longest context is {context} tokens; give at most that many"
         )));
     }
     let window = options.window.unwrap_or(room).min(room);
@@ -229,37 +180,6 @@ fn overlapping(ids: &[i32], window: usize, stride: usize) -> Vec<Window> {
     windows
 }
 
-/// Sum of negative log likelihoods of the tokens that a window predicts.
-fn window_nll(model: &Model, window: &Window, bar: &ProgressBar) -> Result<f64, Error> {
-    if window.ids.len() <= window.first {
-        return Ok(0.0);
-    }
-    let vocab = model.info().vocab;
-    let seq = model.seq_new()?;
-    let mut nll = 0.0;
-    // Chunks keep the logits small whatever the window.
-    const CHUNK: usize = 128;
-    let inputs = &window.ids[..window.ids.len() - 1];
-    for (c, chunk) in inputs.chunks(CHUNK).enumerate() {
-        let at = c * CHUNK;
-        let known = (window.first - 1).saturating_sub(at).min(chunk.len());
-        let rows: Vec<u32> = (known as u32..chunk.len() as u32).collect();
-        let logits = model.step(chunk, &vec![seq; chunk.len()], &rows)?;
-        for (i, row) in logits.chunks_exact(vocab).enumerate() {
-            nll -= log_softmax(row, window.ids[at + known + i + 1] as usize);
-        }
-        bar.inc(rows.len() as u64);
-    }
-    model.seq_free(seq)?;
-    Ok(nll)
-}
-
-fn log_softmax(row: &[f32], at: usize) -> f64 {
-    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
-    f64::from(row[at] - max) - sum.ln()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,25 +214,5 @@ mod tests {
             let predicted = overlapping(&ids, size, stride).into_iter().flat_map(|w| w.ids[w.first..].to_vec());
             assert_eq!(predicted.collect::<Vec<_>>(), ids[1..], "{n} {size} {stride}");
         }
-    }
-
-    #[test]
-    fn what_is_left_out_is_said() {
-        let p = Perplexity {
-            perplexity: 2.0,
-            mean_nll: 0.7,
-            tokens: 1,
-            documents: 1,
-            windows: 3,
-            cut: (8, 4),
-            other_documents: 2,
-            beyond: 0,
-            unpredicted: 1,
-        };
-        let text = p.text();
-        assert!(text.contains("1 token in 1 document)") && text.contains("3 windows of up to 8 tokens"), "{text}");
-        assert!(text.contains("left out: 2 documents (--documents), 1 token without a context"), "{text}");
-        let whole = Perplexity { windows: 1, other_documents: 0, unpredicted: 0, ..p };
-        assert_eq!(whole.text().lines().count(), 1);
     }
 }

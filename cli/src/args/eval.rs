@@ -1,0 +1,76 @@
+//! Arguments of `llmcc eval`.
+
+use super::engine::EngineArgs;
+use clap::{Args as ClapArgs, Subcommand};
+use std::path::PathBuf;
+
+/// `llmcc eval`
+#[derive(Debug, Subcommand)]
+pub enum EvalCommand {
+    /// Perplexity of a text
+    Ppl(PplArgs),
+    /// Difference between the predictions of two models: Kullback-Leibler divergence, agreement of the most probable
+    /// tokens, both perplexities
+    Kl(KlArgs),
+}
+
+/// `llmcc eval ppl`
+#[derive(Debug, ClapArgs)]
+pub struct PplArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Text file (UTF-8); `-` is standard input
+    pub file: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub cut: CutArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}
+
+/// `llmcc eval kl`
+#[derive(Debug, ClapArgs)]
+pub struct KlArgs {
+    /// The reference: an artifact, or a checkpoint, which is compiled in its own types for this machine, with f32
+    /// activations and cache
+    pub reference: PathBuf,
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Text file (UTF-8); `-` is standard input
+    pub file: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub cut: CutArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}
+
+/// How a text is cut into the parts that a model sees at once.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct CutArgs {
+    /// Split the text into documents at this string; each is evaluated on its own
+    #[arg(long)]
+    pub separator: Option<String>,
+    /// Documents to use at most
+    #[arg(long)]
+    pub documents: Option<usize>,
+    /// Cut documents into windows of this many tokens, each with the beginning-of-text token; with
+    /// --stride they overlap instead [default: windows of the longest context that overlap]
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<usize>,
+    /// Tokens from the beginning of a window to that of the next; those that both have are predicted
+    /// in the first, and are context in the second [default: half a window]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<usize>,
+    /// Use the first window of each document only
+    #[arg(long, conflicts_with = "stride")]
+    pub first_window: bool,
+}

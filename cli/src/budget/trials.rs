@@ -1,0 +1,179 @@
+//! A model that is compiled, and measured, again and again.
+
+use super::measure::{Meter, Part};
+use super::sensitivity;
+use super::texts::Text;
+use crate::backends::Backends;
+use crate::bounds::Bound;
+use crate::measured::Domain;
+use crate::options::CompileOptions;
+use crate::session::{self, Lowered, Unnamed};
+use crate::{Error, memory};
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::quant::Format;
+use llmcc_ir::target::TargetSpec;
+use llmcc_passes::Stored;
+use llmcc_passes::damage::{Damage, Offer};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A compilation within bounds.
+pub struct Job<'a> {
+    /// The model and its options.
+    pub options: &'a CompileOptions,
+    /// The bounds, at least one.
+    pub bounds: &'a [Bound],
+    /// The texts, at least one.
+    pub texts: &'a [Text],
+    /// Code generation.
+    pub backends: &'a Backends,
+    /// The artifact to be written; trials are files of its folder.
+    pub out: &'a Path,
+    /// This command line.
+    pub program: &'a Path,
+    /// Hears what is being done.
+    pub say: &'a dyn Fn(&str),
+}
+
+/// Most bytes of golden vectors and certificate, which trials lack. (The finished artifact is checked.)
+const RECORDS: f64 = 131_072.0;
+
+/// A model that is compiled again and again.
+pub(super) struct Trials<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) meter: Meter<'a>,
+    /// Options of trials: one target, the one that is measured.
+    pub(super) options: CompileOptions,
+    pub(super) lowered: Lowered,
+    pub(super) offers: Vec<Offer>,
+    /// Predicted damages.
+    pub(super) damage: Damage,
+    /// Measurements with nothing rounded, on the part for trials.
+    pub(super) base: Vec<Domain>,
+    /// Bytes of the artifact beside its weights, at most.
+    pub(super) overhead: f64,
+}
+
+impl<'a> Trials<'a> {
+    /// Compiles the model once, for its offers, and measures it with nothing rounded.
+    pub(super) fn start(job: &'a Job<'a>, meter: Meter<'a>, target: &'static TargetSpec) -> Result<Trials<'a>, Error> {
+        let options = CompileOptions {
+            targets: vec![target],
+            place: WeightsPlace::Embed,
+            weights: None,
+            soname: None,
+            deny_fallback: false,
+            golden: None,
+            explain: llmcc_passes::Explain::default(),
+            damage: Some(Damage::default()),
+            ..job.options.clone()
+        };
+        let lowered = session::lower(&options, job.backends)?;
+        let offers = lowered.preferred().compiled.offers.clone();
+        if offers.is_empty() {
+            return Err(Error::Usage(
+                "--budget: there is no choice about the matrices of this checkpoint, which are quantized already; \
+                 leave the option out"
+                    .into(),
+            ));
+        }
+        let (damage, base) = (Damage::default(), vec![]);
+        let mut trials = Trials { job, meter, options, lowered, offers, damage, base, overhead: 0.0 };
+        trials.damage = sensitivity::nothing_rounded(&trials.groups());
+        let made = trials.make(&trials.damage.clone())?;
+        (job.say)("budget: measuring the model with nothing rounded");
+        trials.base = trials.meter.domains(made.path(), job.texts, Part::Trial)?;
+        if job.bounds.iter().any(|b| matches!(b, Bound::Bytes(_))) {
+            let options = CompileOptions { damage: trials.options.damage.clone(), ..job.options.clone() };
+            trials.make_all(&options)?;
+        }
+        Ok(trials)
+    }
+
+    /// The artifact by some options with all targets; notes how large it is beside its weights.
+    pub(super) fn make_all(&mut self, options: &CompileOptions) -> Result<Unnamed, Error> {
+        self.lowered.recompile(options, self.job.backends)?;
+        let made = session::unnamed(&mut self.lowered, options, self.job.backends, self.job.out)?;
+        self.overhead = made.bytes as f64 - self.weight_bytes() + RECORDS;
+        Ok(made)
+    }
+
+    pub(super) fn groups(&self) -> Vec<sensitivity::Group> {
+        sensitivity::groups(&self.lowered.module, &self.offers)
+    }
+
+    /// Compiles by some damage, without packing anything.
+    pub(super) fn compile(&mut self, damage: &Damage) -> Result<(), Error> {
+        self.options.damage = Some(damage.clone());
+        self.lowered.recompile(&self.options, self.job.backends)
+    }
+
+    /// An artifact by some damage.
+    pub(super) fn make(&mut self, damage: &Damage) -> Result<Unnamed, Error> {
+        self.compile(damage)?;
+        session::unnamed(&mut self.lowered, &self.options, self.job.backends, self.job.out)
+    }
+
+    /// The forms of the version that was compiled last.
+    pub(super) fn stored(&self) -> &[Stored] {
+        &self.lowered.preferred().compiled.stored
+    }
+
+    /// Predicted damage of the version that was compiled last.
+    pub(super) fn predicted(&self) -> f64 {
+        self.lowered.preferred().compiled.damage.unwrap_or(0.0)
+    }
+
+    pub(super) fn weight_bytes(&self) -> f64 {
+        self.lowered.versions.iter().map(|v| v.compiled.plan.weight_bytes()).max().unwrap_or(0) as f64
+    }
+
+    /// Measures how much damage each group does.
+    pub(super) fn measure_groups(&mut self) -> Result<(), Error> {
+        let groups = self.groups();
+        let mut weights = BTreeMap::new();
+        let base = mean_kl(&self.base);
+        for (i, group) in groups.iter().enumerate() {
+            let mut results = vec![];
+            let offered: Vec<Format> = sensitivity::TRIED.into_iter().filter(|f| self.is_offered(group, *f)).collect();
+            for format in offered {
+                (self.job.say)(&format!("budget: trial of group {} of {} as {format}", i + 1, groups.len()));
+                let made = self.make(&sensitivity::trial(&groups, group, format))?;
+                let found = self.meter.domains(made.path(), self.job.texts, Part::Trial)?;
+                let kl = mean_kl(&found) - base;
+                let stored = self.stored().to_vec();
+                results.push(sensitivity::Trial::of(&self.lowered.module, &self.offers, &stored, group, kl));
+            }
+            let fitted = sensitivity::fit(&results);
+            weights.extend(group.iter().map(|w| (*w, fitted)));
+        }
+        self.damage = Damage { most: 0.0, weights, only: BTreeMap::new() };
+        Ok(())
+    }
+
+    /// Whether all matrices of a group may have a format.
+    pub(super) fn is_offered(&self, group: &sensitivity::Group, format: Format) -> bool {
+        let mut any = false;
+        let all = self.offers.iter().filter(|o| sensitivity::belongs(&self.lowered.module, o, group)).all(|o| {
+            any = true;
+            o.forms.iter().any(|(f, _)| (f.elem, f.group) == (format.elem, format.group))
+        });
+        any && all
+    }
+
+    /// The value that the model compiled last has of a bound that is not measured.
+    pub(super) fn resource(&self, bound: Bound) -> f64 {
+        let v = self.lowered.preferred();
+        match bound {
+            Bound::Bytes(_) => self.weight_bytes() + self.overhead,
+            Bound::Memory(_, context) => memory::Need::at(v, context.unwrap_or(usize::MAX)).total() as f64,
+            Bound::Speed(_) => 1.0 / v.compiled.predicted_decode_seconds(),
+            Bound::Kl(_) | Bound::Perplexity(_) => 0.0,
+        }
+    }
+}
+
+/// The mean divergence over domains.
+fn mean_kl(domains: &[Domain]) -> f64 {
+    domains.iter().map(|d| d.found.kl.mean.mean).sum::<f64>() / domains.len().max(1) as f64
+}

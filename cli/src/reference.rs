@@ -1,0 +1,73 @@
+//! The reference of measurements: a checkpoint compiled in its own types.
+//!
+//! Weights are stored as in the checkpoint, products take f32 inputs, and keys and values are cached in f32, so that
+//! nothing is rounded but the results of f32 arithmetic. The artifact has one version, for this machine's processor.
+
+use crate::Error;
+use crate::backends::Backends;
+use crate::options::{Choose, CompileOptions, find_target};
+use crate::session::{self, Unnamed};
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::DraftHeads;
+use llmcc_ir::kv::KvDType;
+use llmcc_passes::method::LEAST_SQUARES;
+use llmcc_passes::{ActPolicy, Explain};
+use std::path::Path;
+
+/// Options for the reference of a checkpoint.
+///
+/// # Errors
+/// This machine's processor is no target.
+pub fn options(checkpoint: &Path) -> Result<CompileOptions, Error> {
+    Ok(CompileOptions {
+        checkpoint: checkpoint.to_owned(),
+        adapters: vec![],
+        slots: None,
+        targets: vec![find_target("native")?],
+        weights: None,
+        keep_quantized: None,
+        act: Some(ActPolicy::F32),
+        kv: Some(KvDType::F32),
+        choose: Choose::default(),
+        damage: None,
+        method: &LEAST_SQUARES,
+        calibration: None,
+        explain: Explain::default(),
+        max_context: None,
+        embed: false,
+        also_embed: false,
+        with_image: false,
+        draft_heads: DraftHeads::default(),
+        tap: false,
+        hidden_states: false,
+        place: WeightsPlace::Embed,
+        soname: None,
+        ignore_unused: false,
+        deny_fallback: false,
+        measured: None,
+        golden: None,
+    })
+}
+
+/// The same for a model that is compiled with other options.
+///
+/// # Errors
+/// As [`options`].
+pub fn options_of(model: &CompileOptions) -> Result<CompileOptions, Error> {
+    Ok(CompileOptions {
+        adapters: model.adapters.clone(),
+        max_context: model.max_context,
+        ignore_unused: model.ignore_unused,
+        ..options(&model.checkpoint)?
+    })
+}
+
+/// Compiles a reference to a file without a name in the folder of `near`.
+///
+/// # Errors
+/// Whatever is wrong with the checkpoint.
+pub fn compile(options: &CompileOptions, near: &Path) -> Result<Unnamed, Error> {
+    let backends = Backends::new(None);
+    let mut lowered = session::lower(options, &backends)?;
+    session::unnamed(&mut lowered, options, &backends, near)
+}
