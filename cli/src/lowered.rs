@@ -339,7 +339,8 @@ impl Lowered {
     /// As [`lower`].
     pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
         let mut phases = Phases::default();
-        self.versions = versions(options, (&self.checkpoint, &self.module), backend, None, &mut phases)?;
+        let source = Source::new(&self.checkpoint, self.statistics.as_deref(), options);
+        self.versions = versions(options, (&source, &self.module), backend, None, &mut phases)?;
         Ok(())
     }
 

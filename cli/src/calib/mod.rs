@@ -84,11 +84,7 @@ pub fn shared(options: &CompileOptions) -> Result<CompileOptions, Error> {
     Ok(out)
 }
 
-fn collect(
-    options: &CompileOptions,
-    calibration: &Calibration,
-    checkpoint: &Checkpoint,
-) -> Result<Statistics, Error> {
+fn collect(options: &CompileOptions, calibration: &Calibration, checkpoint: &Checkpoint) -> Result<Statistics, Error> {
     let full = options.method.needs == Needs::Products;
     if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
         && statistics::is_one(path)
@@ -114,85 +110,6 @@ fn collect(
         std::fs::remove_file(&moments).map_err(|e| Error::io("remove", &moments, e))?;
     }
     found
-}
-
-/// The median and the largest difference of a product's mean squares on these: √(Σ(a − b)² / Σa²) over its columns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drift: Option<[f64; 2]>,
-    /// By source.
-    pub texts: Vec<TextRecord>,
-}
-
-/// A source of texts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TextRecord {
-    /// `builtin`, or the name of the file or folder, without its path.
-    pub name: String,
-    /// Its share, beside those of the others.
-    pub weight: f64,
-    /// SHA-256 of the documents used, in their order.
-    pub sha256: String,
-    /// Documents used.
-    pub documents: usize,
-    /// Tokens used.
-    pub tokens: usize,
-}
-
-/// The statistics that a compilation reads: those that are at hand, of a file, or made.
-///
-/// # Errors
-/// Texts that cannot be read; a checkpoint that cannot be run here; a file of another checkpoint.
-pub fn statistics(options: &CompileOptions, checkpoint: &Checkpoint) -> Result<Option<Arc<Statistics>>, Error> {
-    let Some(calibration) = &options.calibration else { return Ok(None) };
-    match &calibration.found {
-        Some(found) => Ok(Some(Arc::clone(found))),
-        None => collect(options, calibration, checkpoint).map(Arc::new).map(Some),
-    }
-}
-
-/// Options of compilations that share their statistics, which are made now.
-///
-/// # Errors
-/// As [`statistics`].
-pub fn shared(options: &CompileOptions) -> Result<CompileOptions, Error> {
-    let mut out = options.clone();
-    if let Some(calibration) = &mut out.calibration {
-        let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
-        calibration.found = statistics(options, &checkpoint)?;
-    }
-    Ok(out)
-}
-
-fn collect(
-    options: &CompileOptions,
-    calibration: &Calibration,
-    checkpoint: &Checkpoint,
-) -> Result<Statistics, Error> {
-    let full = options.method.needs == Needs::Products;
-    if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
-        && statistics::is_one(path)
-    {
-        let found = Statistics::open(path)?;
-        found.check(path, checkpoint, full)?;
-        return Ok(found);
-    }
-    calibration.sources.iter().try_for_each(TextSource::check)?;
-    let beside = |ending: &str| {
-        let folder = calibration.save.as_ref().and_then(|p| p.parent()).filter(|p| !p.as_os_str().is_empty());
-        let folder = folder.map_or_else(std::env::temp_dir, Path::to_owned);
-        folder.join(format!(".llmcc-{}.{ending}", std::process::id()))
-    };
-    let own = CompileOptions { tap: true, embed: options.embed, ..reference::options_of(options)? };
-    let artifact = reference::compile(&own, &beside("so"))?;
-    let moments = match &calibration.save {
-        None => Unnamed::of(beside("moments"), |path| tap(artifact.path(), calibration, full, path))?,
-        Some(path) => {
-            tap(artifact.path(), calibration, full, path)?;
-            Unnamed(File::open(path).map_err(|e| Error::io("open", path, e))?)
-        }
-    };
-    Statistics::open(&moments.path())
 }
 
 /// The median and the largest difference of mean squares, by product: √(Σ(a − b)² / Σa²) over its columns.

@@ -256,7 +256,8 @@ fn check_method(args: &CompileArgs) -> Result<(), Error> {
     if texts && method.needs == Needs::Nothing {
         return Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)));
     }
-    let rounds = args.error_budget.is_some() || !args.budget.is_empty() || format_option(args).is_some_and(|f| f.is_quantized());
+    let rounds =
+        args.error_budget.is_some() || !args.budget.is_empty() || format_option(args).is_some_and(|f| f.is_quantized());
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || calib.method.is_some()) && !rounds {
         return Err(Error::Usage(format!("{asked} is for weights that are rounded: give --w4, --w8 or --format, too")));
