@@ -38,6 +38,7 @@ pub mod requantized;
 pub mod session;
 pub mod shared;
 mod stamp;
+pub mod statistics;
 pub mod stdout;
 pub mod texts;
 pub mod units;

@@ -1,9 +1,9 @@
 //! From a checkpoint to machine code: a model and its versions, one for each target.
 
 use crate::Error;
-use crate::calib::{self, Statistics};
 use crate::options::CompileOptions;
 use crate::requantized::{self, Requantized};
+use crate::statistics::Statistics;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::{Backend, Object};
 use llmcc_frontends::arch::Model;
@@ -306,7 +306,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     // Packing measures only the tensors it packs.
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
-    let statistics = phases.time("calibrate", || calib::statistics(options, &checkpoint))?;
+    let statistics = options.calibration.as_ref().and_then(|c| c.found.clone());
     let source = Source::new(&checkpoint, statistics.as_deref(), options);
     let versions = versions(options, (&source, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();

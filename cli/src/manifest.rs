@@ -11,13 +11,13 @@ mod build;
 pub use build::{Facts, bytes_by_format, kv_bytes_per_token, largest_error, read_per_step};
 
 use crate::Error;
-use crate::calib::Record;
 use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
 use crate::loaded::Model;
 use crate::measured::Measured;
 use crate::predicted::Predicted;
+use crate::statistics::Record;
 use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
 use serde::{Deserialize, Serialize};

@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::advice;
-use crate::calib::{Statistics, TextSource};
 use crate::lowering;
 use crate::measured::Measured;
+use crate::statistics::Statistics;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::slots::AdapterSlots;
@@ -15,6 +15,7 @@ use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_passes::damage::Damage;
 use llmcc_passes::method::Method;
 use llmcc_passes::{ActPolicy, Explain};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,7 +86,34 @@ impl CompileOptions {
     }
 }
 
-/// Texts of which the inputs of products are measured.
+/// Chooses the documents of calibration, and their order.
+pub const SEED: u64 = 39;
+
+/// A source of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextSource {
+    /// File or folder; `None`: the text that the compiler has.
+    pub path: Option<PathBuf>,
+    /// Its share of the tokens, relative to the other shares.
+    pub weight: f64,
+}
+
+impl TextSource {
+    /// As an option has it.
+    pub fn option(&self) -> OsString {
+        let mut text = self.path.as_ref().map_or("builtin".into(), |p| p.as_os_str().to_owned());
+        text.push(format!("={}", self.weight));
+        text
+    }
+
+    /// `builtin`, or the last part of the path.
+    pub fn name(&self) -> String {
+        let last = |p: &PathBuf| p.file_name().map(|n| n.to_string_lossy().into_owned());
+        self.path.as_ref().and_then(last).unwrap_or_else(|| "builtin".into())
+    }
+}
+
+/// Texts by which the inputs of products are measured.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// At least one.

@@ -8,8 +8,9 @@ use crate::backends::Backends;
 use crate::options::{Choose, CompileOptions, find_target};
 use crate::session::{self, Unnamed};
 use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::DraftHeads;
+use llmcc_frontends::{Checkpoint, DraftHeads};
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
 use llmcc_passes::method::LEAST_SQUARES;
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::Path;
@@ -62,12 +63,24 @@ pub fn options_of(model: &CompileOptions) -> Result<CompileOptions, Error> {
     })
 }
 
+/// Bytes of a quantized checkpoint whose reference has f32 weights.
+const DECODED: u64 = 512 << 20;
+
+/// The format of a reference's weights: f32 for a small checkpoint of codes, which hold the same numbers and are
+/// multiplied many times faster; else the checkpoint's own.
+fn weights(options: &CompileOptions) -> Result<Option<Format>, Error> {
+    let checkpoint = Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?;
+    let bytes: u64 = checkpoint.source_files()?.iter().map(|f| f.bytes).sum();
+    Ok((checkpoint.coded().next().is_some() && bytes <= DECODED).then_some(Format::F32))
+}
+
 /// Compiles a reference to a file without a name in the folder of `near`.
 ///
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn compile(options: &CompileOptions, near: &Path) -> Result<Unnamed, Error> {
     let backends = Backends::new(None);
+    let options = &CompileOptions { weights: weights(options)?, ..options.clone() };
     let mut lowered = session::lower(options, &backends)?;
     session::unnamed(&mut lowered, options, &backends, near)
 }

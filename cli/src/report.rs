@@ -2,13 +2,13 @@
 
 mod document;
 
-use crate::calib::Statistics;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
 use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::session::Finished;
+use crate::statistics::Statistics;
 use crate::{certificate, manifest, predicted, requantized};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};

@@ -6,8 +6,8 @@ use common::{Folder, WITH_TOKENIZER, text};
 use std::fs;
 
 /// Text of the kind that the example model was trained on.
-const PYTHON: &str = "def read_file(path):\n    with open(path) as f:\n        return f.read()\n\n\nclass Reader:\n    def \
-    __init__(self, name):\n        self.name = name\n\n    def next(self):\n        return self.name\n";
+const PYTHON: &str = "def read_file(path):\n    with open(path) as f:\n        return f.read()\n\n\nclass Reader:\n    \
+    def __init__(self, name):\n        self.name = name\n\n    def next(self):\n        return self.name\n";
 
 /// Perplexity of [`PYTHON`] by an artifact.
 fn perplexity(f: &Folder, artifact: &str) -> f64 {

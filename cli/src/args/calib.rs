@@ -1,7 +1,6 @@
 //! Options of calibration.
 
-use crate::calib::{SEED, TextSource};
-use crate::options::Calibration;
+use crate::options::{Calibration, SEED, TextSource};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_passes::method::{METHODS, Method};

@@ -4,82 +4,30 @@
 //! it is used; a child process runs texts through it (`llmcc tap`) and writes moments, which methods read while weights
 //! are packed. Moments are the same on every processor and for any threads, so artifacts are, too.
 
-mod statistics;
 mod texts;
 
-pub use statistics::Statistics;
-pub use texts::{Chosen, TextSource, choose};
+pub use texts::{Chosen, Tokenize, choose};
 
 use crate::error::Error;
 use crate::golden::inherit;
-use crate::options::{Calibration, CompileOptions};
+use crate::options::{Calibration, CompileOptions, TextSource};
 use crate::reference;
+use crate::statistics::{self, Statistics};
 use llmcc_frontends::Checkpoint;
 use llmcc_passes::method::Needs;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Chooses documents, and their order.
-pub const SEED: u64 = 39;
-
-/// The notes of a file of moments, and of a manifest, about the texts of calibration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Record {
-    /// Chose the documents.
-    pub seed: u64,
-    /// Tokens.
-    pub tokens: usize,
-    /// Sequences that they were cut into.
-    pub sequences: usize,
-    /// Tokens of documents that were kept out, to compare with.
-    pub held_out_tokens: usize,
-    /// The median and the largest difference of a product's mean squares on these: √(Σ(a − b)² / Σa²) over its columns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drift: Option<[f64; 2]>,
-    /// By source.
-    pub texts: Vec<TextRecord>,
-}
-
-/// A source of texts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TextRecord {
-    /// `builtin`, or the name of the file or folder, without its path.
-    pub name: String,
-    /// Its share, beside those of the others.
-    pub weight: f64,
-    /// SHA-256 of the documents used, in their order.
-    pub sha256: String,
-    /// Documents used.
-    pub documents: usize,
-    /// Tokens used.
-    pub tokens: usize,
-}
-
-/// The statistics that a compilation reads: those that are at hand, of a file, or made.
+/// The same options with the statistics that they ask for: of a file, or made now.
 ///
 /// # Errors
 /// Texts that cannot be read; a checkpoint that cannot be run here; a file of another checkpoint.
-pub fn statistics(options: &CompileOptions, checkpoint: &Checkpoint) -> Result<Option<Arc<Statistics>>, Error> {
-    let Some(calibration) = &options.calibration else { return Ok(None) };
-    match &calibration.found {
-        Some(found) => Ok(Some(Arc::clone(found))),
-        None => collect(options, calibration, checkpoint).map(Arc::new).map(Some),
-    }
-}
-
-/// Options of compilations that share their statistics, which are made now.
-///
-/// # Errors
-/// As [`statistics`].
-pub fn shared(options: &CompileOptions) -> Result<CompileOptions, Error> {
+pub fn collected(options: &CompileOptions) -> Result<CompileOptions, Error> {
     let mut out = options.clone();
-    if let Some(calibration) = &mut out.calibration {
+    if let Some(calibration) = out.calibration.as_mut().filter(|c| c.found.is_none()) {
         let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
-        calibration.found = statistics(options, &checkpoint)?;
+        calibration.found = Some(Arc::new(collect(options, calibration, &checkpoint)?));
     }
     Ok(out)
 }
@@ -93,7 +41,7 @@ fn collect(options: &CompileOptions, calibration: &Calibration, checkpoint: &Che
         found.check(path, checkpoint, full)?;
         return Ok(found);
     }
-    calibration.sources.iter().try_for_each(TextSource::check)?;
+    calibration.sources.iter().try_for_each(texts::check)?;
     let beside = |ending: &str| {
         let folder = calibration.save.as_ref().and_then(|p| p.parent()).filter(|p| !p.as_os_str().is_empty());
         let folder = folder.map_or_else(std::env::temp_dir, Path::to_owned);

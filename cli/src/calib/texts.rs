@@ -1,26 +1,18 @@
-//! The texts of calibration: documents of several sources, of which some are chosen.
+//! The texts of calibration: documents of several sources, and the choice among them.
 
-use super::{Record, TextRecord};
 use crate::budget::texts::{BUILTIN, BUILTIN_NAME, Text};
 use crate::error::Error;
+use crate::options::TextSource;
+use crate::statistics::{Record, TextRecord};
 use crate::{digest, texts};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One of so many documents is kept out.
-const KEPT_OUT: u8 = 10;
+const KEPT_OUT: usize = 10;
 /// Sources of fewer documents keep out none.
 const FEW: usize = 8;
-
-/// A source of texts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TextSource {
-    /// File or folder; `None`: the text that the compiler has.
-    pub path: Option<PathBuf>,
-    /// Its share of the tokens, beside those of the others.
-    pub weight: f64,
-}
 
 /// The tokens of a text with the special tokens that the model expects, or, if the second argument says so, of a
 /// conversation (JSON).
@@ -77,14 +69,14 @@ impl Chosen {
         (window, seed): (usize, u64),
         tokenize: &Tokenize<'_>,
     ) -> Result<(), Error> {
-        let documents = source.documents()?;
-        let few = documents.len() < FEW;
+        let documents = documents(source)?;
+        let kept_out = if documents.len() < FEW { 0 } else { documents.len().div_ceil(KEPT_OUT) };
         // By their hashes: a random order, which that of the files does not change.
         let mut order: Vec<([u8; 32], Document)> = documents.into_iter().map(|d| (d.hash(seed), d)).collect();
         order.sort_by_key(|(hash, _)| *hash);
-        let (mut sum, mut used, mut left, mut kept) = (Sha256::new(), 0, room, room / usize::from(KEPT_OUT));
-        for (hash, document) in &order {
-            let out = !few && hash[31] % KEPT_OUT == 0;
+        let (mut sum, mut used, mut left, mut kept) = (Sha256::new(), 0, room, room / KEPT_OUT);
+        for (at, (hash, document)) in order.iter().enumerate() {
+            let out = at < kept_out;
             let left = if out { &mut kept } else { &mut left };
             if *left == 0 {
                 continue;
@@ -115,44 +107,27 @@ impl Chosen {
     }
 }
 
-impl TextSource {
-    /// As an option has it.
-    pub fn option(&self) -> std::ffi::OsString {
-        let mut text = self.path.as_ref().map_or("builtin".into(), |p| p.as_os_str().to_owned());
-        text.push(format!("={}", self.weight));
-        text
-    }
+/// Refuses a path where nothing can be read.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn check(source: &TextSource) -> Result<(), Error> {
+    let Some(path) = &source.path else { return Ok(()) };
+    std::fs::metadata(path).map(|_| ()).map_err(|e| Error::io("read", path, e))
+}
 
-    /// `builtin`, or the last part of the path.
-    fn name(&self) -> String {
-        let last = |p: &PathBuf| p.file_name().map(|n| n.to_string_lossy().into_owned());
-        self.path.as_ref().and_then(last).unwrap_or_else(|| "builtin".into())
+fn documents(source: &TextSource) -> Result<Vec<Document>, Error> {
+    let Some(path) = &source.path else { return Ok(of_text(Text::of(BUILTIN_NAME, BUILTIN))) };
+    if !path.is_dir() {
+        return of_file(path);
     }
-
-    /// Refuses a path where nothing can be read.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn check(&self) -> Result<(), Error> {
-        let Some(path) = &self.path else { return Ok(()) };
-        std::fs::metadata(path).map(|_| ()).map_err(|e| Error::io("read", path, e))
-    }
-
-    fn documents(&self) -> Result<Vec<Document>, Error> {
-        let Some(path) = &self.path else {
-            return Ok(of_text(Text::of(BUILTIN_NAME, BUILTIN)));
-        };
-        if !path.is_dir() {
-            return of_file(path);
-        }
-        let failed = |e| Error::io("read", path, e);
-        let entries = std::fs::read_dir(path).map_err(failed)?;
-        let mut files = entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        files.retain(|f| f.is_file());
-        files.sort();
-        let documents: Vec<Vec<Document>> = files.iter().map(|f| of_file(f)).collect::<Result<_, _>>()?;
-        Ok(documents.into_iter().flatten().collect())
-    }
+    let failed = |e| Error::io("read", path, e);
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let mut files = entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    files.retain(|f| f.is_file());
+    files.sort();
+    let documents: Vec<Vec<Document>> = files.iter().map(|f| of_file(f)).collect::<Result<_, _>>()?;
+    Ok(documents.into_iter().flatten().collect())
 }
 
 impl Document {
@@ -198,8 +173,8 @@ fn of_line(line: &str) -> Result<Document, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SEED;
     use super::*;
+    use crate::options::SEED;
 
     fn words(text: &str, _chat: bool) -> Result<Vec<i32>, Error> {
         Ok(text.split_whitespace().map(|w| w.len() as i32).collect())

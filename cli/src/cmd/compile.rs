@@ -55,8 +55,9 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     let program = program()?;
     let backends = Backends::new(Some(program.clone()));
+    let options = calib::collected(&options)?;
     let (options, mut lowered) = match output.as_deref().filter(|_| !args.budget.is_empty()) {
-        Some(out) => within_bounds(args, &calib::shared(&options)?, &backends, (out, &program))?,
+        Some(out) => within_bounds(args, &options, &backends, (out, &program))?,
         None => {
             let lowered = session::lower(&options, &backends)?;
             (options, lowered)

@@ -3,10 +3,12 @@
 mod file;
 
 use crate::args::TapArgs;
-use crate::calib::{self, Record};
+use crate::calib;
 use crate::loaded::Model;
 use crate::manifest::Manifest;
+use crate::options::SEED;
 use crate::report::count;
+use crate::statistics::Record;
 use crate::{Error, progress, texts};
 use file::{Contents, Item};
 use llmcc_model::taps::{Moments, Tap};
@@ -92,7 +94,7 @@ fn calibration(model: &Model, taps: &[Tap], args: &TapArgs) -> Result<(Vec<Vec<i
         true => model.tokenize(&model.apply_chat_template(text)?, false),
         false => model.tokenize(text, true),
     };
-    let sizes = (args.calib.calib_tokens, window, calib::SEED);
+    let sizes = (args.calib.calib_tokens, window, SEED);
     let mut chosen = calib::choose(&args.calib.sources, sizes, &tokenize)?;
     if !chosen.held_out.is_empty() {
         let (own, other) = (diagonals(model, taps, &chosen.rows)?, diagonals(model, taps, &chosen.held_out)?);

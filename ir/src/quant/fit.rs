@@ -33,7 +33,7 @@ pub struct Unit {
 pub struct Fit {
     format: Format,
     e: Encoding,
-    numbers: Numbers,
+    levels: Levels,
     /// Scales that are tried, by the part of the extreme that they reach.
     reaches: Vec<f32>,
 }
@@ -55,7 +55,7 @@ impl Fit {
             _ => (0.01, 3),
         };
         let reaches = (-1..count).map(|i| 1.0 - step * i as f32).collect();
-        Some(Fit { format, e, numbers: Numbers::of(&e), reaches })
+        Some(Fit { format, e, levels: Levels::of(&e), reaches })
     }
 
     /// Columns that are quantized together in rows of `k` columns.
@@ -123,7 +123,7 @@ impl Fit {
         if scale == 0.0 {
             return self.e.zero_code();
         }
-        self.numbers.code(self.numbers.nearest((value - min) / scale))
+        self.levels.code(self.levels.nearest((value - min) / scale))
     }
 
     /// The scale and minimum of each group of a unit, as values are computed with them.
@@ -178,7 +178,7 @@ impl Fit {
 
     fn ideal_scale(&self, x: &[f32], h: &[f32], kind: ScaleKind) -> f32 {
         let (low, high) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
-        let (first, last) = self.numbers.ends();
+        let (first, last) = self.levels.ends();
         // A scale that brings the extreme to either end; where its sign is free, to the other end, too.
         let mut starts = vec![if first < 0.0 { (low / first).max(high / last) } else { high / last }];
         if signed(kind) {
@@ -204,7 +204,7 @@ impl Fit {
         let (low, high) = x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         // Minima above zero are not stored everywhere.
         let low = if matches!(kinds(&self.e).0, ScaleKind::Unsigned { .. }) { low.min(0.0) } else { low };
-        let (_, last) = self.numbers.ends();
+        let (_, last) = self.levels.ends();
         let (mut best, mut most) = ((0.0, low), f64::NEG_INFINITY);
         for reach in &self.reaches {
             // Both ends move by the same part, then one of them alone.
@@ -235,13 +235,13 @@ impl Fit {
 
     /// `Σ hxq, Σ hq², Σ hq, Σ hx, Σ h` of the nearest numbers `q` of `(x − start)·inverse`.
     fn sums(&self, x: &[f32], h: &[f32], by: (f32, f32)) -> [f32; 5] {
-        match &self.numbers {
-            Numbers::Steps { low, high, .. } => {
+        match &self.levels {
+            Levels::Steps { low, high, .. } => {
                 // As in `encode`: the integer nearest to a small number.
                 const ROUND: f32 = 12_582_912.0;
                 sums(x, h, by, |t| (t.clamp(*low, *high) + ROUND) - ROUND)
             }
-            Numbers::Table { values, middles, .. } => sums(x, h, by, |t| {
+            Levels::Table { values, middles, .. } => sums(x, h, by, |t| {
                 let mut q = values[0];
                 for (middle, value) in middles.iter().zip(&values[1..]) {
                     q = if t > *middle { *value } else { q };
@@ -255,7 +255,7 @@ impl Fit {
         if scale == 0.0 {
             return vec![self.e.zero_code(); x.len()];
         }
-        let code = |v: &f32| self.numbers.code(self.numbers.nearest((v - min) / scale));
+        let code = |v: &f32| self.levels.code(self.levels.nearest((v - min) / scale));
         x.iter().map(code).collect()
     }
 
@@ -317,26 +317,26 @@ impl Fit {
 
 /// The numbers of codes, without scales.
 #[derive(Clone, Debug)]
-enum Numbers {
+enum Levels {
     /// Integers; the code is the integer plus `bias`.
     Steps { low: f32, high: f32, bias: f32, mask: u8 },
     /// Ascending, with their codes, and what lies between two neighbours.
     Table { values: Vec<f32>, codes: Vec<u8>, middles: Vec<f32> },
 }
 
-impl Numbers {
-    fn of(e: &Encoding) -> Numbers {
+impl Levels {
+    fn of(e: &Encoding) -> Levels {
         match e.code {
             // Symmetric where quantizers are: of 8 bits and of three codes.
-            Code::Int { bits: 8, zero: 128 } => Numbers::Steps { low: -127.0, high: 127.0, bias: 128.0, mask: 255 },
-            Code::Int { bits: 2, zero: 1 } => Numbers::Steps { low: -1.0, high: 1.0, bias: 1.0, mask: 3 },
+            Code::Int { bits: 8, zero: 128 } => Levels::Steps { low: -127.0, high: 127.0, bias: 128.0, mask: 255 },
+            Code::Int { bits: 2, zero: 1 } => Levels::Steps { low: -1.0, high: 1.0, bias: 1.0, mask: 3 },
             Code::Int { bits, zero } => {
                 let high = ((1 << bits) - 1 - zero) as f32;
-                Numbers::Steps { low: -zero as f32, high, bias: zero as f32, mask: 255 >> (8 - bits) }
+                Levels::Steps { low: -zero as f32, high, bias: zero as f32, mask: 255 >> (8 - bits) }
             }
             Code::Signed { bits } => {
                 let most = ((1u32 << (bits - 1)) - 1) as f32;
-                Numbers::Steps { low: -most, high: most, bias: 0.0, mask: 255 >> (8 - bits) }
+                Levels::Steps { low: -most, high: most, bias: 0.0, mask: 255 >> (8 - bits) }
             }
             Code::Table { values, .. } => {
                 let mut all: Vec<(f32, u8)> = values.iter().zip(0u8..).map(|(v, u)| (f32::from_bits(*v), u)).collect();
@@ -344,10 +344,10 @@ impl Numbers {
                 all.dedup_by(|b, a| a.0 == b.0);
                 let middles = all.windows(2).map(|w| (w[0].0 + w[1].0) / 2.0).collect();
                 let (values, codes) = all.into_iter().unzip();
-                Numbers::Table { values, codes, middles }
+                Levels::Table { values, codes, middles }
             }
             Code::Float(Float::F32 | Float::F16 | Float::Bf16 | Float::E4m3) => {
-                Numbers::Steps { low: 0.0, high: 0.0, bias: 0.0, mask: 0 }
+                Levels::Steps { low: 0.0, high: 0.0, bias: 0.0, mask: 0 }
             }
         }
     }
@@ -355,8 +355,8 @@ impl Numbers {
     /// The least and the largest.
     fn ends(&self) -> (f32, f32) {
         match self {
-            Numbers::Steps { low, high, .. } => (*low, *high),
-            Numbers::Table { values, .. } => {
+            Levels::Steps { low, high, .. } => (*low, *high),
+            Levels::Table { values, .. } => {
                 (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0))
             }
         }
@@ -365,15 +365,15 @@ impl Numbers {
     /// The place of the nearest: the integer, or the place in the table.
     fn nearest(&self, t: f32) -> i32 {
         match self {
-            Numbers::Steps { low, high, .. } => t.clamp(*low, *high).round_ties_even() as i32,
-            Numbers::Table { middles, .. } => middles.iter().filter(|m| t > **m).count() as i32,
+            Levels::Steps { low, high, .. } => t.clamp(*low, *high).round_ties_even() as i32,
+            Levels::Table { middles, .. } => middles.iter().filter(|m| t > **m).count() as i32,
         }
     }
 
     fn code(&self, place: i32) -> u8 {
         match self {
-            Numbers::Steps { bias, mask, .. } => (place + *bias as i32) as u8 & mask,
-            Numbers::Table { codes, .. } => codes.get(place as usize).copied().unwrap_or(0),
+            Levels::Steps { bias, mask, .. } => (place + *bias as i32) as u8 & mask,
+            Levels::Table { codes, .. } => codes.get(place as usize).copied().unwrap_or(0),
         }
     }
 }

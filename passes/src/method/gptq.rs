@@ -1,7 +1,7 @@
 //! GPTQ: columns are rounded one after the other, and later ones make up for the errors of earlier ones.
 //!
-//! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Scales of a group are of least squares
-//! for the columns as they are when it is their turn, weighted by the parts of errors that later columns cannot make
+//! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Scales of a group are of least
+//! squares for the columns as they are when it is their turn, weighted by the parts of errors that later columns cannot make
 //! up for. Where products of inputs are not known, rows are coded by least squares.
 
 use super::{Feedback, Job, LEAST_SQUARES, Method, Needs};

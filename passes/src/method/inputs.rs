@@ -1,7 +1,7 @@
 //! Statistics of the inputs that the rows of a weight multiply.
 //!
-//! Moments are known for tensors of the checkpoint, as [`crate::module::tap`] shows them. A weight is an expression over
-//! such tensors: gains may be folded into its columns, several tensors may be joined, columns may have other places.
+//! Moments are known for tensors of the checkpoint, as [`crate::module::tap`] shows them. A weight is an expression
+//! over such tensors: gains may be folded into its columns, several tensors may be joined, columns may have other places.
 //! [`runs`] says what its rows multiply: where columns are multiplied by `g`, the inputs are divided by `g`.
 
 use crate::pack::{PackError, WeightSource, rows::Rows};
@@ -128,7 +128,7 @@ impl<'a> Finder<'a> {
                 let n = self.rows(e)?.shape().0;
                 by_row(&self.find(x)?, n, |i| (i % to < *run).then(|| i / to * run + i % to))
             }
-            _ => vec![],
+            (op, args) => unknown(op, args),
         })
     }
 
@@ -171,6 +171,11 @@ impl<'a> Finder<'a> {
     fn is_vector(&self, e: &WeightExpr) -> Result<bool, PackError> {
         Ok(self.rows(e)?.shape().1 == 1)
     }
+}
+
+/// The runs of a matrix that is computed from others in another way: nothing is known of its inputs.
+fn unknown<'a>(_op: &Op, _args: &[WeightExpr]) -> Vec<Run<'a>> {
+    vec![]
 }
 
 /// Runs of rows whose columns were multiplied, or divided, by numbers that repeat along a row.

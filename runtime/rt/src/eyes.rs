@@ -37,8 +37,8 @@ impl Eyes {
         }
     }
 
-    /// The rows of an image's patches: of the bytes of its file, or with `sides` (width and height) of its pixels, three
-    /// bytes each. The engine is free meanwhile.
+    /// The rows of an image's patches: of the bytes of its file, or with `sides` (width and height) of its pixels,
+    /// three bytes each. The engine is free meanwhile.
     ///
     /// # Errors
     /// It is no image, or too large.

@@ -1,11 +1,11 @@
 //! Files of moments, as `llmcc tap` writes them.
 
-use super::Record;
 use crate::digest;
 use crate::error::Error;
 use llmcc_frontends::Checkpoint;
 use llmcc_passes::method::Moments;
 use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +17,41 @@ use std::path::Path;
 pub const FORMAT: &str = "llmcc-moments-1";
 /// A header is at most so long.
 const LONGEST: u64 = 100 << 20;
+
+/// The notes of a file of moments, and of a manifest, about the texts of calibration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Chose the documents.
+    pub seed: u64,
+    /// Tokens.
+    pub tokens: usize,
+    /// Sequences that they were cut into.
+    pub sequences: usize,
+    /// Tokens of documents that were kept out, to compare with.
+    pub held_out_tokens: usize,
+    /// The median and the largest difference of a product's mean squares on these: √(Σ(a − b)² / Σa²) over its columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<[f64; 2]>,
+    /// By source.
+    pub texts: Vec<TextRecord>,
+}
+
+/// A source of texts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TextRecord {
+    /// `builtin`, or the name of the file or folder, without its path.
+    pub name: String,
+    /// Its share of the tokens, relative to the other shares.
+    pub weight: f64,
+    /// SHA-256 of the documents used, in their order.
+    pub sha256: String,
+    /// Documents used.
+    pub documents: usize,
+    /// Tokens used.
+    pub tokens: usize,
+}
 
 /// Moments of the inputs of a checkpoint's tensors.
 #[derive(Debug)]
@@ -137,7 +172,7 @@ impl Statistics {
     }
 }
 
-/// Kinds of numbers of 8 bytes, every bits of which are one.
+/// Kinds of numbers of 8 bytes for which all bits are valid.
 trait Word: Copy {}
 impl Word for u64 {}
 impl Word for f64 {}
