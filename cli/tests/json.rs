@@ -67,6 +67,7 @@ fn compile_run_and_verify() {
         ".golden.steps: whole",
         ".golden.target: string",
         ".golden.tokens: whole",
+        ".measured: null",
         ".memory: object",
         ".memory.adapters: whole",
         ".memory.kv_per_token: whole",

@@ -98,6 +98,11 @@ fn short_context(checkpoint: &Path) -> Option<usize> {
     short.iter().any(|name| checkpoint.ends_with(name)).then_some(64)
 }
 
+/// The same with weights that are rounded to nearest, as the references of NumPy are.
+pub fn nearest(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOptions {
+    CompileOptions { method: &llmcc_passes::method::NEAREST, ..quantized(checkpoint, format, act) }
+}
+
 /// Options with quantized weights.
 pub fn quantized(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOptions {
     CompileOptions {

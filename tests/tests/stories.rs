@@ -3,7 +3,7 @@
 
 use llmcc_cli::loaded::Model;
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, argmax, options, quantized, shared};
+use llmcc_tests::{Artifact, argmax, nearest, options, shared};
 use std::path::Path;
 
 fn json(path: &Path) -> serde_json::Value {
@@ -63,13 +63,12 @@ fn perplexity_is_the_expected_one() {
 fn quantized_perplexity_is_the_quantization_s_own() {
     let (Some(dir), Some(text)) = (shared("stories260K"), shared("text/tinystories_a.txt")) else { return };
     for (format, reference) in llmcc_tests::REFERENCE_PERPLEXITY {
-        let weight_only =
-            perplexity(&Artifact::compile(&quantized(&dir.join("hf"), format, ActPolicy::F32)), &text, 60);
+        let weight_only = perplexity(&Artifact::compile(&nearest(&dir.join("hf"), format, ActPolicy::F32)), &text, 60);
         assert!(
             (weight_only / reference - 1.0).abs() < 5e-4,
             "{format}: {weight_only:.5}, NumPy reference {reference:.5}"
         );
-        let int8 = perplexity(&Artifact::compile(&quantized(&dir.join("hf"), format, ActPolicy::Int8)), &text, 60);
+        let int8 = perplexity(&Artifact::compile(&nearest(&dir.join("hf"), format, ActPolicy::Int8)), &text, 60);
         assert!(int8 < weight_only * 1.01, "{format}: int8 activations raise {weight_only:.5} to {int8:.5}");
         println!("{format}: NumPy {reference:.4}, weight-only {weight_only:.4}, int8 activations {int8:.4}");
     }

@@ -6,7 +6,7 @@ use llmcc_cli::cmd::eval::{PplOptions, perplexity};
 use llmcc_cli::loaded::GenOptions;
 use llmcc_cli::session::{Choose, CompileOptions};
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, golden, options, quantized, root};
+use llmcc_tests::{Artifact, golden, nearest, options, quantized, root};
 use serde_json::Value;
 
 fn json(name: &str) -> Value {
@@ -62,10 +62,10 @@ fn perplexity_is_the_quantization_s_own() {
         [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32"), ("fp8", "fp8_folded")]
     {
         let expected = want["nll"][key].as_f64().unwrap_or_else(|| panic!("ppl.json has no nll {key}: {want}"));
-        let got = nll(quantized(&model, format, ActPolicy::F32));
+        let got = nll(nearest(&model, format, ActPolicy::F32));
         assert!((got / expected - 1.0).abs() < 2e-4, "{format}: {got:.6}, expected {expected:.6}");
         if format.starts_with('w') {
-            let int8 = nll(quantized(&model, format, ActPolicy::Int8));
+            let int8 = nll(nearest(&model, format, ActPolicy::Int8));
             assert!(int8 < got + 0.01, "{format}: int8 activations raise the NLL from {got:.4} to {int8:.4}");
         }
     }
