@@ -16,19 +16,24 @@ const BLOCK: usize = 64;
 /// Columns of a row that are updated together.
 const STRIP: usize = 256;
 
-/// The triangle by rows: row `k` has the factors of the errors of the columns before `k`.
+/// The triangle by rows: row `k` has the factors of the errors of the columns before it, in the order in which columns
+/// are rounded.
 pub struct Feedback {
     n: usize,
+    order: Vec<usize>,
     factors: Vec<f32>,
-    /// By column: the importance of its rounding error, after later columns have made up for it. Of mean 1.
-    importance: Vec<f32>,
+    #[cfg(test)]
+    importance: Vec<f64>,
 }
 
 impl Feedback {
     /// By the means of products of two columns, `[n, n]`.
     pub fn new(hessian: Vec<f64>) -> Feedback {
         let n = hessian.len().isqrt();
-        let mut c = hessian;
+        let order = by_mean_square(&hessian, n);
+        let of_row = |i: &usize| order.iter().map(|j| hessian[i * n + j]).collect::<Vec<_>>();
+        let mut c: Vec<f64> = order.iter().flat_map(of_row).collect();
+        drop(hessian);
         damp(&mut c, n);
         // In reverse order, the upper triangle R is a lower one.
         c.reverse();
@@ -38,20 +43,34 @@ impl Feedback {
             let own = c[(n - 1 - k) * n + n - 1 - k];
             row[..k].iter_mut().enumerate().for_each(|(j, f)| *f = (c[(n - 1 - j) * n + n - 1 - k] / own) as f32);
         });
-        let squares: Vec<f64> = (0..n).map(|k| c[(n - 1 - k) * n + n - 1 - k].powi(2)).collect();
-        let mean = squares.iter().sum::<f64>() / n.max(1) as f64;
-        Feedback { n, factors, importance: squares.iter().map(|d| (d / mean) as f32).collect() }
+        #[cfg(test)]
+        let importance = (0..n).map(|k| c[(n - 1 - k) * n + n - 1 - k].powi(2)).collect();
+        Feedback {
+            n,
+            order,
+            factors,
+            #[cfg(test)]
+            importance,
+        }
     }
 
-    /// Factors of the errors of the columns before `k`.
+    /// The columns in the order in which they are rounded: by their mean squares, the largest first, which then is
+    /// made up for by all others.
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// Factors of the errors of the columns that come before the `k`-th one, in their order.
     pub fn of(&self, k: usize) -> &[f32] {
         &self.factors[k * self.n..][..k]
     }
+}
 
-    /// See the field.
-    pub fn importance(&self) -> &[f32] {
-        &self.importance
-    }
+/// Columns by descending mean square.
+fn by_mean_square(h: &[f64], n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|a, b| h[b * n + b].total_cmp(&h[a * n + a]).then(a.cmp(b)));
+    order
 }
 
 /// Makes a matrix positive definite: columns without inputs get an own one.
@@ -146,29 +165,24 @@ mod tests {
             let f = Feedback::new(h.clone());
             let mut damped = h;
             damp(&mut damped, n);
-            let w: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7).sin()).collect();
+            let w: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7 + 0.3).sin()).collect();
             let q: Vec<f64> = w.iter().map(|w| (w * 3.0).round() / 3.0).collect();
             let e: Vec<f64> = w.iter().zip(&q).map(|(w, q)| w - q).collect();
             let whole: f64 = (0..n).map(|i| (0..n).map(|j| e[i] * damped[i * n + j] * e[j]).sum::<f64>()).sum::<f64>();
-            let of_column = |k: usize| {
-                let t = w[k] + f.of(k).iter().zip(&e).map(|(f, e)| f64::from(*f) * e).sum::<f64>();
-                f64::from(f.importance()[k]) * (q[k] - t).powi(2)
+            let of_column = |(k, c): (usize, &usize)| {
+                let before = f.of(k).iter().zip(f.order()).map(|(f, j)| f64::from(*f) * e[*j]);
+                f.importance[k] * (q[*c] - w[*c] - before.sum::<f64>()).powi(2)
             };
-            let sum: f64 = (0..n).map(of_column).sum();
-            // Importances are divided by their mean, which the trace of D gives.
-            let mean = {
-                let mut c = damped.clone();
-                c.reverse();
-                factor(&mut c, n);
-                (0..n).map(|k| c[k * n + k].powi(2)).sum::<f64>() / n as f64
-            };
-            assert!((sum * mean - whole).abs() <= 1e-4 * whole, "{n}: {} of {whole}", sum * mean);
+            let sum: f64 = f.order().iter().enumerate().map(of_column).sum();
+            assert!((sum - whole).abs() < 1e-4 * whole, "{n}: {sum} of {whole}");
+            let descends = f.order().windows(2).all(|w| damped[w[0] * n + w[0]] >= damped[w[1] * n + w[1]]);
+            assert!(descends);
         }
     }
 
     #[test]
     fn inputs_of_zeros_have_no_feedback() {
         let f = Feedback::new(vec![0.0; 9]);
-        assert_eq!((f.of(2), f.importance()), (&[0.0, 0.0][..], &[1.0, 1.0, 1.0][..]));
+        assert_eq!((f.of(2), f.order()), (&[0.0, 0.0][..], &[0, 1, 2][..]));
     }
 }

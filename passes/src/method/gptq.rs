@@ -1,12 +1,12 @@
 //! GPTQ: columns are rounded one after the other, and later ones make up for the errors of earlier ones.
 //!
-//! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Scales of a group are of least
-//! squares for the columns as they are when it is their turn, weighted by the parts of errors that later columns cannot make
-//! up for. Where products of inputs are not known, rows are coded by least squares.
+//! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Columns are taken by descending mean
+//! square ("act-order"), with the scales of all groups found before, by least squares ("static groups"). Where products
+//! of inputs are not known, rows are coded by least squares.
 
 use super::{Feedback, Job, LEAST_SQUARES, Method, Needs};
 use llmcc_ir::quant::CodedRow;
-use llmcc_ir::quant::fit::{Fit, Unit};
+use llmcc_ir::quant::fit::Fit;
 
 pub(super) const GPTQ: Method = Method {
     name: "gptq",
@@ -21,7 +21,10 @@ const LANES: usize = 16;
 
 fn rows(job: &Job<'_>) -> Vec<CodedRow> {
     let Some(feedback) = &job.inputs.feedback else { return (LEAST_SQUARES.rows)(job) };
-    let coded = |x: &[f32]| Lanes { fit: job.fit, x, k: job.k, errors: Vec::with_capacity(job.k) }.code(feedback);
+    let coded = |x: &[f32]| {
+        let lanes = Lanes { fit: job.fit, x, k: job.k, errors: Vec::with_capacity(job.k) };
+        lanes.code(feedback, &job.inputs.importance)
+    };
     job.x.chunks(LANES * job.k).flat_map(coded).collect()
 }
 
@@ -36,37 +39,22 @@ struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    fn code(mut self, feedback: &Feedback) -> Vec<CodedRow> {
-        let mut rows: Vec<CodedRow> =
-            self.x.chunks(self.k).map(|_| CodedRow::new(self.fit.encoding(), self.k)).collect();
-        let columns = self.fit.unit_columns(self.k);
-        for (at, from) in (0..self.k).step_by(columns.max(1)).enumerate() {
-            let to = (from + columns).min(self.k);
-            // The columns with the errors of all units before made up for.
-            let mut targets: Vec<[f32; LANES]> = (from..to).map(|c| self.column(c)).collect();
-            for (c, target) in (from..to).zip(&mut targets) {
-                add(target, &self.errors[..from], feedback.of(c));
+    fn code(mut self, feedback: &Feedback, importance: &[f32]) -> Vec<CodedRow> {
+        let mut rows: Vec<Scaled> = self.x.chunks(self.k).map(|x| Scaled::new(self.fit, x, importance)).collect();
+        let group = self.fit.encoding().group().unwrap_or(self.k).max(1);
+        for (k, column) in feedback.order().iter().enumerate() {
+            let mut error = self.column(*column);
+            let mut target = error;
+            add(&mut target, &self.errors, feedback.of(k));
+            for (r, row) in rows.iter_mut().enumerate() {
+                let (scale, min) = row.factors[column / group];
+                let code = self.fit.nearest(target[r], (scale, min));
+                row.coded.codes[*column] = code;
+                error[r] -= scale.mul_add(self.fit.encoding().number(code), min);
             }
-            let expected = self.expected(from, &targets, feedback);
-            let mut units = self.units(&expected, &feedback.importance()[from..to], rows.len());
-            self.round(from, &targets, &mut units, feedback);
-            rows.iter_mut().zip(&units).for_each(|(row, unit)| self.fit.store(unit, row, at));
+            self.errors.push(error);
         }
-        rows
-    }
-
-    /// The columns of a unit as they will be, should each be stored as it is wanted when it is its turn.
-    fn expected(&self, from: usize, targets: &[[f32; LANES]], feedback: &Feedback) -> Vec<[f32; LANES]> {
-        let (mut out, mut errors): (Vec<[f32; LANES]>, Vec<[f32; LANES]>) = (vec![], vec![]);
-        for (i, start) in targets.iter().enumerate() {
-            let mut target = *start;
-            add(&mut target, &errors, &feedback.of(from + i)[from..]);
-            let mut error = self.column(from + i);
-            error.iter_mut().zip(&target).for_each(|(e, t)| *e -= t);
-            errors.push(error);
-            out.push(target);
-        }
-        out
+        rows.into_iter().map(|row| row.coded).collect()
     }
 
     /// Column `c` of the rows.
@@ -75,32 +63,25 @@ impl Lanes<'_> {
         out.iter_mut().zip(self.x.chunks(self.k)).for_each(|(v, row)| *v = row[c]);
         out
     }
+}
 
-    /// The scales of each row's unit.
-    fn units(&self, targets: &[[f32; LANES]], importance: &[f32], rows: usize) -> Vec<Unit> {
-        let of_row = |r: usize| {
-            let x: Vec<f32> = targets.iter().map(|t| t[r]).collect();
-            self.fit.unit(&x, importance)
-        };
-        (0..rows).map(of_row).collect()
-    }
+/// A row whose scales are found.
+struct Scaled {
+    coded: CodedRow,
+    /// By group, as values are computed with them.
+    factors: Vec<(f32, f32)>,
+}
 
-    /// Rounds the columns of a unit, with its scales.
-    fn round(&mut self, from: usize, targets: &[[f32; LANES]], units: &mut [Unit], feedback: &Feedback) {
-        let group = self.fit.encoding().group().unwrap_or(targets.len()).max(1);
-        let scales: Vec<Vec<(f32, f32)>> = units.iter().map(|u| self.fit.effective(u)).collect();
-        for (i, start) in targets.iter().enumerate() {
-            let mut target = *start;
-            add(&mut target, &self.errors[from..], &feedback.of(from + i)[from..]);
-            let mut error = self.column(from + i);
-            for (r, unit) in units.iter_mut().enumerate() {
-                let (scale, min) = scales[r][i / group];
-                let code = self.fit.nearest(target[r], (scale, min));
-                unit.codes[i] = code;
-                error[r] -= scale.mul_add(self.fit.encoding().number(code), min);
-            }
-            self.errors.push(error);
+impl Scaled {
+    fn new(fit: &Fit, x: &[f32], importance: &[f32]) -> Scaled {
+        let mut row = Scaled { coded: CodedRow::new(fit.encoding(), x.len()), factors: vec![] };
+        let columns = fit.unit_columns(x.len());
+        for (at, (x, h)) in x.chunks(columns).zip(importance.chunks(columns)).enumerate() {
+            let unit = fit.unit(x, h);
+            row.factors.extend(fit.effective(&unit));
+            fit.store(&unit, &mut row.coded, at);
         }
+        row
     }
 }
 
@@ -154,34 +135,26 @@ mod tests {
         sum
     }
 
-    /// GPTQ as it was published: the inverse of the Hessian, from which columns that are done are taken out one by one.
-    fn published(fit: &Fit, w: &[f32], h: &[f64]) -> CodedRow {
-        let k = w.len();
+    /// GPTQ as it was published, with act-order and static groups: the inverse of the Hessian, from which columns that
+    /// are done are taken out one by one.
+    fn published(fit: &Fit, x: &[f32], h: &[f64], importance: &[f32]) -> CodedRow {
+        let k = x.len();
         let mut damped = h.to_vec();
         let more = 0.01 * (0..k).map(|i| h[i * k + i]).sum::<f64>() / k as f64;
         (0..k).for_each(|i| damped[i * k + i] += more);
         let mut inverse = inverse(&damped, k);
-        let mut w: Vec<f64> = w.iter().map(|v| f64::from(*v)).collect();
-        let mut row = CodedRow::new(fit.encoding(), k);
-        let columns = fit.unit_columns(k);
-        let mut unit = Unit::default();
-        for i in 0..k {
-            if i % columns == 0 {
-                let to = (i + columns).min(k);
-                let x: Vec<f32> = w[i..to].iter().map(|v| *v as f32).collect();
-                // Importance of a column once all before it are done: 1 / (H⁻¹)ᵢᵢ of what is left then.
-                unit = fit.unit(&x, &conditional(&inverse, k, i, to));
-            }
-            let scales = fit.effective(&unit);
-            let (scale, min) = scales[i % columns / fit.encoding().group().unwrap_or(columns)];
+        let mut w: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+        let Scaled { coded: mut row, factors } = Scaled::new(fit, x, importance);
+        let mut left: Vec<usize> = (0..k).collect();
+        while !left.is_empty() {
+            let best = (0..left.len()).max_by(|a, b| h[left[*a] * (k + 1)].total_cmp(&h[left[*b] * (k + 1)])).unwrap();
+            let i = left.remove(best);
+            let (scale, min) = factors[i / fit.encoding().group().unwrap_or(k)];
             let code = fit.nearest(w[i] as f32, (scale, min));
-            unit.codes[i % columns] = code;
+            row.codes[i] = code;
             let error = (w[i] - f64::from(scale.mul_add(fit.encoding().number(code), min))) / inverse[i * k + i];
-            (i..k).for_each(|j| w[j] -= error * inverse[i * k + j]);
+            left.iter().for_each(|j| w[*j] -= error * inverse[i * k + j]);
             take_out(&mut inverse, k, i);
-            if (i + 1) % columns == 0 || i + 1 == k {
-                fit.store(&unit, &mut row, i / columns);
-            }
         }
         row
     }
@@ -195,16 +168,6 @@ mod tests {
         }
         (0..k).for_each(|b| (inverse[i * k + b], inverse[b * k + i]) = (0.0, 0.0));
         inverse[i * k + i] = 1.0;
-    }
-
-    fn conditional(inverse: &[f64], k: usize, from: usize, to: usize) -> Vec<f32> {
-        let mut left = inverse.to_vec();
-        let of = |i: usize| {
-            let own = 1.0 / left[i * k + i];
-            take_out(&mut left, k, i);
-            own as f32
-        };
-        (from..to).map(of).collect()
     }
 
     /// Gauss and Jordan.
@@ -233,11 +196,11 @@ mod tests {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let (x, h) = (random(9, 20 * k), hessian(k));
             let feedback = Feedback::new(h.clone());
-            let importance = (0..k).map(|i| h[i * k + i] as f32).collect();
+            let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
             let inputs = Prepared { importance, feedback: Some(feedback) };
             let job = Job { fit: &fit, x: &x, k, inputs: &inputs };
             let (ours, plain) = (rows(&job), (LEAST_SQUARES.rows)(&job));
-            let theirs: Vec<CodedRow> = x.chunks_exact(k).map(|w| published(&fit, w, &h)).collect();
+            let theirs: Vec<CodedRow> = x.chunks_exact(k).map(|w| published(&fit, w, &h, &inputs.importance)).collect();
             let [ours, plain, theirs] = [&ours, &plain, &theirs].map(|rows| output_error(&fit, rows, &x, &h));
             assert!((ours / theirs - 1.0).abs() < 0.01, "{name}: {ours}, as published {theirs}");
             assert!(ours < 0.7 * plain, "{name}: {ours}, least squares {plain}");
