@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
 /// the smallest of its kind at some error: 4.125 bits per weight, 4.25, 4.5, 5, 8.125.
-pub const MIXTURE: &[Format] = &[
+const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
     Format::new(Elem::W4, 32),

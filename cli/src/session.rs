@@ -35,8 +35,6 @@ pub struct Finished {
     pub golden: Outcome,
     /// Root of the hashes of all bytes ([`llmcc_abi::tree`]).
     pub root: Hash,
-    /// Hashes of its code and of its weights.
-    pub hashes: (Hash, Hash),
     /// Times.
     pub phases: Phases,
 }
@@ -170,10 +168,10 @@ pub fn finish(
     let seed = golden::seed(hashes);
     phases.time("write", || linker.seal(&data_segment(&facts, &code)))?;
     facts.golden = phases.time("run", || golden::examine(lowered, &shared, options, linker.temporary(), seed))?;
-    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
+    let outside = bytes_beside(options, &shared);
     let (bytes, root) = phases.time("finish", || {
         let sealed = linker.seal(&data_segment(&facts, &code))?;
-        if let Some(broken) = options.measured.as_ref().and_then(|m| m.too_large(sealed.0 + beside)) {
+        if let Some(broken) = options.measured.as_ref().and_then(|m| m.too_large(sealed.0 + outside)) {
             return Err(Error::Failed(broken));
         }
         Ok(linker.finish().map(|()| sealed)?)
@@ -184,7 +182,7 @@ pub fn finish(
     }
     let golden = facts.golden;
     let packed = reports.into_iter().next().unwrap_or_default();
-    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, root, hashes, phases })
+    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, root, phases })
 }
 
 /// An artifact without a name: nothing is left of it when it is dropped.
@@ -223,8 +221,15 @@ pub fn unnamed(
     let code_bytes = code.bytes.len();
     let facts = Facts { lowered, options, code_bytes, shared: &shared, packed: &packed, files, golden };
     let (own, _) = linker.seal(&data_segment(&facts, &code))?;
-    let beside = if options.place == WeightsPlace::Embed { 0 } else { shared.bytes().iter().sum() };
-    Ok(Unnamed { linker, hashes, bytes: own + beside })
+    Ok(Unnamed { linker, hashes, bytes: own + bytes_beside(options, &shared) })
+}
+
+/// Bytes of weights that are not in the artifact.
+fn bytes_beside(options: &CompileOptions, shared: &SharedWeights) -> u64 {
+    match options.place {
+        WeightsPlace::Embed => 0,
+        WeightsPlace::External | WeightsPlace::Absent => shared.bytes().iter().sum(),
+    }
 }
 
 /// The tables and texts of an artifact.

@@ -1,11 +1,10 @@
 //! A budget of predicted damage: how much worse a model's predictions become by the forms of its weights.
 //!
 //! Rounding errors of different weights do different damage. To second order the Kullback-Leibler divergence that the
-//! error of a matrix causes is proportional to the squared error (its first derivative is 0 where both models are the
+//! error of a matrix causes is proportional to the squared error (its derivative is 0 where both models are the
 //! same), and small damages add up. Whoever has measured the divergences of single matrices therefore knows a factor
 //! for each, and [`Options::damage`](crate::Options::damage) makes [`choose`](crate::choose) keep the sum below a
-//! bound,
-//! in place of [`Options::error_budget`](crate::Options::error_budget).
+//! bound, in place of [`Options::error_budget`](crate::Options::error_budget).
 
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::Format;

@@ -124,8 +124,8 @@ fn broken(bounds: &[Bound], nearest: f64, rounds: usize) -> Error {
     let names: Vec<String> = bounds.iter().filter(|b| b.is_measured()).map(ToString::to_string).collect();
     Error::Failed(format!(
         "--budget {} cannot be kept: the nearest of {rounds} measured artifacts takes {:.2} times as much (by the \
-             upper          end of its interval); give a larger bound, a longer text (--budget-text FILE), or --kv f32 and --act f32; \
-         nothing was written",
+         upper end of its interval); give a larger bound, a longer text (--budget-text FILE), or --kv f32 and \
+         --act f32; nothing was written",
         names.join(" --budget "),
         nearest
     ))
