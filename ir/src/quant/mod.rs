@@ -19,6 +19,7 @@ mod plain;
 mod q4k;
 mod scale;
 pub mod table;
+pub mod trellis;
 mod w4;
 mod w4a;
 mod w4z;
