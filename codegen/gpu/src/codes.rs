@@ -60,7 +60,9 @@ pub fn stored(kind: ScaleKind) -> Ty {
         ScaleKind::F32 => F32,
         ScaleKind::F16 => F16,
         ScaleKind::Bf16 => BF16,
-        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Signed { .. } | ScaleKind::Unsigned { .. } => I8,
+        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Signed { .. } | ScaleKind::Six | ScaleKind::Unsigned { .. } => {
+            I8
+        }
     }
 }
 
@@ -70,7 +72,7 @@ pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, 
     match kind {
         ScaleKind::F32 => x,
         ScaleKind::F16 | ScaleKind::Bf16 => b.fext(x, F32),
-        ScaleKind::Signed { .. } => {
+        ScaleKind::Signed { .. } | ScaleKind::Six => {
             let x = b.sext(x, I32);
             b.sitofp(x, F32)
         }
@@ -92,7 +94,8 @@ pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, 
                 | ScaleKind::F16
                 | ScaleKind::Bf16
                 | ScaleKind::Unsigned { .. }
-                | ScaleKind::Signed { .. } => b.sitofp(x, F32),
+                | ScaleKind::Signed { .. }
+                | ScaleKind::Six => b.sitofp(x, F32),
             }
         }
     }

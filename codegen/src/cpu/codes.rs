@@ -1,10 +1,10 @@
 //! Decoding of codes and scales as 128-bit vector code, from their [`Encoding`] alone.
 
-use super::emit::{Emit, F32X4, I8X16, I32};
+use super::emit::{Emit, F32X4, I8X16, I32, I32X4, LANES};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, ScaleKind, planes};
-use llmcc_abi::layout::{BLOCK, Block, K_PAD};
+use llmcc_abi::layout::{BLOCK, Block, K_PAD, SIX_LOW};
 
 /// Addresses for the group that starts at column `start`: its factors, its super-group's factors,
 /// and its codes, to which `start` columns of codes are to be added.
@@ -12,19 +12,21 @@ pub(super) struct GroupAt {
     pub factors: Value,
     pub above: Value,
     pub codes: Value,
+    /// Which group of its record it is.
+    pub within: Value,
 }
 
 /// Finds a group of `group` columns in the block at `w`.
 pub(super) fn group_at(e: &mut Emit, block: &Block, group: usize, w: Value, start: Value) -> GroupAt {
     let (record, column) = e.div_mod(start, block.groups * group);
-    let (number, _) = e.div_mod(column, group);
+    let (within, _) = e.div_mod(column, group);
     let above = e.index(w, record, block.record);
-    let factors = e.index(above, number, block.step);
+    let factors = e.index(above, within, block.step);
     let factors = e.offset(factors, block.scales);
     // All earlier codes lie before the codes of a group, and so do the factors of the records up to
     // its own.
     let codes = e.index(w, record, block.codes);
-    GroupAt { factors, above, codes: e.offset(codes, block.codes) }
+    GroupAt { factors, above, codes: e.offset(codes, block.codes), within }
 }
 
 /// The scales and minima of a group.
@@ -36,22 +38,24 @@ pub(super) struct Factors {
 
 /// Factors of four rows, from row `row` of the group's block on.
 pub(super) fn factors(e: &mut Emit, encoding: &Encoding, block: &Block, at: &GroupAt, row: usize) -> Factors {
-    load_factors(e, encoding, block, at, row, four)
+    load_factors(e, encoding, block, at, (row, LANES), four)
 }
 
 impl GroupAt {
     /// The same for one row of the block, whose number is known when running.
     pub(super) fn of_row(&self, e: &mut Emit, encoding: &Encoding, row: Value) -> GroupAt {
-        let mut at =
-            |from: Value, level: usize| encoding.scales[level].map_or(from, |s| e.index(from, row, s.kind.bytes()));
+        let mut at = |from: Value, level: usize| {
+            let bytes = |kind: ScaleKind| if kind == ScaleKind::Six { SIX_BYTES } else { kind.bytes() };
+            encoding.scales[level].map_or(from, |s| e.index(from, row, bytes(s.kind)))
+        };
         let (factors, above) = (at(self.factors, 0), at(self.above, 1));
-        GroupAt { factors, above, codes: e.index(self.codes, row, 4) }
+        GroupAt { factors, above, codes: e.index(self.codes, row, 4), within: self.within }
     }
 }
 
 /// Factors of one row, in all lanes.
 pub(super) fn factors_of_row(e: &mut Emit, encoding: &Encoding, block: &Block, at: &GroupAt) -> Factors {
-    load_factors(e, encoding, block, at, 0, one)
+    load_factors(e, encoding, block, at, (0, 1), one)
 }
 
 fn load_factors(
@@ -59,12 +63,18 @@ fn load_factors(
     encoding: &Encoding,
     block: &Block,
     at: &GroupAt,
-    row: usize,
+    (row, lanes): (usize, usize),
     load: impl Fn(&mut Emit, ScaleKind, Value, usize) -> Value,
 ) -> Factors {
     let Some(of) = encoding.scales[0] else { return Factors { scale: e.floats(1.0), min: None } };
     let offset = row * of.kind.bytes();
-    let mut scale = load(e, of.kind, at.factors, offset);
+    let mut scale = match of.kind {
+        ScaleKind::Six => {
+            let codes = six(e, block, at, (row, lanes));
+            e.b.ins().fcvt_from_sint(F32X4, codes)
+        }
+        kind => load(e, kind, at.factors, offset),
+    };
     let mut min = of.minimum.then(|| load(e, of.kind, at.factors, offset + block.mins));
     if let Some(above) = encoding.scales[1] {
         let offset = row * above.kind.bytes();
@@ -78,6 +88,38 @@ fn load_factors(
         }
     }
     Factors { scale, min }
+}
+
+/// Bytes of a row's lower bits of [`ScaleKind::Six`].
+const SIX_BYTES: usize = 4;
+
+/// The scales of a group that are [`ScaleKind::Six`], as i32: of four rows from row `row` on, or of one (`lanes`) in
+/// all lanes. Upper bits take two bytes of a row, as the scales above do, behind which they lie.
+pub(super) fn six(e: &mut Emit, block: &Block, at: &GroupAt, (row, lanes): (usize, usize)) -> Value {
+    let offset = block.scales - SIX_LOW - block.above + row * 2;
+    let (low, high) = match lanes {
+        1 => {
+            let (low, high) = (e.load(I32, at.factors, row * SIX_BYTES), e.load_half(at.above, offset));
+            (e.splat(low), e.splat(high))
+        }
+        _ => (e.load(I32X4, at.factors, row * SIX_BYTES), e.load_halves(at.above, offset)),
+    };
+    let group = e.b.ins().ireduce(I32, at.within);
+    let (down, up) = (e.b.ins().ishl_imm_u(group, 2), e.b.ins().ishl_imm_u(group, 1));
+    let most = e.b.ins().iconst(I32, 30);
+    let up = e.b.ins().isub(most, up);
+    let low = e.b.ins().ushr(low, down);
+    let low = masked(e, low, 4, 1);
+    let high = e.b.ins().ishl(high, up);
+    let high = e.b.ins().sshr_imm_s(high, 26);
+    let mask = e.ints(!15);
+    let high = e.b.ins().band(high, mask);
+    e.b.ins().bor(low, high)
+}
+
+/// The scales of the scales of a group of four rows, from row `row` on.
+pub(super) fn factor_above(e: &mut Emit, kind: ScaleKind, block: &Block, at: &GroupAt, row: usize) -> Value {
+    four(e, kind, at.above, block.above + row * kind.bytes())
 }
 
 /// Four adjacent factors.
@@ -97,6 +139,7 @@ fn four(e: &mut Emit, kind: ScaleKind, p: Value, offset: usize) -> Value {
             let bytes = bytes(e, word);
             of_bytes(e, kind, bytes)
         }
+        ScaleKind::Six => unreachable!("they are no bytes"),
     }
 }
 
@@ -119,6 +162,7 @@ fn one(e: &mut Emit, kind: ScaleKind, p: Value, offset: usize) -> Value {
             let byte = e.splat(byte);
             of_bytes(e, kind, byte)
         }
+        ScaleKind::Six => unreachable!("they are no bytes"),
     }
 }
 
@@ -134,7 +178,7 @@ fn of_bytes(e: &mut Emit, kind: ScaleKind, bytes: Value) -> Value {
             let bits = e.b.ins().bitselect(none, least, bits);
             e.as_floats(bits)
         }
-        ScaleKind::Signed { .. } => {
+        ScaleKind::Signed { .. } | ScaleKind::Six => {
             let up = e.b.ins().ishl_imm_u(bytes, 24);
             let signed = e.b.ins().sshr_imm_s(up, 24);
             e.b.ins().fcvt_from_sint(F32X4, signed)
@@ -256,7 +300,7 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, planes: &[Plane], 
     let parts: Vec<Value> = planes
         .iter()
         .map(|p| {
-            let words = e.load(super::emit::I32X4, p.chunk, v * 16);
+            let words = e.load(I32X4, p.chunk, v * 16);
             let words = e.b.ins().ushr(words, p.shift);
             // The bits above an 8-bit float do no harm.
             if matches!(encoding.code, Code::Float(_)) { words } else { masked(e, words, p.bits, 1) }

@@ -228,10 +228,11 @@ impl Input {
         }
         copy(e, from, to, self.k);
         let (wide, narrow) = (layout::q8_row(self.cols, group), layout::q8_row(self.k, group));
-        let factors = self.k / group * 4;
         let row = e.index(low.args.operand(self.x), pair.0, wide.bytes);
-        let row = e.index(row, pair.1, factors);
-        for (from, at) in [(wide.scales, narrow.scales), (wide.sums, narrow.sums)] {
+        for (from, at, each) in [(wide.scales, narrow.scales, 4), (wide.sums, narrow.sums, layout::q8_sum_bytes(group))]
+        {
+            let factors = self.k / group * each;
+            let row = e.index(row, pair.1, factors);
             let (from, to) = (e.offset(row, from), e.offset(to, at));
             copy(e, from, to, factors);
         }

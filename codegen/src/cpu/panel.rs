@@ -9,7 +9,7 @@ use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, Float, planes};
-use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, EXCESS, K_PAD};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
 
@@ -49,7 +49,9 @@ pub(super) fn emit(e: &mut Emit, p: &Panel) {
         let (w, c) = (block[0], block[1]);
         e.range(zero, p.rows, 1, &[p.a, c], |e, _, row| {
             let (a, c) = (row[0], row[1]);
-            if p.rows_elem.group().is_some() {
+            if p.rows_elem.group().is_some() && p.format.encoding().has_integer_scales() {
+                int8_row_of_integers(e, p, w, a, c);
+            } else if p.rows_elem.group().is_some() {
                 int8_row(e, p, w, a, c);
             } else {
                 let acc = float_row(e, p, w, a);
@@ -201,9 +203,10 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
         e.store(none, c, v * 16);
     }
     let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
+    let (a_scales, a_sums) = (e.offset(a, q8.scales), e.offset(a, q8.sums));
     // Groups of less than a slice, in which codes lie together, are taken by slices.
-    e.range(zero, end, group.max(K_PAD), &[a], |e, first, factors| {
-        let mut a_factors = factors[0];
+    e.range(zero, end, group.max(K_PAD), &[a_scales, a_sums], |e, first, factors| {
+        let mut a_factors = (factors[0], factors[1]);
         for from in (0..K_PAD).step_by(group.min(K_PAD)) {
             let start = e.offset(first, from);
             // One scale of a row is that of its first group.
@@ -226,11 +229,78 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
                     }
                 }
             });
-            scale_group(e, &encoding, &block, &at, a_factors, c, &acc, &q8);
-            a_factors = e.offset(a_factors, 4);
+            scale_group(e, &encoding, &block, &at, a_factors, c, &acc);
+            a_factors = (e.offset(a_factors.0, 4), e.offset(a_factors.1, layout::q8_sum_bytes(group)));
         }
-        vec![a_factors]
+        vec![a_factors.0, a_factors.1]
     });
+}
+
+/// One int8 row times one block of weights with [integer scales](Encoding::has_integer_scales), whose results go to
+/// `c`: sums stay integers over the columns that share a scale in the row.
+fn int8_row_of_integers(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
+    let encoding = p.format.encoding();
+    let (Some(columns), Some(group), Some(above)) = (p.rows_elem.group(), encoding.group(), encoding.scales[1]) else {
+        return;
+    };
+    let (block, q8) = (layout::block(&encoding, p.k), layout::q8_row(p.k, columns));
+    let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
+    let carried = [vec![e.offset(a, q8.scales), e.offset(a, q8.sums)], vec![e.floats(0.0); VECTORS]].concat();
+    let results = e.range(zero, end, columns, &carried, |e, first, carried| {
+        let stop = e.offset(first, columns);
+        let stop = e.min(stop, end);
+        let start = [vec![carried[1]], vec![e.ints(0); VECTORS]].concat();
+        let sums = e.range(first, stop, group, &start, |e, k, sums| {
+            let at = codes::group_at(e, &block, group, w, k);
+            let row = e.add(a, k);
+            scaled_dots(e, &encoding, &block, (&at, k, row), sums)
+        });
+        let at = codes::group_at(e, &block, group, w, first);
+        let of_row = e.load_splat(carried[0], 0);
+        let mut out = vec![e.offset(carried[0], 4), e.offset(carried[1], layout::q8_sum_bytes(columns))];
+        for (v, acc) in carried[2..].iter().enumerate() {
+            let mut factor = codes::factor_above(e, above.kind, &block, &at, v * LANES);
+            if let Some(unit) = encoding.unit().filter(|unit| *unit != 1.0) {
+                let unit = e.floats(unit);
+                factor = e.fmul(factor, unit);
+            }
+            let factor = e.fmul(factor, of_row);
+            let sum = e.b.ins().fcvt_from_sint(F32X4, sums[1 + v]);
+            out.push(e.fma(sum, factor, *acc));
+        }
+        out
+    });
+    for (v, acc) in results[2..].iter().enumerate() {
+        e.store(*acc, c, v * 16);
+    }
+}
+
+/// Adds the sums of the group from column `k` on, times its integer scales, to `sums[1..]`; the row's columns are at
+/// `row`, and `sums[0]` is where the excess of the group before was. Returns the same for the next group.
+fn scaled_dots(
+    e: &mut Emit,
+    encoding: &Encoding,
+    block: &layout::Block,
+    (at, k, row): (&codes::GroupAt, Value, Value),
+    sums: &[Value],
+) -> Vec<Value> {
+    let w = e.index(at.codes, k, BLOCK / 8 * encoding.bits() as usize);
+    let none = e.ints(0);
+    let dots = slice(e, encoding, w, row, &[none; 2 * VECTORS], 0..K_PAD);
+    // The sum of the codes, from its excess: a shift, and the other sign.
+    let stored = e.load(I32, sums[0], 4);
+    let sum = e.b.ins().sshr_imm_s(stored, i64::from(EXCESS.unsigned_abs().ilog2()));
+    let surplus = e.b.ins().imul_imm_s(sum, -i64::from(excess(encoding)));
+    let surplus = e.splat(surplus);
+    let mut out = vec![e.offset(sums[0], 4)];
+    for v in 0..VECTORS {
+        let dot = e.b.ins().iadd_pairwise(dots[2 * v], dots[2 * v + 1]);
+        let dot = e.sub(dot, surplus);
+        let scale = codes::six(e, block, at, (v * LANES, LANES));
+        let product = e.b.ins().imul(dot, scale);
+        out.push(e.add(sums[1 + v], product));
+    }
+    out
 }
 
 /// Columns of a slice of 32, of codes of any width. Signed codes are made unsigned by adding the bit
@@ -365,14 +435,13 @@ fn scale_group(
     encoding: &Encoding,
     block: &layout::Block,
     at: &codes::GroupAt,
-    a_factors: Value,
+    (a_scale, a_sum): (Value, Value),
     c: Value,
     sums: &[Value],
-    q8: &layout::Q8Row,
 ) {
     let of_weights = factors(e, encoding, block, at);
-    let a_scale = e.load_splat(a_factors, q8.scales);
-    let a_sum = e.load(I32, a_factors, q8.sums);
+    let a_scale = e.load_splat(a_scale, 0);
+    let a_sum = e.load(I32, a_sum, 0);
     for v in 0..VECTORS {
         let mut sum = e.b.ins().iadd_pairwise(sums[2 * v], sums[2 * v + 1]);
         if excess(encoding) != 0 {

@@ -7,7 +7,7 @@ use super::runs::joined;
 use super::wide::{self, Codes};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::layout::{K_PAD, Q8Row};
+use llmcc_abi::layout::{EXCESS, EXCESS_PART, K_PAD, Q8Row, q8_sum_bytes};
 use llmcc_ir::kernel::RowElem;
 
 /// A magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above infinity, so
@@ -89,19 +89,19 @@ pub(super) fn quantize(
 ) {
     let Some(group) = elem.group() else { unreachable!("`{elem}` rows are not int8") };
     let (number, _) = e.div_mod(first, group);
-    let factors = e.index(row, number, 4);
-    let out = e.add(row, first);
+    let (scales, sums) = (e.index(row, number, 4), e.index(row, number, q8_sum_bytes(group)));
+    let (scales, sums) = (e.offset(scales, layout.scales), e.offset(sums, layout.sums));
+    let to = Codes { codes: e.add(row, first), scales, sums };
     if matches!(elem, RowElem::I8 { .. }) {
-        return integers(e, x, width, (out, factors), layout, group);
+        return integers(e, x, width, &to, group);
     }
     if !low.portable {
-        let to = Codes { codes: out, scales: e.offset(factors, layout.scales), sums: e.offset(factors, layout.sums) };
         return wide::quantize(low, e, x, width, group, &to);
     }
     let zero = e.int(0);
     let padded = e.offset(width, K_PAD - 1);
     let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
-    e.range(zero, padded, group, &[factors], |e, start, carried| {
+    e.range(zero, padded, group, &[to.scales, to.sums], |e, start, carried| {
         let end = e.offset(start, group);
         let end = e.min(end, padded);
         let none = e.ints(0);
@@ -125,26 +125,57 @@ pub(super) fn quantize(
                 .collect();
             let (low, high) = (e.b.ins().snarrow(c[0], c[1]), e.b.ins().snarrow(c[2], c[3]));
             let bytes = e.b.ins().snarrow(low, high);
-            let p = e.add(out, at);
+            let p = e.add(to.codes, at);
             e.store(bytes, p, 0);
             let (a, b) = (e.add(c[0], c[1]), e.add(c[2], c[3]));
             let four = e.add(a, b);
             vec![e.add(sum[0], four)]
         });
         let sum = e.sum_lanes(sums[0]);
-        e.store(scale, carried[0], layout.scales);
-        e.store(sum, carried[0], layout.sums);
-        vec![e.offset(carried[0], 4)]
+        finish_group(e, (scale, sum), carried, (start, end), &to, group)
     });
 }
 
-/// Rounds `width` f32 at `x` to integers: codes at `out`, scales and sums in the row at `factors`.
-/// The code of NaN is 0, and the scale of its group NaN.
-fn integers(e: &mut Emit, x: Value, width: Value, (out, factors): (Value, Value), layout: &Q8Row, group: usize) {
+/// Writes the scale and the sum of a group, of columns `start` to `end` at `codes`, and the excesses of its parts if it
+/// has some. Returns where the scale and the sum of the next group go.
+fn finish_group(
+    e: &mut Emit,
+    (scale, sum): (Value, Value),
+    to: &[Value],
+    (start, end): (Value, Value),
+    row: &Codes,
+    group: usize,
+) -> Vec<Value> {
+    let (scales, sums) = (to[0], to[1]);
+    e.store(scale, scales, 0);
+    e.store(sum, sums, 0);
+    let (none, bytes) = (e.ints(0), q8_sum_bytes(group));
+    for at in (4..bytes).step_by(16) {
+        e.store(none, sums, at);
+    }
+    if bytes > 4 {
+        e.range(start, end, EXCESS_PART, &[sums], |e, at, to| {
+            let p = e.add(row.codes, at);
+            let mut sum = none;
+            for i in (0..EXCESS_PART).step_by(LANES) {
+                let four = e.load_bytes(p, i);
+                sum = e.add(sum, four);
+            }
+            let sum = e.sum_lanes(sum);
+            let excess = e.b.ins().imul_imm_s(sum, i64::from(EXCESS));
+            e.store(excess, to[0], 4);
+            vec![e.offset(to[0], 4)]
+        });
+    }
+    vec![e.offset(scales, 4), e.offset(sums, bytes)]
+}
+
+/// Rounds `width` f32 at `x` to integers. The code of NaN is 0, and the scale of its group NaN.
+fn integers(e: &mut Emit, x: Value, width: Value, to: &Codes, group: usize) {
     let zero = e.int(0);
     let padded = e.offset(width, K_PAD - 1);
     let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
-    e.range(zero, padded, group, &[factors], |e, start, carried| {
+    e.range(zero, padded, group, &[to.scales, to.sums], |e, start, carried| {
         let end = e.offset(start, group);
         let end = e.min(end, padded);
         let (none, all) = (e.ints(0), e.ints(u32::MAX));
@@ -165,7 +196,7 @@ fn integers(e: &mut Emit, x: Value, width: Value, (out, factors): (Value, Value)
                 .collect();
             let (low, high) = (e.b.ins().snarrow(c[0], c[1]), e.b.ins().snarrow(c[2], c[3]));
             let bytes = e.b.ins().snarrow(low, high);
-            let p = e.add(out, at);
+            let p = e.add(to.codes, at);
             e.store(bytes, p, 0);
             vec![sum, numbers]
         });
@@ -173,8 +204,6 @@ fn integers(e: &mut Emit, x: Value, width: Value, (out, factors): (Value, Value)
         let (quarter, nan) = (e.floats(0.25), e.floats(f32::NAN));
         let scale = e.choose(found[1], quarter, nan);
         let (scale, sum) = (e.sum_lanes(scale), e.sum_lanes(found[0]));
-        e.store(scale, carried[0], layout.scales);
-        e.store(sum, carried[0], layout.sums);
-        vec![e.offset(carried[0], 4)]
+        finish_group(e, (scale, sum), carried, (start, end), to, group)
     });
 }

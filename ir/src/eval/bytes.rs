@@ -2,13 +2,14 @@
 //! that run generated code.
 
 use super::kv::{KvRow, Part};
+use super::rows::excess_parts;
 use super::{EvalError, Fp8Rows, KvState, Q8Rows, Rows};
 use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
 use crate::quant::Float;
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, kv_nibble, q8_row};
+use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, kv_nibble, q8_row, q8_sum_bytes};
 
 /// f32 rows as bytes, row-major.
 pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
@@ -79,15 +80,19 @@ pub fn fp8_rows_from_bytes(cols: usize, bytes: &[u8]) -> Fp8Rows {
 /// int8 rows as bytes, each laid out as an [`llmcc_abi::layout::Q8Row`], padding zeroed.
 pub fn q8_rows_to_bytes(rows: &Q8Rows) -> Vec<u8> {
     let at = q8_row(rows.cols, rows.group);
-    let groups = rows.groups();
+    let (groups, each, parts) = (rows.groups(), q8_sum_bytes(rows.group), excess_parts(rows.group));
     let mut out = vec![0u8; rows.rows() * at.bytes];
     for (i, row) in out.chunks_mut(at.bytes).enumerate() {
         for (o, c) in row.iter_mut().zip(&rows.codes[i * rows.cols..][..rows.cols]) {
             *o = *c as u8;
         }
-        for g in 0..groups {
-            row[at.scales + g * 4..][..4].copy_from_slice(&rows.scales[i * groups + g].to_le_bytes());
-            row[at.sums + g * 4..][..4].copy_from_slice(&rows.sums[i * groups + g].to_le_bytes());
+        for g in i * groups..(i + 1) * groups {
+            let (scale, sum) = (at.scales + g % groups * 4, at.sums + g % groups * each);
+            row[scale..][..4].copy_from_slice(&rows.scales[g].to_le_bytes());
+            let excesses = &rows.excesses[g * parts..][..parts];
+            for (i, word) in std::iter::once(&rows.sums[g]).chain(excesses).enumerate() {
+                row[sum + i * 4..][..4].copy_from_slice(&word.to_le_bytes());
+            }
         }
     }
     out
@@ -96,12 +101,15 @@ pub fn q8_rows_to_bytes(rows: &Q8Rows) -> Vec<u8> {
 /// int8 rows from bytes; a last incomplete row is ignored.
 pub fn q8_rows_from_bytes(cols: usize, group: usize, bytes: &[u8]) -> Q8Rows {
     let at = q8_row(cols, group);
-    let mut q = Q8Rows { cols, group, codes: vec![], scales: vec![], sums: vec![] };
+    let mut q = Q8Rows { cols, group, codes: vec![], scales: vec![], sums: vec![], excesses: vec![] };
     for row in bytes.chunks_exact(at.bytes) {
         q.codes.extend(row[..cols].iter().map(|b| *b as i8));
         for g in 0..q.groups() {
             q.scales.push(f32::from_le_bytes(word(row, at.scales + g * 4)));
-            q.sums.push(i32::from_le_bytes(word(row, at.sums + g * 4)));
+            let sum = at.sums + g * q8_sum_bytes(group);
+            q.sums.push(i32::from_le_bytes(word(row, sum)));
+            let parts = (1..=excess_parts(group)).map(|part| i32::from_le_bytes(word(row, sum + part * 4)));
+            q.excesses.extend(parts);
         }
     }
     q

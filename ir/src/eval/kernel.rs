@@ -2,6 +2,7 @@
 
 use super::kv::KvState;
 use super::rows::elem_name;
+use super::rows::excess_parts;
 use super::scalar::{dot, normalize, rope, subtract_mean};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::graph::{column, combined, expert};
@@ -106,6 +107,7 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
                 let m = rows.eval(batch.env());
                 let fits = r.cols == *cols && r.group == *group && r.codes.len() == m * cols;
                 let fits = fits && r.scales.len() == m * r.groups() && r.sums.len() == r.scales.len();
+                let fits = fits && r.excesses.len() == r.sums.len() * excess_parts(*group);
                 (!fits).then(|| format!("must be int8 [{m}, {cols}] in groups of {group}"))
             }
             (ParamKind::Rows { rows, cols, elem: RowElem::Fp8 }, OperandData::Fp8(r)) => {

@@ -2,7 +2,7 @@
 
 use crate::kernel::RowElem;
 use crate::quant::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
-use llmcc_abi::layout::groups;
+use llmcc_abi::layout::{EXCESS, EXCESS_PART, groups, q8_sum_bytes};
 
 /// f32 rows `[rows, cols]`; also f16 and bf16 rows, whose values f32 holds exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,9 @@ pub struct Q8Rows {
     pub scales: Vec<f32>,
     /// Sums of the codes, `[rows, groups]`.
     pub sums: Vec<i32>,
+    /// Excesses of parts of 32 columns ([`llmcc_abi::layout::EXCESS`]), `[rows, groups, 8]` where groups have 256
+    /// columns.
+    pub excesses: Vec<i32>,
 }
 
 /// e4m3 rows `[rows, cols]` with a scale per row.
@@ -60,7 +63,8 @@ impl Q8Rows {
     /// `rows` rows with scales of NaN.
     pub fn poisoned(rows: usize, cols: usize, group: usize) -> Q8Rows {
         let g = rows * groups(cols, group);
-        Q8Rows { cols, group, codes: vec![0; rows * cols], scales: vec![f32::NAN; g], sums: vec![0; g] }
+        let excesses = vec![0; g * excess_parts(group)];
+        Q8Rows { cols, group, codes: vec![0; rows * cols], scales: vec![f32::NAN; g], sums: vec![0; g], excesses }
     }
 
     /// Quantizes f32 rows.
@@ -74,9 +78,10 @@ impl Q8Rows {
     }
 
     fn by(x: &Rows, group: usize, row: fn(&[f32], usize) -> Q8Row) -> Q8Rows {
-        let mut q = Q8Rows { cols: x.cols, group, codes: vec![], scales: vec![], sums: vec![] };
+        let mut q = Q8Rows { cols: x.cols, group, codes: vec![], scales: vec![], sums: vec![], excesses: vec![] };
         for i in 0..x.rows() {
             let (codes, scales, sums) = row(x.row(i), group);
+            q.excesses.extend(excesses(&codes, group));
             q.codes.extend(codes);
             q.scales.extend(scales);
             q.sums.extend(sums);
@@ -110,6 +115,8 @@ impl Q8Rows {
         self.codes[i * self.cols + start..][..x.len()].copy_from_slice(&codes);
         self.scales[first..][..n].copy_from_slice(&scales[..n]);
         self.sums[first..][..n].copy_from_slice(&sums[..n]);
+        let parts = excess_parts(self.group);
+        self.excesses[first * parts..][..n * parts].copy_from_slice(&excesses(&codes, self.group)[..n * parts]);
     }
 }
 
@@ -184,6 +191,18 @@ pub(super) fn code_scale(amax: f32, most: f32) -> (f32, f32) {
 /// Largest magnitude; NaN if any element is.
 pub(super) fn amax(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |m: f32, v| if v.is_nan() || v.abs() > m { v.abs() } else { m })
+}
+
+/// Parts of a group of an int8 row whose excesses are stored.
+pub fn excess_parts(group: usize) -> usize {
+    q8_sum_bytes(group) / 4 - 1
+}
+
+/// Excesses of the codes of a row, `[groups, parts]`: [`EXCESS`] times the sum of each 32 codes.
+pub fn excesses(codes: &[i8], group: usize) -> Vec<i32> {
+    let each = excess_parts(group) * groups(codes.len(), group);
+    let sum = |part: usize| codes.iter().skip(part * EXCESS_PART).take(EXCESS_PART).map(|c| i32::from(*c)).sum::<i32>();
+    (0..each).map(|part| EXCESS * sum(part)).collect()
 }
 
 /// `(codes [cols], scales [groups], sums of codes [groups])`.

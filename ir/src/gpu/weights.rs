@@ -111,14 +111,14 @@ pub fn on_tensor_cores(format: Format, elem: RowElem) -> bool {
 }
 
 /// Whether operands of tensor cores are made of quantized weights: of integers of up to 8 bits, of
-/// codes of 4 bits that are numbers of a table, and of 8-bit floats, with factors of any kind in
+/// codes of up to 4 bits that are numbers of a table, and of 8-bit floats, with factors of any kind in
 /// whole runs of 16 columns. Others are decoded to f32 one by one.
 pub fn has_operands(format: Format) -> bool {
     let e = format.encoding();
     let codes = match e.code {
         Code::Int { bits, .. } => bits <= 8,
         Code::Signed { bits } => bits == 8,
-        Code::Table { bits, .. } => bits == 4,
+        Code::Table { bits, .. } => bits <= 4,
         Code::Float(float) => float == Float::E4m3,
     };
     let whole = |scale: &Scale| match scale.per {

@@ -6,6 +6,7 @@
 //! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
 //! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
+mod codebook;
 mod coded;
 mod def;
 pub mod fit;
@@ -19,6 +20,7 @@ mod plain;
 mod q4k;
 mod scale;
 pub mod table;
+pub mod trellis;
 mod w4;
 mod w4a;
 mod w4z;
@@ -70,6 +72,8 @@ pub const FORMATS: &[FormatDef] = &[
     ggml::IQ2,
     ggml::IQ3,
     ggml::IQ3S,
+    codebook::C4,
+    codebook::C3,
 ];
 
 pub use llmcc_abi::encoding::ROW_GROUPS;

@@ -231,6 +231,10 @@ impl<'a> Coded<'a> {
             }
         }
         for (g, (scale, min)) in (from / group..).zip(factors) {
+            if (kind, self.packing) == (ScaleKind::Six, Packing::Panel) {
+                scale::put_six(*scale, (r, g % b.groups), b.scales_of(g), self.out);
+                continue;
+            }
             let at = b.scales_of(g) + r * kind.bytes();
             scale::put(kind, *scale, &mut self.out[at..]);
             if e.has_minimum() {
@@ -263,7 +267,7 @@ pub(super) fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mu
             let above = f(x, codes, &mut coded);
             let kind = kinds(&format.encoding()).0;
             let number = |code: u8| match kind {
-                ScaleKind::Signed { .. } => f32::from(code as i8),
+                ScaleKind::Signed { .. } | ScaleKind::Six => f32::from(code as i8),
                 ScaleKind::E4m3 => e4m3_to_f32(code),
                 ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E8m0 | ScaleKind::Unsigned { .. } => {
                     code.into()
@@ -355,9 +359,13 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
     let group = columns.group;
     let mut row = CodedRow::new(&e, out.len());
     let minimum = |at: usize| if e.has_minimum() { scale::get(kind, &block[at + b.mins..]) } else { 0.0 };
+    let planes = (kind, format.packing) == (ScaleKind::Six, Packing::Panel);
     for (g, f) in row.factors.iter_mut().enumerate() {
         let at = b.scales_of(g) + r * kind.bytes();
-        *f = (scale::get(kind, &block[at..]), minimum(at));
+        *f = match planes {
+            true => (scale::get_six((r, g % b.groups), b.scales_of(g), block), 0.0),
+            false => (scale::get(kind, &block[at..]), minimum(at)),
+        };
     }
     if let Some(above) = above {
         let minima = e.scales[1].is_some_and(|s| s.minimum);

@@ -35,6 +35,7 @@ fn scales(d: &FormatDef) -> String {
             ScaleKind::E4m3 => "e4m3".into(),
             ScaleKind::Unsigned { bits } => format!("{bits}-bit code"),
             ScaleKind::Signed { bits } => format!("{bits}-bit code, signed,"),
+            ScaleKind::Six => "6-bit code, signed, tight,".into(),
         };
         let per = match s.per {
             Per::Row => "a row".into(),

@@ -22,6 +22,7 @@ fn limit(e: &Encoding) -> Option<f32> {
         [Some(scale), Some(above)] if above.kind == ScaleKind::F16 => match scale.kind {
             ScaleKind::Unsigned { bits } => ((1u32 << bits) - 1) as f32,
             ScaleKind::Signed { bits } => ((1u32 << (bits - 1)) - 1) as f32,
+            ScaleKind::Six => 31.0,
             ScaleKind::E4m3 => quant::E4M3_MAX,
             ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E8m0 => 1.0,
         },

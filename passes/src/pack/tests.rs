@@ -326,6 +326,7 @@ impl Codes {
                     let mut factor = || match scale.kind {
                         ScaleKind::Unsigned { bits } => next(1 << bits) as f32,
                         ScaleKind::Signed { bits } => next(1 << bits) as f32 - (1 << (bits - 1)) as f32,
+                        ScaleKind::Six => next(64) as f32 - 32.0,
                         ScaleKind::E8m0 => 2f32.powi(next(20) as i32 - 10),
                         ScaleKind::E4m3 => next(16) as f32 / 16.0,
                         ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 => next(64) as f32 / 64.0,

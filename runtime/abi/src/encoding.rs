@@ -102,15 +102,24 @@ pub enum ScaleKind {
         /// Bits that are used.
         bits: u32,
     },
+    /// Two's complement of 6 bits, eight of a row in 6 bytes of a panel ([`crate::layout`]), for
+    /// super-groups of 256 columns in groups of 32. Such a scale multiplies the sum of its group's products with int8
+    /// rows while that is an integer, and the sums of a super-group are added up as integers: what is above them
+    /// multiplies once ([`Encoding::has_integer_scales`]).
+    Six,
 }
 
 impl ScaleKind {
-    /// Bytes of one.
+    /// Bytes of one; of [`ScaleKind::Six`] in fragment order.
     pub const fn bytes(self) -> usize {
         match self {
             ScaleKind::F32 => 4,
             ScaleKind::F16 | ScaleKind::Bf16 => 2,
-            ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => 1,
+            ScaleKind::E8m0
+            | ScaleKind::E4m3
+            | ScaleKind::Unsigned { .. }
+            | ScaleKind::Signed { .. }
+            | ScaleKind::Six => 1,
         }
     }
 
@@ -124,6 +133,7 @@ impl ScaleKind {
             ScaleKind::E8m0 => 1,
             ScaleKind::E4m3 => 4,
             ScaleKind::Unsigned { bits } | ScaleKind::Signed { bits } => bits,
+            ScaleKind::Six => 6,
         }
     }
 }
@@ -222,6 +232,12 @@ impl Encoding {
         Code::Table { bits: 4, values: &NON_LINEAR },
         Scale::new(Per::Group(32), ScaleKind::Signed { bits: 6 }),
     );
+    /// A codebook of 16 integers.
+    pub const C4: Encoding =
+        Encoding::two_levels(Code::Table { bits: 4, values: &CODEBOOK_4 }, Scale::new(Per::Group(32), ScaleKind::Six));
+    /// A codebook of 8 integers.
+    pub const C3: Encoding =
+        Encoding::two_levels(Code::Table { bits: 3, values: &CODEBOOK_3 }, Scale::new(Per::Group(32), ScaleKind::Six));
     /// e2m1 with powers of two as scales: MXFP4 of the OCP Microscaling Formats 1.0.
     pub const MXFP4: Encoding =
         Encoding::scaled(Code::Table { bits: 4, values: &E2M1 }, Scale::new(Per::Group(32), ScaleKind::E8m0));
@@ -268,10 +284,11 @@ impl Encoding {
         Encoding { code, scales: [Some(scale), Some(above)] }
     }
 
-    /// The same with `group` columns to a scale, where scales belong to groups.
+    /// The same with `group` columns to a scale, where scales belong to groups that may be others.
     #[inline(always)]
     pub const fn in_groups(self, group: usize) -> Encoding {
         match self.scales[0] {
+            Some(Scale { kind: ScaleKind::Six, .. }) => self,
             Some(Scale { per: Per::Group(_), kind, minimum }) => Encoding {
                 scales: [Some(Scale { per: Per::Group(group as u16), kind, minimum }), self.scales[1]],
                 ..self
@@ -340,7 +357,7 @@ impl Encoding {
     pub const fn unit(&self) -> Option<f32> {
         match self.code {
             Code::Int { .. } | Code::Signed { .. } => Some(1.0),
-            Code::Table { values, .. } if values.len() == 16 => {
+            Code::Table { values, .. } if values.len() <= 16 => {
                 if multiples(values, 1.0) {
                     Some(1.0)
                 } else if multiples(values, 0.5) {
@@ -361,13 +378,21 @@ impl Encoding {
         }
     }
 
+    /// Whether scales are integers that multiply sums of integers ([`ScaleKind::Six`]).
+    pub const fn has_integer_scales(&self) -> bool {
+        matches!(self.scales[0], Some(Scale { kind: ScaleKind::Six, .. }))
+    }
+
     /// Columns of an int8 row that share a scale when it is multiplied by such weights: those that
-    /// share a weight's. The sums of products of [integers](Encoding::unit) over them are exact, and
-    /// one scale multiplies them. `None` where there are no integers, or no such groups
-    /// ([`ROW_GROUPS`]).
+    /// share a weight's, or that of [integer scales](Encoding::has_integer_scales). The sums of products of
+    /// [integers](Encoding::unit) over them are exact, and one scale multiplies them. `None` where there are no
+    /// integers, or no such groups ([`ROW_GROUPS`]).
     pub const fn integer_group(&self) -> Option<usize> {
         if self.unit().is_none() {
             return None;
+        }
+        if self.has_integer_scales() {
+            return self.super_group();
         }
         match self.scales[0] {
             Some(Scale { per: Per::Group(group), .. }) if is_row_group(group as usize) => Some(group as usize),

@@ -14,7 +14,9 @@
 //!   1. the factors, rounded up to 64 bytes: for each group its scales `[16]`, then its minima
 //!      `[16]` if there are any (of the last record of an odd number of groups only the first half
 //!      is used). With two levels of scales a record is a super-group, and the scales above (and
-//!      their minima) come first;
+//!      their minima) come first. Scales of 6 bits that take no byte each ([`ScaleKind::Six`]) lie in two planes
+//!      behind the f16 above: the upper 2 bits, `[16]` u16, then the lower 4 bits, `[16]` u32, group `g` of the
+//!      record in bits `2g` and `4g` ([`six_places`]): 128 bytes together;
 //!   2. the codes of its groups in chunks of 64 bytes, `[16][4]` bytes: a row's four bytes hold
 //!      `32 / bits` columns, byte `j` those whose number is `j` modulo 4, the first in its lowest
 //!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns
@@ -64,12 +66,13 @@
 //! `x·(448/amax)`, 0 when `amax` is 0.
 //!
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups`
-//! i32 sums of the codes; the row is rounded up to an odd number of 64 bytes. Value: `scale·code`;
+//! i32 sums of the codes; the row is rounded up to an odd number of 64 bytes. Groups of 256 have behind each sum the
+//! [excesses](EXCESS) of its eight parts of 32 columns, 0 where the row ends before. Value: `scale·code`;
 //! `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax`
 //! is 0. Rows of integers are stored alike: `scale = 1`, code = round-to-nearest-even of `x`, −128 to
 //! 127; where some `x` of a group is no number its code is 0 and the scale of the group NaN.
 
-use crate::encoding::{Code, Encoding, Float, Per, Scale};
+use crate::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind};
 
 /// Rows in a weight block.
 pub const BLOCK: usize = 16;
@@ -187,6 +190,15 @@ pub const fn groups_per_record(e: &Encoding) -> usize {
     }
 }
 
+/// From the plane of upper bits of [`ScaleKind::Six`] to that of lower bits, where [`Block::scales`] is.
+pub const SIX_LOW: usize = BLOCK * 2;
+
+/// Where the bits of [`ScaleKind::Six`] of row `row` and group `group` of a record lie: from [`Block::scales_of`] the
+/// byte of the lower four and the first of them, and from [`SIX_LOW`] bytes before it the byte of the upper two.
+pub const fn six_places(row: usize, group: usize) -> [(usize, u32); 2] {
+    [(row * 4 + group / 2, group as u32 % 2 * 4), (row * 2 + group / 4, group as u32 % 4 * 2)]
+}
+
 /// Layout of a block of `k` columns as a panel.
 #[inline]
 pub const fn block(e: &Encoding, k: usize) -> Block {
@@ -203,7 +215,8 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
             }
         };
     };
-    let line = BLOCK * scale.kind.bytes();
+    // Bytes of a group's scales, of their own.
+    let line = if matches!(scale.kind, ScaleKind::Six) { 0 } else { BLOCK * scale.kind.bytes() };
     let (above, mins) = match e.scales[1] {
         Some(above) => (BLOCK * above.kind.bytes() * above.factors(), BLOCK * above.kind.bytes()),
         None => (0, 0),
@@ -213,12 +226,17 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
         Per::Group(group) => (group as usize, groups(k, group as usize)),
         Per::Row | Per::TokenHead => (kp, 1),
     };
-    let codes = round_up(above + together * line * scale.factors(), 64);
+    // Bytes up to the groups' scales, and of all of these.
+    let (before, all) = match scale.kind {
+        ScaleKind::Six => (above + SIX_LOW, BLOCK * 4),
+        _ => (above, together * line * scale.factors()),
+    };
+    let codes = round_up(before + all, 64);
     let record = codes + together * group * column;
     Block {
         groups: together,
         record,
-        scales: above,
+        scales: before,
         step: line * scale.factors(),
         mins: if scale.minimum { line } else { 0 },
         above: 0,
@@ -324,19 +342,31 @@ pub const fn tile_row(cols: usize) -> usize {
 pub struct Q8Row {
     /// Offset of the f32 scales.
     pub scales: usize,
-    /// Offset of the i32 sums.
+    /// Offset of the i32 sums, [`q8_sum_bytes`] apart.
     pub sums: usize,
     /// Bytes of the row.
     pub bytes: usize,
+}
+
+/// Excess of a sum of products of codes of rows with numbers that are multiplied 128 too large, for each 1 of the
+/// codes, negated: a sum starts with it.
+pub const EXCESS: i32 = -128;
+
+/// Columns of a part of a group of 256, whose excess is stored.
+pub const EXCESS_PART: usize = 32;
+
+/// Bytes from the sum of a group of an int8 row to that of the next.
+pub const fn q8_sum_bytes(group: usize) -> usize {
+    if group == 256 { 4 + 4 * (group / EXCESS_PART) } else { 4 }
 }
 
 /// Layout of an int8 row of `k` elements with quantization group `group`. Rows take an odd number
 /// of cache lines: columns of many rows are read together, and would drive each other from the
 /// cache if rows were a power of two apart.
 pub const fn q8_row(k: usize, group: usize) -> Q8Row {
-    let kp = padded_k(k);
-    let g = groups(k, group) * 4;
-    Q8Row { scales: kp, sums: kp + g, bytes: ((round_up(kp + 2 * g, 64) / 64) | 1) * 64 }
+    let (kp, groups) = (padded_k(k), groups(k, group));
+    let sums = kp + groups * 4;
+    Q8Row { scales: kp, sums, bytes: ((round_up(sums + groups * q8_sum_bytes(group), 64) / 64) | 1) * 64 }
 }
 
 /// Byte layout of an fp8 activation row.

@@ -88,10 +88,14 @@ pub enum Uk {
     PanelNvfp4A8 = 39,
     /// Choice of rows of a cache ([`SelectFn`](crate::SelectFn)).
     Select = 40,
+    /// `c4` × int8 rows.
+    PanelC4A8 = 41,
+    /// `c3` × int8 rows.
+    PanelC3A8 = 42,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 41;
+pub const UK_COUNT: usize = 43;
 
 /// Floats in the rows that a microkernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,11 +125,13 @@ pub const FLOAT_PANELS: [(Uk, Encoding, FloatRows); 12] = [
 
 /// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
 /// format with a description of this table has a fast kernel.
-pub const INT8_PANELS: [(Uk, Encoding); 20] = [
+pub const INT8_PANELS: [(Uk, Encoding); 22] = [
     (Uk::PanelW8A8, Encoding::W8),
     (Uk::PanelW4A8, Encoding::W4),
     (Uk::PanelW4aA8, Encoding::W4A),
     (Uk::PanelQ4kA8, Encoding::Q4K.in_groups(32)),
+    (Uk::PanelC4A8, Encoding::C4),
+    (Uk::PanelC3A8, Encoding::C3),
     (Uk::PanelW5A8, Encoding::W5.in_groups(32)),
     (Uk::PanelW5aA8, Encoding::W5A.in_groups(32)),
     (Uk::PanelQ2kA8, Encoding::Q2K),
@@ -159,7 +165,8 @@ pub struct UkTable {
 /// Every output is accumulated over `k` in ascending order (f32: one fused multiply-add per `k`, in
 /// chains of [`CHAIN`](crate::layout::CHAIN) columns, each from 0, which are added up; in one chain
 /// bf16 rows: one per `k`, the second of each pair `2i, 2i + 1` first; and int8: one i32 sum per
-/// group, then one f32 fused multiply-add per group), for any `m` and `blocks`: a token's result
+/// group, of [integer scales](Encoding::has_integer_scales) with them, then one f32 fused multiply-add per group), for
+/// any `m` and `blocks`: a token's result
 /// never depends on the rest of the batch, and is the same on every instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -182,8 +189,8 @@ pub struct PanelArgs {
     pub c_stride: u64,
     /// Columns (real, not padded).
     pub k: u64,
-    /// Columns that share a scale in quantized weights and int8 rows
-    /// ([`ROW_GROUPS`](crate::encoding::ROW_GROUPS)); 0 for others.
+    /// Columns that share a scale in int8 rows ([`ROW_GROUPS`](crate::encoding::ROW_GROUPS)), and in quantized weights
+    /// unless [their scales are integers](Encoding::has_integer_scales); 0 for others.
     pub group: u64,
 }
 

@@ -193,6 +193,13 @@ pub(crate) trait Isa: Copy {
     unsafe fn zero_words() -> Self::I;
     /// Lane-wise sum.
     unsafe fn add_words(a: Self::I, b: Self::I) -> Self::I;
+    /// Lower 32 bits of the lane-wise product.
+    unsafe fn mul_words(a: Self::I, b: Self::I) -> Self::I;
+    /// `LANES` u16, widened.
+    unsafe fn load_shorts(p: *const u8) -> Self::I;
+    /// Two's complement of 6 bits: the lower four are field `field` of 4 bits of the words of `low`, the upper two are
+    /// field `field` of 2 bits of `high`, whose words have 16 bits.
+    unsafe fn six(low: Self::I, high: Self::I, field: i32) -> Self::I;
     /// Lane-wise maximum of `acc` and the bits of `|x|`. As integers, NaN compares above infinity,
     /// so it is never lost.
     unsafe fn max_magnitude(acc: Self::I, x: Self::F) -> Self::I;

@@ -14,6 +14,7 @@ pub(crate) mod float;
 pub(crate) mod int8;
 pub(crate) mod many;
 mod slice;
+mod supers;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::Encoding;
@@ -59,6 +60,8 @@ pub(crate) struct Tile {
     group: usize,
     block: Block,
     q8: Q8Row,
+    /// Bytes from the sum of a group of an int8 row to the next.
+    sum_bytes: usize,
     /// Bytes from the read position to the prefetched one, see [`Tile::ahead`].
     ahead: usize,
 }
@@ -82,6 +85,7 @@ impl Tile {
             kp: layout::padded_k(k),
             group: columns,
             block: layout::block(&weights.in_groups(group), k),
+            sum_bytes: layout::q8_sum_bytes(group),
             q8: if group > 0 { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,
         }
@@ -264,6 +268,9 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
 #[inline(always)]
 pub(crate) unsafe fn run_int8<I: Isa, const F: usize>(p: &PanelArgs) {
     unsafe {
+        if const { slice::PanelWeights::<F>::ENCODING.has_integer_scales() } {
+            return run::<I, supers::Supers<F>>(p);
+        }
         if const { !I::DOT8_LEAST && slice::PanelWeights::<F>::ENCODING.bits() == 8 } && has_least(p) {
             return run::<I, int8::Int8<F, true>>(p);
         }

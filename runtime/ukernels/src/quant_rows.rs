@@ -1,9 +1,9 @@
 //! Rounding of activation rows to int8 with a scale per group.
 
-use llmcc_abi::layout::{K_PAD, groups, padded_k};
+use llmcc_abi::layout::{K_PAD, groups, padded_k, q8_sum_bytes};
 
 use crate::isa::Isa;
-use crate::reference::scales;
+use crate::reference::{scales, write_excesses};
 
 /// Calls `f` with each vector of `n` elements from `x`, the last one filled up with zeros.
 macro_rules! each_vector {
@@ -64,7 +64,11 @@ pub(crate) unsafe fn quant_row<I: Isa>(
                 codes.add(start).write_bytes(0, n);
             }
             row_scales.add(g).write_unaligned(scale);
-            sums.add(g).write_unaligned(I::sum_lanes(sum));
+            let sums = sums.byte_add(g * q8_sum_bytes(group));
+            sums.write_unaligned(I::sum_lanes(sum));
+            if q8_sum_bytes(group) > 4 {
+                write_excesses(codes.add(start), kp - start, group, sums);
+            }
         }
     }
 }

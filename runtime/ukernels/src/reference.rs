@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use llmcc_abi::layout::{self, groups};
+use llmcc_abi::layout::{self, EXCESS, EXCESS_PART, groups, q8_sum_bytes};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record};
 
 use crate::attend::results;
@@ -16,7 +16,7 @@ use crate::split::{Share, end, oldest};
 mod map;
 mod panel;
 pub(crate) use map::{exp_and_tail, map};
-pub(crate) use panel::{panel_bf16_rows, panel_f32_rows, panel_int8_rows};
+pub(crate) use panel::{panel_bf16_rows, panel_f32_rows, panel_int8_rows, panel_integer_scales};
 
 /// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse
 /// is 0 when no code but 0 makes sense: `amax` is 0 (or so small that `127 / amax` overflows),
@@ -54,8 +54,24 @@ pub(crate) unsafe extern "C" fn quant_rows(
                 }
             }
             row_scales.add(g).write_unaligned(scale);
-            sums.add(g).write_unaligned(sum);
+            let sums = sums.byte_add(g * q8_sum_bytes(group));
+            sums.write_unaligned(sum);
+            write_excesses(codes.add(g * group), layout::padded_k(k) - g * group, group, sums);
         }
+    }
+}
+
+/// Writes the excesses of the parts of a group behind its sum: of the codes at `codes`; the row has `left` from
+/// there on.
+pub(crate) unsafe fn write_excesses(codes: *const i8, left: usize, group: usize, sum: *mut i32) {
+    for part in 0..q8_sum_bytes(group) / 4 - 1 {
+        let mut excess = 0;
+        if part * EXCESS_PART < left {
+            for j in 0..EXCESS_PART {
+                excess += EXCESS * i32::from(unsafe { codes.add(part * EXCESS_PART + j).read() });
+            }
+        }
+        unsafe { sum.add(1 + part).write_unaligned(excess) };
     }
 }
 

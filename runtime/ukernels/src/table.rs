@@ -55,7 +55,7 @@ macro_rules! float_panels {
 /// An array of the functions with int8 rows, for each line of [`INT8_PANELS`].
 macro_rules! int8_panels {
     ($function:ident) => {
-        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
+        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21)
     };
     ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
 }
@@ -65,7 +65,13 @@ mod scalar {
     use super::{FLOAT_PANELS, FloatRows, INT8_PANELS, PanelArgs, Rest, UkTable, assemble, reference};
 
     unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
-        unsafe { reference::panel_int8_rows(&*p, INT8_PANELS[F].1) }
+        let weights = INT8_PANELS[F].1;
+        unsafe {
+            match weights.has_integer_scales() {
+                true => reference::panel_integer_scales(&*p, weights),
+                false => reference::panel_int8_rows(&*p, weights),
+            }
+        }
     }
 
     unsafe extern "C" fn panel_floats<const F: usize>(p: *const PanelArgs) {

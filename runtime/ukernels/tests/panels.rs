@@ -95,12 +95,14 @@ fn exact_f32(w: &Matrix, a: &[f32], n: usize) -> Exact {
 fn exact_int8(w: &Matrix, a: &Int8Rows, m: usize, n: usize) -> Exact {
     let mut exact = Exact { value: 0.0, magnitude: 0.0, roundings: 2 * a.groups() + 1 };
     if n < w.n {
-        for g in 0..a.groups() {
+        for g in 0..w.groups() {
             let (scale, min) = w.scale_min(n, g);
-            let a_scale = a.scales[m * a.groups() + g] as f64;
-            let sum: f64 = a.columns(g).map(|k| w.number(n, k) * f64::from(a.codes[m * a.k + k])).sum();
+            let a_scale = a.scales[m * a.groups() + g * w.group / a.group] as f64;
+            let code = |k: usize| f64::from(a.codes[m * a.k + k]);
+            let columns = g * w.group..a.k.min((g + 1) * w.group);
+            let sum: f64 = columns.clone().map(|k| w.number(n, k) * code(k)).sum();
             let min = if w.weights.has_minimum() { min } else { 0.0 };
-            for term in [sum * scale * a_scale, a.sum(m, g) as f64 * min * a_scale] {
+            for term in [sum * scale * a_scale, columns.map(code).sum::<f64>() * min * a_scale] {
                 exact.value += term;
                 exact.magnitude += term.abs();
             }

@@ -6,7 +6,7 @@
 
 mod support;
 
-use llmcc_abi::layout::{groups, padded_k, q8_row};
+use llmcc_abi::layout::{groups, padded_k, q8_row, q8_sum_bytes};
 use llmcc_abi::{HalfKind, RopeTableFn, RoundHalvesFn, Uk};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels, quant_rows};
@@ -15,8 +15,9 @@ use support::{Guarded, Rng, levels, quant_rows};
 fn quantize(level: Level, x: &[f32], group: usize) -> Vec<u8> {
     let input: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let input = Guarded::from_bytes(&input);
-    let (codes, factors) = (padded_k(x.len()), groups(x.len(), group) * 4);
-    let mut out = [codes, factors, factors].map(|bytes| Guarded::from_bytes(&vec![0xaa; bytes]));
+    let (codes, groups) = (padded_k(x.len()), groups(x.len(), group));
+    let mut out =
+        [codes, groups * 4, groups * q8_sum_bytes(group)].map(|bytes| Guarded::from_bytes(&vec![0xaa; bytes]));
     let [c, f, s] = &mut out;
     unsafe {
         quant_rows(level)(
@@ -44,11 +45,17 @@ fn check(x: &[f32], group: usize) {
 /// The definition, for finite rows whose groups are zero or of ordinary size.
 fn define(x: &[f32], group: usize) -> Vec<u8> {
     let (mut codes, mut scales, mut sums) = (vec![], vec![], vec![]);
+    // Groups of 256 have the excesses of their parts.
+    let wide = group == 256;
     for group in x.chunks(group) {
         let amax = group.iter().fold(0.0f32, |a, x| a.max(x.abs()));
         let code = |x: &f32| if amax == 0.0 { 0 } else { (x * (127.0 / amax)).round_ties_even() as i8 };
         let group: Vec<i8> = group.iter().map(code).collect();
         sums.extend(group.iter().map(|&c| c as i32).sum::<i32>().to_le_bytes());
+        if wide {
+            let part = |i: usize| group.iter().skip(i * 32).take(32).map(|&c| c as i32).sum::<i32>();
+            sums.extend((0..8).flat_map(|i| (part(i) * -128).to_le_bytes()));
+        }
         scales.extend((amax / 127.0).to_le_bytes());
         codes.extend(group.iter().map(|&c| c as u8));
     }
@@ -56,7 +63,7 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
     // The padding has a group of its own where groups are small.
     let groups = codes.len().div_ceil(group) * 4;
     scales.resize(groups, 0);
-    sums.resize(groups, 0);
+    sums.resize(groups * if wide { 9 } else { 1 }, 0);
     let mut row = [codes, scales, sums].concat();
     row.resize((row.len().div_ceil(64) | 1) * 64, 0);
     row
@@ -65,7 +72,7 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
 #[test]
 fn quantized_rows_follow_the_definition() {
     let mut rng = Rng(7);
-    for group in [16, 32, 64, 128] {
+    for group in [16, 32, 64, 128, 256] {
         for k in (0..200).chain([576, 2048, 4099]) {
             let x: Vec<f32> = (0..k).map(|_| rng.signed() * (1 << rng.below(12)) as f32).collect();
             check(&x, group);

@@ -2,7 +2,7 @@
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
+    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, excess_parts, fp8_rows_from_bytes, fp8_rows_to_bytes,
     half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
@@ -161,13 +161,14 @@ pub fn row_of(operand: &OperandData<'static>, i: usize) -> OperandData<'static> 
     match operand {
         OperandData::Rows(r) => OperandData::Rows(Rows { cols: r.cols, data: r.row(i).to_vec() }),
         OperandData::Q8(q) => {
-            let g = q.groups();
+            let (g, parts) = (q.groups(), q.groups() * excess_parts(q.group));
             OperandData::Q8(Q8Rows {
                 cols: q.cols,
                 group: q.group,
                 codes: q.codes[i * q.cols..][..q.cols].to_vec(),
                 scales: q.scales[i * g..][..g].to_vec(),
                 sums: q.sums[i * g..][..g].to_vec(),
+                excesses: q.excesses[i * parts..][..parts].to_vec(),
             })
         }
         other => other.clone(),

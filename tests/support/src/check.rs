@@ -3,7 +3,7 @@
 
 use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
 use crate::case::Case;
-use llmcc_ir::eval::{KvState, OperandData, Q8Rows};
+use llmcc_ir::eval::{KvState, OperandData, Q8Rows, excess_parts, excesses};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Embed, ExpertMatmul, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::kv::KvDType;
@@ -323,7 +323,7 @@ fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
         let error = part.iter().fold(0f64, |m, a| m.max(a.error));
         let scale = f64::from(got.scales[at]);
         let codes = &got.codes[i * got.cols + start + g * got.group..][..part.len()];
-        assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {g}: {codes:?}");
+        check_sums(got, at, codes);
         if amax < 1e-30 || !part.iter().all(Approx::is_bounded) {
             continue;
         }
@@ -338,12 +338,21 @@ fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
     }
 }
 
+/// The sum of the codes of group `at`, and its excesses.
+fn check_sums(got: &Q8Rows, at: usize, codes: &[i8]) {
+    assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {at}: {codes:?}");
+    let mut want = excesses(codes, got.group);
+    let parts = excess_parts(got.group);
+    want.truncate(parts);
+    assert_eq!(got.excesses[at * parts..][..parts], want, "group {at}: {codes:?}");
+}
+
 /// Rows of integers: each code is a nearest one, scales are 1, sums are exact.
 fn check_integers(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
     for (g, part) in row.chunks(got.group).enumerate() {
         let at = i * got.groups() + start / got.group + g;
         let codes = &got.codes[i * got.cols + start + g * got.group..][..part.len()];
-        assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {g}: {codes:?}");
+        check_sums(got, at, codes);
         if !part.iter().all(Approx::is_bounded) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Codes of 4 bits that index a table, as operands of tensor cores: the bytes of all sixteen
+//! Codes of up to 4 bits that index a table, as operands of tensor cores: the bytes of all sixteen
 //! numbers are in registers, and one instruction looks up four codes among eight of them.
 
 use crate::mlir::{Builder, Elem, I32, V};
@@ -33,8 +33,12 @@ fn byte_of_each(b: &mut Builder, numbers: &[u16], from: u32, (within, which): (V
         return b.i32(0);
     }
     let word = |b: &mut Builder, i: usize| {
-        b.i32(i32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]).into())
+        b.i32(i32::from_le_bytes(std::array::from_fn(|j| bytes[(i + j) % bytes.len()])).into())
     };
+    if bytes.len() <= 8 {
+        let (x, y) = (word(b, 0), word(b, 4));
+        return permute_bytes(b, x, y, within);
+    }
     let [low, high] = [0, 8].map(|i| {
         let (x, y) = (word(b, i), word(b, i + 4));
         permute_bytes(b, x, y, within)

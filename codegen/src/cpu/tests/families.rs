@@ -42,7 +42,7 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
         let bias = g.rng.chance(2).then(|| g.vector(gain_len));
         let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
-        let group = g.rng.pick(&[16, 32, 128]);
+        let group = g.rng.pick(&[16, 32, 128, 256]);
         let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group }, RowElem::I8 { group }]);
         let out = g.output(cols, elem);
         let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
@@ -52,7 +52,7 @@ proptest! {
 
     /// Quantization without a norm has no rounding to disagree about: the bytes of the microkernel.
     #[test]
-    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(128)]) {
+    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(128), Just(256)]) {
         let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, k);
@@ -91,7 +91,7 @@ proptest! {
     fn rows_of_integers_equal_the_evaluator(
         seed in any::<u64>(),
         k in 1usize..300,
-        group in prop_oneof![Just(16usize), Just(32), Just(128)],
+        group in prop_oneof![Just(16usize), Just(32), Just(128), Just(256)],
     ) {
         let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;

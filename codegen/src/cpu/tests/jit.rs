@@ -210,7 +210,7 @@ pub(super) fn same_bits(a: &OperandData, b: &OperandData) -> bool {
     match (a, b) {
         (OperandData::Rows(a), OperandData::Rows(b)) => bits(&a.data) == bits(&b.data),
         (OperandData::Q8(a), OperandData::Q8(b)) => {
-            a.codes == b.codes && a.sums == b.sums && bits(&a.scales) == bits(&b.scales)
+            (&a.codes, &a.sums, &a.excesses) == (&b.codes, &b.sums, &b.excesses) && bits(&a.scales) == bits(&b.scales)
         }
         (OperandData::State(a), OperandData::State(b)) => match (a.paged(), b.paged()) {
             (Some(a), Some(b)) => same_state(a, b),

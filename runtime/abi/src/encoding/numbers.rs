@@ -1,15 +1,24 @@
 //! The numbers of codes and scales that are no integers.
 
 /// The 16 numbers of GGML's non-linear formats.
-pub const NON_LINEAR: [u32; 16] = {
-    let numbers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 16 {
+pub const NON_LINEAR: [u32; 16] = integers([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]);
+
+/// The codebook of `c4`, ascending: levels of least squared error (Lloyd 1982, "Least squares quantization in
+/// PCM") of normally distributed groups of 32 numbers, each with the best scale of either sign.
+pub const CODEBOOK_4: [u32; 16] = integers([-127, -95, -73, -56, -41, -28, -15, -3, 8, 20, 31, 43, 56, 72, 91, 115]);
+
+/// The codebook of `c3`, made alike.
+pub const CODEBOOK_3: [u32; 8] = integers([-105, -65, -35, -8, 17, 43, 76, 127]);
+
+/// Integers as bits of f32.
+const fn integers<const N: usize>(numbers: [i32; N]) -> [u32; N] {
+    let (mut out, mut i) = ([0; N], 0);
+    while i < N {
         out[i] = (numbers[i] as f32).to_bits();
         i += 1;
     }
     out
-};
+}
 
 /// The 16 numbers of NF4, ascending: quantiles of a normal distribution, as bitsandbytes has them.
 pub const NORMAL_FLOAT: [u32; 16] = [

@@ -309,6 +309,23 @@ impl Isa for Avx2 {
         unsafe { _mm256_add_epi32(a, b) }
     }
     #[inline(always)]
+    unsafe fn mul_words(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_shorts(p: *const u8) -> __m256i {
+        unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn six(low: __m256i, high: __m256i, field: i32) -> __m256i {
+        unsafe {
+            let low = _mm256_srl_epi32(low, _mm_cvtsi32_si128(4 * field));
+            let top = _mm256_sll_epi32(high, _mm_cvtsi32_si128(30 - 2 * field));
+            let mask = _mm256_set1_epi32(15);
+            _mm256_or_si256(_mm256_and_si256(low, mask), _mm256_andnot_si256(mask, _mm256_srai_epi32::<26>(top)))
+        }
+    }
+    #[inline(always)]
     unsafe fn max_magnitude(acc: __m256i, x: __m256) -> __m256i {
         unsafe {
             let magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));

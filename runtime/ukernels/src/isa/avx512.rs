@@ -263,6 +263,23 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
+    unsafe fn mul_words(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_shorts(p: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn six(low: __m512i, high: __m512i, field: i32) -> __m512i {
+        unsafe {
+            let low = _mm512_srl_epi32(low, _mm_cvtsi32_si128(4 * field));
+            let top = _mm512_sll_epi32(high, _mm_cvtsi32_si128(30 - 2 * field));
+            // `a ? b : c`
+            _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi32(15), low, _mm512_srai_epi32::<26>(top))
+        }
+    }
+    #[inline(always)]
     unsafe fn max_magnitude(acc: __m512i, x: __m512) -> __m512i {
         unsafe { _mm512_max_epi32(acc, _mm512_castps_si512(_mm512_abs_ps(x))) }
     }

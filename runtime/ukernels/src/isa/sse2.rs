@@ -402,6 +402,37 @@ impl Isa for Sse2 {
         unsafe { both!(_mm_add_epi32(a, b)) }
     }
     #[inline(always)]
+    unsafe fn mul_words(a: I, b: I) -> I {
+        let mut out = a;
+        for i in 0..2 {
+            unsafe {
+                // Products of the even lanes and of the odd ones; the lower halves of signed products are the same.
+                let even = _mm_mul_epu32(a[i], b[i]);
+                let odd = _mm_mul_epu32(_mm_srli_epi64::<32>(a[i]), _mm_srli_epi64::<32>(b[i]));
+                let (even, odd) = (_mm_shuffle_epi32::<0b10_00>(even), _mm_shuffle_epi32::<0b10_00>(odd));
+                out[i] = _mm_unpacklo_epi32(even, odd);
+            }
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn load_shorts(p: *const u8) -> I {
+        unsafe {
+            let (shorts, zero) = (_mm_loadu_si128(p.cast()), _mm_setzero_si128());
+            [_mm_unpacklo_epi16(shorts, zero), _mm_unpackhi_epi16(shorts, zero)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn six(low: I, high: I, field: i32) -> I {
+        unsafe {
+            let (down, up) = ([_mm_cvtsi32_si128(4 * field); 2], [_mm_cvtsi32_si128(30 - 2 * field); 2]);
+            let (low, top) = (both!(_mm_srl_epi32(low, down)), both!(_mm_sll_epi32(high, up)));
+            let (top, mask) = (both!(_mm_srai_epi32::<26>(top)), [_mm_set1_epi32(15); 2]);
+            let (low, top) = (both!(_mm_and_si128(low, mask)), both!(_mm_andnot_si128(mask, top)));
+            both!(_mm_or_si128(low, top))
+        }
+    }
+    #[inline(always)]
     unsafe fn max_magnitude(acc: I, x: F) -> I {
         let mut out = acc;
         for i in 0..2 {

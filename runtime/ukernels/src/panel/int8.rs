@@ -19,12 +19,18 @@ unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(t: &Ti
         let mut dots = [[[I::dot(0); NV]; MR]; 4];
         if const { PanelWeights::<F>::zero::<I>() != 0 } {
             for m in 0..MR {
-                let sum = t.a.add(m * t.a_stride + t.q8.sums + group * 4).cast::<i32>().read_unaligned();
+                let sum = sum_at(t, m, group).cast::<i32>().read_unaligned();
                 dots[0][m] = [I::dot(-const { PanelWeights::<F>::zero::<I>() } * sum); NV];
             }
         }
         dots
     }
+}
+
+/// Where the sum of the codes of group `group` of row `m` is.
+#[inline(always)]
+pub(super) unsafe fn sum_at(t: &Tile, m: usize, group: usize) -> *const u8 {
+    unsafe { t.a.add(m * t.a_stride + t.q8.sums + group * t.sum_bytes) }
 }
 
 /// Whether the factors of a record are loaded when it is entered, not when they are needed, where
@@ -65,6 +71,7 @@ pub(super) unsafe fn load<I: Isa>(kind: ScaleKind, p: *const u8) -> I::F {
             ScaleKind::E8m0 => I::load_powers(p),
             // Codes of up to 7 bits, if unsigned.
             ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => I::load_i8(p),
+            ScaleKind::Six => panic!("scales of 6 bits take no byte each"),
             ScaleKind::E4m3 => I::load_e4m3(p),
         }
     }
@@ -155,7 +162,7 @@ unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
                 acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
             if const { PanelWeights::<F>::ENCODING.has_minimum() } {
-                let sum = I::to_f32(I::splat_word(a.add(t.q8.sums)));
+                let sum = I::to_f32(I::splat_word(sum_at(t, m, group)));
                 for v in 0..NV {
                     acc[m][v] = I::fma(I::mul(min[v], a_scale), sum, acc[m][v]);
                 }
@@ -267,7 +274,7 @@ pub(crate) struct Int8<const F: usize, const ANY: bool>;
 
 impl<const F: usize, const ANY: bool> Int8<F, ANY> {
     /// Whether the format has all tiles: the compiler's own formats, and `Q4_K`.
-    const USED_MOST: bool = F < 4;
+    const USED_MOST: bool = F < 6;
 }
 
 impl<I: Isa, const F: usize, const ANY: bool> Kernel<I> for Int8<F, ANY> {

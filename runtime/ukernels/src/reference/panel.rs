@@ -2,7 +2,7 @@
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32, planes};
-use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, block, groups, q8_row};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, SIX_LOW, block, groups, q8_row, q8_sum_bytes, six_places};
 
 use crate::element::{bf16_to_f32, f16_to_f32, read};
 
@@ -45,10 +45,22 @@ impl Row {
         let at = self.layout.scales_of(group) + beside;
         let [of, upper] = self.weights.scales;
         unsafe {
-            let factor = of.map_or(1.0, |of| self.number(of.kind, at));
+            let factor = of.map_or(1.0, |of| match of.kind {
+                ScaleKind::Six => self.six(group) as f32,
+                kind => self.number(kind, at),
+            });
             let Some((upper, columns)) = upper.zip(self.weights.super_group()) else { return factor };
             factor * self.number(upper.kind, self.layout.above_of(group * self.group / columns) + above)
         }
+    }
+
+    /// The scale of a group, where that is [`ScaleKind::Six`].
+    unsafe fn six(&self, group: usize) -> i32 {
+        let at = self.layout.scales_of(group);
+        let [(low, low_bit), (high, high_bit)] = six_places(self.row, group % self.layout.groups);
+        let bits = |at: usize, bit: u32| unsafe { i32::from(read::<u8>(self.w, at)) >> bit };
+        let code = bits(at + low, low_bit) & 15 | (bits(at - SIX_LOW + high, high_bit) & 3) << 4;
+        (code << 26) >> 26
     }
 
     /// This row's number of those that are stored side by side from byte `at` on.
@@ -62,7 +74,7 @@ impl Row {
                 ScaleKind::E8m0 => e8m0_to_f32(read(self.w, at)),
                 ScaleKind::E4m3 => e4m3_to_f32(read(self.w, at)),
                 ScaleKind::Unsigned { .. } => f32::from(read::<u8>(self.w, at)),
-                ScaleKind::Signed { .. } => f32::from(read::<i8>(self.w, at)),
+                ScaleKind::Signed { .. } | ScaleKind::Six => f32::from(read::<i8>(self.w, at)),
             }
         }
     }
@@ -137,6 +149,25 @@ pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
     unsafe { each_output(p, weights, dot) }
 }
 
+/// Weights whose scales are integers × int8 rows. Per super-group, ascending:
+/// `acc = fma(f32(Σ s·Σ integer·a), s_above·unit·s_a, acc)`, the sums being integers.
+pub(crate) unsafe fn panel_integer_scales(p: &PanelArgs, weights: Encoding) {
+    let (kp, columns) = (layout::padded_k(p.k as usize), p.group as usize);
+    let q8 = q8_row(p.k as usize, columns);
+    let Some(above) = weights.scales[1] else { return };
+    let unit = weights.unit().unwrap_or(1.0);
+    let integers: [i32; 256] = core::array::from_fn(|u| weights.integer(u as u8));
+    let dot = |w: &Row, a: *const u8| {
+        (0..groups(p.k as usize, columns)).fold(0.0f32, |acc, s| unsafe {
+            let product = |k: usize| integers[w.code(k) as usize] * read::<i8>(a, k) as i32 * w.six(k / w.group);
+            let sum: i32 = (s * columns..kp.min((s + 1) * columns)).map(product).sum();
+            let scale = w.number(above.kind, w.layout.above_of(s)) * unit * read::<f32>(a, q8.scales + s * 4);
+            libm::fmaf(sum as f32, scale, acc)
+        })
+    };
+    unsafe { each_output(p, weights, dot) }
+}
+
 /// Quantized weights × int8 rows. Per group, ascending:
 /// `acc = fma(f32(Σ integer·a), s_w·unit·s_a, acc)`, of the [integers](Encoding::integer) that codes
 /// stand for and their [unit](Encoding::unit), with their minimum following:
@@ -156,7 +187,7 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
                 let of = if weights.by_row() { 0 } else { g };
                 acc = libm::fmaf(sum as f32, w.scale(of) * unit * a_scale, acc);
                 if weights.has_minimum() {
-                    let a_sum: i32 = read(a, q8.sums + g * 4);
+                    let a_sum: i32 = read(a, q8.sums + g * q8_sum_bytes(group));
                     acc = libm::fmaf(w.min(of) * a_scale, a_sum as f32, acc);
                 }
             }

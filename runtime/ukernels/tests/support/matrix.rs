@@ -51,6 +51,10 @@ impl Factor {
                 let code = rng.below(1 << bits) as i64 - (1 << (bits - 1));
                 Factor::new(&[code as i8 as u8], code as f64)
             }
+            ScaleKind::Six => {
+                let code = rng.below(64) as i64 - 32;
+                Factor::new(&[code as i8 as u8], code as f64)
+            }
             ScaleKind::E4m3 => {
                 let code = rng.below(0x7f) as u8;
                 Factor::new(&[code], e4m3_to_f32(code).into())
@@ -68,7 +72,7 @@ impl Factor {
             ScaleKind::F32 => Factor::new(&1f32.to_le_bytes(), 1.0),
             ScaleKind::Bf16 => Factor::new(&half::bf16::ONE.to_le_bytes(), 1.0),
             ScaleKind::E8m0 => Factor::new(&[127], 1.0),
-            ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => Factor::new(&[1], 1.0),
+            ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } | ScaleKind::Six => Factor::new(&[1], 1.0),
             ScaleKind::E4m3 => Factor::new(&[7 << 3], 1.0),
         }
     }
@@ -107,6 +111,7 @@ impl Matrix {
 
     /// Random elements; `extreme` makes codes the largest or the smallest there are.
     pub fn random(weights: Encoding, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
+        let group = if weights.has_integer_scales() { weights.group().unwrap_or(group) } else { group };
         let mut w = Matrix { weights, n, k, group, dense: vec![], codes: vec![], levels: [vec![], vec![]] };
         if let Some(float) = weights.float() {
             w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
@@ -262,8 +267,14 @@ impl Matrix {
         let together = self.together().min(groups.max(1));
         // A super-group has room for the factors of all its groups.
         let room = if self.weights.super_group().is_some() { self.together() } else { 0 };
+        let six = self.weights.has_integer_scales();
         for (record, first) in (0..groups).step_by(together).enumerate() {
             self.pack_factors(1, record, row, out);
+            if six {
+                self.pack_six(first..groups.min(first + together), row, out);
+                self.pack_codes(first * self.group..padded.min((first + together) * self.group), row, out);
+                continue;
+            }
             for g in first..groups.min(first + together) {
                 self.pack_factors(0, g, row, out);
             }
@@ -284,6 +295,19 @@ impl Matrix {
                 out.extend(&factor.bytes[..scale.kind.bytes()]);
             }
         }
+    }
+
+    /// Scales of 6 bits of the groups of a record: 2 upper bits of each group in 16 bits, 4 lower ones in 32 bits.
+    fn pack_six(&self, groups: std::ops::Range<usize>, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let code = |n: usize, g: usize| u32::from(self.levels[0][n * self.runs(0) + g][0].bytes[0]);
+        let fields = |r: usize, bits: usize, base: u32| {
+            let of = |n: usize| {
+                groups.clone().enumerate().map(|(i, g)| (code(n, g) >> base & ((1 << bits) - 1)) << (i * bits)).sum()
+            };
+            row(r).map_or(0u32, of)
+        };
+        (0..BLOCK).for_each(|r| out.extend(&fields(r, 2, 4).to_le_bytes()[..2]));
+        (0..BLOCK).for_each(|r| out.extend(fields(r, 4, 0).to_le_bytes()));
     }
 
     /// Codes by slices of 32 columns, planes one after the other, each of 1, 2, 4 or 8 bits.

@@ -71,6 +71,7 @@ impl Kind {
     /// Quantization groups to test: all, where the description leaves them open.
     pub fn groups(self) -> Vec<usize> {
         match self.weights.group() {
+            Some(_) if self.weights.has_integer_scales() => self.weights.integer_group().into_iter().collect(),
             Some(0) => vec![32, 64, 128],
             Some(group) => vec![group],
             None => vec![self.weights.integer_group().unwrap_or(0)],
@@ -120,6 +121,11 @@ impl Int8Rows {
         }
         for g in 0..self.groups() {
             out.extend(self.sum(m, g).to_le_bytes());
+            for part in (0..8).filter(|_| self.group == 256) {
+                let first = g * 256 + part * 32;
+                let codes = self.codes[m * self.k..][..self.k].iter().skip(first).take(32);
+                out.extend((codes.map(|c| i32::from(*c)).sum::<i32>() * -128).to_le_bytes());
+            }
         }
         // An odd number of cache lines.
         out.resize((out.len().div_ceil(64) | 1) * 64, 0);
