@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010007u
+#define LLMCC_ABI_VERSION 0x00010008u
 
 typedef int32_t llmcc_status;
 enum {
@@ -126,6 +126,8 @@ typedef struct llmcc_model_info {
     uint32_t output;             /* LLMCC_OUTPUT_* */
     uint32_t entries;            /* computations that the artifact has: see llmcc_entry. The fields above are those of the first */
     uint64_t embed_columns;      /* floats in a row of llmcc_embed; 0: it refuses */
+    int32_t image_token;         /* the token that stands for a row of an image, with LLMCC_SEES; -1: none (since 1.8) */
+    uint32_t reserved;           /* 0 */
 } llmcc_model_info;
 
 enum {
@@ -138,7 +140,7 @@ enum {
     LLMCC_HAS_HIDDEN = 64,   /* a draft head, or a model compiled with --hidden-states: steps leave their tokens' hidden states after the last norm, which draft heads take */
     LLMCC_NEEDS_SOURCE = 128, /* an encoder and a decoder: it writes a text about another one, the source (llmcc_seq_encode). Prompts of generations are sources (since 1.5) */
     LLMCC_HEARS = 256,       /* its source is a clip of sound (llmcc_seq_encode_audio): prompts of generations are the tokens that its text begins with (since 1.7) */
-    LLMCC_SEES = 512         /* prompts may have images (llmcc compile --with-image): llmcc_image_prompt, llmcc_image_rows (since 1.7) */
+    LLMCC_SEES = 512         /* prompts may have images (llmcc compile --with-image): llmcc_image_prompt_of, llmcc_image_rows (since 1.7) */
 };
 
 /* Kinds of entries. A model whose entries all have logits refuses llmcc_embed; one whose first entry has none refuses generations and log-probabilities
@@ -172,7 +174,10 @@ typedef struct llmcc_entry_info {
     uint32_t types;   /* types that a token may be of; 0: tokens have none */
     uint64_t given;   /* columns of the rows that come with tokens, with LLMCC_NEEDS_HIDDEN; 0: none do (since 1.7) */
     uint64_t context; /* longest sequence of the entry, in tokens (since 1.7) */
+    uint64_t axes;    /* axes along which tokens have positions: 3 (time, height, width) in models that see images so, such as Qwen2-VL; 0: only their places count (since 1.8) */
 } llmcc_entry_info;
+
+#define LLMCC_AXES 3 /* llmcc_entry_info.axes, where it is not 0 */
 
 /* Describes entry `index`, less than llmcc_model_info.entries, and stores its name as llmcc_detokenize stores a text, unless both `name` and `needed` are NULL. Since 1.5. */
 llmcc_status llmcc_entry(const llmcc_model *model, uint32_t index, llmcc_entry_info *info, char *name, size_t capacity, size_t *needed);
@@ -254,6 +259,8 @@ typedef struct llmcc_batch {
     const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are needed, in any order */
     const float *hidden;      /* [n_tokens, given] (llmcc_entry_info) with LLMCC_NEEDS_HIDDEN, and only then. A draft head: with each token of index i + 1 the model's hidden state of token i */
     float *hidden_out;        /* [n_tokens, hidden] with LLMCC_HAS_HIDDEN: receives the hidden state of each token; may be NULL */
+    const int32_t *positions; /* [n_tokens, axes] (llmcc_entry_info) positions of each token along the axes, 0 to 2^24; NULL: along all of them one more than the largest before it in its
+                               * sequence, as in texts. A token's place in its sequence, which decides what it sees, is another matter (since 1.8) */
 } llmcc_batch;
 
 /* Appends tokens to any number of sequences at once: prompts, single tokens, or both mixed. Stores f32 logits [n_out, vocab] in `logits`, which
@@ -434,12 +441,17 @@ llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t cap
 /* ---- images: models with LLMCC_SEES, others refuse with LLMCC_E_UNSUPPORTED. Since 1.7 --------------------------------------- */
 
 /* The rows of an image, floats, for llmcc_gen_params.image_rows. With `width` and `height` 0 `data` are the `n` bytes of a PNG, JPEG, WebP, GIF or BMP file, else pixels from the
- * upper left on, three bytes each (red, green, blue). Sizes, colours and orientation become what the model's image processor in Transformers makes of a file. Every image of a
- * model has as many rows; with `out` NULL nothing is read, and their number of floats goes to `needed`. The same image has the same rows, whatever else runs. */
+ * upper left on, three bytes each (red, green, blue). Sizes, colours and orientation become what the model's image processor in Transformers makes of a file. With `out` NULL the
+ * number of floats goes to `needed` (every image of a model has as many, or the file is read for its size). The same image has the same rows, whatever else runs. */
 llmcc_status llmcc_image_rows(const llmcc_model *model, const void *data, size_t n, uint32_t width, uint32_t height, float *out, size_t capacity, size_t *needed);
+/* The rows and columns of the tokens that stand for an image in a prompt, in `grid` [2]; `data` to `height` as above. Every image of some models has as many tokens, in one row. Since 1.8. */
+llmcc_status llmcc_image_grid(const llmcc_model *model, const void *data, size_t n, uint32_t width, uint32_t height, uint32_t *grid);
 /* A prompt (UTF-8, `len` bytes) with `images` images, in which the model's marker of each ("<image>", "<start_of_image>") has become the texts of the tokens that stand for its rows.
- * Where there are no markers the images come first. Prompts that a chat template made have markers. */
+ * Where there are no markers the images come first. Prompts that a chat template made have markers. LLMCC_E_UNSUPPORTED: images of the model have sizes of their own, which the next
+ * function takes. */
 llmcc_status llmcc_image_prompt(const llmcc_model *model, const char *text, size_t len, size_t images, char *out, size_t capacity, size_t *needed);
+/* The same of any model: `grids` [images, 2] says how many tokens each image has (llmcc_image_grid). Since 1.8. */
+llmcc_status llmcc_image_prompt_of(const llmcc_model *model, const char *text, size_t len, const uint32_t *grids, size_t images, char *out, size_t capacity, size_t *needed);
 
 /* ---- generation ----------------------------------------------------------------------------------------------------------- */
 
@@ -470,9 +482,11 @@ typedef struct llmcc_gen_params {
     void *guess_user;
     const float *image_rows;     /* [n_image_rows] with LLMCC_SEES: the rows of the prompt's images, one after the other (llmcc_image_rows), as many as it has tokens that stand for them (since 1.7) */
     size_t n_image_rows;         /* floats */
+    const uint32_t *image_grids; /* [n_image_grids, 2] rows and columns of each image's tokens (llmcc_image_grid): needed by models whose images have sizes of their own (since 1.8) */
+    size_t n_image_grids;        /* images */
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0}
 
 /* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
  * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */

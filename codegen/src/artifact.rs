@@ -3,7 +3,7 @@
 use crate::{Code, Object};
 use llmcc_abi as abi;
 
-use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
+use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind, RopeTable};
 use llmcc_ir::output::{EntryOutput, Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Launch, Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{Lifetime, StateSpec};
@@ -244,7 +244,8 @@ fn inputs(plan: &Plan, entry: usize) -> Vec<abi::InputDesc> {
         Some(token) => (abi::input::ROWS_OF_TOKEN, token),
         None => (abi::input::ROWS, 0),
     };
-    let all = [((abi::input::TYPES, 0), types(plan, entry)), (rows, given(plan, entry))];
+    let axes = ((abi::input::AXES, 0), if takes_axes(plan, entry) { abi::AXES } else { 0 });
+    let all = [((abi::input::TYPES, 0), types(plan, entry)), (rows, given(plan, entry)), axes];
     let there = all.into_iter().filter(|(_, size)| *size > 0);
     there.map(|((kind, token), size)| abi::InputDesc { kind, token: token as u32, size: size as u64 }).collect()
 }
@@ -339,6 +340,11 @@ pub fn types(plan: &Plan, entry: usize) -> usize {
         Some(*n)
     };
     kernels_of(plan, entry).filter_map(rows).min().unwrap_or(0)
+}
+
+/// Whether tokens of an entry have positions along axes.
+pub fn takes_axes(plan: &Plan, entry: usize) -> bool {
+    kernels_of(plan, entry).any(|k| matches!(k.body, Body::RopeTable(RopeTable { axes: true, .. })))
 }
 
 /// Columns of the rows that come with the tokens of an entry; 0: there are none.

@@ -12,6 +12,7 @@ pub(crate) mod parts;
 pub(crate) mod rope;
 pub(crate) mod rope_base;
 pub(crate) mod rope_kinds;
+pub(crate) mod sections;
 
 pub use common::Facts;
 pub use error::ConfigError;

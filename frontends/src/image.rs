@@ -30,10 +30,20 @@ pub(crate) struct Processor {
     std: [f64; 3],
     /// Images become RGB.
     rgb: bool,
+    /// Fields that must have these values, if they are there.
+    expected: Vec<(&'static str, u64)>,
+    /// Most pixels of an image, whatever the files say.
+    limit: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Size {
+    /// Sides of their own, multiples of a number of pixels; fewest and most pixels of an image.
+    Own {
+        least: u64,
+        most: u64,
+        multiple: u64,
+    },
     Shortest(u64),
     Whole([u64; 2]),
 }
@@ -50,14 +60,26 @@ impl Processor {
             mean: [0.48145466, 0.4578275, 0.40821073],
             std: [0.26862954, 0.26130258, 0.27577711],
             rgb: true,
+            expected: vec![],
+            limit: u64::MAX,
         }
+    }
+
+    /// `Qwen2VLImageProcessor`, for patches of so many pixels a side in squares of so many patches a side, in films
+    /// of so many frames; at most so many patches.
+    pub(crate) fn qwen2_vl([side, square, frames]: [usize; 3], patches: usize) -> Processor {
+        let [side, square, frames] = [side, square, frames].map(|n| n as u64);
+        let limit = patches as u64 * side * side;
+        let size = Size::Own { least: 56 * 56, most: 28 * 28 * 1280, multiple: side * square };
+        let expected = vec![("patch_size", side), ("merge_size", square), ("temporal_patch_size", frames)];
+        Processor { size, crop: None, expected, limit, ..Processor::clip(1) }
     }
 
     /// `SiglipImageProcessor` and `Gemma3ImageProcessor`, for images of so many pixels a side.
     pub(crate) fn siglip(side: usize) -> Processor {
         let side = side as u64;
         let (mean, std) = ([0.5; 3], [0.5; 3]);
-        Processor { size: Size::Whole([side; 2]), crop: None, resample: 2, rescale: 1.0 / 255.0, mean, std, rgb: true }
+        Processor { size: Size::Whole([side; 2]), crop: None, resample: 2, mean, std, ..Processor::clip(1) }
     }
 
     /// That of a checkpoint; where its files say nothing, `default`.
@@ -85,7 +107,15 @@ impl Processor {
             }
         }
         let there = |name: &str| fields.get(name).filter(|v| !v.is_null());
-        if let Some(size) = there("size") {
+        for (name, value) in &self.expected {
+            if let Some(other) = there(name).filter(|v| v.as_u64() != Some(*value)) {
+                return Err(format!("`{name}` is {other}, but the tower has {value}"));
+            }
+        }
+        if let Size::Own { least, most, multiple } = self.size {
+            let (least, most) = own_size(&there, (least, most))?;
+            self.size = Size::Own { least, most, multiple };
+        } else if let Some(size) = there("size") {
             self.size = size_of(size).ok_or_else(|| wrong("size", size, "`shortest_edge`, or `height` and `width`"))?;
         }
         if let Some(crop) = there("crop_size").filter(|_| self.crop.is_some()) {
@@ -117,15 +147,21 @@ impl Processor {
         Ok(self)
     }
 
-    /// Whether its images have so many pixels a side, from which patches are cut.
+    /// Whether its images have so many pixels a side, from which patches are cut; none: sides of their own.
     ///
     /// # Errors
     /// They have others.
-    pub(crate) fn suits(&self, ckpt: &Checkpoint, side: usize) -> Result<(), FrontendError> {
+    pub(crate) fn suits(&self, ckpt: &Checkpoint, side: Option<usize>) -> Result<(), FrontendError> {
         let all = match (self.crop, self.size) {
             (Some(crop), _) => Some(crop),
             (None, Size::Whole(size)) => Some(size),
-            (None, Size::Shortest(_)) => None,
+            (None, Size::Shortest(_) | Size::Own { .. }) => None,
+        };
+        let Some(side) = side else {
+            return match self.crop {
+                None => Ok(()),
+                Some(_) => Err(refused(ckpt, FILES[0], "images are cut, but the tower sees whole ones".into())),
+            };
         };
         let side = side as u64;
         // A convolution leaves pixels out that are no whole patch.
@@ -144,6 +180,10 @@ impl Processor {
         let size = match self.size {
             Size::Shortest(side) => json!({ "shortest_edge": side }),
             Size::Whole([height, width]) => json!({ "height": height, "width": width }),
+            Size::Own { least, most, multiple } => {
+                let most = most.min(self.limit);
+                json!({ "min_pixels": least.min(most), "max_pixels": most, "multiple": multiple })
+            }
         };
         json!({
             "size": size,
@@ -167,6 +207,28 @@ fn refused(ckpt: &Checkpoint, name: &str, what: String) -> FrontendError {
 
 fn wrong(field: &str, found: &Value, expected: &str) -> String {
     format!("`{field}` is {found}; expected {expected}")
+}
+
+/// Fewest and most pixels: `min_pixels` and `max_pixels`, or `{"shortest_edge": n, "longest_edge": n}` as `size`.
+fn own_size<'a>(there: &impl Fn(&str) -> Option<&'a Value>, (least, most): (u64, u64)) -> Result<(u64, u64), String> {
+    let pixels = |v: &Value| v.as_u64().filter(|n| (1..=MOST_SIDE * MOST_SIDE).contains(n));
+    let (mut least, mut most) = (least, most);
+    if let Some(size) = there("size") {
+        let both = ["shortest_edge", "longest_edge"].map(|name| size.get(name).and_then(pixels));
+        let [Some(shortest), Some(longest)] = both else {
+            return Err(wrong("size", size, "`shortest_edge` and `longest_edge`, the fewest and the most pixels"));
+        };
+        (least, most) = (shortest, longest);
+    }
+    for (name, own) in [("min_pixels", &mut least), ("max_pixels", &mut most)] {
+        if let Some(value) = there(name) {
+            *own = pixels(value).ok_or_else(|| wrong(name, value, "a number of pixels"))?;
+        }
+    }
+    if least > most {
+        return Err(format!("images have {least} pixels or more, and {most} or fewer"));
+    }
+    Ok((least, most))
 }
 
 /// `{"shortest_edge": n}`, or sides, or a number.

@@ -5,7 +5,7 @@
 //! multiplies the rounding error of a frequency. Powers are taken in f64 by `libm` and rounded, so
 //! they are the same on every machine.
 
-use llmcc_ir::graph::{F32, Op};
+use llmcc_ir::graph::{AXES, F32, Op};
 use std::f64::consts::TAU;
 
 /// Parameters of the rotary embedding.
@@ -92,10 +92,49 @@ pub struct Rope {
     pub scale: f32,
 }
 
+/// Which pairs of a rotary embedding turn along which axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sections {
+    /// Pairs of each axis.
+    pub sizes: [usize; AXES],
+    /// Axes take turns, as long as each has pairs left, and the first has the rest; else the pairs of an axis stand
+    /// together.
+    pub interleaved: bool,
+}
+
+impl Sections {
+    /// The axis of a pair.
+    pub fn axis(&self, pair: usize) -> usize {
+        if self.interleaved {
+            let axis = pair % AXES;
+            return if pair < AXES * self.sizes[axis] { axis } else { 0 };
+        }
+        let ends = self.sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        });
+        ends.take(AXES - 1).filter(|end| *end <= pair).count()
+    }
+
+    /// Frequencies of each axis, one after the other: the axis's own pairs have theirs, the others zeros.
+    pub fn spread(&self, inv_freq: &[f32]) -> Vec<f32> {
+        let of = |axis: usize| {
+            let own = move |(j, f): (usize, &f32)| if self.axis(j) == axis { *f } else { 0.0 };
+            inv_freq.iter().enumerate().map(own)
+        };
+        (0..AXES).flat_map(of).collect()
+    }
+}
+
 impl Rope {
     /// The operation that makes the table of them.
     pub fn table(&self) -> Op {
         Op::RopeTable { scale: F32::new(self.scale), border: 0 }
+    }
+
+    /// The operation that makes a table by positions along axes.
+    pub fn table_of_axes(&self) -> Op {
+        Op::RopeAxes { scale: F32::new(self.scale) }
     }
 }
 
@@ -221,6 +260,22 @@ mod tests {
             }
         }
         assert!(total > 400 && differing * 100 <= total, "{differing} of {total} frequencies differ");
+    }
+
+    /// Transformers' `freq.split(sections)` and `apply_interleaved_mrope`.
+    #[test]
+    fn sections_share_pairs_among_axes() {
+        let axes = |sizes, interleaved, pairs| {
+            let sections = Sections { sizes, interleaved };
+            (0..pairs).map(|pair| sections.axis(pair)).collect::<Vec<_>>()
+        };
+        assert_eq!(axes([2, 3, 3], false, 8), [0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(axes([0, 1, 1], false, 2), [1, 2]);
+        assert_eq!(axes([2, 3, 3], true, 8), [0, 1, 2, 0, 1, 2, 0, 1]);
+        assert_eq!(axes([4, 2, 2], true, 8), [0, 1, 2, 0, 1, 2, 0, 0]);
+        let sections = Sections { sizes: [1, 2, 1], interleaved: false };
+        let spread = [[1.0, 0.0, 0.0, 0.0], [0.0, 2.0, 3.0, 0.0], [0.0, 0.0, 0.0, 4.0]].concat();
+        assert_eq!(sections.spread(&[1.0, 2.0, 3.0, 4.0]), spread);
     }
 
     #[test]

@@ -18,7 +18,9 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 7
+ABI_MINOR = 8
+#: Axes along which tokens have positions, where they do.
+AXES = 3
 #: How the rows of a text become one (``LLMCC_POOL_*``).
 POOLINGS = {"mean": 1, "first": 2, "last": 3, "max": 4, "root": 5, "weighted": 6}
 NEW_SEQ = -1
@@ -90,6 +92,8 @@ class ModelInfo(Sized):
         ("output", c.c_uint32),
         ("entries", c.c_uint32),
         ("embed_columns", c.c_uint64),
+        ("image_token", c.c_int32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -114,6 +118,7 @@ class Batch(Sized):
         ("out_rows", c.POINTER(c.c_uint32)),
         ("hidden", c.POINTER(c.c_float)),
         ("hidden_out", c.POINTER(c.c_float)),
+        ("positions", c.POINTER(c.c_int32)),
     ]
 
 
@@ -193,6 +198,8 @@ class GenParams(Sized):
         ("guess_user", c.c_void_p),
         ("image_rows", c.c_void_p),
         ("n_image_rows", c.c_size_t),
+        ("image_grids", c.c_void_p),
+        ("n_image_grids", c.c_size_t),
     ]
 
 
@@ -300,6 +307,10 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_audio_prompt": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, c.c_char_p, c.c_size_t, _I32P, c.c_size_t, _SIZEP]),
         "llmcc_image_rows": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P, c.c_size_t, _SIZEP]),
         "llmcc_image_prompt": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
+    },
+    8: {
+        "llmcc_image_grid": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P]),
+        "llmcc_image_prompt_of": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _P, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
     },
 }
 

@@ -175,7 +175,8 @@ class Generate(Text):
         plain, images = _images.of_messages(as_messages(messages))
         if images:
             variables: Any = dict(template_vars or {})
-            prompt = _images.expanded(self, self.apply_chat_template(plain, tools, **variables), len(images))
+            grids = [_images.grid(self, image) for image in images]
+            prompt = _images.expanded(self, self.apply_chat_template(plain, tools, **variables), grids)
             params["images"] = images
             return self.stream(self.tokenize(prompt, add_special=False), **params)
         return self.stream(self._conversation(messages, tools, template_vars), **params)

@@ -188,7 +188,7 @@ class Opened(Unique):
             self._lib.info(handle, c.byref(info))
             eos = self._lib.ints(lambda *out: self._lib.eos_tokens(handle, *out))
         names = [field[0] for field in info._fields_]
-        result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags")}
+        result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags", "reserved")}
         result["isa"] = _ISA.get(info.isa, f"sm{info.isa - _SM}" if info.isa > _SM else str(info.isa))
         result["output"] = _OUTPUT.get(info.output, str(info.output))
         result["columns"] = info.columns or info.vocab
@@ -202,6 +202,7 @@ class Opened(Unique):
         result["needs_source"] = bool(info.flags & ffi.NEEDS_SOURCE)
         result["hears"] = bool(info.flags & ffi.HEARS)
         result["sees"] = bool(info.flags & ffi.SEES)
+        result["image_token"] = info.image_token if result["sees"] and self._lib._minor >= 8 else None
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

@@ -16,6 +16,54 @@ if TYPE_CHECKING:
 _PLACES = ("image", "path", "url")
 
 
+#: Rows and columns of the tokens of an image in a prompt.
+Grid = tuple[int, int]
+
+
+class Pictures:
+    """The images of a prompt: of each rows and columns of its tokens, and their rows, a C array of float32."""
+
+    def __init__(self, each: Sequence[tuple[Grid, Any]] = ()) -> None:
+        self.each = list(each)
+
+    def __add__(self, other: Pictures) -> Pictures:
+        return Pictures([*self.each, *other.each])
+
+    def first(self, tokens: int) -> Pictures:
+        """Those whose tokens are among so many first ones."""
+        kept = []
+        for grid, own in self.each:
+            tokens -= grid[0] * grid[1]
+            if tokens < 0:
+                break
+            kept.append((grid, own))
+        return Pictures(kept)
+
+    def native(self) -> tuple[Any, Any]:
+        """C arrays of all rows, and of rows and columns of tokens."""
+        joined = (c.c_float * sum(len(own) for _, own in self.each))()
+        at = 0
+        for _, own in self.each:
+            c.memmove(c.byref(joined, 4 * at), own, 4 * len(own))
+            at += len(own)
+        return joined, native_grids([grid for grid, _ in self.each])
+
+
+def native_grids(grids: Sequence[Grid]) -> Any:
+    """A C array of rows and columns."""
+    return (c.c_uint32 * (2 * len(grids)))(*[n for grid in grids for n in grid])
+
+
+def grid(model: Text, image: Any) -> Grid:
+    """Rows and columns of the tokens of an image in a prompt."""
+    data, width, height = _read(image)
+    _need_eyes(model)
+    out = (c.c_uint32 * 2)()
+    with model._use() as handle:
+        model._lib.image_grid(handle, data, len(data), width, height, out)
+    return out[0], out[1]
+
+
 def rows(model: Text, image: Any) -> Any:
     """The rows of an image, a C array of float32."""
     data, width, height = _read(image)
@@ -27,6 +75,15 @@ def rows(model: Text, image: Any) -> Any:
         out = (c.c_float * needed.value)()
         lib.interruptible(handle, lambda: lib.image_rows(handle, data, len(data), width, height, out, len(out), c.byref(needed)))
     return out
+
+
+def pictures(model: Text, images: Any) -> Pictures:
+    """A list of images."""
+    if isinstance(images, (str, bytes)) or not hasattr(images, "__iter__"):
+        raise TypeError("images must be a list of images; put a single one into a list: [image]")
+    listed = list(images)
+    _need_eyes(model)
+    return Pictures([(grid(model, image), rows(model, image)) for image in listed])
 
 
 def _need_eyes(model: Text) -> None:
@@ -52,30 +109,21 @@ def _read(image: Any) -> tuple[bytes, int, int]:
     raise TypeError(f"an image must be a path, bytes, a Pillow image or an array [height, width, 3] of uint8, not {type(image).__name__}")
 
 
-def encoded(model: Text, prompt: Any, images: Optional[Sequence[Any]]) -> tuple[list[int], Any]:
-    """Tokens of a prompt, and the rows of its images; None without any."""
+def encoded(model: Text, prompt: Any, images: Optional[Sequence[Any]], add_special: bool = True) -> tuple[list[int], Optional[Pictures]]:
+    """Tokens of a prompt, and its images; None without any."""
     if images is None:
         return _batch.encoded(model, prompt), None
-    if isinstance(images, (str, bytes)) or not hasattr(images, "__iter__"):
-        raise TypeError("images must be a list of images; put a single one into a list: [image]")
-    listed = list(images)
-    _need_eyes(model)
+    seen = pictures(model, images)
     if isinstance(prompt, str):
-        prompt = model.tokenize(expanded(model, prompt, len(listed)))
-    parts = [rows(model, image) for image in listed]
-    joined = (c.c_float * sum(len(part) for part in parts))()
-    at = 0
-    for part in parts:
-        c.memmove(c.byref(joined, 4 * at), part, 4 * len(part))
-        at += len(part)
-    return _batch.encoded(model, prompt), joined
+        prompt = model.tokenize(expanded(model, prompt, [own for own, _ in seen.each]), add_special=add_special)
+    return _batch.encoded(model, prompt), seen
 
 
-def expanded(model: Text, prompt: str, count: int) -> str:
+def expanded(model: Text, prompt: str, grids: Sequence[Grid]) -> str:
     """A prompt in which the marker of each image has become its tokens."""
-    data = prompt.encode()
+    data, native = prompt.encode(), native_grids(grids)
     with model._use() as handle:
-        text: str = model._lib.text(lambda *out: model._lib.image_prompt(handle, data, len(data), count, *out), len(data) + 64)
+        text: str = model._lib.text(lambda *out: model._lib.image_prompt_of(handle, data, len(data), native, len(grids), *out), len(data) + 64)
     return text
 
 

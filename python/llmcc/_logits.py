@@ -12,7 +12,7 @@ from ._errors import LlmccError
 from ._keywords import Choosing, Judging, spelled_out
 from ._params import SAMPLING, GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, unknown_parameter
 from ._pieces import TokenLogprob
-from ._rows import Rows, batch_rows, hidden_rows, rows_of
+from ._rows import Rows, axis_positions, batch_rows, hidden_rows, rows_of
 from ._text import Prompt, Prompts
 
 if TYPE_CHECKING:
@@ -111,22 +111,22 @@ class Logits(Encode):
 
     @overload
     def step(
-        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = ..., hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., numpy: Literal[True] = ...
+        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = ..., hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., positions: Optional[Sequence[Any]] = ..., numpy: Literal[True] = ...
     ) -> Floats: ...
 
     @overload
     def step(
-        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = ..., hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., numpy: Literal[False]
+        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = ..., hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., positions: Optional[Sequence[Any]] = ..., numpy: Literal[False]
     ) -> list[list[float]]: ...
 
     @overload
     def step(
-        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., numpy: Literal[True] = ...
+        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., positions: Optional[Sequence[Any]] = ..., numpy: Literal[True] = ...
     ) -> list[Floats]: ...
 
     @overload
     def step(
-        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., numpy: Literal[False]
+        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = ..., hidden_out: Optional[list[Any]] = ..., positions: Optional[Sequence[Any]] = ..., numpy: Literal[False]
     ) -> list[list[list[float]]]: ...
 
     def step(
@@ -136,6 +136,7 @@ class Logits(Encode):
         rows: Union[None, str, Sequence[Rows]] = None,
         hidden: Optional[Sequence[Any]] = None,
         hidden_out: Optional[list[Any]] = None,
+        positions: Optional[Sequence[Any]] = None,
         numpy: bool = True,
     ) -> Any:
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
@@ -146,6 +147,8 @@ class Logits(Encode):
         :param hidden: only for a draft head (``info["needs_hidden"]``): for each session an array ``[tokens, hidden]``, which gives with each token the
             model's hidden state of the token before it.
         :param hidden_out: a list that gets the hidden states of the tokens (``info["keeps_hidden"]``): float32 ``[tokens, hidden]`` for each session.
+        :param positions: only for a model whose tokens have positions along axes (time, height, width; Qwen2-VL and others): for each session an array
+            ``[tokens, 3]``. Without it a token has along all axes one more than the largest position before it in its session, as in texts.
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
         hidden = _batch.listed(hidden)
@@ -153,6 +156,7 @@ class Logits(Encode):
         if hidden_out is not None and not isinstance(hidden_out, list):
             raise TypeError(f"hidden_out must be a list, to which hidden states are appended, not {type(hidden_out).__name__}")
         given = hidden_rows(hidden, [len(tokens) for _, tokens in entries], self._info["hidden"])
+        places = axis_positions(_batch.listed(positions), [len(tokens) for _, tokens in entries], ffi.AXES)
         all_tokens: list[int] = []
         seqs: list[int] = []
         out: list[int] = []
@@ -163,15 +167,15 @@ class Logits(Encode):
             if session._need_seq() in seqs:
                 raise LlmccError("a batch holds a session twice; join its tokens")
             pending = session._pending()
-            if pending and given is not None:
-                raise LlmccError("tokens of a session were forgotten, and their rows with them: start it again")
+            if pending and (given is not None or places is not None):
+                raise LlmccError("tokens of a session were forgotten, and their rows and positions with them: start it again")
             out += [len(all_tokens) + len(pending) + index for index in indices]
             all_tokens += [*pending, *tokens]
             seqs += [session._need_seq()] * (len(pending) + len(tokens))
             token_ends.append(len(all_tokens))
         array = ffi.int32_array(all_tokens, "tokens")
         left = None if hidden_out is None else (c.c_float * (len(array) * self._info["hidden"]))()
-        logits: Any = self._step(array, seqs, out, numpy, given, left)
+        logits: Any = self._step(array, seqs, out, numpy, given, left, places)
         for (session, tokens), end in zip(entries, token_ends):
             session._tokens.extend(tokens)
             if hidden_out is not None:

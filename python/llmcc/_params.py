@@ -162,8 +162,8 @@ class GenParams:
 
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
-        # Rows of the prompt's images, a C array; None: it has none.
-        self.image_rows = image_rows
+        # Of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
+        self.image_rows, self.image_grids = (None, None) if image_rows is None else image_rows.native()
         # Where guesses of the next tokens come from, and how many a step may have; 0: as many as suit.
         self.guesses, self.most_guesses = Guesses(draft), positive(guesses, "guesses", 5)
 
@@ -187,6 +187,8 @@ class GenParams:
             adapter=self.adapter,
             image_rows=c.cast(self.image_rows, c.c_void_p) if self.image_rows is not None else None,
             n_image_rows=0 if self.image_rows is None else len(self.image_rows),
+            image_grids=c.cast(self.image_grids, c.c_void_p) if self.image_grids is not None else None,
+            n_image_grids=0 if self.image_grids is None else len(self.image_grids) // 2,
         )
         self.guesses.write(native, self.most_guesses, drafter)
         return native

@@ -6,6 +6,7 @@ import ctypes as c
 import numbers
 from typing import Any, Optional, Sequence, Union
 
+from . import _ffi as ffi
 from ._arrays import numpy_of
 
 #: After which of a sequence's new tokens: ``"all"``, ``"last"`` (as ``None``), or indices, which may be negative.
@@ -65,6 +66,28 @@ def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: 
         for row in rows:
             values.extend(map(float, row))
     return (c.c_float * len(values))(*values)
+
+
+def axis_positions(positions: Optional[Sequence[Any]], lengths: Sequence[int], axes: int) -> Any:
+    """The positions of so many new tokens of several sequences along axes, as integers one after the other; nothing if there are none.
+
+    :param positions: an array, or lists, ``[tokens, axes]`` for each sequence.
+    :raises ValueError: of another number of tokens or axes.
+    """
+    if positions is None:
+        return None
+    sized = [positions, *positions] if hasattr(positions, "__len__") and hasattr(positions, "__iter__") else []
+    if not sized or any(not hasattr(rows, "__len__") for rows in sized):
+        raise TypeError(f"positions must be a list of arrays [tokens, {axes}], one for each entry of the batch")
+    if len(positions) != len(lengths):
+        raise ValueError(f"positions has {len(positions)} entries, but the batch {len(lengths)}")
+    values: list[int] = []
+    for rows, n in zip(positions, lengths):
+        if len(rows) != n or any(len(row) != axes for row in rows):
+            raise ValueError(f"positions must be one along each of {axes} axes for each of {n} tokens")
+        for row in rows:
+            values.extend(row)
+    return ffi.int32_array(values, "positions")
 
 
 def rows_of(values: Any, range_: tuple[int, int], width: int, numpy: bool) -> Any:

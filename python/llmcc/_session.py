@@ -6,7 +6,8 @@ import ctypes as c
 import numbers
 from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, overload
 
-from . import _ffi as ffi
+from . import _ffi as ffi, _images
+from ._chat import as_messages
 from ._errors import LlmccError, Unique
 from ._generate import Generate
 from ._keywords import Generating, spelled_out
@@ -34,6 +35,8 @@ class Session(Unique):
         self._seq: Optional[int] = model._seq_new() if _seq is None else _seq
         # All tokens; the model may not have seen the last generated one yet.
         self._tokens = list(_tokens)
+        # The images among them, in their order.
+        self._pictures = _images.Pictures()
 
     def __enter__(self) -> Session:
         return self
@@ -110,19 +113,26 @@ class Session(Unique):
 
     def fork(self) -> Session:
         """A copy that shares the cache, until they differ."""
-        return Session(self._model, self._model._seq_fork(self._need_seq()), self._tokens)
+        copy = Session(self._model, self._model._seq_fork(self._need_seq()), self._tokens)
+        copy._pictures = self._pictures
+        return copy
 
     @spelled_out(Generating)
     def generate(self, prompt: Prompt = "", **params: Unpack[Generating]) -> str:
-        """Appends ``prompt`` and continues; parameters as in :meth:`Model.generate`. Prompt and result become part of the session."""
+        """Appends ``prompt`` and continues; parameters as in :meth:`Model.generate`. Prompt, its images and the result become part of the session."""
         return "".join(self.stream(prompt, **params))
 
     @spelled_out(Generating)
     def stream(self, prompt: Prompt = "", **params: Unpack[Generating]) -> Iterator[str]:
         """As :meth:`generate`, but yields the text as it comes."""
-        if isinstance(prompt, str):
+        given = dict(params)
+        images, before = given.pop("images", None), self._seen()
+        if images is not None:
+            prompt, new = _images.encoded(self._model, prompt, images, add_special=not self._tokens)
+            before = before + new if new is not None else before
+        elif isinstance(prompt, str):
             prompt = self._model.tokenize(prompt, add_special=not self._tokens) if prompt or not self._tokens else []
-        return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], params))
+        return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], given, before))
 
     @spelled_out(Generating)
     def chat(
@@ -146,11 +156,26 @@ class Session(Unique):
         **params: Unpack[Generating],
     ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
-        return _texts(self._pieces(self._model._conversation(messages, tools, template_vars), params))
+        if params.get("images") is not None:
+            raise ValueError('the images of a conversation are parts of its messages: {"type": "image", "image": ...}')
+        plain, images = _images.of_messages(as_messages(messages))
+        if not images:
+            return _texts(self._pieces(self._model._conversation(messages, tools, template_vars), params, _images.Pictures()))
+        seen = _images.pictures(self._model, images)
+        variables: Any = dict(template_vars or {})
+        prompt = _images.expanded(self._model, self._model.apply_chat_template(plain, tools, **variables), [grid for grid, _ in seen.each])
+        return _texts(self._pieces(self._model.tokenize(prompt, add_special=False), params, seen))
 
-    def _pieces(self, tokens: list[int], params: Mapping[str, Any]) -> Iterator[Piece]:
-        pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(**of_one(params)))
-        self._tokens = tokens
+    def _seen(self) -> _images.Pictures:
+        """The images whose tokens the session has."""
+        token = self._model._info["image_token"]
+        return self._pictures.first(self._tokens.count(token)) if self._pictures.each else self._pictures
+
+    def _pieces(self, tokens: list[int], params: Mapping[str, Any], pictures: _images.Pictures) -> Iterator[Piece]:
+        given = {**of_one(params), "image_rows": pictures if pictures.each else None}
+        given.pop("images", None)
+        pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(**given))
+        self._tokens, self._pictures = tokens, pictures
 
         def record() -> Iterator[Piece]:
             for piece in pieces:

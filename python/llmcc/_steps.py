@@ -56,20 +56,22 @@ class Steps(Opened):
             )
             return found
 
-    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None, left: Any = None) -> Any:
+    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None, left: Any = None, places: Any = None) -> Any:
         vocab = self._info["columns"]
         np = numpy_of("logits") if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
-        self._step_into(tokens, seqs, rows, logits.ctypes.data_as(c.c_void_p) if np else logits, hidden, left)
+        self._step_into(tokens, seqs, rows, logits.ctypes.data_as(c.c_void_p) if np else logits, hidden, left, places)
         return logits if np else rows_of(logits, (0, len(rows)), vocab, numpy=False)
 
-    def _step_into(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], logits: Any, hidden: Any, left: Any) -> None:
-        """A step with C arrays of floats for its results, and for the hidden states that it takes and leaves (or ``None``)."""
+    def _step_into(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], logits: Any, hidden: Any, left: Any, places: Any) -> None:
+        """A step with C arrays of floats for its results, for the hidden states that it takes and leaves, and of positions (or ``None``)."""
         batch = _native_batch(tokens, seqs, rows)
         if hidden is not None:
             batch.hidden = hidden
         if left is not None:
             batch.hidden_out = left
+        if places is not None:
+            batch.positions = places
         with self._use() as handle:
             out, room = c.cast(logits, c.c_void_p), len(rows) * self._info["columns"]
             self._lib.interruptible(handle, lambda: self._lib.step(handle, c.byref(batch), out, room), len(tokens) >= _batch.FEW)

@@ -6,7 +6,8 @@
 - Files with pixels by a formula: every kind of colours that formats have, and a turned one.
 - `pixels.safetensors`: `FILE` u8[height, width, 3], the pixels by `transformers.image_utils.load_image`; of some files also `FILE PROCESSOR pil` and `FILE PROCESSOR
   torchvision` u8[3, height, width], what the two backends of an image processor make of these before they rescale and normalize, and `FILE PROCESSOR` f32[3, height, width],
-  Pillow's normalized. `processors.json` has the settings by the processor's name."""
+  Pillow's normalized. `processors.json` has the settings by the processor's name.
+- `patches.safetensors`: see `patches`."""
 
 import json
 from pathlib import Path
@@ -16,7 +17,9 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import CLIPImageProcessor, CLIPImageProcessorPil, Gemma3ImageProcessor, Gemma3ImageProcessorPil, SiglipImageProcessor, SiglipImageProcessorPil
+from transformers import Qwen2VLImageProcessor, Qwen2VLImageProcessorPil
 from transformers.image_utils import load_image
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 PLACE = Path(__file__).parent / "pictures"
 WIDTH, HEIGHT = 47, 30
@@ -98,5 +101,25 @@ def main():
     (PLACE / "processors.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
+def patches():
+    """`patches.safetensors`: `FILE pil`, `FILE torchvision` u8[patches, columns] and `FILE grid` i32[2], what Qwen2-VL's processors make of files; `FILE` f32, Pillow's
+    normalized; `smart` i32[n, 6]: heights, widths, least and most pixels, and what they become in multiples of 28."""
+    out, sizes = {}, {"size": {"shortest_edge": 400, "longest_edge": 1600}, "patch_size": 4, "merge_size": 2, "temporal_patch_size": 2}
+    for name in SEEN:
+        loaded = load_image(str(PLACE / name))
+        for backend, cls in (("pil", Qwen2VLImageProcessorPil), ("torchvision", Qwen2VLImageProcessor)):
+            made = cls(**sizes, do_rescale=False, do_normalize=False)(images=loaded, return_tensors="pt")
+            levels = made["pixel_values"]
+            assert (levels == levels.round()).all()
+            out[f"{name} {backend}"] = levels.to(torch.uint8).contiguous()
+        out[f"{name} grid"] = made["image_grid_thw"][0, 1:].int()
+        out[name] = Qwen2VLImageProcessorPil(**sizes)(images=loaded, return_tensors="pt")["pixel_values"].float().contiguous()
+    sides = [(1, 1), (14, 14), (42, 70), (56, 56), (480, 640), (1080, 1920), (3000, 4000), (30, 5000), (5000, 30), (100, 19999), (333, 777), (1001, 1001)]
+    limits = [(3136, 802816), (3136, 1003520), (100352, 12845056)]
+    out["smart"] = torch.tensor([[h, w, least, most, *smart_resize(h, w, 28, least, most)] for h, w in sides for least, most in limits], dtype=torch.int32)
+    save_file(out, PLACE / "patches.safetensors")
+
+
 if __name__ == "__main__":
     main()
+    patches()

@@ -177,7 +177,8 @@ fn python_package() {
     let tapped = Artifact::compile(&CompileOptions { tap: true, ..options(&golden("llama")) });
     let sources = Artifact::compile(&options(&golden("umt5_whole")));
     let hearing = Artifact::compile(&options(&golden("whisper_128")));
-    let images = Artifact::compile(&CompileOptions { with_image: true, ..options(&golden("llava")) });
+    let [images, placed] = ["llava", "qwen2_vl"]
+        .map(|name| Artifact::compile(&CompileOptions { with_image: true, ..options(&golden(name)) }));
     // A model with two draft heads, and one with a recurrent state.
     let drafted = tempfile::tempdir().expect("folder");
     for name in ["deepseek_v3", "qwen3_5"] {
@@ -205,6 +206,7 @@ fn python_package() {
         .env("LLMCC_TEST_AUDIO", &hearing.path)
         .env("LLMCC_TEST_AUDIO_TEXT", heard("whisper_128"))
         .env("LLMCC_TEST_IMAGES", &images.path)
+        .env("LLMCC_TEST_PLACED", &placed.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_DRAFTED", drafted.path())
         .env("LLMCC_TEST_GOLDENS", golden("drafts"))

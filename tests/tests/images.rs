@@ -8,7 +8,7 @@ use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_media::image::Spec;
+use llmcc_media::image::{Grid, Spec};
 use llmcc_tests::{Artifact, fake_driver, golden, options};
 use std::path::{Path, PathBuf};
 
@@ -44,21 +44,54 @@ impl Seeing {
         raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
     }
 
-    /// The rows of an image's pixels by the entry that makes them.
-    fn rows(&self, model: &Model, pixels: &[f32]) -> Vec<f32> {
-        let patches = self.spec.patches(pixels).expect("as many as the tower reads");
-        let n = self.spec.tokens();
+    /// The rows of an image's pixels, which are so many patches, by the entry that makes them.
+    fn rows(&self, model: &Model, (pixels, grid): (&[f32], Grid)) -> Vec<f32> {
+        let patches = self.spec.patches(pixels, grid).expect("as many as the tower reads");
+        let n = self.spec.tokens(grid);
         let seq = model.seq_new().expect("a sequence");
-        let chosen: Vec<u32> = self.spec.chosen().collect();
-        let (rows, _) = model.run(1, (&vec![0; n], &patches), &vec![seq; n], &chosen).expect("rows");
+        let chosen: Vec<u32> = self.spec.chosen(grid).collect();
+        let places = || self.spec.places(grid).flat_map(|(y, x)| [0, y as i32, x as i32]);
+        let positions: Vec<i32> = if self.is_free() { places().collect() } else { vec![] };
+        let (rows, _) = model.run_at(1, (&vec![0; n], &patches), &positions, &vec![seq; n], &chosen).expect("rows");
         model.seq_free(seq).expect("freed");
         rows
     }
 
-    /// The rows of both images of the goldens.
-    fn images(&self) -> Vec<f32> {
-        let pixels = self.floats("pixels");
-        pixels.chunks_exact(pixels.len() / 2).flat_map(|image| self.rows(&self.model, image)).collect()
+    /// Whether images have sides of their own.
+    fn is_free(&self) -> bool {
+        self.spec.patches.grid == 0
+    }
+
+    /// Pixels and patches of both images of the goldens.
+    fn pixels(&self) -> [(Vec<f32>, Grid); 2] {
+        if self.is_free() {
+            let grids = [Grid { rows: 4, columns: 6 }, Grid { rows: 6, columns: 4 }];
+            return [0, 1].map(|i| (self.floats(&format!("pixels{i}")), grids[i]));
+        }
+        let (all, side) = (self.floats("pixels"), self.spec.patches.grid);
+        [0, 1].map(|i| (all[i * all.len() / 2..][..all.len() / 2].to_vec(), Grid { rows: side, columns: side }))
+    }
+
+    /// The rows of both images, and rows and columns of their tokens.
+    fn images(&self) -> (Vec<f32>, Vec<[u32; 2]>) {
+        let both = self.pixels();
+        let place = |grid: &Grid| self.spec.place(*grid);
+        let grids = both.iter().map(|(_, grid)| [place(grid).rows as u32, place(grid).columns as u32]).collect();
+        (both.iter().flat_map(|(pixels, grid)| self.rows(&self.model, (pixels, *grid))).collect(), grids)
+    }
+
+    /// The positions along axes of tokens with these images, as a prompt has them; none where tokens have none.
+    fn positions(&self, tokens: &[i32], grids: &[[u32; 2]]) -> Vec<i32> {
+        let (mut out, mut next, mut i, mut grids) = (vec![], 0, 0, grids.iter());
+        while self.is_free() && i < tokens.len() {
+            let (rows, columns) = match tokens[i] == self.spec.text.token {
+                true => grids.next().map(|grid| (grid[0] as i32, grid[1] as i32)).expect("an image"),
+                false => (1, 1),
+            };
+            out.extend((0..rows * columns).flat_map(|n| [next, next + n / columns, next + n % columns]));
+            (i, next) = (i + (rows * columns) as usize, next + rows.max(columns));
+        }
+        out
     }
 
     /// Rows in the places of the tokens that stand for them; of others what nobody may read.
@@ -73,7 +106,7 @@ impl Seeing {
     }
 
     /// Logits of all tokens, in steps that end at these.
-    fn logits(&self, model: &Model, tokens: &[i32], given: &[f32], ends: &[usize]) -> Vec<f32> {
+    fn logits(&self, model: &Model, (tokens, at): (&[i32], &[i32]), given: &[f32], ends: &[usize]) -> Vec<f32> {
         let (seq, width) = (model.seq_new().expect("a sequence"), self.model.info().hidden);
         let (mut all, mut from) = (vec![], 0);
         for &to in ends {
@@ -82,7 +115,8 @@ impl Seeing {
             let sees = part.contains(&self.spec.text.token);
             let hidden = if sees { &given[from * width..to * width] } else { &[] };
             let rows: Vec<u32> = (0..part.len() as u32).collect();
-            all.extend(model.run(0, (part, hidden), &vec![seq; part.len()], &rows).expect("logits").0);
+            let at = if at.is_empty() { at } else { &at[3 * from..3 * to] };
+            all.extend(model.run_at(0, (part, hidden), at, &vec![seq; part.len()], &rows).expect("logits").0);
             from = to;
         }
         model.seq_free(seq).expect("freed");
@@ -100,8 +134,11 @@ fn largest(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// The fixtures, with the ends of the steps that their prompts may be cut into.
-const ALL: &[(&str, &[usize])] =
-    &[("llava", &[3, 5, 20, 21, 41, 44, 80, 87]), ("gemma3_image", &[2, 6, 15, 16, 21, 30, 36, 37])];
+const ALL: &[(&str, &[usize])] = &[
+    ("llava", &[3, 5, 20, 21, 41, 44, 80, 87]),
+    ("gemma3_image", &[2, 6, 15, 16, 21, 30, 36, 37]),
+    ("qwen2_vl", &[3, 7, 9, 13, 18, 21, 30, 31]),
+];
 
 fn wanted(name: &str) -> bool {
     std::env::var("LLMCC_GOLDENS").is_ok_and(|some| !some.split(',').any(|s| s == name))
@@ -113,35 +150,31 @@ fn wanted(name: &str) -> bool {
 fn images_mean_what_transformers_says() {
     for (name, cuts) in ALL.iter().filter(|(name, _)| !wanted(name)) {
         let seeing = Seeing::load(name, Artifact::compile);
-        let (model, rows) = (&seeing.model, seeing.images());
+        let (model, (rows, grids)) = (&seeing.model, seeing.images());
         let (error, entitled) = (largest(&rows, &seeing.floats("rows")), f64::from(seeing.floats("rows_error_f32")[0]));
         assert!(error <= 2.0 * entitled, "{name}: rows are off by {error:e}, Transformers in f32 by {entitled:e}");
         let tokens = seeing.ints("tokens");
-        let given = seeing.given(&tokens, &rows);
-        let logits = seeing.logits(model, &tokens, &given, &[tokens.len()]);
+        let (given, at) = (seeing.given(&tokens, &rows), seeing.positions(&tokens, &grids));
+        let placed = (&tokens[..], &at[..]);
+        let logits = seeing.logits(model, placed, &given, &[tokens.len()]);
         let entitled = f64::from(seeing.floats("error_f32").into_iter().fold(0.0, f32::max));
         let error = largest(&logits, &seeing.floats("logits"));
         assert!(error <= 2.0 * entitled, "{name}: logits are off by {error:e}, Transformers in f32 by {entitled:e}");
-        let again = seeing.logits(model, &tokens, &given, cuts);
+        let again = seeing.logits(model, placed, &given, cuts);
         assert!(bits(&again) == bits(&logits), "{name}: other bits in other steps");
         let one = seeing.artifact.open(1);
-        assert!(
-            bits(&seeing.rows(&one, &seeing.floats("pixels")[..tower_input(&seeing)])) == bits(&rows[..rows.len() / 2])
-        );
-        assert!(bits(&seeing.logits(&one, &tokens, &given, &[tokens.len()])) == bits(&logits), "{name}: one thread");
+        let [(pixels, grid), _] = seeing.pixels();
+        assert!(bits(&seeing.rows(&one, (&pixels, grid))) == bits(&rows[..rows.len() / 2]), "{name}: one thread");
+        assert!(bits(&seeing.logits(&one, placed, &given, &[tokens.len()])) == bits(&logits), "{name}: one thread");
         let greedy = seeing.ints("greedy");
-        let how = GenOptions { max_tokens: greedy.len() as u32, no_text: true, images: rows, ..GenOptions::default() };
+        let many = GenOptions { max_tokens: greedy.len() as u32, no_text: true, ..GenOptions::default() };
+        let how = GenOptions { images: rows, grids, ..many };
         let text = |seq| model.generate(seq, &tokens, &how).expect("a generation");
         let made: Vec<i32> = text(None).map(|piece| piece.expect("a piece").token).collect();
         assert_eq!(made, greedy, "{name}");
         prefixes(&seeing, &how, &tokens);
         refusals(&seeing, &how, &tokens);
     }
-}
-
-/// Numbers of an image's pixels.
-fn tower_input(seeing: &Seeing) -> usize {
-    seeing.floats("pixels").len() / 2
 }
 
 /// A sequence keeps a prompt's beginning where its images are the same, and no further.
@@ -159,7 +192,8 @@ fn prefixes(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
     assert_eq!(again, (first.0.clone(), tokens.len() - 1));
     // The second image in place of the first one, and the other way round.
     let half = how.images.len() / 2;
-    let other = GenOptions { images: [&how.images[half..], &how.images[..half]].concat(), ..how.clone() };
+    let swapped = [&how.images[half..], &how.images[..half]].concat();
+    let other = GenOptions { images: swapped, grids: how.grids.iter().rev().copied().collect(), ..how.clone() };
     let place = tokens.iter().position(|t| *t == seeing.spec.text.token).expect("an image");
     let swapped = reused(&other);
     assert_eq!(swapped.1, place, "the text before the first image");
@@ -179,6 +213,10 @@ fn refusals(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
     assert!(refused(&none).contains("stand for rows of images, and 0 rows are given"), "{}", refused(&none));
     let more = GenOptions { images: [&how.images[..], &how.images[..model.info().hidden]].concat(), ..how.clone() };
     assert!(refused(&more).contains("rows are given"), "{}", refused(&more));
+    if seeing.is_free() {
+        let unplaced = GenOptions { grids: vec![], ..how.clone() };
+        assert!(refused(&unplaced).contains("give the rows and columns of each image's tokens"));
+    }
     let seq = model.seq_new().expect("a sequence");
     let error = model.step(tokens, &vec![seq; tokens.len()], &[0]).expect_err("no rows").to_string();
     assert!(error.contains("stands for a row of an image, but none are given"), "{error}");
@@ -204,14 +242,14 @@ fn gpus_see_the_same() {
     };
     for (name, cuts) in ALL.iter().filter(|(name, _)| !wanted(name)) {
         let seeing = Seeing::load(name, compile);
-        let rows = seeing.images();
+        let (rows, grids) = seeing.images();
         let (error, entitled) = (largest(&rows, &seeing.floats("rows")), f64::from(seeing.floats("rows_error_f32")[0]));
         assert!(error <= 2.0 * entitled, "{name}: rows are off by {error:e}, Transformers in f32 by {entitled:e}");
         let tokens = seeing.ints("tokens");
-        let given = seeing.given(&tokens, &rows);
+        let (given, at) = (seeing.given(&tokens, &rows), seeing.positions(&tokens, &grids));
         let entitled = f64::from(seeing.floats("error_f32").into_iter().fold(0.0, f32::max));
         for ends in [&[tokens.len()][..], cuts] {
-            let logits = seeing.logits(&seeing.model, &tokens, &given, ends);
+            let logits = seeing.logits(&seeing.model, (&tokens, &at), &given, ends);
             let error = largest(&logits, &seeing.floats("logits"));
             assert!(
                 error <= 2.0 * entitled,
@@ -219,7 +257,7 @@ fn gpus_see_the_same() {
             );
         }
         let greedy = seeing.ints("greedy");
-        let how = GenOptions { max_tokens: 3, no_text: true, images: rows, ..GenOptions::default() };
+        let how = GenOptions { max_tokens: 3, no_text: true, images: rows, grids, ..GenOptions::default() };
         let text = seeing.model.generate(None, &tokens, &how).expect("a generation");
         let made: Vec<i32> = text.map(|piece| piece.expect("a piece").token).collect();
         assert_eq!(made, greedy[..3], "{name}");
@@ -236,10 +274,18 @@ fn files_become_rows() {
     for (name, _) in ALL.iter().filter(|(name, _)| !wanted(name)) {
         let seeing = Seeing::load(name, Artifact::compile);
         let file = std::fs::read(picture("rgb.png")).expect("a file");
-        let pixels = seeing.spec.pixels(&llmcc_media::image::decode(&file).expect("an image")).expect("pixels");
+        let picture = llmcc_media::image::decode(&file).expect("an image");
+        let pixels = seeing.spec.pixels(&picture).expect("pixels");
+        let grid = seeing.spec.grid(picture.height, picture.width).expect("a size");
         let rows = seeing.model.image_rows(&file).expect("rows");
-        assert!(bits(&rows) == bits(&seeing.rows(&seeing.model, &pixels)), "{name}");
-        assert_eq!(rows.len(), seeing.spec.text.count * seeing.model.info().hidden, "{name}");
+        assert!(bits(&rows) == bits(&seeing.rows(&seeing.model, (&pixels, grid))), "{name}");
+        let place = seeing.spec.place(grid);
+        assert_eq!(rows.len(), place.count() * seeing.model.info().hidden, "{name}");
+        assert_eq!(
+            seeing.model.image_grid(&file).expect("a grid"),
+            [place.rows as u32, place.columns as u32],
+            "{name}"
+        );
     }
 }
 

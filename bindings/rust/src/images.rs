@@ -32,16 +32,46 @@ impl Model {
         self.fetch(needed, call)
     }
 
-    /// A prompt with so many images, in which each marker of one has become the tokens that stand for its rows. Where
-    /// there are no markers the images come first.
+    /// Rows and columns of the tokens of an image in a prompt, by the bytes of its file: for [`Model::image_prompt`]
+    /// and [`crate::Params::grids`].
+    ///
+    /// # Errors
+    /// The model sees no images; the bytes are none, or a broken or too large one.
+    pub fn image_grid(&self, file: &[u8]) -> Result<[u32; 2]> {
+        self.grid_of_image(file, 0, 0)
+    }
+
+    /// The same by pixels, as [`Model::image_rows_of_pixels`] has them.
+    ///
+    /// # Errors
+    /// The model sees no images; the pixels are not as many as the sides say.
+    pub fn image_grid_of_pixels(&self, pixels: &[u8], width: u32, height: u32) -> Result<[u32; 2]> {
+        self.grid_of_image(pixels, width, height)
+    }
+
+    fn grid_of_image(&self, data: &[u8], width: u32, height: u32) -> Result<[u32; 2]> {
+        let mut grid = [0; 2];
+        let (start, n) = (data.as_ptr().cast(), data.len());
+        // SAFETY: there are so many bytes, and `grid` has room for two numbers.
+        self.check(unsafe {
+            (self.api().llmcc_image_grid)(self.handle(), start, n, width, height, grid.as_mut_ptr())
+        })?;
+        Ok(grid)
+    }
+
+    /// A prompt with images of so many rows and columns of tokens, in which each marker of one has become the tokens
+    /// that stand for its rows. Where there are no markers the images come first.
     ///
     /// # Errors
     /// The model sees no images; the prompt has another number of markers.
-    pub fn image_prompt(&self, prompt: &str, images: usize) -> Result<String> {
+    pub fn image_prompt(&self, prompt: &str, grids: &[[u32; 2]]) -> Result<String> {
         self.text(prompt.len() + 256, |out, capacity, needed| {
             let (start, len) = (prompt.as_ptr().cast(), prompt.len());
+            let (grids, images) = (grids.as_ptr().cast(), grids.len());
             // SAFETY: the text has this length, `out` room for `capacity` bytes.
-            unsafe { (self.api().llmcc_image_prompt)(self.handle(), start, len, images, out, capacity, needed) }
+            unsafe {
+                (self.api().llmcc_image_prompt_of)(self.handle(), start, len, grids, images, out, capacity, needed)
+            }
         })
     }
 }

@@ -93,6 +93,9 @@ pub struct Params {
     pub most_guesses: u32,
     /// Rows of the prompt's images, one after the other, as [`crate::Model::image_rows`] makes them.
     pub images: Vec<f32>,
+    /// Rows and columns of the tokens of each of these images, as [`crate::Model::image_grid`] says: for models whose
+    /// images have sizes of their own.
+    pub grids: Vec<[u32; 2]>,
 }
 
 /// Parameters with the arrays that the C structure points to.
@@ -137,6 +140,8 @@ impl Params {
             guess_user: std::ptr::null_mut(),
             image_rows: self.images.as_ptr(),
             n_image_rows: self.images.len(),
+            image_grids: self.grids.as_ptr().cast(),
+            n_image_grids: self.grids.len(),
         };
         self.guesses.write(&mut raw);
         Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers })

@@ -2,7 +2,7 @@
 
 use crate::Token;
 use crate::adapter::Adapter;
-use crate::capi::llmcc_batch;
+use crate::capi::{LLMCC_AXES, llmcc_batch};
 use crate::error::{Error, Result, Status};
 use crate::generation::Generation;
 use crate::model::Model;
@@ -44,6 +44,21 @@ impl Model {
     /// # Errors
     /// A sequence of another model, a token outside the vocabulary, a full cache or context.
     pub fn step(&self, tokens: &[(&Sequence<'_>, Token)], rows: &[u32]) -> Result<Vec<f32>> {
+        self.step_at(tokens, &[], rows)
+    }
+
+    /// The same, where tokens have positions along three axes (time, height, width), `[tokens, 3]`; none: along all of
+    /// them one more than the largest before it in its sequence.
+    ///
+    /// # Errors
+    /// As [`Model::step`]; the model's tokens have no such positions, or there are not as many.
+    pub fn step_at(&self, tokens: &[(&Sequence<'_>, Token)], positions: &[i32], rows: &[u32]) -> Result<Vec<f32>> {
+        let axes = LLMCC_AXES as usize;
+        if !positions.is_empty() && positions.len() != axes * tokens.len() {
+            let (have, n) = (positions.len(), tokens.len());
+            let message = format!("{have} positions; {n} tokens need one along each of {axes} axes");
+            return Err(Error::new(Status::Invalid, message));
+        }
         if tokens.iter().any(|(s, _)| !ptr::eq(s.model, self)) {
             return Err(Error::new(Status::Invalid, "a sequence belongs to another model"));
         }
@@ -58,6 +73,7 @@ impl Model {
             out_rows: rows.as_ptr(),
             hidden: ptr::null(),
             hidden_out: ptr::null_mut(),
+            positions: if positions.is_empty() { ptr::null() } else { positions.as_ptr() },
         };
         // SAFETY: the arrays have these lengths.
         self.check(unsafe { (self.api().llmcc_step)(self.handle(), &batch, out.as_mut_ptr(), out.len()) })?;

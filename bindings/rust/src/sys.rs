@@ -94,6 +94,9 @@ api! {
         fn(*const RawModel, *const c_void, usize, u32, u32, *mut f32, usize, *mut usize) -> RawStatus;
     llmcc_image_prompt:
         fn(*const RawModel, *const c_char, usize, usize, *mut c_char, usize, *mut usize) -> RawStatus;
+    llmcc_image_grid: fn(*const RawModel, *const c_void, usize, u32, u32, *mut u32) -> RawStatus;
+    llmcc_image_prompt_of:
+        fn(*const RawModel, *const c_char, usize, *const u32, usize, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_token_piece: fn(*const RawModel, i32, *mut c_char, usize, *mut usize) -> RawStatus;
     llmcc_piece_token: fn(*const RawModel, *const c_char, usize, *mut i32) -> RawStatus;
     llmcc_token_bytes: fn(*const RawModel, i32, *mut u8, usize, *mut usize) -> RawStatus;

@@ -46,7 +46,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         return rows::rank(&model, &manifest, query, args);
     }
     options.guesses = guesses(args, &model)?;
-    options.images = images(args, &model, &given)?;
+    (options.images, options.grids) = images(args, &model, &given)?;
     options.most_guesses = args.guesses.unwrap_or(0);
     if model.info().hears && args.audio.is_none() {
         return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
@@ -64,21 +64,23 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     }
 }
 
-/// Rows of the images of `--image`.
-fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<Vec<f32>, Error> {
+/// Rows of the images of `--image`, and how many rows and columns of tokens each of these has.
+fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<(Vec<f32>, Vec<[u32; 2]>), Error> {
     if !args.image.is_empty() && matches!(given, Input::Lines) {
         return Err(Error::Usage("--image belongs to a single message: give it with -p or --prompt-file".into()));
     }
-    let mut rows = vec![];
+    let (mut rows, mut grids) = (vec![], vec![]);
     for path in &args.image {
         let file = llmcc_frontends::input::read(path)?;
-        let own = model.image_rows(&file).map_err(|e| match e {
+        let own = model.image_rows(&file).and_then(|own| Ok((own, model.image_grid(&file)?)));
+        let (own, grid) = own.map_err(|e| match e {
             Error::Artifact { message, .. } => Error::Failed(format!("{}: {message}", path.display())),
             other => other,
         })?;
         rows.extend(own);
+        grids.push(grid);
     }
-    Ok(rows)
+    Ok((rows, grids))
 }
 
 /// Where guesses come from: `--draft`.
@@ -98,9 +100,9 @@ fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
 
 /// Continues a text.
 fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let ids = match args.image.len() {
-        0 => source.model.tokenize(prompt, true)?,
-        n => source.model.tokenize(&source.model.image_prompt(prompt, n)?, true)?,
+    let ids = match &options.grids[..] {
+        [] => source.model.tokenize(prompt, true)?,
+        grids => source.model.tokenize(&source.model.image_prompt(prompt, grids)?, true)?,
     };
     // A text about a source does not go on with it.
     let about = source.model.info().needs_source;

@@ -37,6 +37,8 @@ pub struct GenOptions {
     pub defaults: bool,
     /// Rows of the prompt's images, one after the other.
     pub images: Vec<f32>,
+    /// Rows and columns of the tokens of each of them.
+    pub grids: Vec<[u32; 2]>,
 }
 
 impl Default for GenOptions {
@@ -59,6 +61,7 @@ impl Default for GenOptions {
             most_guesses: 0,
             defaults: false,
             images: vec![],
+            grids: vec![],
         }
     }
 }
@@ -198,6 +201,8 @@ impl Model {
             guess_user,
             image_rows: options.images.as_ptr(),
             n_image_rows: options.images.len(),
+            image_grids: options.grids.as_ptr().cast(),
+            n_image_grids: options.grids.len(),
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

@@ -20,15 +20,29 @@ impl Model {
         self.fetch(needed, call)
     }
 
-    /// A prompt with so many images, in which markers have become the tokens that stand for their rows.
+    /// Rows and columns of the tokens of an image in a prompt, by the bytes of its file.
+    ///
+    /// # Errors
+    /// Errors of the artifact: it sees no images, or these bytes are none.
+    pub fn image_grid(&self, file: &[u8]) -> Result<[u32; 2], Error> {
+        let mut grid = [0; 2];
+        let (start, n) = (file.as_ptr().cast(), file.len());
+        // SAFETY: there are so many bytes, and `grid` has room for two numbers.
+        self.check(unsafe { (self.api.llmcc_image_grid)(self.model, start, n, 0, 0, grid.as_mut_ptr()) })?;
+        Ok(grid)
+    }
+
+    /// A prompt with images of so many rows and columns of tokens, in which markers have become the tokens that stand
+    /// for their rows.
     ///
     /// # Errors
     /// Errors of the artifact: it sees no images, or the prompt has another number of markers.
-    pub fn image_prompt(&self, prompt: &str, images: usize) -> Result<String, Error> {
+    pub fn image_prompt(&self, prompt: &str, grids: &[[u32; 2]]) -> Result<String, Error> {
         self.text(|out, capacity, needed| {
             let (start, len) = (prompt.as_ptr().cast(), prompt.len());
+            let (grids, images) = (grids.as_ptr().cast(), grids.len());
             // SAFETY: the text has this length, `out` room for `capacity` bytes.
-            unsafe { (self.api.llmcc_image_prompt)(self.model, start, len, images, out, capacity, needed) }
+            unsafe { (self.api.llmcc_image_prompt_of)(self.model, start, len, grids, images, out, capacity, needed) }
         })
     }
 }

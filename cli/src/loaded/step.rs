@@ -53,7 +53,27 @@ impl Model {
         seqs: &[i32],
         out_rows: &[u32],
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
+        self.run_at(entry, (tokens, hidden), &[], seqs, out_rows)
+    }
+
+    /// [`Model::run`] where tokens have positions along axes, `[tokens, 3]`; none: as in texts.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    ///
+    /// # Panics
+    /// As there; or there are not as many positions.
+    pub fn run_at(
+        &self,
+        entry: usize,
+        (tokens, hidden): (&[i32], &[f32]),
+        positions: &[i32],
+        seqs: &[i32],
+        out_rows: &[u32],
+    ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
+        let axes = LLMCC_AXES as usize;
+        assert!(positions.is_empty() || positions.len() == axes * tokens.len(), "positions for each token");
         let (width, of) = (self.info.hidden, self.entry(entry)?);
         // (An entry that takes no rows refuses some, and reads none.)
         let fits = of.given == 0 || hidden.len() == tokens.len() * of.given;
@@ -69,6 +89,7 @@ impl Model {
             out_rows: out_rows.as_ptr(),
             hidden: if hidden.is_empty() { ptr::null() } else { hidden.as_ptr() },
             hidden_out: if kept.is_empty() { ptr::null_mut() } else { kept.as_mut_ptr() },
+            positions: if positions.is_empty() { ptr::null() } else { positions.as_ptr() },
         };
         let entry = u32::try_from(entry).unwrap_or(u32::MAX);
         // SAFETY: arrays have the lengths stated.

@@ -4,15 +4,17 @@
 //! polynomials on ±π/4 end below 2⁻⁴⁸. A table has few elements, so that the slow f64 units of
 //! small GPUs do not matter.
 
-use crate::cx::{Cx, share_out, when_below};
+use crate::cx::{Args, Cx, share_out, when_below};
 use crate::mlir::{Builder, Cmp, Elem, F32, F64, I32, I64, V, WARP};
 use crate::piece::{col_at, row_at};
 use crate::{Source, blocks, per_rows};
+use llmcc_abi::{AXES, GpuCtx};
 use llmcc_ir::kernel::RopeTable;
+use std::mem::offset_of;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
-    let RopeTable { inv_freq, scale, border, out } = *k;
+    let RopeTable { inv_freq, scale, border, axes, out } = *k;
     let (cols, elem) = cx.rows(out);
     let half = cols / 2;
     let threads = half.next_multiple_of(WARP).min(256) as u32;
@@ -21,14 +23,13 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
             let line = row_at(b, args.operand(out), cols, elem, row);
-            let position = args.position(b, row);
-            let set = set_at(b, args.operand(inv_freq), half, (position, border));
-            let position = b.sitofp(position, F32);
+            let position = if axes { along_axes(b, &args, row) } else { vec![args.position(b, row)] };
+            let set = set_at(b, args.operand(inv_freq), half, (position[0], border));
+            let position: Vec<V> = position.into_iter().map(|p| b.sitofp(p, F32)).collect();
             let n = b.i32(half as i64);
             share_out(b, n, threads, |b, j| {
                 let p = col_at(b, set, Elem::F32, j);
-                let frequency = b.load_const(p, F32);
-                let angle = b.fmul(position, frequency);
+                let angle = angle(b, &position, half, p);
                 let angle = b.fext(angle, F64);
                 let (cos, sin) = cos_sin(b, angle);
                 let scale = b.f64(f64::from(scale.get()));
@@ -43,6 +44,31 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
         });
     });
     Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
+}
+
+/// The positions of token `row` along the axes.
+fn along_axes(b: &mut Builder, args: &Args, row: V) -> Vec<V> {
+    let first = b.mulc(row, AXES as i64);
+    let load = |axis: usize| {
+        let at = b.addc(first, axis as i64);
+        args.array_at(b, offset_of!(GpuCtx, arrays.axes), at)
+    };
+    (0..AXES).map(load).collect()
+}
+
+/// The sum of the angles along the axes; `p` is the address of the first axis's frequency, and the next axis's lies `half`
+/// floats on.
+fn angle(b: &mut Builder, positions: &[V], half: usize, p: V) -> V {
+    let turn = |b: &mut Builder, axis: usize, position: V| {
+        let p = b.atc(p, (axis * half * 4) as i64);
+        let frequency = b.load_const(p, F32);
+        b.fmul(position, frequency)
+    };
+    let first = turn(b, 0, positions[0]);
+    positions.iter().enumerate().skip(1).fold(first, |sum, (axis, position)| {
+        let own = turn(b, axis, *position);
+        b.fadd(sum, own)
+    })
 }
 
 /// Address of the frequencies of a position.

@@ -7,7 +7,7 @@ use llmcc_abi::layout::BLOCK;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::graph::{Balance, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Embed, Expr, Norm, Pointwise, RopeTable, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kernel::{Body, Embed, Expr, Norm, Pointwise, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::quant::Packing;
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
@@ -171,10 +171,8 @@ fn rope_table() {
     for seed in 0..CASES {
         let mut g = Gen::new(seed, 4, [100, 5000, 1_000_000][(seed % 3) as usize]);
         let half = g.rng.below(1, 70);
-        let border = g.rng.chance(2).then(|| g.rng.below(1, 4000));
-        let inv_freq = g.vector(if border.is_some() { 2 * half } else { half });
-        let out = g.output(2 * half, RowElem::F32);
-        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), border, out }));
+        let (out, body) = g.rope_table(half);
+        let case = g.case(body);
         let (got, want) = (case.run(&compiler, target(seed)), case.expected());
         let (OperandData::Rows(got), OperandData::Rows(want)) = (&got[out], &want[out]) else { unreachable!() };
         for (a, b) in got.data.iter().zip(&want.data) {
@@ -206,7 +204,7 @@ fn every_field_of_a_kernel_matters() {
         &[edits::ROW_NORM, edits::GATHER][..],
         &[edits::EMBED, edits::EMBED_TYPES, edits::EMBED_STEPS],
         &[edits::EMBED_HASHED],
-        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
+        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO, edits::ROPE_TABLE_OF_AXES],
         &[edits::MATMUL],
     ] {
         let texts: Vec<String> = texts.iter().map(|text| text.replace("matrix f32[", "matrix f32.frag[")).collect();

@@ -5,23 +5,26 @@ use super::emit::{Emit, F32, I64};
 use super::microkernel::Microkernel;
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::IntCC;
-use llmcc_abi::{StepCtx, Uk};
+use llmcc_abi::{AXES, StepCtx, Uk};
 use llmcc_ir::kernel::RopeTable;
 use std::mem::offset_of;
 
 /// Emits the one work item.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
-    let RopeTable { inv_freq, scale, border, out } = *k;
-    let all = low.kernel.vector(inv_freq);
-    let half = if border.is_some() { all / 2 } else { all };
+    let RopeTable { inv_freq, scale, border, axes, out } = *k;
+    let half = low.kernel.vector(inv_freq) / k.sets();
+    let (positions, each) = match axes {
+        true => (offset_of!(StepCtx, arrays.axes), AXES),
+        false => (offset_of!(StepCtx, positions), 1),
+    };
     let mine = e.compare(IntCC::SignedLessThan, low.args.lo, low.args.hi);
     e.when(mine, |e| {
-        let positions = low.args.step(e, offset_of!(StepCtx, positions));
-        let (n, scale) = (e.int(half as i64), e.float(scale.get()));
-        let microkernel = Microkernel::new(low, e, Uk::RopeTable, &[I64, I64, I64, I64, F32, I64], &[]);
+        let positions = low.args.step(e, positions);
+        let (n, each, scale) = (e.int(half as i64), e.int(each as i64), e.float(scale.get()));
+        let microkernel = Microkernel::new(low, e, Uk::RopeTable, &[I64, I64, I64, I64, I64, F32, I64], &[]);
         let (sets, to) = (low.args.operand(inv_freq), low.args.operand(out));
         let Some(border) = border else {
-            let args = [positions, low.args.m, sets, n, scale, to];
+            let args = [positions, low.args.m, sets, n, each, scale, to];
             microkernel.call(e, &args);
             return;
         };
@@ -35,7 +38,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
             let second = e.offset(sets, half * 4);
             let set = e.b.ins().select(after, second, sets);
             let row = e.index(to, token, half * 8);
-            microkernel.call(e, &[at, one, set, n, scale, row]);
+            microkernel.call(e, &[at, one, set, n, each, scale, row]);
         });
     });
 }

@@ -5,6 +5,7 @@ mod entries;
 mod families;
 mod newcomer;
 mod parts;
+mod positions;
 mod published;
 mod renamed;
 mod rotations;

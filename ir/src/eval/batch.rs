@@ -3,6 +3,7 @@
 use super::{EvalError, Tensor, Value, Wanted};
 use crate::graph::Input;
 use crate::ty::Env;
+use llmcc_abi::AXES;
 use std::collections::HashMap;
 
 /// Tokens of one step: any number of sequences, in any order.
@@ -18,6 +19,8 @@ pub struct Batch {
     pub types: Vec<i32>,
     /// `[T, hidden]` a row of each token, of a model that takes rows; else nothing.
     pub hidden: Vec<f32>,
+    /// `[T, AXES]` positions of each token along the axes; nothing: along all of them its place.
+    pub axes: Vec<i32>,
     /// `[T]` where what each token sees ends, in attention that is not causal; nothing: with its sequence.
     pub sees: Vec<usize>,
     /// `[R]` token rows whose logits are wanted.
@@ -71,6 +74,14 @@ impl Batch {
         self.types.get(i).copied().unwrap_or(0)
     }
 
+    /// The positions of token `i` along the axes.
+    pub fn axes_of(&self, i: usize) -> [i32; AXES] {
+        match self.axes.get(i * AXES..).and_then(|own| own.first_chunk()) {
+            Some(own) => *own,
+            None => [self.positions.get(i).copied().unwrap_or(0); AXES],
+        }
+    }
+
     /// Columns of the rows that tokens have; 0: they have none.
     pub fn hidden_cols(&self) -> usize {
         self.hidden.len() / self.tokens.len().max(1)
@@ -110,7 +121,10 @@ impl Batch {
                 self.positions.len()
             )));
         }
-        if let Some(p) = self.positions.iter().find(|p| **p < 0) {
+        if !self.axes.is_empty() && self.axes.len() != t * AXES {
+            return Err(EvalError::batch(format!("{t} tokens, {} positions along {AXES} axes", self.axes.len())));
+        }
+        if let Some(p) = self.positions.iter().chain(&self.axes).find(|p| **p < 0) {
             return Err(EvalError::batch(format!("negative position {p}")));
         }
         if let Some(r) = self.out_rows.iter().find(|r| **r >= t) {
@@ -125,6 +139,10 @@ impl Batch {
             Input::Tokens => Tensor::ints(self.tokens.iter().copied()),
             Input::Positions => Tensor::ints(self.positions.iter().copied()),
             Input::Types => Tensor::ints((0..self.tokens.len()).map(|i| self.type_of(i))),
+            Input::Axes => Tensor {
+                shape: vec![self.tokens.len(), AXES],
+                data: (0..self.tokens.len()).flat_map(|i| self.axes_of(i).map(f64::from)).collect(),
+            },
             Input::OutRows => Tensor::ints(self.out_rows.iter().map(|r| *r as i32)),
             Input::Given => Tensor {
                 shape: vec![self.tokens.len(), self.hidden_cols()],

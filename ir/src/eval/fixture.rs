@@ -289,7 +289,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "rope",
             tok,
             vec![p("inv_freq", ParamKind::Vector { len: HEAD / 2 }), p("out", t(HEAD))],
-            Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(1.0), border: None, out: 1 }),
+            Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(1.0), border: None, axes: false, out: 1 }),
         ),
         kernel(
             "qkv",

@@ -51,7 +51,19 @@ pub(crate) fn rope_set(inv_freq: &[f32], border: Option<usize>, position: i32) -
 
 /// The table for one position.
 pub(crate) fn rope_row(position: i32, inv_freq: &[f32], scale: f64) -> Vec<f64> {
-    let angles = || inv_freq.iter().map(|f| rope_angle(position, *f));
+    rope_row_of(&[position], inv_freq, scale)
+}
+
+/// The table for positions along several axes; `inv_freq` has a row of frequencies for each. An angle is the sum, in
+/// f32, of those along the axes.
+pub(crate) fn rope_row_of(positions: &[i32], inv_freq: &[f32], scale: f64) -> Vec<f64> {
+    let half = inv_freq.len() / positions.len().max(1);
+    let turn = |(p, set): (&i32, &[f32]), j: usize| rope_angle(*p, set.get(j).copied().unwrap_or(0.0)) as f32;
+    let angle = |j: usize| {
+        let turns = positions.iter().zip(inv_freq.chunks_exact(half.max(1))).map(|each| turn(each, j));
+        f64::from(turns.reduce(|sum, turn| sum + turn).unwrap_or(0.0))
+    };
+    let angles = || (0..half).map(angle);
     angles().map(|a| scale * a.cos()).chain(angles().map(|a| scale * a.sin())).collect()
 }
 

@@ -391,8 +391,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 Body::Embed(kernel::Embed { table, index, every, shift, scale, add, out })
             },
         ),
-        1 => (0..params, attr(), option::of(size()), 0..params)
-            .prop_map(|(inv_freq, scale, border, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, out })),
+        1 => rope_table(params),
         1 => (0..params, 0..params, router(), 0..params)
             .prop_map(|(x, bias, router, out)| Body::Route(kernel::Route { x, bias, router, out })),
         2 => (0..params, part(), size(), size(), segment(params), size()).prop_map(
@@ -428,6 +427,13 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
+}
+
+fn rope_table(params: usize) -> impl Strategy<Value = Body> {
+    let parts = (0..params, attr(), option::of(size()), any::<bool>(), 0..params);
+    parts.prop_map(|(inv_freq, scale, border, axes, out)| {
+        Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, axes, out })
+    })
 }
 
 fn attention(params: usize) -> impl Strategy<Value = Body> {

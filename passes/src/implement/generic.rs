@@ -159,16 +159,21 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     }))
 }
 
-/// The table of sines and cosines.
+/// The table of sines and cosines, by places in sequences or by positions along axes.
 pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let Op::RopeTable { scale, border } = op.op else { return None };
-    let border = Some(border).filter(|border| *border != 0);
+    let (scale, border, axes) = if let Op::RopeTable { scale, border } = op.op {
+        (scale, Some(border).filter(|border| *border != 0), false)
+    } else if let Op::RopeAxes { scale } = op.op {
+        (scale, None, true)
+    } else {
+        return None;
+    };
     let len = cx.vector_of(op.args[1])?;
     Some(Draft::new(rows, |d| {
         let inv_freq = d.input(op.args[1], ParamKind::Vector { len });
         let out = d.output(cols, RowElem::F32);
-        Body::RopeTable(RopeTable { inv_freq, scale, border, out })
+        Body::RopeTable(RopeTable { inv_freq, scale, border, axes, out })
     }))
 }
 

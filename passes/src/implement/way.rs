@@ -88,7 +88,7 @@ pub fn way(head: Head) -> Way {
         Head::GivenRows => Way::Kernel(embed::given_rows),
         Head::Substitute => Way::Kernel(embed::substitute),
         Head::EmbedHashed => Way::Kernels(embed::hashed),
-        Head::RopeTable => Way::Kernel(generic::rope_table),
+        Head::RopeTable | Head::RopeAxes => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::causal_conv),
         Head::Recurrence => Way::Kernel(recurrent::recurrence),
         Head::Wkv => Way::Kernel(recurrent::wkv),

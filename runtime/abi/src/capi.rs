@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 7;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 8;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -76,6 +76,10 @@ pub struct llmcc_model_info {
     pub entries: u32,
     /// Columns of the rows that `llmcc_embed` gives; 0: it refuses.
     pub embed_columns: u64,
+    /// The token that stands for a row of an image, with [`LLMCC_SEES`]; -1: none. Since 1.8.
+    pub image_token: i32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// An entry of a model.
@@ -99,6 +103,8 @@ pub struct llmcc_entry_info {
     pub given: u64,
     /// Longest sequence of the entry, in tokens. Since 1.7.
     pub context: u64,
+    /// Axes along which tokens have positions; 0: their places in sequences are all that counts. Since 1.8.
+    pub axes: u64,
 }
 
 /// Clips of sound that a model reads.
@@ -118,6 +124,9 @@ pub struct llmcc_audio_info {
     /// Zero.
     pub reserved: u32,
 }
+
+/// Axes along which tokens have positions, in entries where they do: time, height, width.
+pub const LLMCC_AXES: u32 = 3;
 
 /// Pooling of a text's rows: their mean.
 pub const LLMCC_POOL_MEAN: u32 = 1;
@@ -182,6 +191,9 @@ pub struct llmcc_batch {
     /// Where the hidden state of each token goes, `[n_tokens, hidden]`, with [`LLMCC_HAS_HIDDEN`]; null:
     /// nowhere.
     pub hidden_out: *mut f32,
+    /// Positions of each token along the axes, `[n_tokens, axes]` ([`llmcc_entry_info::axes`]); null: along all of them
+    /// one more than the largest before it in its sequence. Since 1.8.
+    pub positions: *const i32,
 }
 
 /// Rows to embed.
@@ -355,6 +367,11 @@ pub struct llmcc_gen_params {
     pub image_rows: *const f32,
     /// Floats of these.
     pub n_image_rows: usize,
+    /// Rows and columns of each image's tokens, as `llmcc_image_grid` says; null: every image has as many tokens, in
+    /// one row. Since 1.8.
+    pub image_grids: *const u32,
+    /// Images of these.
+    pub n_image_grids: usize,
 }
 
 /// Guesses of draft heads where the model has some.

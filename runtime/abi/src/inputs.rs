@@ -1,5 +1,5 @@
-//! Arrays that an entry takes with the tokens, beside those that come with every batch: positions, and the rows that
-//! are asked for.
+//! Arrays that an entry takes with the tokens, beside those that come with every batch: places in sequences, and
+//! the rows that are asked for.
 
 /// Declares the arrays: their fields in [`StepCtx`](crate::StepCtx) and [`GpuCtx`](crate::GpuCtx), and their names.
 macro_rules! arrays {
@@ -37,7 +37,15 @@ arrays! {
     /// `f32 [T, given]` the row of each token, of the size of [`input::ROWS`]; not there if the entry does not take
     /// them, or no token of the step takes one.
     given Given;
+    /// `i32 [T, AXES]` positions of each token along the axes ([`AXES`]); not there if the entry does not take them.
+    axes Axes;
 }
+
+/// Axes along which tokens have positions, in entries that take these: time, height and width (multimodal rotary
+/// positions, arXiv 2409.12191).
+pub const AXES: usize = 3;
+/// The largest position along an axis: f32 has all up to it.
+pub const MAX_POSITION: i32 = 1 << 24;
 
 /// An array that an entry takes with the tokens.
 #[repr(C)]
@@ -61,6 +69,8 @@ pub mod input {
     /// `f32 [T, size]` the same of tokens with one id, which stand for rows of an image; rows of other tokens are not
     /// read, and a step without such tokens has none.
     pub const ROWS_OF_TOKEN: u32 = 2;
+    /// `i32 [T, size]` positions along the axes; the size is [`AXES`](super::AXES).
+    pub const AXES: u32 = 3;
     /// The most columns of these rows.
     pub const MAX_COLUMNS: u64 = 1 << 20;
 }

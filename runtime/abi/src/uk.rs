@@ -196,12 +196,19 @@ pub struct PanelArgs {
 
 /// Signature of the `Panel*` entries.
 pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
-/// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half`
-/// sines, each times `scale`: `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`,
-/// `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine
-/// is not.
-pub type RopeTableFn =
-    unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
+/// Signature of [`Uk::RopeTable`]: for each of `n` tokens writes `half` cosines, then `half`
+/// sines, each times `scale`: `out[i, j] = scale·cos(angle)`, `out[i, half + j] = scale·sin(angle)`.
+/// The angle is the sum of `f32(pos[i, a]·inv_freq[a, j])` over the `axes`, in f32 and in their order; it is rounded
+/// as Transformers does, its cosine is not.
+pub type RopeTableFn = unsafe extern "C" fn(
+    pos: *const i32,
+    n: u64,
+    inv_freq: *const f32,
+    half: u64,
+    axes: u64,
+    scale: f32,
+    out: *mut f32,
+);
 /// Signature of [`Uk::QuantRows`]: quantizes `k` f32 from `x`, which are whole groups or the end of
 /// a row, to the codes, scales and sums of a [`layout::Q8Row`](crate::layout::Q8Row); codes are written up to the next
 /// multiple of [`layout::K_PAD`](crate::layout::K_PAD), zeros beyond `k`.

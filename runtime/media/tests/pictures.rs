@@ -1,6 +1,6 @@
 //! Images as Transformers reads them: `tests/goldens/pictures.py`.
 
-use llmcc_media::image::{Error, MOST_SIDE, Picture, Spec, decode};
+use llmcc_media::image::{Error, Grid, MOST_SIDE, Picture, Place, Spec, decode};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -110,7 +110,8 @@ fn patches_are_cut_in_squares_after_a_class() {
         "image_std": [1.0, 1.0, 1.0],
     }));
     let pixels: Vec<f32> = (0..3 * 16 * 16).map(|i| i as f32).collect();
-    let rows = spec(&of).patches(&pixels).expect("rows");
+    let grid = Grid { rows: 4, columns: 4 };
+    let rows = spec(&of).patches(&pixels, grid).expect("rows");
     assert_eq!(rows.len(), 16 * 48);
     // The second patch of the second row, its third channel, second line.
     assert_eq!(rows[5 * 48 + 2 * 16 + 4..][..4], pixels[2 * 256 + 5 * 16 + 4..][..4]);
@@ -120,14 +121,70 @@ fn patches_are_cut_in_squares_after_a_class() {
     image["rows"] = json!({ "first": 4, "every": 4 });
     image["text"]["count"] = json!(4);
     let own = spec(&of);
-    let squares = own.patches(&pixels).expect("rows");
+    let squares = own.patches(&pixels, grid).expect("rows");
     assert!(squares[..48].iter().all(|x| *x == 0.0), "the class");
     let order = [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15];
     for (i, patch) in order.into_iter().enumerate() {
         assert_eq!(squares[(i + 1) * 48..][..48], rows[patch * 48..][..48], "patch {i}");
     }
-    assert_eq!(own.chosen().collect::<Vec<_>>(), [4, 8, 12, 16]);
-    assert!(matches!(own.patches(&pixels[1..]), Err(Error::Pixels { found: 767, .. })));
+    assert_eq!(own.chosen(grid).collect::<Vec<_>>(), [4, 8, 12, 16]);
+    assert!(matches!(own.patches(&pixels[1..], grid), Err(Error::Pixels { found: 767, .. })));
+}
+
+/// The description of images with sides of their own, in squares of four patches of `side` pixels.
+fn free(side: usize, (least, most): (u64, u64), plain: bool) -> Value {
+    let (mean, std) = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]);
+    let (mean, std) = if plain { ([0.0; 3], [1.0; 3]) } else { (mean, std) };
+    json!({ "media": { "image": {
+        "processor": {
+            "size": { "min_pixels": least, "max_pixels": most, "multiple": 2 * side }, "crop": null, "resample": 3,
+            "rescale": if plain { 1.0 } else { 1.0 / 255.0 }, "mean": mean, "std": std, "rgb": true,
+        },
+        "patches": {
+            "side": side, "grid": 0, "most": most as usize / (side * side), "frames": 2, "channels": 3, "square": 2,
+            "class": false,
+        },
+        "rows": { "first": 3, "every": 4 },
+        "text": { "marker": "<i>", "before": "", "placeholder": "<p>", "count": 0, "after": "", "token": 7 },
+    }}})
+}
+
+/// Images of sizes of their own become patches as Qwen2-VL's processors make them: levels are as near to
+/// Pillow's as torchvision's.
+#[test]
+fn images_keep_their_sides() {
+    let bytes = read("patches.safetensors");
+    let golden = SafeTensors::deserialize(&bytes).expect("goldens");
+    let ints = |name: &str| -> Vec<i32> {
+        let raw = golden.tensor(name).expect(name).data();
+        raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
+    };
+    let (plain, own) = (spec(&free(4, (400, 1600), true)), spec(&free(4, (400, 1600), false)));
+    for file in ["rgb.png", "wide.png", "tall.png"] {
+        let picture = decode(&read(file)).expect(file);
+        let grid = plain.grid(picture.height, picture.width).expect("a size");
+        assert_eq!([grid.rows as i32, grid.columns as i32], ints(&format!("{file} grid"))[..], "{file}");
+        let patches = |spec: &Spec| spec.patches(&spec.pixels(&picture).expect("pixels"), grid).expect("patches");
+        let got: Vec<u8> = patches(&plain).iter().map(|x| *x as u8).collect();
+        let [pil, torchvision] = ["pil", "torchvision"].map(|of| golden.tensor(&format!("{file} {of}")).expect(of));
+        let ((count, most), theirs) = (difference(&got, pil.data()), difference(torchvision.data(), pil.data()));
+        assert!(count <= theirs.0 && most <= 1, "{file}: {count} of {} differ, by {most}; {theirs:?}", got.len());
+        let want = golden.tensor(file).expect("normalized");
+        let want = want.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
+        let differ = patches(&own).iter().zip(want).filter(|(a, b)| (**a - b).abs() > 1e-5).count();
+        assert!(differ <= count, "{file}: {differ} normalized numbers, {count} levels");
+        let text = plain.place(grid);
+        assert_eq!((text.rows, text.columns), (grid.rows / 2, grid.columns / 2));
+        assert_eq!(plain.chosen(grid).count(), text.count());
+    }
+    for case in ints("smart").chunks_exact(6) {
+        let [height, width, least, most, h, w] = case else { panic!("six numbers") };
+        let grid = spec(&free(14, (*least as u64, *most as u64), true)).grid(*height as u32, *width as u32);
+        let grid = grid.expect("a size");
+        assert_eq!([grid.rows as i32 * 14, grid.columns as i32 * 14], [*h, *w], "{case:?}");
+    }
+    let narrow = own.grid(1, 201).expect_err("narrow").to_string();
+    assert!(narrow.contains("201x1 pixels is too narrow"), "{narrow}");
 }
 
 #[test]
@@ -137,13 +194,17 @@ fn markers_become_the_tokens_of_images() {
         "image_std": [1.0, 1.0, 1.0],
     }));
     let place = spec(&of).text;
-    assert_eq!(place.expanded("a<i>b<i>", 2).expect("two"), "a[<p><p><p><p>]b[<p><p><p><p>]");
-    assert_eq!(place.expanded("a", 1).expect("first"), "[<p><p><p><p>]a");
-    assert_eq!(place.expanded("a", 0).expect("none"), "a");
-    let refused = |prompt: &str, images| place.expanded(prompt, images).expect_err("refused").to_string();
+    assert_eq!(place.expanded("a<i>b<i>", &[4, 2]).expect("two"), "a[<p><p><p><p>]b[<p><p>]");
+    assert_eq!(place.expanded("a", &[1, 2]).expect("first"), "[<p>][<p><p>]a");
+    assert_eq!(place.expanded("a", &[]).expect("none"), "a");
+    let refused = |prompt: &str, images| place.expanded(prompt, &vec![4; images]).expect_err("refused").to_string();
     assert_eq!(refused("a<i>", 2), "the prompt has 1 <i>, but 2 images are given: give one for each");
     assert_eq!(refused("a<i>", 0), "the prompt has 1 <i>, but 0 images are given: give one for each");
     assert!(refused("a<p>", 1).contains("write <i> for a whole one"));
+    // A marker may have the text of a token inside.
+    let place = Place { marker: "[<p>]".into(), ..place };
+    assert_eq!(place.expanded("a[<p>]b", &[2]).expect("one"), "a[<p><p>]b");
+    assert!(place.expanded("a[<p>]<p>", &[2]).is_err());
 }
 
 #[test]
@@ -207,6 +268,23 @@ fn damaged_descriptions_are_refused() {
         ("/rows/first", json!(9)),
         ("/text/count", json!(5)),
         ("/processor/size", json!({ "shortest_edge": 8 })),
+    ] {
+        let mut damaged = sound.clone();
+        *damaged.pointer_mut(&format!("/media/image{at}")).expect("a member") = value;
+        assert!(Spec::parse(&damaged.to_string()).is_err(), "{at}");
+    }
+    let sound = free(4, (400, 1600), true);
+    for (at, value) in [
+        ("/patches/most", json!(99)),
+        ("/patches/most", json!(u64::MAX)),
+        ("/patches/frames", json!(0)),
+        ("/patches/square", json!(3)),
+        ("/patches/class", json!(true)),
+        ("/rows/every", json!(2)),
+        ("/text/count", json!(5)),
+        ("/processor/size/min_pixels", json!(1601)),
+        ("/processor/size/multiple", json!(4)),
+        ("/processor/size", json!({ "height": 8, "width": 8 })),
     ] {
         let mut damaged = sound.clone();
         *damaged.pointer_mut(&format!("/media/image{at}")).expect("a member") = value;

@@ -81,6 +81,11 @@ impl<'a> Candidates<'a> {
         Some(Candidates { logits: &logits[..n], tokens: &tokens[..n], sum })
     }
 
+    /// Whether a token is one of them.
+    pub(crate) fn have(&self, token: i32) -> bool {
+        self.tokens.contains(&(token as f32))
+    }
+
     /// Candidates from numbers: logits and ids, and the sum of all weights.
     pub fn new(logits: &'a [f32], tokens: &'a [f32], sum: f32) -> Candidates<'a> {
         Candidates { logits, tokens, sum }
@@ -107,6 +112,11 @@ pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
         return Want::Top { scale: std::f32::consts::LOG2_E / params.temperature.max(*TEMPERATURES.start()) };
     }
     Want::Logits
+}
+
+/// Whether a choice among `found` candidates depends on them alone, not on the sum of all weights.
+pub(crate) fn alone(params: &Sampling, found: usize) -> bool {
+    greedy(params) || (params.top_k > 0 && params.top_k as usize <= found)
 }
 
 /// Whether the most probable token is chosen.

@@ -142,7 +142,15 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
     }
     let mut choices: Vec<Choices> = plan.parts.iter().map(|_| Choices::default()).collect();
     let hidden = images(gens, engine, plan)?;
-    let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &hidden };
+    let positions = positions(gens, engine, plan, !hidden.is_empty())?;
+    let batch = Batch {
+        tokens: &plan.tokens,
+        seqs: &plan.seqs,
+        out_rows: &plan.out_rows,
+        types: &[],
+        hidden: &hidden,
+        positions: &positions,
+    };
     let mut judge = |i: usize, row: Row| {
         let (part, nth) = plan.chooses[i];
         choices[part].judge(gens[plan.parts[part].generation], nth, row);
@@ -174,6 +182,15 @@ fn images(gens: &[&mut Generation], engine: &Engine, plan: &Plan) -> Result<Vec<
             all.resize(plan.tokens.len() * width, 0.0);
         }
         all[part.first * width..][..own.len()].copy_from_slice(&own);
+    }
+    Ok(all)
+}
+
+/// Positions along axes of all tokens of a step with images, where tokens of the model have such.
+fn positions(gens: &[&mut Generation], engine: &Engine, plan: &Plan, images: bool) -> Result<Vec<i32>> {
+    let mut all = Vec::new();
+    for part in &plan.parts {
+        all.extend(gens[part.generation].positions_of(engine, part.count + part.guesses, images)?);
     }
     Ok(all)
 }

@@ -7,6 +7,9 @@ use crate::image::Image;
 /// Cannot exist: the runtime reads no images.
 pub enum Eyes {}
 
+/// Cannot exist, either.
+pub enum Seen {}
+
 impl Eyes {
     /// No artifact sees with this runtime.
     ///
@@ -20,7 +23,7 @@ impl Eyes {
     ///
     /// # Errors
     /// None.
-    pub fn patches(&self, _: &[u8], _: Option<(u32, u32)>) -> Result<Vec<f32>> {
+    pub fn patches(&self, _: &[u8], _: Option<(u32, u32)>) -> Result<Seen> {
         match *self {}
     }
 
@@ -28,7 +31,7 @@ impl Eyes {
     ///
     /// # Errors
     /// None.
-    pub fn rows(&self, _: &mut Engine, _: &[f32]) -> Result<Vec<f32>> {
+    pub fn grid(&self, _: &[u8], _: Option<(u32, u32)>) -> Result<[u32; 2]> {
         match *self {}
     }
 
@@ -36,12 +39,20 @@ impl Eyes {
     ///
     /// # Errors
     /// None.
-    pub fn prompt(&self, _: &str, _: usize) -> Result<String> {
+    pub fn rows(&self, _: &mut Engine, _: &Seen) -> Result<Vec<f32>> {
         match *self {}
     }
 
     /// Never called.
-    pub fn tokens(&self) -> usize {
+    ///
+    /// # Errors
+    /// None.
+    pub fn prompt(&self, _: &str, _: &[usize]) -> Result<String> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn tokens(&self) -> Option<usize> {
         match *self {}
     }
 }

@@ -21,7 +21,7 @@ use crate::stream::Decode;
 use crate::text::Text;
 use cursor::Cursor;
 pub(crate) use params::Choice;
-pub use params::{Finish, GenParams, Piece, TokenLogProbs};
+pub use params::{Finish, GenParams, Images, Piece, TokenLogProbs};
 use request::{Request, SoFar};
 pub(crate) use round::Choices;
 use speller::{Speller, Spelling};
@@ -81,8 +81,9 @@ impl Generation {
         params: GenParams,
     ) -> Result<Generation> {
         engine.need_text()?;
-        check_prompt(engine, prompt, &params.images)?;
+        check_prompt(engine, prompt, &params.images.rows)?;
         let mut request = Request::new(engine, text, params)?;
+        request.positions = images::positions(engine, prompt, &request.params.images.grids)?;
         let params = &request.params;
         let speculation = Speculation::new(engine, &params.guesses, params.most_guesses)?;
         let (seq, owned) = match seq {
@@ -99,7 +100,8 @@ impl Generation {
         let (history, reused, evaluated) = match about {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
-                let reused = begin_with(engine, seq, (&images::marked(engine, prompt, &params.images), prompt))?;
+                let marked = images::marked(engine, prompt, &params.images.rows);
+                let reused = begin_with(engine, seq, (&marked, prompt), &request.positions)?;
                 (prompt.to_vec(), reused, reused)
             }
         };
@@ -135,7 +137,9 @@ impl Generation {
         need(size_of::<f32>() * kept)?;
         let tokens = &self.cursor.pending()[..chunk];
         let hidden = self.images_of(engine, chunk)?;
-        let batch = Batch { tokens, seqs: &vec![self.cursor.seq; chunk], out_rows: &[], types: &[], hidden: &hidden };
+        let positions = self.positions_of(engine, chunk, !hidden.is_empty())?;
+        let seqs = vec![self.cursor.seq; chunk];
+        let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &hidden, positions: &positions };
         let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };
@@ -330,10 +334,11 @@ impl Generation {
     }
 }
 
-/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`. Returns how many of its tokens the
-/// sequence has.
-fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32])) -> Result<usize> {
+/// Prepares a sequence for a prompt: `prompt` as it lists it, of these `tokens`, at these positions where they have
+/// some of their own. Returns how many of its tokens the sequence has.
+fn begin_with(engine: &mut Engine, seq: SeqId, (prompt, tokens): (&[i32], &[i32]), positions: &[i32]) -> Result<usize> {
     let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    let same = engine.kv().agreeing(seq, positions, same)?;
     // The last prompt token is always evaluated: its logits are needed.
     let mut evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
     // (Where a window has moved on, nothing before is there.)

@@ -288,6 +288,7 @@ impl Library {
                 out_rows: &last,
                 hidden: null(),
                 hidden_out: null_mut(),
+                positions: null(),
             };
             assert_eq!(step(model, &batch, logits.as_mut_ptr(), VOCAB), 0);
         }

@@ -244,7 +244,7 @@ fn rows_give_what_is_wanted_of_them() {
     let out_rows = [4, 2, 0, 1, 2, 5, 4];
     let wants = [Want::Best, Want::Best, Want::Logits, Want::Best, top, Want::Best, Want::Logits];
     let mut seen = [0; 7];
-    let batch = llmcc_rt::Batch { tokens: &tokens, seqs: &[seq; 6], out_rows: &out_rows, types: &[], hidden: &[] };
+    let batch = llmcc_rt::Batch { tokens: &tokens, seqs: &[seq; 6], out_rows: &out_rows, ..Default::default() };
     let row = |token: u32| (VOCAB * 4, expected(&tokens[..=token as usize]));
     let before = engine.fetched_bytes();
     let mut later = 0;

@@ -51,10 +51,11 @@ fn structures_have_the_layout_of_the_header() {
     let mut c = String::from("#include <stddef.h>\n#include \"llmcc.h\"\n");
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
-        max_batch_tokens activation_bytes threads isa bos_token flags columns output entries embed_columns);
-    layout!(c, llmcc_entry_info: size output pool columns flags types given context);
+        max_batch_tokens activation_bytes threads isa bos_token flags columns output entries embed_columns
+        image_token reserved);
+    layout!(c, llmcc_entry_info: size output pool columns flags types given context axes);
     layout!(c, llmcc_audio_info: size samples rows columns rate reserved);
-    layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
+    layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out positions);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags pool types);
     layout!(c, llmcc_tap_info: size columns n_weights experts call);
     layout!(c, llmcc_moments: tap count squares min max products);
@@ -63,7 +64,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
         top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user
-        image_rows n_image_rows);
+        image_rows n_image_rows image_grids
+        n_image_grids);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);
@@ -100,6 +102,7 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_TOKEN_BYTE", LLMCC_TOKEN_BYTE),
         ("LLMCC_TOKEN_ENDS", LLMCC_TOKEN_ENDS),
         ("LLMCC_TOKEN_UNUSED", LLMCC_TOKEN_UNUSED),
+        ("LLMCC_AXES", LLMCC_AXES),
         ("LLMCC_ADD_SPECIAL", LLMCC_ADD_SPECIAL),
         ("LLMCC_SHOW_SPECIAL", LLMCC_SHOW_SPECIAL),
         ("LLMCC_ABI_VERSION", llmcc_rt::capi::llmcc_abi_version()),

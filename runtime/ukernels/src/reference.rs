@@ -158,23 +158,25 @@ fn f16(x: f32) -> u16 {
     (half | bits >> 16 & 0x8000) as u16
 }
 
-/// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers;
+/// See [`llmcc_abi::RopeTableFn`]. A position becomes f32 before the multiplication, as in Transformers;
 /// the sine, the cosine and their product with `scale` are f64, rounded to f32 once.
 pub(crate) unsafe extern "C" fn rope_table(
     pos: *const i32,
     n: u64,
     inv_freq: *const f32,
     half: u64,
+    axes: u64,
     scale: f32,
     out: *mut f32,
 ) {
-    let half = half as usize;
+    let (half, axes) = (half as usize, axes as usize);
     for i in 0..n as usize {
         unsafe {
-            let pos = pos.add(i).read() as f32;
+            let pos = pos.add(i * axes);
             let row = out.add(i * 2 * half);
             for j in 0..half {
-                let angle = pos * inv_freq.add(j).read();
+                let turn = |a: usize| pos.add(a).read() as f32 * inv_freq.add(a * half + j).read();
+                let angle = (1..axes).fold(turn(0), |sum, a| sum + turn(a));
                 let (sin, cos) = libm::sincos(angle as f64);
                 row.add(j).write((cos * scale as f64) as f32);
                 row.add(half + j).write((sin * scale as f64) as f32);

@@ -191,7 +191,15 @@ fn rope_table_is_correctly_rounded() {
         for scale in [1.0f32, 1.1902381] {
             let mut out = vec![f32::NAN; positions.len() * 2 * half + 1];
             unsafe {
-                f(positions.as_ptr(), positions.len() as u64, inv_freq.as_ptr(), half as u64, scale, out.as_mut_ptr())
+                f(
+                    positions.as_ptr(),
+                    positions.len() as u64,
+                    inv_freq.as_ptr(),
+                    half as u64,
+                    1,
+                    scale,
+                    out.as_mut_ptr(),
+                )
             };
             assert!(out[positions.len() * 2 * half].is_nan());
             for (i, &pos) in positions.iter().enumerate() {
@@ -206,6 +214,35 @@ fn rope_table_is_correctly_rounded() {
                         assert!((got as f64 - exact).abs() <= bound, "pos {pos}, j {j}: {got} is not {exact}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Where each pair turns along one axis, an angle follows from one position alone.
+#[test]
+fn rope_tables_turn_along_axes() {
+    let (half, scale) = (6, 1.25f32);
+    let inv_freq: Vec<f32> = (0..half).map(|j| 0.3f32.powi(j as i32)).collect();
+    let spread: Vec<f32> = (0..3)
+        .flat_map(|axis| (0..half).map(move |j| (axis, j)))
+        .map(|(axis, j)| if j % 3 == axis { inv_freq[j] } else { 0.0 })
+        .collect();
+    let positions = [[0i32, 0, 0], [7, 7, 7], [3, 900, 16_777_215]];
+    for level in levels() {
+        let f = unsafe { std::mem::transmute::<usize, RopeTableFn>(table(level).f[Uk::RopeTable as usize]) };
+        let run = |positions: &[i32], axes: usize, inv_freq: &[f32]| {
+            let n = positions.len() / axes;
+            let mut out = vec![f32::NAN; n * 2 * half];
+            let (at, n, pairs) = (positions.as_ptr(), n as u64, half as u64);
+            unsafe { f(at, n, inv_freq.as_ptr(), pairs, axes as u64, scale, out.as_mut_ptr()) };
+            out
+        };
+        let got = run(positions.as_flattened(), 3, &spread);
+        for (i, at) in positions.iter().enumerate() {
+            let alone: Vec<Vec<f32>> = at.iter().map(|p| run(&[*p], 1, &inv_freq)).collect();
+            for (j, value) in got[i * 2 * half..][..2 * half].iter().enumerate() {
+                assert_eq!(value.to_bits(), alone[j % half % 3][j].to_bits(), "token {i}, column {j}");
             }
         }
     }

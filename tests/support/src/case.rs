@@ -140,6 +140,7 @@ impl Case {
             positions: vec![b.positions[i]],
             types: vec![b.type_of(i)],
             hidden: b.hidden_of(i).to_vec(),
+            axes: b.axes_of(i).to_vec(),
             out_rows: vec![0],
             ..Batch::default()
         };

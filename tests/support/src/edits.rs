@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const CUTS: [&str; 3] = ["k_parts", "tile_m", "tile_n"];
 /// Words that rows and widths of the operands imply as well: one without the other is refused by
 /// the verifier.
-const TIED: [&str; 5] = ["gather", "heads", "side", "sums", "width"];
+const TIED: [&str; 6] = ["gather", "heads", "side", "sums", "width", "axes"];
 
 /// Words of fields with which some backend makes no kernel.
 const REFUSED: [&str; 1] = ["selected"];
@@ -381,6 +381,14 @@ pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]
   param %out: rows f32[T, 16]
   rope_table inv_freq=%freq scale=1.25 border=12 out=%out
+}
+";
+
+/// Cosines and sines of positions along axes, each with frequencies of its own.
+pub const ROPE_TABLE_OF_AXES: &str = "kernel @table rows T {
+  param %freq: vector f32[24]
+  param %out: rows f32[T, 16]
+  rope_table inv_freq=%freq scale=1.25 axes out=%out
 }
 ";
 

@@ -4,7 +4,7 @@ use crate::{Case, Rng};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{AdapterState, Batch, FixedState, KvState, OperandData, Q8Rows, Rows};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
+use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKind, RopeTable, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
 use llmcc_ir::state::{AdapterSpec, FixedSpec, State};
@@ -163,6 +163,19 @@ impl Gen {
             pack_block(format, &self.rng.floats(rows * k), k, block).expect("packs");
         }
         self.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
+    }
+
+    /// Cosines and sines of `half` pairs: their rows, and the kernel's body, with one of the sets of frequencies that
+    /// there may be.
+    pub fn rope_table(&mut self, half: usize) -> (ParamId, Body) {
+        let (axes, scale) = (self.rng.chance(3), F32::new(1.25));
+        let border = (!axes && self.rng.chance(2)).then(|| self.rng.below(1, 4000));
+        // (LLVM reads three adjacent floats as four: a single pair along axes would be read beyond its end.)
+        let half = if axes { half.max(2) } else { half };
+        let table = RopeTable { inv_freq: 0, scale, border, axes, out: 0 };
+        let inv_freq = self.vector(table.sets() * half);
+        let out = self.output(2 * half, RowElem::F32);
+        (out, Body::RopeTable(RopeTable { inv_freq, out, ..table }))
     }
 
     /// Routes of every row: `top` different experts of `experts`, a few of them much more often
@@ -336,6 +349,7 @@ fn batch(rng: &mut Rng, tokens: usize, longest: usize) -> Batch {
         batch.types.push(token % 3);
         batch.seqs.push(*seq);
         batch.positions.push(*position as i32);
+        batch.axes.extend([*position as i32 / 2, token, *position as i32]);
         *position += 1;
         *count -= 1;
         if *count == 0 {

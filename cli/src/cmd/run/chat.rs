@@ -135,8 +135,8 @@ struct Talk {
     limit: usize,
     /// Tokens that a prompt may have, so that there is room for an answer.
     room: usize,
-    /// Images of the message.
-    images: usize,
+    /// Images of the message: rows and columns of their tokens.
+    images: Vec<[u32; 2]>,
 }
 
 impl Talk {
@@ -158,7 +158,7 @@ impl Talk {
         let wanted = if options.max_tokens == 0 { 256 } else { options.max_tokens as usize };
         let room = limit.saturating_sub(wanted.min(limit / 4).max(1));
         let system = args.system.as_ref().map(|s| json!({ "role": "system", "content": s }));
-        Ok(Talk { system, variables, turns: vec![], limit, room, images: args.image.len() })
+        Ok(Talk { system, variables, turns: vec![], limit, room, images: options.grids.clone() })
     }
 
     /// Tokens of the conversation without the first `without` turns, and with a new message.
@@ -166,7 +166,7 @@ impl Talk {
         let turns = self.turns[without..].iter().flat_map(|(user, assistant)| {
             [json!({ "role": "user", "content": user }), json!({ "role": "assistant", "content": assistant })]
         });
-        let new = match self.images {
+        let new = match self.images.len() {
             0 => json!({ "role": "user", "content": line }),
             // As the templates of models that see have it: images first, then the text.
             n => {
@@ -179,8 +179,8 @@ impl Talk {
         let mut conversation = self.variables.clone();
         conversation.insert("messages".into(), messages.into());
         let mut prompt = model.apply_chat_template(&Value::Object(conversation).to_string())?;
-        if self.images > 0 {
-            prompt = model.image_prompt(&prompt, self.images)?;
+        if !self.images.is_empty() {
+            prompt = model.image_prompt(&prompt, &self.images)?;
         }
         model.tokenize(&prompt, false)
     }

@@ -200,6 +200,7 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         arrays: Arrays {
             types: array((0..b.tokens.len()).map(|i| b.type_of(i)).collect()),
             given: array(b.hidden.iter().map(|x| x.to_bits() as i32).collect()),
+            axes: array((0..b.tokens.len()).flat_map(|i| b.axes_of(i)).collect()),
         },
         block_tables: array(entries),
         block_stride: tables.first().map_or(0, Vec::len) as u64,
@@ -209,8 +210,8 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     };
     let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
     let sizes = [ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
-    let fields =
-        [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, ctx.arrays.types, ctx.arrays.given]].concat();
+    let Arrays { types, given, axes } = ctx.arrays;
+    let fields = [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, types, given, axes]].concat();
     memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
 }
 

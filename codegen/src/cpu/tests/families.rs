@@ -6,7 +6,7 @@ use super::{assert_same, config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, Q8Rows, q8_rows_from_bytes};
 use llmcc_ir::graph::{Balance, F32};
-use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RopeTable, RowElem, RowNorm};
+use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Approx, Bounds, FORMATS, Gen, ULP};
@@ -178,10 +178,8 @@ proptest! {
     fn rope_table(seed in any::<u64>(), half in 1usize..70) {
         let mut g = random(seed, 5, 4000);
         g.rows = Dim::Tokens;
-        let border = g.rng.chance(2).then(|| g.rng.below(1, 4000));
-        let inv_freq = g.vector(if border.is_some() { 2 * half } else { half });
-        let out = g.output(2 * half, RowElem::F32);
-        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), border, out }));
+        let (out, body) = g.rope_table(half);
+        let case = g.case(body);
         let oracle = case.expected();
         let OperandData::Rows(want) = &oracle[out] else { unreachable!() };
         run_all(&case, |got| {

@@ -132,6 +132,7 @@ impl Jit for Case {
         let seqs: Vec<i32> = batch.seqs.iter().map(|s| *s as i32).collect();
         let ends = self.ends();
         let types: Vec<i32> = (0..batch.tokens.len()).map(|i| batch.type_of(i)).collect();
+        let axes: Vec<i32> = (0..batch.tokens.len()).flat_map(|i| batch.axes_of(i)).collect();
         let out_rows: Vec<i32> = batch.out_rows.iter().map(|r| *r as i32).collect();
         let stride = tables.first().map_or(0, Vec::len);
         let block_tables: Vec<u32> = tables.concat();
@@ -155,7 +156,11 @@ impl Jit for Case {
             shared: shared.ptr(),
             shared_stride: slot as u64,
             ends: ends.as_ptr(),
-            arrays: Arrays { types: types.as_ptr().cast(), given: batch.hidden.as_ptr().cast() },
+            arrays: Arrays {
+                types: types.as_ptr().cast(),
+                given: batch.hidden.as_ptr().cast(),
+                axes: axes.as_ptr().cast(),
+            },
         };
         let m = self.m() as u64;
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;

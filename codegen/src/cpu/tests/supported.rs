@@ -65,7 +65,7 @@ fn every_field_of_a_kernel_matters() {
         &[edits::ROW_NORM, edits::GATHER][..],
         &[edits::EMBED, edits::EMBED_TYPES, edits::EMBED_STEPS],
         &[edits::EMBED_HASHED],
-        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
+        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO, edits::ROPE_TABLE_OF_AXES],
         &[edits::MATMUL],
         &[
             edits::ATTENTION,

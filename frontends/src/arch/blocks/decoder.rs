@@ -25,10 +25,10 @@ use crate::arch::blocks::token_mixer::{Context, selecting};
 use crate::arch::blocks::weight_forms::root_of_width;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::fields::Fields;
-use crate::config::{ConfigError, rope as read_rope};
+use crate::config::{ConfigError, rope as read_rope, sections};
 use crate::error::FrontendError;
-use crate::rope::{self, RopeConfig};
-use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
+use crate::rope::{self, RopeConfig, Sections};
+use llmcc_ir::graph::{AXES, Input, Op, UnaryOp, Value};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
 /// A decoder.
@@ -73,6 +73,8 @@ pub(crate) struct Embedding {
     pub norm: Option<Norm>,
     /// Frequencies of the first rotary table are multiplied by the exponentials of learned numbers.
     pub learned_rope: bool,
+    /// Pairs of the first rotary table turn along axes.
+    pub sections: Option<Sections>,
 }
 
 /// Embeddings of positions.
@@ -214,6 +216,19 @@ impl Decoder {
             ignored: Ignored::default(),
             draft: None,
         })
+    }
+
+    /// Turns the pairs of the first rotary table along axes, as the file's sections say, or the `usual` ones.
+    pub(crate) fn with_sections(
+        mut self,
+        f: &Fields,
+        form: sections::Form,
+        usual: [usize; AXES],
+    ) -> Result<Decoder, ConfigError> {
+        if let Some(rope) = self.ropes.first() {
+            self.embedding.sections = sections::read(f, rope.dim, form, usual)?;
+        }
+        Ok(self)
     }
 
     /// Changes the attention of every layer.
@@ -359,8 +374,11 @@ impl Shape for Decoder {
 pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
     let table = table_with(&mut f, d.embedding.more_rows, d.embedding.narrow.unwrap_or(d.facts.hidden));
-    let mut frequencies: Vec<(Value, Op)> =
-        d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    let mut of_table = |(i, rope)| match d.embedding.sections.filter(|_| i == 0) {
+        Some(sections) => inv_freq_of_axes(&mut f, rope, sections),
+        None => inv_freq(&mut f, rope, i),
+    };
+    let mut frequencies: Vec<(Value, Op)> = d.ropes.iter().enumerate().map(&mut of_table).collect();
     if let (true, Some((first, _)), Some(rope)) = (d.embedding.learned_rope, frequencies.first_mut(), d.ropes.first()) {
         let powers = f.weight(ROPE_POWERS, Kind::Bare, &[rope.dim / 2]);
         let factors = f.unary(UnaryOp::Exp, powers);
@@ -377,7 +395,9 @@ pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     let x = scaled(&mut f, x, root);
     let mut x = f.with_images(x);
     let placed = d.embedding.positions.is_some();
-    let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
+    let sections = d.embedding.sections.filter(|_| !frequencies.is_empty());
+    let plain = frequencies.len() > usize::from(sections.is_some());
+    let positions = (placed || plain).then(|| f.input(Input::Positions));
     if let Some(positions) = positions.filter(|_| placed) {
         let table = positions_table(&mut f, d);
         let rows = f.op(Op::EmbedPositions { every: 1, shift: 0 }, &[table, positions]);
@@ -387,8 +407,10 @@ pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
         x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
     }
     let mut results = vec![x];
-    if let Some(positions) = positions {
-        results.extend(frequencies.into_iter().map(|(inv_freq, table)| f.op(table, &[positions, inv_freq])));
+    let axes = sections.map(|_| f.input(Input::Axes));
+    for (i, (inv_freq, table)) in frequencies.into_iter().enumerate() {
+        let by = if i == 0 { axes.or(positions) } else { positions };
+        results.extend(by.map(|by| f.op(table, &[by, inv_freq])));
     }
     let mut carried = f.call(&results)?.into_iter();
     let x = carried.next();
@@ -412,6 +434,13 @@ pub(crate) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op
     let table = rope.table();
     let number = if i == 0 { String::new() } else { i.to_string() };
     (f.computed(&format!("inv_freq{number}"), &format!("$rope.inv_freq{number}"), rope.inv_freq), table)
+}
+
+/// The frequencies of the first rotary table along axes, and the operation that makes it of them.
+fn inv_freq_of_axes(f: &mut Draft, rope: &RopeConfig, sections: Sections) -> (Value, Op) {
+    let rope = rope::frequencies(rope, f.max_context());
+    let spread = sections.spread(&rope.inv_freq);
+    (f.computed("inv_freq", "$rope.inv_freq", spread), rope.table_of_axes())
 }
 
 /// One layer; gives the new residual stream.

@@ -164,6 +164,8 @@ pub(crate) enum Kind {
     Patches {
         /// Channels.
         channels: usize,
+        /// Frames of a film, if patches have some.
+        frames: Option<usize>,
         /// Pixels of a side.
         side: usize,
     },
@@ -197,7 +199,10 @@ impl Kind {
             (Kind::Kernel, [out, columns]) => vec![*out, *columns / KERNEL, KERNEL],
             (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
-            (Kind::Patches { channels, side }, [out, _]) => vec![*out, channels, side, side],
+            (Kind::Patches { channels, frames: None, side }, [out, _]) => vec![*out, channels, side, side],
+            (Kind::Patches { channels, frames: Some(frames), side }, [out, _]) => {
+                vec![*out, channels, frames, side, side]
+            }
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }

@@ -1,7 +1,8 @@
-//! Qwen2-VL (arXiv 2409.12191), its text model: Qwen2. Positions of texts are the same in all three
-//! sections of its rotation.
+//! Qwen2-VL (arXiv 2409.12191), its text model: Qwen2. Pairs of its rotation turn
+//! along time, height and width, in three sections.
 
 use crate::arch::blocks::prelude::*;
+use crate::config::sections::Form;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen2_vl_text",
@@ -15,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
             vocab: 152_064, heads: 64, kv_heads: 8, max_position: 32_768, eps: 1e-5, theta: 1e6, window: Optional,
             ..LLAMA
         };
-        let d = Decoder::read(f, &defaults)?;
+        let d = Decoder::read(f, &defaults)?.with_sections(f, Form::Apart, [16, 24, 24])?;
         Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true)))
     },
 };

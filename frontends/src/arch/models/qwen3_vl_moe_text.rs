@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, experts, in_layers};
 use crate::arch::blocks::prelude::*;
+use crate::config::sections::Form;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_vl_moe_text",
@@ -16,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = defaults! {
             vocab: 151_936, heads: 16, kv_heads: 16, max_position: 128_000, theta: 5e5, tied: true, ..LLAMA
         };
-        let d = Decoder::read(f, &defaults)?;
+        let d = Decoder::read(f, &defaults)?.with_sections(f, Form::Interleaved, [24, 20, 20])?;
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = Experts { stored: Stored::JoinedEitherWay, ..experts(f, &d, [4, 1408, 60], true) };
         in_layers(f, d, experts)

@@ -1,8 +1,9 @@
-//! Qwen3-VL (arXiv 2511.21631), its text model: Qwen3. Positions of texts are the same in all three
-//! sections of its rotation, and nothing is added to the first layers without images.
+//! Qwen3-VL (arXiv 2511.21631), its text model: Qwen3. Pairs of its rotation turn along time,
+//! height and width by turns, and nothing is added to the first layers without images.
 
 use crate::arch::blocks::families::cosmos3::COSMOS3;
 use crate::arch::blocks::prelude::*;
+use crate::config::sections::Form;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_vl_text",
@@ -17,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = defaults! {
             vocab: 151_936, heads: 32, kv_heads: 32, head_dim: 128, max_position: 128_000, theta: 5e5, ..LLAMA
         };
-        let d = Decoder::read(f, &defaults)?;
+        let d = Decoder::read(f, &defaults)?.with_sections(f, Form::Interleaved, [24, 20, 20])?;
         Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
     },
 };

@@ -26,7 +26,10 @@ impl Seen {
     }
 
     fn run(&self, entry: usize, batch: &Batch) -> Vec<f64> {
-        let weights = |i: usize| self.ckpt.to_f32(&self.module.weights[i].name).unwrap();
+        let weights = |i: usize| {
+            let weight = &self.module.weights[i];
+            weight.data.clone().unwrap_or_else(|| self.ckpt.to_f32(&weight.name).unwrap())
+        };
         let mut states: Vec<State> = self.module.states.iter().map(|s| State::new(*s)).collect();
         eval_entry(&self.module, &self.module.entries[entry], &weights, &mut states, batch).unwrap().remove(0)
     }
@@ -36,31 +39,68 @@ impl Seen {
         self.document.pointer(at).and_then(Value::as_u64).unwrap_or_else(|| panic!("{at}")) as usize
     }
 
-    /// The rows of an image's pixels `[3, side, side]`, patch by patch in squares.
-    fn patches(&self, pixels: &[f32]) -> Vec<f32> {
-        let [side, grid, square] = ["side", "grid", "square"].map(|name| self.size(&format!("/patches/{name}")));
-        let width = side * grid;
+    /// The rows of an image's pixels `[3, height, width]`, patch by patch in squares, and the places of patches.
+    fn patches(&self, pixels: &[f32], [height, width]: [usize; 2]) -> (Vec<f32>, Vec<i32>) {
+        let [side, square, frames] = ["side", "square", "frames"].map(|name| self.size(&format!("/patches/{name}")));
+        let across = width / (side * square);
+        let mut places = vec![];
         let class = self.document["patches"]["class"] == true;
         let mut rows = vec![0.0; if class { 3 * side * side } else { 0 }];
-        for big in 0..(grid / square).pow(2) {
-            let (top, left) = (big / (grid / square) * square, big % (grid / square) * square);
+        for big in 0..across * height / (side * square) {
+            let (top, left) = (big / across * square, big % across * square);
             for small in 0..square * square {
-                let (y, x) = ((top + small / square) * side, (left + small % square) * side);
+                let (row, column) = (top + small / square, left + small % square);
+                places.extend([0, row as i32, column as i32]);
                 for channel in 0..3 {
-                    let line = |line: usize| &pixels[(channel * width + y + line) * width + x..][..side];
-                    (0..side).for_each(|i| rows.extend_from_slice(line(i)));
+                    let start = (channel * height + row * side) * width + column * side;
+                    let line = |line: usize| &pixels[start + line * width..][..side];
+                    (0..frames * side).for_each(|i| rows.extend_from_slice(line(i % side)));
                 }
             }
         }
-        rows
+        (rows, places)
     }
 
     /// The rows of an image.
-    fn encoded(&self, pixels: &[f32]) -> Vec<f64> {
-        let patches = self.patches(pixels);
-        let tokens = self.size("/patches/grid").pow(2) + usize::from(self.document["patches"]["class"] == true);
+    fn encoded(&self, pixels: &[f32], sides: [usize; 2]) -> Vec<f64> {
+        let (patches, places) = self.patches(pixels, sides);
+        let tokens = places.len() / 3 + usize::from(self.document["patches"]["class"] == true);
         let rows = (self.size("/rows/first")..tokens).step_by(self.size("/rows/every")).collect();
-        self.run(1, &Batch { hidden: patches, out_rows: rows, ..Batch::single(&vec![0; tokens], 0) })
+        let axes = if self.is_free() { places } else { vec![] };
+        self.run(1, &Batch { hidden: patches, axes, out_rows: rows, ..Batch::single(&vec![0; tokens], 0) })
+    }
+
+    /// Whether images have sides of their own.
+    fn is_free(&self) -> bool {
+        self.size("/patches/grid") == 0
+    }
+
+    /// Pixels and sides of both images.
+    fn images(&self) -> Vec<(Vec<f32>, [usize; 2])> {
+        let side = self.size("/patches/side");
+        if self.is_free() {
+            let sides = [[4 * side, 6 * side], [6 * side, 4 * side]];
+            return (0..2).map(|i| (self.floats(&format!("pixels{i}")), sides[i])).collect();
+        }
+        let (all, side) = (self.floats("pixels"), side * self.size("/patches/grid"));
+        all.chunks_exact(all.len() / 2).map(|image| (image.to_vec(), [side; 2])).collect()
+    }
+
+    /// The positions along axes of tokens with these images; none where tokens have none.
+    fn positions(&self, tokens: &[i32], images: &[(Vec<f32>, [usize; 2])]) -> Vec<i32> {
+        let (token, unit) =
+            (self.size("/text/token") as i32, self.size("/patches/side") * self.size("/patches/square"));
+        let (mut out, mut next, mut images) = (vec![], 0, images.iter());
+        let mut i = 0;
+        while self.is_free() && i < tokens.len() {
+            let (rows, columns) = match tokens[i] == token {
+                true => images.next().map(|(_, [h, w])| ((h / unit) as i32, (w / unit) as i32)).unwrap(),
+                false => (1, 1),
+            };
+            out.extend((0..rows * columns).flat_map(|n| [next, next + n / columns, next + n % columns]));
+            (i, next) = (i + (rows * columns) as usize, next + rows.max(columns));
+        }
+        out
     }
 
     fn tokens(&self) -> Vec<i32> {
@@ -88,17 +128,18 @@ fn largest(a: &[f64], b: &[f32]) -> f64 {
 /// Rows of images are as in Transformers in f64, and so are logits of texts in which they stand.
 #[test]
 fn images_mean_what_transformers_says() {
-    for name in ["llava", "gemma3_image"] {
+    for name in ["llava", "gemma3_image", "qwen2_vl"] {
         let seen = Seen::load(name);
         assert_eq!(seen.module.entries.iter().map(|e| &*e.name).collect::<Vec<_>>(), [STEP, ENCODE_IMAGE]);
         assert_eq!(verify_module(&seen.module), [], "{name}");
-        let (pixels, want) = (seen.floats("pixels"), seen.floats("rows"));
-        let rows: Vec<f64> = pixels.chunks_exact(pixels.len() / 2).flat_map(|image| seen.encoded(image)).collect();
+        let (images, want) = (seen.images(), seen.floats("rows"));
+        let rows: Vec<f64> = images.iter().flat_map(|(pixels, sides)| seen.encoded(pixels, *sides)).collect();
         let (error, entitled) = (largest(&rows, &want), f64::from(seen.floats("rows_error_f32")[0]));
         assert!(error <= entitled, "{name}: rows are off by {error:e}, Transformers in f32 by {entitled:e}");
         let tokens = seen.tokens();
         let hidden = seen.given(&tokens, &rows);
-        let mut batch = Batch { out_rows: (0..tokens.len()).collect(), hidden, ..Batch::single(&tokens, 0) };
+        let axes = seen.positions(&tokens, &images);
+        let mut batch = Batch { out_rows: (0..tokens.len()).collect(), hidden, axes, ..Batch::single(&tokens, 0) };
         if name == "gemma3_image" {
             // Tokens of an image see each other.
             batch = batch.with_runs(seen.size("/text/token") as i32);

@@ -11,7 +11,7 @@ pub(crate) struct Expansion {
     pub before: &'static str,
     /// The text of a token that stands for one of its rows.
     pub placeholder: &'static str,
-    /// How many there are.
+    /// How many there are; 0: as many as the image has.
     pub count: usize,
     /// The text after them.
     pub after: &'static str,

@@ -8,6 +8,7 @@ mod expansion;
 mod family;
 mod gemma3_images;
 mod llava;
+mod qwen2_vl_images;
 mod vit;
 
 use crate::arch::blocks::lifter::Lifter;
@@ -29,7 +30,7 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 
 /// Every family of towers.
-const FAMILIES: &[&Family] = &[&llava::FAMILY, &gemma3_images::FAMILY];
+const FAMILIES: &[&Family] = &[&llava::FAMILY, &gemma3_images::FAMILY, &qwen2_vl_images::FAMILY];
 
 /// The tower of a checkpoint.
 pub(crate) struct Found {
@@ -147,7 +148,7 @@ impl Found {
     pub(crate) fn document(&self, ckpt: &Checkpoint) -> Result<Value, FrontendError> {
         let Tower { vit, rows, expansion, .. } = &self.tower;
         let processor = Processor::of(ckpt, (self.family.processor)(&self.tower))?;
-        processor.suits(ckpt, vit.image())?;
+        processor.suits(ckpt, (vit.grid > 0).then(|| vit.image()))?;
         Ok(json!({
             "image": {
                 "processor": processor.document(),

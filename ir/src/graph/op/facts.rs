@@ -1,13 +1,14 @@
 //! The facts in the table of operations: when an operation runs and which kinds of values it reads.
 
 use crate::ty::{DType, Dim, TensorType};
+pub use llmcc_abi::AXES;
 
 /// Arrays the caller of `step` provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Input {
     /// `i32 [T]` token ids.
     Tokens,
-    /// `i32 [T]` positions in their sequences.
+    /// `i32 [T]` places in their sequences.
     Positions,
     /// `i32 [T]` types of tokens (segments): which of two texts they are of.
     Types,
@@ -16,6 +17,9 @@ pub enum Input {
     /// `f32 [T, n]` rows that come with the tokens: hidden states, frames of a spectrogram, patches of an image. The
     /// type of the parameter that they are bound to says how many columns they have.
     Given,
+    /// `i32 [T, AXES]` positions along the axes of time, height and width ([`AXES`]). A text's token has
+    /// the same along all: one more than the largest before it in its sequence.
+    Axes,
 }
 
 impl Input {
@@ -26,6 +30,7 @@ impl Input {
         (Input::Types, "types"),
         (Input::OutRows, "out_rows"),
         (Input::Given, "given"),
+        (Input::Axes, "axes"),
     ];
 
     /// Its name in `.lir` text.
@@ -44,6 +49,7 @@ impl Input {
             Input::Tokens | Input::Positions | Input::Types => TensorType::new(DType::I32, [Dim::Tokens]),
             Input::OutRows => TensorType::new(DType::I32, [Dim::Rows]),
             Input::Given => TensorType::rows(Dim::Tokens, columns),
+            Input::Axes => TensorType::new(DType::I32, [Dim::Tokens, Dim::Static(AXES)]),
         }
     }
 }

@@ -36,7 +36,7 @@ pub use attr::{Attr, AttrKind, AttrType};
 pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
-pub use facts::{Facts, Input, Reads, Stage};
+pub use facts::{AXES, Facts, Input, Reads, Stage};
 pub(crate) use given::{substituted, without_row};
 pub use hashed::Hashes;
 pub(crate) use hashed::hashed_ids;
@@ -199,6 +199,14 @@ table::operations! {
         /// First position with the second half of the frequencies; 0 = all have the same.
         border: usize = 0,
     } Run (positions: Input(Positions), inv_freq: Weight);
+    /// `rope_axes{scale}(axes i32[T,A], inv_freq [A·D/2]) → [T,D]`: the same of positions along `A` axes
+    /// ([`llmcc_abi::AXES`]), each with a row of frequencies: an angle is the sum of
+    /// `f32(position · inv_freq)` along them, in f32. A pair that turns along one axis (M-RoPE of Qwen2-VL, arXiv
+    /// 2409.12191) has frequency 0 along the others.
+    RopeAxes "rope_axes" {
+        /// Multiplies sines and cosines.
+        scale: F32,
+    } Run (axes: Input(Axes), inv_freq: Weight);
     /// `rope{head_dim}(x [M,N], table [M,D]) → [M,N]`: rotates each head's pairs `(j, j + D/2)`
     /// (half-split layout of RoFormer, arXiv 2104.09864, as in Hugging Face Llama):
     /// `y_j = x_j·cos_j − x_{j+D/2}·sin_j`, `y_{j+D/2} = x_{j+D/2}·cos_j + x_j·sin_j`.

@@ -1,10 +1,12 @@
 //! Rotary positions.
 
-use super::of::{Rope, RopeTable};
+use super::of::{Rope, RopeAxes, RopeTable};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value, rope, rope_row, rope_set};
+use crate::eval::{EvalError, Tensor, Value, rope, rope_row, rope_row_of, rope_set};
+use crate::graph::Input;
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
+use llmcc_abi::AXES;
 
 impl Rule for RopeTable {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
@@ -27,6 +29,31 @@ impl Rule for RopeTable {
         let row = |i| rope_row(positions.int(i), rope_set(&freq, border, positions.int(i)), self.scale.get().into());
         let data: Vec<f64> = (0..n).flat_map(row).collect();
         Ok(Value::tensor(Tensor { shape: vec![n, if border.is_some() { 1 } else { 2 } * freq.len()], data }))
+    }
+}
+
+impl Rule for RopeAxes {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (have, want) = (a.tensor(0)?, Input::Axes.ty(0));
+        if *have != want {
+            return Err(format!("argument 1 of `rope_axes` must be {want}, not {have}"));
+        }
+        let n = a.vector(1)?;
+        if !n.is_multiple_of(AXES) {
+            return Err(format!("`rope_axes`: {n} frequencies do not make {AXES} sets"));
+        }
+        Ok(TensorType::rows(Dim::Tokens, (n / AXES).saturating_mul(2)).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (positions, freq) = (a.tensor(0)?, a.tensor(1)?);
+        let freq: Vec<f32> = freq.data.iter().map(|v| *v as f32).collect();
+        let row = |of: &[f64]| {
+            let of: Vec<i32> = of.iter().map(|p| *p as i32).collect();
+            rope_row_of(&of, &freq, self.scale.get().into())
+        };
+        let data: Vec<f64> = positions.rows().flat_map(row).collect();
+        Ok(Value::tensor(Tensor { shape: vec![positions.shape[0], 2 * (freq.len() / AXES)], data }))
     }
 }
 

@@ -36,8 +36,17 @@ pub enum Error {
         found: usize,
         /// Channels.
         channels: usize,
-        /// Pixels of a side.
-        side: usize,
+        /// Rows of pixels.
+        height: usize,
+        /// Columns of pixels.
+        width: usize,
+    },
+    /// One side is too long for the other.
+    Narrow {
+        /// Columns.
+        width: u32,
+        /// Rows.
+        height: u32,
     },
     /// A prompt has another number of markers than there are images.
     Markers {
@@ -78,9 +87,13 @@ impl fmt::Display for Error {
             Error::Bytes { found, width, height } => {
                 write!(f, "an image of {width}x{height} pixels has 3 bytes for each, but {found} are given")
             }
-            Error::Pixels { found, channels, side } => {
-                write!(f, "{found} numbers are no image of {channels} channels of {side}x{side} pixels")
+            Error::Pixels { found, channels, height, width } => {
+                write!(f, "{found} numbers are no image of {channels} channels of {width}x{height} pixels")
             }
+            Error::Narrow { width, height } => write!(
+                f,
+                "an image of {width}x{height} pixels is too narrow: one side may be 200 times the other; cut it"
+            ),
             Error::Markers { marker, markers: 0, images } if *images > 0 => {
                 write!(f, "there are {images} images and no {marker}")
             }

@@ -12,4 +12,4 @@ pub use decode::decode;
 pub use error::Error;
 pub use limits::{MOST_PIXELS, MOST_SIDE};
 pub use picture::Picture;
-pub use spec::{Chosen, Patches, Place, Processor, Sides, Size, Spec};
+pub use spec::{Chosen, Grid, Patches, Place, Processor, Sides, Size, Spec};

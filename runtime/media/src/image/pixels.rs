@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::picture::Picture;
-use super::spec::{Patches, Processor, Sides, Size, Spec};
+use super::spec::{Grid, Patches, Processor, Sides, Size, Spec};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
@@ -21,27 +21,28 @@ impl Spec {
         Ok(p.normalized(&cut))
     }
 
-    /// The rows of an image's tokens, `[tokens, columns]`, of its numbers `[channels, height, width]`.
+    /// The rows of an image's tokens, `[tokens, columns]`, of its numbers `[channels, height, width]`, which are so
+    /// many patches.
     ///
     /// # Errors
     /// They are not as many as the tower reads.
-    pub fn patches(&self, pixels: &[f32]) -> Result<Vec<f32>, Error> {
-        let Patches { side, grid, channels, square, class } = self.patches;
-        let width = side * grid;
-        if pixels.len() != channels * width * width {
-            return Err(Error::Pixels { found: pixels.len(), channels, side: width });
+    pub fn patches(&self, pixels: &[f32], grid: Grid) -> Result<Vec<f32>, Error> {
+        let Patches { side, channels, class, frames, .. } = self.patches;
+        let (height, width) = (side * grid.rows, side * grid.columns);
+        if pixels.len() != channels * height * width {
+            return Err(Error::Pixels { found: pixels.len(), channels, height, width });
         }
-        let mut rows = Vec::with_capacity(self.tokens() * self.columns());
+        let mut rows = Vec::with_capacity(self.tokens(grid) * self.columns());
         rows.resize(if class { self.columns() } else { 0 }, 0.0);
-        let squares = grid / square;
-        for i in 0..grid * grid {
-            let (which, inside) = (i / (square * square), i % (square * square));
-            let (y, x) = (which / squares * square + inside / square, which % squares * square + inside % square);
+        for (y, x) in self.places(grid) {
             for channel in 0..channels {
+                let start = rows.len();
                 for line in 0..side {
-                    let at = (channel * width + y * side + line) * width + x * side;
+                    let at = (channel * height + y * side + line) * width + x * side;
                     rows.extend_from_slice(&pixels[at..at + side]);
                 }
+                let end = rows.len();
+                (1..frames).for_each(|_| rows.extend_from_within(start..end));
             }
         }
         Ok(rows)
@@ -49,13 +50,25 @@ impl Spec {
 }
 
 impl Processor {
+    /// The sides that an image of these gets first.
+    ///
+    /// # Errors
+    /// They are too unlike each other, or would become longer than the limits.
+    pub(super) fn sides(&self, height: u32, width: u32) -> Result<Sides, Error> {
+        let sides = match self.size {
+            Size::Whole(sides) => sides,
+            Size::Shortest { shortest_edge } => with_shortest(height, width, shortest_edge),
+            Size::Area { min_pixels, max_pixels, multiple } => {
+                smart(height, width, (min_pixels, max_pixels), f64::from(multiple))?
+            }
+        };
+        Picture::check(sides.width, sides.height)?;
+        Ok(sides)
+    }
+
     /// The picture in the size that images get first.
     fn resized(&self, picture: &Picture) -> Result<Picture, Error> {
-        let Sides { height, width } = match self.size {
-            Size::Whole(sides) => sides,
-            Size::Shortest { shortest_edge } => picture.with_shortest(shortest_edge),
-        };
-        Picture::check(width, height)?;
+        let Sides { height, width } = self.sides(picture.height, picture.width)?;
         // Pillow does rows before columns, and rounds to 8 bits between.
         self.resampled(&self.resampled(picture, width, picture.height)?, width, height)
     }
@@ -87,18 +100,40 @@ impl Processor {
     }
 }
 
-impl Picture {
-    /// The sides with this length of the shorter one.
-    fn with_shortest(&self, shortest: u32) -> Sides {
-        let (short, long) = (self.width.min(self.height), self.width.max(self.height));
-        let long = u64::from(shortest) * u64::from(long) / u64::from(short.max(1));
-        let long = u32::try_from(long).unwrap_or(u32::MAX);
-        match self.width <= self.height {
-            true => Sides { height: long, width: shortest },
-            false => Sides { height: shortest, width: long },
-        }
+/// The sides with this length of the shorter one.
+fn with_shortest(height: u32, width: u32, shortest: u32) -> Sides {
+    let (short, long) = (width.min(height), width.max(height));
+    let long = u64::from(shortest) * u64::from(long) / u64::from(short.max(1));
+    let long = u32::try_from(long).unwrap_or(u32::MAX);
+    match width <= height {
+        true => Sides { height: long, width: shortest },
+        false => Sides { height: shortest, width: long },
     }
+}
 
+/// The longest side in units of the shorter one.
+const MOST_RATIO: f64 = 200.0;
+
+/// Multiples of `factor` near these sides, of so many pixels in all: `smart_resize` of Transformers, in f64 as there.
+fn smart(height: u32, width: u32, (least, most): (u64, u64), factor: f64) -> Result<Sides, Error> {
+    let (h, w) = (f64::from(height), f64::from(width));
+    if h.max(w) / h.min(w) > MOST_RATIO {
+        return Err(Error::Narrow { width, height });
+    }
+    let (least, most) = (least as f64, most as f64);
+    let both = |f: &dyn Fn(f64) -> f64| (f(h) * factor, f(w) * factor);
+    let mut sides = both(&|side| (side / factor).round_ties_even());
+    if sides.0 * sides.1 > most {
+        let beta = (h * w / most).sqrt();
+        sides = both(&|side| (side / beta / factor).floor().max(1.0));
+    } else if sides.0 * sides.1 < least {
+        let beta = (least / (h * w)).sqrt();
+        sides = both(&|side| (side * beta / factor).ceil());
+    }
+    Ok(Sides { height: sides.0 as u32, width: sides.1 as u32 })
+}
+
+impl Picture {
     /// So many pixels of the middle; where there are fewer, black ones around them.
     fn cut(&self, to: Sides) -> Picture {
         let first = |whole: u32, part: u32| (i64::from(whole) - i64::from(part)) / 2;

@@ -9,7 +9,7 @@ use super::sequences::{Zeros, bias_from, sampling_from};
 use super::types::*;
 use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, null, owned, read_struct, utf8};
 use crate::error::{Error, Result, Status};
-use crate::generate::{GenParams, Generation, Piece};
+use crate::generate::{GenParams, Generation, Images, Piece};
 use crate::reserve::need;
 use crate::rules::Defaults;
 use crate::sample::Sampling;
@@ -341,15 +341,17 @@ fn guesses(c: &llmcc_gen_params) -> Result<Guesses> {
     })
 }
 
-/// A copy of the rows of a prompt's images.
+/// A copy of a prompt's images.
 ///
 /// # Safety
-/// The array has its length.
-unsafe fn image_rows(c: &llmcc_gen_params) -> Result<Vec<f32>> {
+/// The arrays have their lengths.
+unsafe fn images(c: &llmcc_gen_params) -> Result<Images> {
     // SAFETY: the caller's promise.
-    let rows = unsafe { array(c.image_rows, c.n_image_rows, "image_rows")? };
+    let (rows, grids) = unsafe {
+        (array(c.image_rows, c.n_image_rows, "image_rows")?, super::image::grids_of(c.image_grids, c.n_image_grids)?)
+    };
     need(4 * rows.len())?;
-    Ok(rows.to_vec())
+    Ok(Images { rows: rows.to_vec(), grids })
 }
 
 /// The C structure's meaning.
@@ -412,7 +414,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             guesses: guesses(&c)?,
             most_guesses: c.most_guesses as usize,
             starts: model.defaults().starts.clone(),
-            images: image_rows(&c)?,
+            images: images(&c)?,
         })
     }
 }

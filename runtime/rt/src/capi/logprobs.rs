@@ -1,7 +1,7 @@
 //! Log-probabilities of tokens.
 
 use super::handles::MODELS;
-use super::model::{hidden_out, hidden_rows};
+use super::model::{hidden_out, hidden_rows, positions};
 use super::types::llmcc_batch;
 use super::{array, guard, llmcc_model, null, read_struct};
 use crate::engine::{Batch, Keep, STEP};
@@ -112,7 +112,10 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let seqs = array(given.seqs, given.n_tokens, "batch.seqs")?;
             let out_rows = array(given.out_rows, given.n_out, "batch.out_rows")?;
             let hidden = hidden_rows(&model, STEP, &given)?;
-            (Batch { tokens, seqs, out_rows, types: &[], hidden }, array(targets, given.n_out, "targets")?)
+            (
+                Batch { tokens, seqs, out_rows, types: &[], hidden, positions: positions(&given)? },
+                array(targets, given.n_out, "targets")?,
+            )
         };
         // SAFETY: the caller's promise.
         let mut keep = unsafe { hidden_out(&model, &given)? };

@@ -22,7 +22,7 @@ use crate::rules::Defaults;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
-use llmcc_abi::{StateDesc, state};
+use llmcc_abi::{AXES, StateDesc, state};
 
 /// Memory that work with a text takes, in its bytes: for a token a character, with offsets and the
 /// text's copies.
@@ -304,6 +304,8 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             output: step.kind(),
             entries: image.entries.len() as u32,
             embed_columns: image.pooled().map_or(0, |entry| image.entries[entry].columns() as u64),
+            image_token: engine.placeholder().unwrap_or(-1),
+            reserved: 0,
         };
         info.set(&value)
     })
@@ -356,6 +358,7 @@ pub unsafe extern "C" fn llmcc_entry(
             flags: entry_flags(entry),
             types: entry.types as u32,
             given: entry.given as u64,
+            axes: entry.axes as u64,
             context: entry.context as u64,
         })
     })
@@ -426,6 +429,17 @@ pub(super) unsafe fn hidden_rows<'a>(model: &Model, entry: usize, given: &llmcc_
     let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
+}
+
+/// The positions along axes of the tokens of a batch. Entries without axes refuse them.
+///
+/// # Safety
+/// As of [`llmcc_step`].
+pub(super) unsafe fn positions<'a>(given: &llmcc_batch) -> Result<&'a [i32]> {
+    let n = if given.positions.is_null() { 0 } else { given.n_tokens };
+    let n = n.checked_mul(AXES).ok_or_else(|| Error::invalid("batch.n_tokens is too large; give fewer tokens"))?;
+    // SAFETY: the caller's promise.
+    unsafe { array(given.positions, n, "batch.positions") }
 }
 
 /// The callback that writes the hidden states of a batch's tokens, if the batch asks for them.
@@ -518,6 +532,7 @@ unsafe fn run(
             out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
             types: &[],
             hidden: hidden_rows(&model, entry, &given)?,
+            positions: positions(&given)?,
         }
     };
     let mut engine = model.engine();

@@ -30,9 +30,9 @@ pub unsafe extern "C" fn llmcc_run_tree(
         if batch.is_null() {
             return Err(null("batch"));
         }
-        if !given.hidden.is_null() || !given.hidden_out.is_null() {
+        if !given.hidden.is_null() || !given.hidden_out.is_null() || !given.positions.is_null() {
             return Err(Error::invalid(
-                "batch.hidden and batch.hidden_out are for llmcc_run: leave them out of a tree",
+                "batch.hidden, batch.hidden_out and batch.positions are for llmcc_run: leave them out of a tree",
             ));
         }
         // SAFETY: the caller's promise.

@@ -10,7 +10,7 @@ use crate::image::Entry;
 use crate::kv::{Kv, SeqId};
 
 /// A ragged batch: token `i` is appended to sequence `seqs[i]`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
     /// Token ids, each below the vocabulary size.
     pub tokens: &'a [i32],
@@ -22,6 +22,9 @@ pub struct Batch<'a> {
     pub types: &'a [i32],
     /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
     pub hidden: &'a [f32],
+    /// Positions of each token along the axes, `[tokens, axes]`, of a model whose tokens have such; empty: along all of
+    /// them one more than the largest before it in its sequence.
+    pub positions: &'a [i32],
 }
 
 /// Arrays of a step, as in [`llmcc_abi::StepCtx`].
@@ -37,6 +40,8 @@ pub(crate) struct Inputs {
     pub types: Vec<i32>,
     /// Rows that came with them, where the entry takes rows.
     pub given: Vec<f32>,
+    /// Their positions along the axes, where the entry takes these.
+    pub axes: Vec<i32>,
     /// Their rows in each group's table.
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
@@ -92,6 +97,7 @@ impl Inputs {
             lengths[row] += 1;
             self.counts[row] += 1;
         }
+        self.place(entry, batch, range.clone(), kv);
         self.ends.clear();
         for track in 0..kv.tracks() {
             let after = |row: usize| match track == entry.track {
@@ -139,6 +145,30 @@ impl Inputs {
         }
     }
 
+    /// Positions along the axes: those that come with tokens `range` of a batch, or by the sequences' latest.
+    fn place(&mut self, entry: &Entry, batch: &Batch, range: Range<usize>, kv: &Kv) {
+        self.axes.clear();
+        if entry.axes == 0 {
+            return;
+        }
+        let mut next: Vec<i32> = self.slots.iter().map(|slot| kv.next_position(*slot, entry.track)).collect();
+        for (&row, i) in self.seqs.iter().zip(range) {
+            let next = &mut next[row as usize];
+            let own = batch.positions.get(i * entry.axes..(i + 1) * entry.axes).filter(|own| !own.is_empty());
+            match own {
+                Some(own) => self.axes.extend_from_slice(own),
+                None => self.axes.extend(std::iter::repeat_n(*next, entry.axes)),
+            }
+            let after = own.into_iter().flatten().map(|p| p.saturating_add(1)).fold(*next, i32::max);
+            *next = after.saturating_add(i32::from(own.is_none()));
+        }
+    }
+
+    /// The positions of token `i` along the axes; none where the entry takes none.
+    pub fn axes_of(&self, i: usize, entry: &Entry) -> Option<&[i32]> {
+        self.axes.get(i * entry.axes..(i + 1) * entry.axes).filter(|own| !own.is_empty())
+    }
+
     /// The row that came with token `i`; empty without one.
     pub fn given_of(&self, i: usize, entry: &Entry) -> &[f32] {
         of_tokens(&self.given, entry.given, i..i + 1)
@@ -149,6 +179,7 @@ impl Inputs {
         match array {
             Array::Types => bytes(&self.types),
             Array::Given => bytes(&self.given),
+            Array::Axes => bytes(&self.axes),
         }
     }
 
@@ -174,8 +205,8 @@ fn bytes<T: Scalar>(values: &[T]) -> &[u8] {
 }
 
 /// The rows of tokens `range`, of `cols` columns.
-pub(crate) fn of_tokens(hidden: &[f32], cols: usize, range: Range<usize>) -> &[f32] {
-    hidden.get(range.start * cols..range.end * cols).unwrap_or_default()
+pub(crate) fn of_tokens<T>(rows: &[T], cols: usize, range: Range<usize>) -> &[T] {
+    rows.get(range.start * cols..range.end * cols).unwrap_or_default()
 }
 
 /// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows,
@@ -197,7 +228,7 @@ mod tests {
     /// Ends of all chunks.
     fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
         let tokens = vec![0; tokens];
-        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[], hidden: &[] };
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[], hidden: &[], positions: &[] };
         let mut order: Vec<usize> = (0..out_rows.len()).collect();
         order.sort_by_key(|&i| out_rows[i]);
         let mut ends = vec![(0, 0)];

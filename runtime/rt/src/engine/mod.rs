@@ -377,6 +377,7 @@ impl Engine {
         }
         self.check_types(entry, batch.types, n)?;
         self.check_hidden(entry, batch.hidden, batch.tokens)?;
+        self.check_positions(entry, batch.positions, n)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
             return Err(Error::invalid(format!("out_rows has token {row}, but the step has {n} tokens")));
         }
@@ -427,7 +428,8 @@ impl Engine {
                 seqs: &batch.seqs[range.clone()],
                 out_rows: &[],
                 types: &[],
-                hidden: batch::of_tokens(batch.hidden, entry.given, range),
+                hidden: batch::of_tokens(batch.hidden, entry.given, range.clone()),
+                positions: batch::of_tokens(batch.positions, entry.axes, range),
             };
             for (slot, count) in self.check(entry, &part)? {
                 self.kv.extend(slot, entry.track, count)?;
@@ -467,7 +469,11 @@ impl Engine {
         }
         for (i, (&token, &row)) in self.inputs.tokens.iter().zip(&self.inputs.seqs).enumerate() {
             let token = if entry.placeholder == Some(token) { mark(self.inputs.given_of(i, entry)) } else { token };
-            self.kv.commit(self.inputs.slots[row as usize], entry.track, token);
+            let place = self.inputs.slots[row as usize];
+            if let Some(at) = self.inputs.axes_of(i, entry) {
+                self.kv.place(place, entry.track, at);
+            }
+            self.kv.commit(place, entry.track, token);
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
             self.kv.slide(slot, entry.track);

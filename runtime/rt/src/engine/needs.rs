@@ -3,8 +3,8 @@
 use super::{Batch, Engine};
 use crate::error::{Error, Result, Status};
 use crate::image::Entry;
-use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::kind;
+use llmcc_abi::{MAX_POSITION, PAGE_TOKENS};
 
 impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
@@ -15,7 +15,9 @@ impl Engine {
         let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
         let tokens = batch.tokens.len().min(self.limits.tokens);
         let given = if batch.hidden.is_empty() { 0 } else { entry.given };
-        3 * (tables + tokens * (28 + 4 * self.kv.tracks() + 4 * given)) + 256 * wanted.len()
+        let each = 28 + 4 * self.kv.tracks() + 4 * given + 4 * entry.axes;
+        // (Positions of their own are kept.)
+        3 * (tables + tokens * each) + 256 * wanted.len() + 16 * batch.positions.len()
     }
 
     /// Fails unless the model has logits.
@@ -110,6 +112,31 @@ impl Engine {
             ))),
             (cols, len) if n.checked_mul(cols) == Some(len) => Ok(()),
             (cols, len) => Err(Error::invalid(format!("hidden has {len} numbers; {n} tokens need {cols} each"))),
+        }
+    }
+
+    /// Positions along axes come with tokens that have such, and are in their limits.
+    pub(super) fn check_positions(&self, entry: &Entry, positions: &[i32], n: usize) -> Result<()> {
+        if positions.is_empty() {
+            return Ok(());
+        }
+        if entry.axes == 0 {
+            return Err(Error::invalid(format!(
+                "positions of tokens of entry `{}` are their places in sequences (llmcc_entry_info.axes is 0): leave \
+                 batch.positions out (`positions=` in Python)",
+                entry.name
+            )));
+        }
+        if n.checked_mul(entry.axes) != Some(positions.len()) {
+            let (have, axes) = (positions.len(), entry.axes);
+            return Err(Error::invalid(format!("{have} positions; {n} tokens need one along each of {axes} axes")));
+        }
+        match positions.iter().enumerate().find(|(_, p)| **p < 0 || **p > MAX_POSITION) {
+            None => Ok(()),
+            Some((i, position)) => {
+                let token = i / entry.axes;
+                Err(Error::invalid(format!("position {position} of token {token}: give 0 to {MAX_POSITION}")))
+            }
         }
     }
 

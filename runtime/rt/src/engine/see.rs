@@ -85,19 +85,19 @@ impl Engine {
         self.image().tower().ok_or_else(sees_nothing)
     }
 
-    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches: the rows with the
-    /// numbers `chosen` are asked for.
+    /// The rows of an image, `[chosen.len(), hidden]`, by the rows of its patches, and their positions along axes
+    /// where the tower takes such: the rows with the numbers `chosen` are asked for.
     ///
     /// # Errors
     /// The model sees no images, or others; no room in the cache; the machine fails.
-    pub fn see(&mut self, patches: &[f32], chosen: &[u32]) -> Result<Vec<f32>> {
+    pub fn see(&mut self, (patches, positions): (&[f32], &[i32]), chosen: &[u32]) -> Result<Vec<f32>> {
         let at = self.tower()?;
         let entry = &self.image().entries[at];
         let (tokens, columns) = (patches.len() / entry.given.max(1), entry.columns());
         need(4 * (patches.len() + chosen.len() * columns) + 8 * tokens)?;
         let mut rows = vec![MaybeUninit::new(0.0); chosen.len() * columns];
         let seq = self.kv_mut().seq_new()?;
-        let done = self.run_rows(at, (seq, tokens), patches, (chosen, Sink::Memory(&mut rows)));
+        let done = self.run_rows(at, (seq, tokens), (patches, positions), (chosen, Sink::Memory(&mut rows)));
         self.kv_mut().seq_free(seq)?;
         done?;
         // SAFETY: all were written, before the step and by it.
@@ -112,11 +112,11 @@ impl Engine {
         &mut self,
         entry: usize,
         (seq, n): (SeqId, usize),
-        given: &[f32],
+        (given, positions): (&[f32], &[i32]),
         (out_rows, rows): (&[u32], Sink),
     ) -> Result<()> {
         let (tokens, seqs) = (vec![0; n], vec![seq; n]);
-        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows, types: &[], hidden: given };
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows, types: &[], hidden: given, positions };
         self.run(entry, Io { batch: &batch, wants: &[], rows, keep: None, taps: None })
     }
 }

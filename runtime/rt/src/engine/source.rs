@@ -43,7 +43,7 @@ impl Engine {
         }
         self.kv.truncate(seq, 0)?;
         let seqs = vec![seq; source.len()];
-        let batch = Batch { tokens: source, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
+        let batch = Batch { tokens: source, seqs: &seqs, out_rows: &[], types: &[], hidden: &[], positions: &[] };
         self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: None, taps: None })
     }
 
@@ -76,6 +76,6 @@ impl Engine {
             return Err(Error::invalid(format!("number {i} of the rows is {}, which is not finite", rows[i])));
         }
         self.kv.truncate(seq, 0)?;
-        self.run_rows(entry, (seq, rows.len() / columns), rows, (&[], Sink::Each(&mut |_, _| ())))
+        self.run_rows(entry, (seq, rows.len() / columns), (rows, &[]), (&[], Sink::Each(&mut |_, _| ())))
     }
 }

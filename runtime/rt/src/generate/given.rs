@@ -2,17 +2,41 @@
 
 use super::Generation;
 use crate::engine::{Engine, STEP};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::reserve::need;
 
 impl Generation {
+    /// The positions along axes that the next `count` tokens come with, where rows of images come with some of them;
+    /// else nothing: a step gives them the usual ones.
+    ///
+    /// # Errors
+    /// The sequence does not exist; there is not enough memory.
+    pub(crate) fn positions_of(&self, engine: &Engine, count: usize, images: bool) -> Result<Vec<i32>> {
+        let axes = engine.image().entries[STEP].axes;
+        if axes == 0 || !images {
+            return Ok(vec![]);
+        }
+        need(4 * axes * count)?;
+        let mut next = engine.kv().next_position(engine.kv().slot(self.cursor.seq)?, 0);
+        let mut all = Vec::with_capacity(axes * count);
+        for i in self.cursor.evaluated..self.cursor.evaluated + count {
+            match self.request.positions.get(axes * i..axes * (i + 1)) {
+                Some(own) => all.extend_from_slice(own),
+                None => all.extend(std::iter::repeat_n(next, axes)),
+            }
+            let largest = all[all.len() - axes..].iter().copied().max();
+            next = largest.map_or(next, |p| next.max(p.saturating_add(1)));
+        }
+        Ok(all)
+    }
+
     /// The rows that come with the next `count` tokens of the history: of tokens that stand for rows of images those,
     /// of others zeros; nothing where there are only others.
     ///
     /// # Errors
     /// There is not enough memory.
     pub(crate) fn images_of(&self, engine: &Engine, count: usize) -> Result<Vec<f32>> {
-        let Some(token) = engine.placeholder().filter(|_| !self.request.params.images.is_empty()) else {
+        let Some(token) = engine.placeholder().filter(|_| !self.request.params.images.rows.is_empty()) else {
             return Ok(vec![]);
         };
         let (seen, next) = self.cursor.history.split_at(self.cursor.evaluated);
@@ -23,23 +47,16 @@ impl Generation {
         let width = engine.image().entries[STEP].given;
         need(4 * count * width)?;
         let before = seen.iter().filter(|t| **t == token).count();
-        let mut rows = self.request.params.images.chunks_exact(width.max(1)).skip(before);
+        let mut rows = self.request.params.images.rows.chunks_exact(width.max(1)).skip(before);
         let mut given = vec![0.0; count * width];
         let places = given.chunks_exact_mut(width.max(1)).zip(next).filter(|(_, t)| **t == token);
         for (place, _) in places {
             match rows.next() {
                 Some(row) => place.copy_from_slice(row),
-                None => return Err(written(token)),
+                // (The rows were counted, and a generation never chooses this token.)
+                None => return Err(Error::new(Status::Internal, "a token stands for a row that nobody has given")),
             }
         }
         Ok(given)
     }
-}
-
-/// The error where the model itself has written a token that stands for a row of an image.
-fn written(token: i32) -> Error {
-    Error::invalid(format!(
-        "the model wrote token {token}, which stands for a row of an image that nobody has: give that token a bias of \
-         minus infinity"
-    ))
 }

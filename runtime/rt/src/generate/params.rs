@@ -41,8 +41,17 @@ pub struct GenParams {
     pub most_guesses: usize,
     /// Tokens that a text about a source begins with.
     pub starts: Vec<i32>,
-    /// Rows of the prompt's images, one for each token that stands for one, in their order.
-    pub images: Vec<f32>,
+    /// The prompt's images.
+    pub images: Images,
+}
+
+/// The images of a prompt.
+#[derive(Clone, Debug, Default)]
+pub struct Images {
+    /// Their rows, one for each token that stands for one, in their order.
+    pub rows: Vec<f32>,
+    /// Rows and columns of the tokens of each image, of a model whose tokens have positions along axes.
+    pub grids: Vec<[u32; 2]>,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).

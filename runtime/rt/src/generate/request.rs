@@ -7,7 +7,7 @@ use crate::candidates::{self, Want};
 use crate::engine::{Engine, Row};
 use crate::error::{Error, Result};
 use crate::logprob::LogProbs;
-use crate::reserve::need_for_now;
+use crate::reserve::{need, need_for_now};
 use crate::rules::Place;
 use crate::sample::sample;
 use crate::text::{Text, no_tokenizer};
@@ -22,6 +22,8 @@ pub(crate) struct Request {
     vocab: usize,
     /// The token that stands for rows of images.
     placeholder: Option<i32>,
+    /// Positions of the prompt's tokens along axes, where it has images and tokens have such; else nothing.
+    pub positions: Vec<i32>,
 }
 
 /// The text so far: its tokens, and how many of them were generated.
@@ -53,7 +55,7 @@ impl Request {
             _ => Vec::new(),
         };
         let (vocab, placeholder) = (engine.image().desc().vocab as usize, engine.placeholder());
-        Ok(Request { params, eos, source: None, vocab, placeholder })
+        Ok(Request { params, eos, source: None, vocab, placeholder, positions: vec![] })
     }
 
     /// Tokens of the vocabulary.
@@ -100,13 +102,19 @@ impl Request {
         if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
             return Want::Logits;
         }
-        candidates::want(&self.params.sampling, engine.candidates(), self.vocab)
+        let (sampling, found) = (&self.params.sampling, engine.candidates());
+        match candidates::want(sampling, found, self.vocab) {
+            // The sum of all weights has that of a token that is never chosen.
+            Want::Top { .. } if self.placeholder.is_some() && !candidates::alone(sampling, found) => Want::Logits,
+            want => want,
+        }
     }
 
     /// Chooses the token after the text and `guesses` from the row after the last of them.
     pub fn choose(&self, mut row: Row, so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
         let draw = so_far.generated + guesses.len() as u64;
         if let Some(candidates) = row.candidates()
+            && !self.placeholder.is_some_and(|token| candidates.have(token))
             && let history = so_far.with(guesses)
             && let Some(token) = candidates::choose(&candidates, &self.params.sampling, &history, self.vocab, draw)?
         {
@@ -117,12 +125,21 @@ impl Request {
         self.choose_by(row.values()?, so_far, guesses)
     }
 
+    /// The logits of tokens that texts have: the one that stands for rows of images is never chosen.
+    fn written<'a>(&self, row: Cow<'a, [f32]>) -> Result<Cow<'a, [f32]>> {
+        let Some(at) = self.placeholder.and_then(|token| usize::try_from(token).ok()) else { return Ok(row) };
+        need(size_of_val(&*row))?;
+        let mut row = row.into_owned();
+        row.get_mut(at).into_iter().for_each(|x| *x = f32::NEG_INFINITY);
+        Ok(Cow::Owned(row))
+    }
+
     /// [`Request::choose`] by logits.
     pub fn choose_by(&self, logits: &[f32], so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
         let draw = so_far.generated + guesses.len() as u64;
         let history = so_far.with(guesses);
         let place = Place { history: &history, generated: draw, ends: &self.eos };
-        let row = self.params.rules.apply(self.params.bias.apply(logits)?, place)?;
+        let row = self.written(self.params.rules.apply(self.params.bias.apply(logits)?, place)?)?;
         let token = sample(&row, &self.params.sampling, &history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,

@@ -176,7 +176,15 @@ impl Generation {
         let out_rows: Vec<u32> = (pending as u32 - 1..tokens.len() as u32).collect();
         let seqs = vec![self.cursor.seq; tokens.len()];
         let hidden = self.images_of(engine, tokens.len())?;
-        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows: &out_rows, types: &[], hidden: &hidden };
+        let positions = self.positions_of(engine, tokens.len(), !hidden.is_empty())?;
+        let batch = Batch {
+            tokens: &tokens,
+            seqs: &seqs,
+            out_rows: &out_rows,
+            types: &[],
+            hidden: &hidden,
+            positions: &positions,
+        };
         let wants = vec![self.want(engine); out_rows.len()];
         let (mut choices, mut rows) = (Choices::default(), Vec::with_capacity(kept));
         let mut judge = |i: usize, row: Row| choices.judge(self, i, row);
@@ -266,7 +274,7 @@ impl Generation {
         let tokens = &self.cursor.history[self.cursor.evaluated..right];
         if !tokens.is_empty() {
             let seqs = vec![self.cursor.seq; tokens.len()];
-            let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &[] };
+            let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &[], positions: &[] };
             engine.step(&batch, &mut |_, _| ())?;
             self.cursor.evaluated = right;
         }

@@ -23,6 +23,8 @@ pub struct Entry {
     pub types: u64,
     /// Columns of the rows that come with the tokens; 0: there are none.
     pub given: usize,
+    /// Axes along which tokens have positions; 0: their places in sequences are all that counts.
+    pub axes: usize,
     /// The id of the tokens that rows come with; none: they come with all tokens.
     pub placeholder: Option<i32>,
     /// The output with a row for each token that the caller asks for.
@@ -106,6 +108,7 @@ impl Entry {
             regimes: regimes(tables, desc)?,
             types: 0,
             given: 0,
+            axes: 0,
             placeholder: None,
             output: None,
             hidden: None,
@@ -145,6 +148,7 @@ impl Entry {
     fn input(&mut self, tables: &Tables, i: InputDesc) -> Result<()> {
         let good = match i.kind {
             input::TYPES => self.types == 0 && (1..=i32::MAX as u64).contains(&i.size),
+            input::AXES => self.axes == 0 && i.size == llmcc_abi::AXES as u64,
             input::ROWS | input::ROWS_OF_TOKEN => self.given == 0 && (1..=input::MAX_COLUMNS).contains(&i.size),
             _ => false,
         };
@@ -155,6 +159,7 @@ impl Entry {
         }
         match i.kind {
             input::TYPES => self.types = i.size,
+            input::AXES => self.axes = i.size as usize,
             _ => {
                 self.given = i.size as usize;
                 self.placeholder = i32::try_from(i.token).ok().filter(|_| of_token);

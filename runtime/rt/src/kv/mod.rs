@@ -23,6 +23,7 @@
 
 mod adapters;
 mod pages;
+mod places;
 mod sequences;
 mod windows;
 
@@ -232,7 +233,7 @@ impl Kv {
             let kept = table.snapshots.partition_point(|(at, _)| *at <= len && len > 0);
             table.snapshots.drain(kept..).for_each(|(_, page)| pool.release(page));
         }
-        sequence.tracks[track].tokens.truncate(len);
+        sequence.tracks[track].truncate(len);
         self.drop_spare_pages(slot, track);
     }
 
@@ -270,7 +271,7 @@ impl Kv {
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
         let slot = &self.seqs[self.slot(seq)?];
         let pages: usize = slot.tables.iter().map(|t| t.pages.len()).sum();
-        let tokens: usize = slot.tracks.iter().map(|t| t.tokens.len()).sum();
+        let tokens: usize = slot.tracks.iter().map(|t| t.tokens.len() + 4 * t.places.len()).sum();
         need(8 * (tokens + pages))?;
         let new = self.seq_new()?;
         let (from, to) = (self.slot(seq)?, self.slot(new)?);
@@ -530,6 +531,30 @@ impl Kv {
             "the KV cache is full: {what}. Free or truncate sequences, or open the model with a larger max_tokens"
         );
         Error::new(Status::CacheFull, message)
+    }
+}
+
+impl Kv {
+    /// One more than the largest position of the tokens in a track of the sequence at a place (`Kv::slot`).
+    pub fn next_position(&self, at: usize, track: usize) -> i32 {
+        self.seqs[at].tracks.get(track).map_or(0, |t| t.places.next(t.tokens.len()))
+    }
+
+    /// The next token that is committed has these positions.
+    pub fn place(&mut self, place: usize, track: usize, at: &[i32]) {
+        if let (Some(track), Some(at)) = (self.seqs[place].tracks.get_mut(track), at.first_chunk()) {
+            track.places.push(track.tokens.len(), *at);
+        }
+    }
+
+    /// How many of a sequence's first `len` tokens have the positions `given`, `[tokens, AXES]`; tokens beyond these
+    /// are expected to have the usual ones.
+    ///
+    /// # Errors
+    /// The sequence does not exist.
+    pub fn agreeing(&self, seq: SeqId, given: &[i32], len: usize) -> Result<usize> {
+        let places = self.seqs[self.slot(seq)?].tracks.first().map(|t| &t.places);
+        Ok(places.map_or(len, |places| places.agree(given, len)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sequences and their handles.
 
+use super::places::Places;
 use crate::error::{Error, Result};
 use crate::reserve::need;
 
@@ -27,8 +28,18 @@ pub(super) struct Slot {
 #[derive(Clone, Default)]
 pub(super) struct Track {
     pub tokens: Vec<i32>,
+    /// Their positions along axes.
+    pub places: Places,
     /// Tokens before the step under way, or the last one.
     pub began: usize,
+}
+
+impl Track {
+    /// Forgets all tokens but the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.places.truncate(len);
+    }
 }
 
 /// Pages of a sequence in one group, in order.

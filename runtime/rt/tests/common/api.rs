@@ -78,6 +78,7 @@ pub fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
         out_rows: out_rows.as_ptr(),
         hidden: std::ptr::null(),
         hidden_out: null_mut(),
+        positions: std::ptr::null(),
     }
 }
 

@@ -4,7 +4,8 @@ use super::*;
 
 /// Sequences, sounds as their sources, and images in their prompts.
 pub fn about_sequences<'a>() -> Vec<Row<'a>> {
-    about_tokens().into_iter().chain(about_sounds()).chain(about_images()).collect()
+    let (sounds, images) = (about_sounds(), about_images());
+    about_tokens().into_iter().chain(sounds).chain(images).chain(about_sizes_of_images()).collect()
 }
 
 fn about_tokens<'a>() -> Vec<Row<'a>> {
@@ -152,6 +153,53 @@ fn about_images<'a>() -> Vec<Row<'a>> {
             c"a".as_ptr(),
             1,
             0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+    ]
+}
+
+fn about_sizes_of_images<'a>() -> Vec<Row<'a>> {
+    let png = || [0f32; 4].as_ptr().cast();
+    const GRID: [u32; 2] = [1, 2];
+    vec![
+        row!(llmcc_image_grid, Invalid, "model is a null", |_w, o| (null(), png(), 4, 0, 0, o.ids.as_mut_ptr().cast())),
+        row!(llmcc_image_grid, Invalid, "grid is a null", |w, _o| (w.model.0, png(), 4, 0, 0, null_mut())),
+        row!(llmcc_image_grid, Unsupported, "sees no images", |w, o| (
+            w.model.0,
+            png(),
+            4,
+            0,
+            0,
+            o.ids.as_mut_ptr().cast()
+        )),
+        row!(llmcc_image_prompt_of, Invalid, "text is a null", |w, o| (
+            w.model.0,
+            null(),
+            1,
+            GRID.as_ptr(),
+            1,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_prompt_of, Invalid, "grids of images is a null", |w, o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            null(),
+            1,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_image_prompt_of, Unsupported, "sees no images", |w, o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            GRID.as_ptr(),
+            1,
             o.text.as_mut_ptr(),
             8,
             &mut o.needed
