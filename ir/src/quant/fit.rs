@@ -421,7 +421,7 @@ fn line(xq: f64, qq: f64, q: f64, hx: f64, hh: f64, below: bool) -> Option<(f64,
 /// Whether scales of a kind may be below zero.
 fn signed(kind: ScaleKind) -> bool {
     match kind {
-        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Signed { .. } => true,
+        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Signed { .. } | ScaleKind::Six => true,
         ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => false,
     }
 }
@@ -431,6 +431,7 @@ fn largest(kind: ScaleKind) -> f32 {
     match kind {
         ScaleKind::Unsigned { bits } => ((1u32 << bits) - 1) as f32,
         ScaleKind::Signed { bits } => ((1u32 << (bits - 1)) - 1) as f32,
+        ScaleKind::Six => 31.0,
         ScaleKind::E4m3 => E4M3_MAX,
         ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E8m0 => 1.0,
     }
@@ -445,7 +446,7 @@ fn rounded(kind: ScaleKind, x: f32) -> f32 {
         ScaleKind::E8m0 => power_below(x),
         ScaleKind::E4m3 => e4m3_to_f32(e4m3_from_f32(x.clamp(0.0, E4M3_MAX))),
         ScaleKind::Unsigned { .. } => x.round_ties_even().clamp(0.0, largest(kind)),
-        ScaleKind::Signed { .. } => x.round_ties_even().clamp(-largest(kind), largest(kind)),
+        ScaleKind::Signed { .. } | ScaleKind::Six => x.round_ties_even().clamp(-largest(kind), largest(kind)),
     }
 }
 
