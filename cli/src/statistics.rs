@@ -122,7 +122,7 @@ impl Statistics {
             tensors.insert(name.to_owned(), parts(name, &header, data, map.len())?);
         }
         for (name, of) in shared {
-            let found = tensors.get(&of).cloned().ok_or_else(|| format!("`{name}` shares those of `{of}`"))?;
+            let found = tensors.get(&of).cloned().ok_or_else(|| format!("`{name}` shares the sums of `{of}`, which has none"))?;
             tensors.insert(name, found);
         }
         let source = note("source").to_owned();

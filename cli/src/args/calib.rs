@@ -3,7 +3,7 @@
 use crate::options::{Calibration, SEED, TextSource};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use llmcc_passes::method::{METHODS, Method};
+use llmcc_passes::method::{self, METHODS, Method};
 use std::path::{Path, PathBuf};
 
 /// Tokens of calibration, unless the user wants others.
@@ -51,7 +51,7 @@ impl CalibArgs {
 }
 
 fn methods() -> impl TypedValueParser<Value = &'static Method> {
-    PossibleValuesParser::new(METHODS.iter().map(|m| m.name)).try_map(|name| Method::named(&name).ok_or("unknown"))
+    PossibleValuesParser::new(METHODS.iter().map(|m| m.name)).try_map(|name| method::named(&name).ok_or("unknown"))
 }
 
 fn parse_tokens(text: &str) -> Result<usize, String> {

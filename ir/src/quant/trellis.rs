@@ -79,7 +79,7 @@ impl Trellis {
     }
 
     /// The codes whose levels times `scale` have the least squared error for a row, by dynamic programming over all
-    /// states (Viterbi 1967); of equal ones those of the lower states.
+    /// states (Viterbi 1967); of equal paths the one of the lower state.
     pub fn encode(&self, row: &[f32], scale: f64) -> Vec<u8> {
         let (codes, before) = (1 << self.bits, STATES >> self.bits);
         let values: Vec<f64> = (0..STATES).map(|state| f64::from(self.level(state)) * scale).collect();

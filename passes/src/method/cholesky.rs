@@ -2,8 +2,8 @@
 //!
 //! For the means `H` of products of two inputs, damped, let `H = R·Rᵀ` with an upper triangle `R`. Then
 //! `(ŵ − w)·H·(ŵ − w)ᵀ = Σₖ Dₖ·(ŵₖ − tₖ)²` with `Dₖ = Rₖₖ²` and `tₖ = wₖ + Σ_{j<k} (wⱼ − ŵⱼ)·Rⱼₖ/Rₖₖ`: columns are
-//! rounded one after the other, each to what is nearest to `tₖ`. This is LDLQ (QuIP, Chee et al. 2023, arXiv 2307.13304), which
-//! gives what GPTQ gives (Frantar et al. 2022, arXiv 2210.17323) and needs no inverse.
+//! rounded one after the other, each to the value that is nearest to `tₖ`. This is LDLQ (QuIP, Chee et al. 2023, arXiv
+//! 2307.13304), which gives the codes of GPTQ (Frantar et al. 2022, arXiv 2210.17323) and needs no inverse.
 //!
 //! Every element is computed by the same operations in the same order, on any number of threads.
 

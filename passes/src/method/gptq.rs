@@ -4,7 +4,9 @@
 //! square ("act-order"), with the scales of all groups found before, by least squares ("static groups"). Where products
 //! of inputs are not known, rows are coded by least squares.
 
-use super::{Feedback, Job, LEAST_SQUARES, Method, Needs};
+use super::cholesky::Feedback;
+use super::job::{Job, Method, Needs};
+use super::plain::LEAST_SQUARES;
 use llmcc_ir::quant::CodedRow;
 use llmcc_ir::quant::fit::Fit;
 
@@ -95,7 +97,7 @@ fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::Prepared;
+    use crate::method::job::Prepared;
     use llmcc_ir::quant::Format;
 
     fn random(seed: u64, count: usize) -> Vec<f32> {

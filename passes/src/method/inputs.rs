@@ -1,86 +1,16 @@
-//! Statistics of the inputs that the rows of a weight multiply.
+//! Which inputs the rows of a weight multiply.
 //!
 //! Moments are known for tensors of the checkpoint, as [`crate::module::tap`] shows them. A weight is an expression
-//! over such tensors: gains may be folded into its columns, several tensors may be joined, columns may have other places.
+//! over such tensors: gains may be folded into its columns, several tensors may be joined, columns may have other
+//! places.
 //! [`runs`] says what its rows multiply: where columns are multiplied by `g`, the inputs are divided by `g`.
 
-use crate::pack::{PackError, WeightSource, rows::Rows};
+use super::moments::{Inputs, Run};
+use crate::pack::rows::{Rows, leaf_names};
+use crate::pack::{PackError, WeightSource};
 use llmcc_ir::graph::{BinaryOp, Module, Op, picked_row, places};
 use llmcc_ir::plan::WeightExpr;
 use std::sync::Arc;
-
-/// Sums over the inputs of a tensor of a checkpoint, by expert: 1 where there are none.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moments<'a> {
-    /// Inputs, `[experts]`.
-    pub count: &'a [u64],
-    /// Sums of squares, `[experts, columns]`.
-    pub squares: &'a [f64],
-    /// Sums of products of two columns, `[experts, columns, columns]`; empty where they are not known.
-    pub products: &'a [f64],
-}
-
-/// Moments of the inputs of some rows.
-#[derive(Clone, Debug)]
-pub struct Inputs<'a> {
-    count: u64,
-    squares: &'a [f64],
-    products: &'a [f64],
-    /// For each column the tensor's, and the factor by which the column is multiplied.
-    columns: Arc<[(usize, f64)]>,
-}
-
-impl PartialEq for Inputs<'_> {
-    fn eq(&self, other: &Inputs<'_>) -> bool {
-        let same = std::ptr::eq(self.squares, other.squares) && self.count == other.count;
-        same && self.columns == other.columns
-    }
-}
-
-/// Adjacent rows with the same inputs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Run<'a> {
-    /// Rows.
-    pub rows: usize,
-    /// Their inputs, where they are known.
-    pub inputs: Option<Inputs<'a>>,
-}
-
-impl<'a> Inputs<'a> {
-    /// Columns.
-    pub fn columns(&self) -> usize {
-        self.columns.len()
-    }
-
-    /// Mean squares of the columns, divided by their mean. `None` where there were no inputs, or only zeros.
-    pub fn importance(&self) -> Option<Vec<f32>> {
-        let square = |(of, by): &(usize, f64)| if *by == 0.0 { 0.0 } else { self.squares[*of] / (by * by) };
-        let squares: Vec<f64> = self.columns.iter().map(square).collect();
-        let mean = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
-        (self.count > 0 && mean > 0.0 && mean.is_finite()).then(|| squares.iter().map(|s| (s / mean) as f32).collect())
-    }
-
-    /// Means of the products of two columns, `[columns, columns]`; `None` where they are not known.
-    pub fn hessian(&self) -> Option<Vec<f64>> {
-        if self.count == 0 || self.products.len() != self.squares.len() * self.squares.len() {
-            return None;
-        }
-        let (n, of) = (self.columns.len(), self.squares.len());
-        let inverse = |by: f64| if by == 0.0 { 0.0 } else { 1.0 / by };
-        let mut out = vec![0f64; n * n];
-        for (row, (i, by)) in out.chunks_exact_mut(n.max(1)).zip(self.columns.iter()) {
-            let by = inverse(*by) / self.count as f64;
-            let sums = &self.products[i * of..(i + 1) * of];
-            row.iter_mut().zip(self.columns.iter()).for_each(|(v, (j, g))| *v = sums[*j] * by * inverse(*g));
-        }
-        Some(out)
-    }
-
-    fn with_columns(&self, change: impl Fn(&mut [(usize, f64)]) -> Vec<(usize, f64)>) -> Inputs<'a> {
-        let mut columns = self.columns.to_vec();
-        Inputs { columns: change(&mut columns).into(), ..*self }
-    }
-}
 
 /// The inputs of the rows of a weight, in runs. Rows whose inputs are not known are in runs, too, but for those at the
 /// end.
@@ -132,7 +62,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// A tensor of the checkpoint as it is, or transposed: its moments are those of a product's columns.
+    /// A tensor of the checkpoint as it is, or transposed: its moments are by column of the product.
     fn tensor(&self, i: usize, transposed: bool) -> Vec<Run<'a>> {
         let Some(weight) = self.module.weights.get(i).filter(|w| w.data.is_none()) else { return vec![] };
         let dims: Option<Vec<usize>> = weight.ty.shape.iter().map(|d| d.known()).collect();
@@ -160,7 +90,7 @@ impl<'a> Finder<'a> {
     }
 
     fn rows(&self, e: &WeightExpr) -> Result<Rows<'a>, PackError> {
-        let name = crate::pack::leaf_names(e, self.module);
+        let name = leaf_names(e, self.module);
         Rows::new(e, self.module, self.source).map_err(|e| e.into_error(&name))
     }
 

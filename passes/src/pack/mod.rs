@@ -20,6 +20,7 @@ use llmcc_ir::threads::beside;
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
+pub(crate) use rows::leaf_names;
 use small::{Losses, Small};
 use source::not_finite;
 use std::collections::BTreeMap;
@@ -155,18 +156,6 @@ fn last_uses(plan: &Plan) -> BTreeMap<usize, usize> {
         });
     }
     last
-}
-
-pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
-    let mut names: Vec<&str> = vec![];
-    e.leaves(&mut |i| {
-        if let Some(w) = module.weights.get(i)
-            && !names.contains(&w.name.as_str())
-        {
-            names.push(&w.name);
-        }
-    });
-    names.join(" + ")
 }
 
 /// Whether `format` holds every value of a weight: f32 does, a 16-bit type those that are of that

@@ -284,6 +284,19 @@ fn binary(op: BinaryOp, a: f32, b: f32) -> f32 {
     if a.is_finite() && b.is_finite() { op.eval(a.into(), b.into()) as f32 } else { f32::NAN }
 }
 
+/// Names of the tensors of an expression, each once.
+pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
+    let mut names: Vec<&str> = vec![];
+    e.leaves(&mut |i| {
+        if let Some(w) = module.weights.get(i)
+            && !names.contains(&w.name.as_str())
+        {
+            names.push(&w.name);
+        }
+    });
+    names.join(" + ")
+}
+
 fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Result<Rows<'a>, RowsError> {
     let weight = module.weights.get(i).ok_or_else(|| RowsError::Shape(format!("no weight {i}")))?;
     let dims: Option<Vec<usize>> = weight.ty.shape.iter().map(|d| d.known()).collect();

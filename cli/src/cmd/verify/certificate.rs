@@ -65,7 +65,7 @@ fn compare(args: &VerifyArgs, certificate: &Measured, found: &Domain, said: &mut
                 found.name, kept.found.kl.mean.mean, found.found.kl.mean.mean
             )));
         }
-        None => "another text than those of the certificate".to_owned(),
+        None => "another text than the certificate has".to_owned(),
     };
     for held in &certificate.bounds {
         let Ok(bound) = Bound::parse(&held.bound) else { continue };
