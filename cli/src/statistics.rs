@@ -122,7 +122,8 @@ impl Statistics {
             tensors.insert(name.to_owned(), parts(name, &header, data, map.len())?);
         }
         for (name, of) in shared {
-            let found = tensors.get(&of).cloned().ok_or_else(|| format!("`{name}` shares the sums of `{of}`, which has none"))?;
+            let missing = || format!("`{name}` shares the sums of `{of}`, which has none");
+            let found = tensors.get(&of).cloned().ok_or_else(missing)?;
             tensors.insert(name, found);
         }
         let source = note("source").to_owned();
