@@ -1,7 +1,7 @@
 //! `compile --budget`: forms of weights by measured damage, until the bounds hold for the whole artifact.
 //!
 //! 1. The checkpoint is compiled in its own types: the reference.
-//! 2. Each group of matrices is rounded by itself, and the divergence measured ([`sensitivity`]).
+//! 2. Each group of matrices is rounded by itself, and the divergence measured (`sensitivity.rs`).
 //! 3. The exact program of the passes takes the fastest forms whose predicted damages add up to the bound.
 //! 4. The whole artifact is measured. Where it breaks a bound, or leaves much of it, the prediction is scaled by the
 //!    measurement and the choice made again, a few times.

@@ -36,7 +36,7 @@ pub fn run(args: &KlArgs) -> Result<(), Error> {
     if args.json { crate::json::print(&c.document()) } else { crate::stdout::print(&c.text()) }
 }
 
-/// Compares a model, the second one, with the first one, the reference, on a text that is cut as [`cut`] says.
+/// Compares a model, the second one, with the first one, the reference, on a text that is cut into windows.
 ///
 /// # Errors
 /// No logits or no tokenizer; models of different vocabularies or tokens; logits that are no distribution.

@@ -79,7 +79,7 @@ impl Perplexity {
     }
 }
 
-/// The perplexity of a text, cut as [`cut`] says.
+/// The perplexity of a text, cut into windows.
 ///
 /// # Errors
 /// No tokenizer; text without tokens.
