@@ -163,7 +163,10 @@ class GenParams:
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
         # Of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
-        self.image_rows, self.image_grids = (None, None) if image_rows is None else image_rows.native()
+        self.image_rows: Any = None
+        self.image_grids: Any = None
+        if image_rows is not None:
+            self.image_rows, self.image_grids = image_rows.native()
         # Where guesses of the next tokens come from, and how many a step may have; 0: as many as suit.
         self.guesses, self.most_guesses = Guesses(draft), positive(guesses, "guesses", 5)
 

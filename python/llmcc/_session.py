@@ -125,7 +125,7 @@ class Session(Unique):
     @spelled_out(Generating)
     def stream(self, prompt: Prompt = "", **params: Unpack[Generating]) -> Iterator[str]:
         """As :meth:`generate`, but yields the text as it comes."""
-        given = dict(params)
+        given: dict[str, Any] = dict(params)
         images, before = given.pop("images", None), self._seen()
         if images is not None:
             prompt, new = _images.encoded(self._model, prompt, images, add_special=not self._tokens)
