@@ -1,6 +1,6 @@
 //! Images as Transformers reads them: `tests/goldens/pictures.py`.
 
-use llmcc_media::image::{Error, Grid, MOST_SIDE, Picture, Place, Spec, decode};
+use llmcc_media::image::{Error, Grid, MOST_SIDE, Picture, Place, Spec, decode, sides};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -52,7 +52,9 @@ fn files_have_the_pixels_that_pillow_reads() {
     let files: Vec<&str> = golden.names().into_iter().filter(|name| !name.contains(' ')).collect();
     assert!(files.len() > 20, "{files:?}");
     for name in files {
-        let (want, got) = (golden.tensor(name).expect("pixels"), decode(&read(name)).expect(name));
+        let bytes = read(name);
+        let (want, got) = (golden.tensor(name).expect("pixels"), decode(&bytes).expect(name));
+        assert_eq!(sides(&bytes).expect(name), (got.width, got.height), "{name}");
         assert_eq!([got.height as usize, got.width as usize, 3], want.shape(), "{name}");
         let (count, most) = difference(&got.pixels, want.data());
         let allowed = match name {

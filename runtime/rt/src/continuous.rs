@@ -147,9 +147,9 @@ fn run(gens: &[&mut Generation], engine: &mut Engine, plan: &Plan) -> Result<Vec
         tokens: &plan.tokens,
         seqs: &plan.seqs,
         out_rows: &plan.out_rows,
-        types: &[],
         hidden: &hidden,
         positions: &positions,
+        ..Batch::default()
     };
     let mut judge = |i: usize, row: Row| {
         let (part, nth) = plan.chooses[i];

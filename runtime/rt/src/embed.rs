@@ -162,7 +162,7 @@ fn pooled(
     }
     let mut sums = vec![if pooling == pool::MAX { f64::NEG_INFINITY } else { 0.0 }; lengths.len() * columns];
     let mut taken = vec![0u32; lengths.len()];
-    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted, types, hidden: &[], positions: &[] };
+    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted, types, ..Batch::default() };
     // In the order of the tokens.
     let mut add = |i: usize, values: &[f32]| {
         let row = of_wanted[i];

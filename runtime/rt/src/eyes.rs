@@ -61,9 +61,14 @@ impl Eyes {
     /// # Errors
     /// It is no image, or too large.
     pub fn grid(&self, bytes: &[u8], sides: Option<(u32, u32)>) -> Result<[u32; 2]> {
-        let of = match self.tokens() {
-            Some(_) => Grid { rows: 1, columns: 1 },
-            None => {
+        let of = match (self.tokens(), sides) {
+            (Some(_), _) => Grid { rows: 1, columns: 1 },
+            (None, None) => {
+                need_to_read(bytes)?;
+                let (width, height) = image::sides(bytes).map_err(wrong)?;
+                self.0.grid(height, width).map_err(wrong)?
+            }
+            (None, Some(_)) => {
                 let picture = picture(bytes, sides)?;
                 self.0.grid(picture.height, picture.width).map_err(wrong)?
             }
@@ -109,12 +114,16 @@ impl Eyes {
     }
 }
 
+/// Memory to read a file: headers are small, and the memory of the pixels is known when one has been read.
+fn need_to_read(bytes: &[u8]) -> Result<()> {
+    need(2 * bytes.len() + (1 << 20))
+}
+
 /// The picture that a file has, or these pixels.
 fn picture(bytes: &[u8], sides: Option<(u32, u32)>) -> Result<Picture> {
     match sides {
         None => {
-            // Headers are small; what the pixels need is known when one has been read.
-            need(2 * bytes.len() + (1 << 20))?;
+            need_to_read(bytes)?;
             decode(bytes).map_err(wrong)
         }
         Some((width, height)) => {

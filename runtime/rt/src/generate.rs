@@ -20,6 +20,7 @@ use crate::speculate::{Counts, Speculation};
 use crate::stream::Decode;
 use crate::text::Text;
 use cursor::Cursor;
+pub(crate) use images::tokens_of;
 pub(crate) use params::Choice;
 pub use params::{Finish, GenParams, Images, Piece, TokenLogProbs};
 use request::{Request, SoFar};
@@ -139,7 +140,8 @@ impl Generation {
         let hidden = self.images_of(engine, chunk)?;
         let positions = self.positions_of(engine, chunk, !hidden.is_empty())?;
         let seqs = vec![self.cursor.seq; chunk];
-        let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &hidden, positions: &positions };
+        let batch =
+            Batch { tokens, seqs: &seqs, out_rows: &[], hidden: &hidden, positions: &positions, ..Batch::default() };
         let mut rows = Vec::with_capacity(kept);
         let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
         let keep: Option<Keep> = if self.takes_rows() { Some(&mut keep) } else { None };

@@ -115,8 +115,7 @@ impl Ears {
     fn detected(&self, engine: &mut Engine, seq: SeqId) -> Result<i32> {
         let own = &self.0.transcription;
         engine.kv_mut().truncate_track(seq, 0, 0)?;
-        let batch =
-            Batch { tokens: &[own.start], seqs: &[seq], out_rows: &[0], types: &[], hidden: &[], positions: &[] };
+        let batch = Batch { tokens: &[own.start], seqs: &[seq], out_rows: &[0], ..Batch::default() };
         let mut best: Option<(f32, i32)> = None;
         let mut choose = |_: usize, logits: &[f32]| {
             let mut tokens: Vec<i32> = own.languages.values().copied().collect();

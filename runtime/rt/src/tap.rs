@@ -116,7 +116,7 @@ fn run(
     }
     // Rows of all tokens are asked for, in their order.
     let out_rows: Vec<u32> = if requested { (0..tokens.len() as u32).collect() } else { vec![] };
-    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &out_rows, types, hidden: &[], positions: &[] };
+    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &out_rows, types, ..Batch::default() };
     let rows = Sink::Each(&mut |_, _| ());
     engine.run(entry, Io { batch: &batch, wants: &[], rows, keep: None, taps: Some(sink) })
 }

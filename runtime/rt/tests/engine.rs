@@ -178,8 +178,7 @@ fn an_interrupted_step_is_taken_back() {
         // Rung when the first of three chunks is done.
         let (interrupts, mut rows) = (engine.interrupts().clone(), 0);
         let (tokens, all): (Vec<i32>, Vec<u32>) = (0..12).map(|i| (i % 5, i as u32)).unzip();
-        let batch =
-            Batch { tokens: &tokens, seqs: &[seq; 12], out_rows: &all, types: &[], hidden: &[], positions: &[] };
+        let batch = Batch { tokens: &tokens, seqs: &[seq; 12], out_rows: &all, ..Batch::default() };
         let error = engine.step(&batch, &mut |_, _| (interrupts.ring(), rows += 1).1).unwrap_err();
         assert_eq!((error.status, rows), (Status::Interrupted, 4));
         assert_eq!(engine.kv().tokens(seq).unwrap(), [1, 2]);

@@ -49,7 +49,7 @@ fn entries_share_sequences() {
     let history = [1, 2, 3, 4, 5, 6, 0];
     for (i, token) in history.iter().enumerate() {
         let mut row = vec![];
-        let batch = Batch { tokens: &[*token], seqs: &[seq], out_rows: &[0], types: &[], hidden: &[], positions: &[] };
+        let batch = Batch { tokens: &[*token], seqs: &[seq], out_rows: &[0], ..Batch::default() };
         engine.run_each(i % 2, &batch, &mut |_, values| row = values.to_vec(), None).unwrap();
         assert_eq!(row[..VOCAB - 1], expected(&history[..=i])[..]);
     }
@@ -66,7 +66,7 @@ fn entries_share_sequences() {
 fn entries_that_are_not_there_are_refused() {
     let mut engine = engine();
     let seq = engine.kv_mut().seq_new().unwrap();
-    let batch = Batch { tokens: &[1], seqs: &[seq], out_rows: &[], types: &[], hidden: &[], positions: &[] };
+    let batch = Batch { tokens: &[1], seqs: &[seq], out_rows: &[], ..Batch::default() };
     let mut each = |_: usize, _: llmcc_rt::engine::Row| ();
     let io = Io { batch: &batch, wants: &[], rows: Sink::Each(&mut each), keep: None, taps: None };
     let error = engine.run(2, io).unwrap_err();

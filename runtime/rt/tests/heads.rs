@@ -176,7 +176,7 @@ fn heads_guess_as_they_are_defined() {
             text.extend((0..most).map(|_| rng.below(VOCAB) as i32));
             let (new, mut rows) = (&text[seen..text.len() - 1], vec![]);
             let seqs = vec![seq; new.len()];
-            let batch = Batch { tokens: new, seqs: &seqs, out_rows: &[], types: &[], hidden: &[], positions: &[] };
+            let batch = Batch { tokens: new, seqs: &seqs, out_rows: &[], ..Batch::default() };
             let mut keep = |_: usize, kept: &[f32]| rows.extend_from_slice(kept);
             let io =
                 Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: Some(&mut keep), taps: None };

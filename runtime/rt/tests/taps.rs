@@ -118,8 +118,7 @@ fn moments_are_of_all_tokens() {
 fn rows_come_chunk_by_chunk() {
     let mut engine = engine(2, 4);
     let seq = engine.kv_mut().seq_new().unwrap();
-    let batch =
-        Batch { tokens: &[1, 2, 3, 4, 5, 6], seqs: &[seq; 6], out_rows: &[], types: &[], hidden: &[], positions: &[] };
+    let batch = Batch { tokens: &[1, 2, 3, 4, 5, 6], seqs: &[seq; 6], out_rows: &[], ..Batch::default() };
     let mut seen = vec![];
     let mut sink = |tap: usize, rows: Tapped| {
         seen.push((tap, rows.rows.to_vec()));

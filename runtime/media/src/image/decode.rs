@@ -14,12 +14,39 @@ const MOST_BYTES: u64 = 1 << 30;
 const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp];
 
+/// The width and the height of an image as [`decode`] gives it, by the beginning of its bytes.
+///
+/// # Errors
+/// As [`decode`], as far as the beginning shows.
+pub fn sides(bytes: &[u8]) -> Result<(u32, u32), Error> {
+    let (decoder, orientation) = opened(bytes)?;
+    let (width, height) = decoder.dimensions();
+    Ok(match orientation {
+        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH => {
+            (height, width)
+        }
+        Orientation::NoTransforms
+        | Orientation::Rotate180
+        | Orientation::FlipHorizontal
+        | Orientation::FlipVertical => (width, height),
+    })
+}
+
 /// Decodes an image as RGB, the first one of several: alpha is dropped, grey is the same in all channels, the upper 8
 /// bits of 16 count. It is turned as its EXIF says. (So does `load_image` of Transformers with files, by Pillow.)
 ///
 /// # Errors
 /// The bytes are no image in a known format, or a broken one; it is larger than the limits.
 pub fn decode(bytes: &[u8]) -> Result<Picture, Error> {
+    let (decoder, orientation) = opened(bytes)?;
+    let mut image = DynamicImage::from_decoder(decoder).map_err(refused)?;
+    image.apply_orientation(orientation);
+    let (width, height) = (image.width(), image.height());
+    Ok(Picture { width, height, pixels: rgb(image) })
+}
+
+/// The decoder of an image that has read its beginning, and how the image is to be turned.
+fn opened(bytes: &[u8]) -> Result<(impl ImageDecoder + '_, Orientation), Error> {
     let mut reader =
         ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| Error::Broken(e.to_string()))?;
     if !reader.format().is_some_and(|format| FORMATS.contains(&format)) {
@@ -36,10 +63,7 @@ pub fn decode(bytes: &[u8]) -> Result<Picture, Error> {
         return Err(Error::Broken("it has no pixels".into()));
     }
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut image = DynamicImage::from_decoder(decoder).map_err(refused)?;
-    image.apply_orientation(orientation);
-    let (width, height) = (image.width(), image.height());
-    Ok(Picture { width, height, pixels: rgb(image) })
+    Ok((decoder, orientation))
 }
 
 fn refused(error: ImageError) -> Error {

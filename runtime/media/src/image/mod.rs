@@ -8,7 +8,7 @@ mod pixels;
 mod spec;
 mod text;
 
-pub use decode::decode;
+pub use decode::{decode, sides};
 pub use error::Error;
 pub use limits::{MOST_PIXELS, MOST_SIDE};
 pub use picture::Picture;

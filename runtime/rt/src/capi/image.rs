@@ -3,10 +3,11 @@
 use std::ffi::{c_char, c_void};
 
 use super::handles::MODELS;
-use super::{Model, array, array_mut, guard, llmcc_model, put_array, put_text, utf8};
+use super::{Model, array, array_mut, guard, llmcc_model, put_array, put_length, put_text, utf8};
 use crate::engine::sees_nothing;
 use crate::error::{Error, Result, Status};
 use crate::eyes::Eyes;
+use crate::generate::tokens_of;
 use crate::reserve::need;
 
 fn eyes(model: &Model) -> Result<&Eyes> {
@@ -34,16 +35,14 @@ pub unsafe extern "C" fn llmcc_image_rows(
             let model = MODELS.get(model)?;
             let eyes = eyes(&model)?;
             let bytes = array(data.cast::<u8>(), n, "data")?;
-            let sides = (width != 0 || height != 0).then_some((width, height));
+            let sides = sides(width, height);
             if out.is_null() {
                 // The number of floats alone is asked for, which all images have, or which follows from their sizes.
                 let tokens = match eyes.tokens() {
                     Some(tokens) => tokens,
-                    None => count(eyes.grid(bytes, sides)?),
+                    None => tokens_of(eyes.grid(bytes, sides)?),
                 };
-                let floats = tokens * model.engine().image().desc().hidden as usize;
-                need(4 * floats)?;
-                return put_array(&vec![0.0_f32; floats], out, capacity, needed);
+                return put_length(tokens * model.hidden(), out, needed);
             }
             let patches = eyes.patches(bytes, sides)?;
             let rows = eyes.rows(&mut model.engine(), &patches)?;
@@ -104,7 +103,7 @@ pub unsafe extern "C" fn llmcc_image_prompt_of(
         // SAFETY: the caller's promise.
         unsafe {
             let (model, text) = (MODELS.get(model)?, utf8(text, len, "text")?);
-            let counts: Vec<usize> = grids_of(grids, images)?.into_iter().map(count).collect();
+            let counts: Vec<usize> = grids_of(grids, images)?.into_iter().map(tokens_of).collect();
             put_text(&eyes(&model)?.prompt(text, &counts)?, out, capacity, needed)
         }
     })
@@ -128,17 +127,16 @@ pub unsafe extern "C" fn llmcc_image_grid(
         unsafe {
             let model = MODELS.get(model)?;
             let bytes = array(data.cast::<u8>(), n, "data")?;
-            let sides = (width != 0 || height != 0).then_some((width, height));
             let out = array_mut(grid, 2, "grid")?;
-            out.copy_from_slice(&eyes(&model)?.grid(bytes, sides)?);
+            out.copy_from_slice(&eyes(&model)?.grid(bytes, sides(width, height))?);
             Ok(())
         }
     })
 }
 
-/// Tokens of an image of these rows and columns.
-pub(super) fn count([rows, columns]: [u32; 2]) -> usize {
-    (rows as usize).saturating_mul(columns as usize)
+/// The sides of an image of pixels; `None`: it is the bytes of a file.
+fn sides(width: u32, height: u32) -> Option<(u32, u32)> {
+    (width != 0 || height != 0).then_some((width, height))
 }
 
 /// A copy of the rows and columns of images.

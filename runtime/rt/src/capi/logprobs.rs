@@ -113,7 +113,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let out_rows = array(given.out_rows, given.n_out, "batch.out_rows")?;
             let hidden = hidden_rows(&model, STEP, &given)?;
             (
-                Batch { tokens, seqs, out_rows, types: &[], hidden, positions: positions(&given)? },
+                Batch { tokens, seqs, out_rows, hidden, positions: positions(&given)?, ..Batch::default() },
                 array(targets, given.n_out, "targets")?,
             )
         };

@@ -207,26 +207,34 @@ fn owned(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
+/// The part of [`put_array`] that stores a length.
+///
+/// # Safety
+/// `needed` is null or writable.
+unsafe fn put_length<T>(length: usize, out: *const T, needed: *mut usize) -> Result<()> {
+    if !out.is_aligned() || !needed.is_aligned() {
+        return Err(Error::invalid("the buffer, or the pointer to its length, is misaligned"));
+    }
+    if !needed.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { needed.write(length) };
+    } else if out.is_null() {
+        return Err(null("the buffer, and so is the pointer to its length"));
+    }
+    Ok(())
+}
+
 /// Stores the length of `items` in `needed` and copies them to `out`, which has room for
 /// `capacity`. A null `out` only asks for the length.
 ///
 /// # Safety
 /// `out` is null or has room for `capacity` elements, `needed` is null or writable.
 unsafe fn put_array<T: Copy>(items: &[T], out: *mut T, capacity: usize, needed: *mut usize) -> Result<()> {
-    if !out.is_aligned() || !needed.is_aligned() {
-        return Err(Error::invalid("the buffer, or the pointer to its length, is misaligned"));
-    }
     // SAFETY: the caller's promise.
     unsafe {
-        if !needed.is_null() {
-            needed.write(items.len());
-        }
+        put_length(items.len(), out, needed)?;
         if out.is_null() {
-            return if needed.is_null() {
-                Err(null("the buffer, and so is the pointer to its length"))
-            } else {
-                Ok(())
-            };
+            return Ok(());
         }
         if items.len() > capacity {
             return Err(Error::new(

@@ -126,6 +126,11 @@ impl Model {
         self.vocab
     }
 
+    /// Columns of hidden states.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden
+    }
+
     /// Works with `bytes` of text, on a thread of the model's own.
     ///
     /// # Errors
@@ -530,9 +535,9 @@ unsafe fn run(
             tokens: array(given.tokens, given.n_tokens, "batch.tokens")?,
             seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
             out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
-            types: &[],
             hidden: hidden_rows(&model, entry, &given)?,
             positions: positions(&given)?,
+            ..Batch::default()
         }
     };
     let mut engine = model.engine();

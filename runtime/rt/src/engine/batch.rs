@@ -7,6 +7,7 @@ use llmcc_abi::{Array, NONE, PAGE_TOKENS};
 use super::options::Limits;
 use crate::candidates::Want;
 use crate::image::Entry;
+use crate::kv::places::append;
 use crate::kv::{Kv, SeqId};
 
 /// A ragged batch: token `i` is appended to sequence `seqs[i]`.
@@ -153,14 +154,8 @@ impl Inputs {
         }
         let mut next: Vec<i32> = self.slots.iter().map(|slot| kv.next_position(*slot, entry.track)).collect();
         for (&row, i) in self.seqs.iter().zip(range) {
-            let next = &mut next[row as usize];
-            let own = batch.positions.get(i * entry.axes..(i + 1) * entry.axes).filter(|own| !own.is_empty());
-            match own {
-                Some(own) => self.axes.extend_from_slice(own),
-                None => self.axes.extend(std::iter::repeat_n(*next, entry.axes)),
-            }
-            let after = own.into_iter().flatten().map(|p| p.saturating_add(1)).fold(*next, i32::max);
-            *next = after.saturating_add(i32::from(own.is_none()));
+            let own = batch.positions.get(i * entry.axes..(i + 1) * entry.axes);
+            append(&mut self.axes, own, entry.axes, &mut next[row as usize]);
         }
     }
 
@@ -228,7 +223,7 @@ mod tests {
     /// Ends of all chunks.
     fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
         let tokens = vec![0; tokens];
-        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[], hidden: &[], positions: &[] };
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, ..Batch::default() };
         let mut order: Vec<usize> = (0..out_rows.len()).collect();
         order.sort_by_key(|&i| out_rows[i]);
         let mut ends = vec![(0, 0)];

@@ -427,9 +427,9 @@ impl Engine {
                 tokens: &batch.tokens[range.clone()],
                 seqs: &batch.seqs[range.clone()],
                 out_rows: &[],
-                types: &[],
                 hidden: batch::of_tokens(batch.hidden, entry.given, range.clone()),
                 positions: batch::of_tokens(batch.positions, entry.axes, range),
+                ..Batch::default()
             };
             for (slot, count) in self.check(entry, &part)? {
                 self.kv.extend(slot, entry.track, count)?;

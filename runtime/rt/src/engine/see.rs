@@ -116,7 +116,7 @@ impl Engine {
         (out_rows, rows): (&[u32], Sink),
     ) -> Result<()> {
         let (tokens, seqs) = (vec![0; n], vec![seq; n]);
-        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows, types: &[], hidden: given, positions };
+        let batch = Batch { tokens: &tokens, seqs: &seqs, out_rows, hidden: given, positions, ..Batch::default() };
         self.run(entry, Io { batch: &batch, wants: &[], rows, keep: None, taps: None })
     }
 }

@@ -43,7 +43,7 @@ impl Engine {
         }
         self.kv.truncate(seq, 0)?;
         let seqs = vec![seq; source.len()];
-        let batch = Batch { tokens: source, seqs: &seqs, out_rows: &[], types: &[], hidden: &[], positions: &[] };
+        let batch = Batch { tokens: source, seqs: &seqs, out_rows: &[], ..Batch::default() };
         self.run(entry, Io { batch: &batch, wants: &[], rows: Sink::Each(&mut |_, _| ()), keep: None, taps: None })
     }
 

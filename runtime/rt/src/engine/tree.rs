@@ -96,14 +96,7 @@ impl Engine {
         let mut branches = Vec::with_capacity(tree.ways());
         let done = self.fork_all(tree, &mut branches).and_then(|()| {
             let step = Ragged::of(tree, &branches, out_rows)?;
-            let batch = Batch {
-                tokens: &step.tokens,
-                seqs: &step.seqs,
-                out_rows: &step.out_rows,
-                types: &[],
-                hidden: &[],
-                positions: &[],
-            };
+            let batch = Batch { tokens: &step.tokens, seqs: &step.seqs, out_rows: &step.out_rows, ..Batch::default() };
             self.run(entry, Io { batch: &batch, wants, rows, keep: None, taps: None })
         });
         let seqs: Vec<SeqId> = branches.iter().map(|b| b.seq).collect();

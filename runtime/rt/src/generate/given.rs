@@ -3,6 +3,7 @@
 use super::Generation;
 use crate::engine::{Engine, STEP};
 use crate::error::{Error, Result, Status};
+use crate::kv::places::append;
 use crate::reserve::need;
 
 impl Generation {
@@ -20,12 +21,7 @@ impl Generation {
         let mut next = engine.kv().next_position(engine.kv().slot(self.cursor.seq)?, 0);
         let mut all = Vec::with_capacity(axes * count);
         for i in self.cursor.evaluated..self.cursor.evaluated + count {
-            match self.request.positions.get(axes * i..axes * (i + 1)) {
-                Some(own) => all.extend_from_slice(own),
-                None => all.extend(std::iter::repeat_n(next, axes)),
-            }
-            let largest = all[all.len() - axes..].iter().copied().max();
-            next = largest.map_or(next, |p| next.max(p.saturating_add(1)));
+            append(&mut all, self.request.positions.get(axes * i..axes * (i + 1)), axes, &mut next);
         }
         Ok(all)
     }

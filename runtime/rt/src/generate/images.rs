@@ -31,6 +31,11 @@ pub(super) fn check(engine: &Engine, prompt: &[i32], rows: &[f32]) -> Result<()>
     }
 }
 
+/// Tokens of an image of these rows and columns.
+pub fn tokens_of([rows, columns]: [u32; 2]) -> usize {
+    (rows as usize).saturating_mul(columns as usize)
+}
+
 /// The positions of a prompt's tokens along axes: an image's tokens stand in its rows and columns, at one time, as in
 /// Qwen2-VL (arXiv 2409.12191); nothing where there are no images, or tokens of the model have no such positions.
 ///
@@ -42,10 +47,9 @@ pub(super) fn positions(engine: &Engine, prompt: &[i32], grids: &[[u32; 2]]) -> 
         return Ok(vec![]);
     };
     need(4 * AXES * prompt.len())?;
-    let count = |[rows, columns]: &[u32; 2]| (*rows as usize).saturating_mul(*columns as usize);
-    let (places, wanted) = (prompt.iter().filter(|t| **t == token).count(), grids.iter().map(count));
-    let all = wanted.fold(0, |sum: usize, n| sum.saturating_add(n));
-    if all != places || grids.iter().any(|grid| count(grid) == 0) {
+    let places = prompt.iter().filter(|t| **t == token).count();
+    let all = grids.iter().fold(0, |sum: usize, grid| sum.saturating_add(tokens_of(*grid)));
+    if all != places || grids.iter().any(|grid| tokens_of(*grid) == 0) {
         return Err(Error::invalid(format!(
             "the prompt has {places} tokens {token}, which stand for rows of images, and the images have {all}: give \
              the rows and columns of each image's tokens (llmcc_image_grid, llmcc_gen_params.image_grids)"
@@ -58,7 +62,7 @@ pub(super) fn positions(engine: &Engine, prompt: &[i32], grids: &[[u32; 2]]) -> 
             Some(grid @ [rows, columns]) => {
                 let (rows, columns) = (*rows as i32, *columns as i32);
                 out.extend((0..rows).flat_map(|y| (0..columns).flat_map(move |x| [next, next + y, next + x])));
-                (at, next) = (at + count(grid), next + rows.max(columns));
+                (at, next) = (at + tokens_of(*grid), next + rows.max(columns));
                 grids.next();
             }
             None => {

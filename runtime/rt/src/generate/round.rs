@@ -181,9 +181,9 @@ impl Generation {
             tokens: &tokens,
             seqs: &seqs,
             out_rows: &out_rows,
-            types: &[],
             hidden: &hidden,
             positions: &positions,
+            ..Batch::default()
         };
         let wants = vec![self.want(engine); out_rows.len()];
         let (mut choices, mut rows) = (Choices::default(), Vec::with_capacity(kept));
@@ -274,7 +274,7 @@ impl Generation {
         let tokens = &self.cursor.history[self.cursor.evaluated..right];
         if !tokens.is_empty() {
             let seqs = vec![self.cursor.seq; tokens.len()];
-            let batch = Batch { tokens, seqs: &seqs, out_rows: &[], types: &[], hidden: &[], positions: &[] };
+            let batch = Batch { tokens, seqs: &seqs, out_rows: &[], ..Batch::default() };
             engine.step(&batch, &mut |_, _| ())?;
             self.cursor.evaluated = right;
         }

@@ -1,5 +1,7 @@
 //! Positions of a sequence's tokens along axes, of a model whose tokens have such.
 
+use super::{Kv, SeqId};
+use crate::error::Result;
 use llmcc_abi::AXES;
 
 /// The tokens of a list that do not have, along all axes, one more than the largest position before them.
@@ -24,16 +26,15 @@ impl Places {
     /// One more than the largest position of the first `len` tokens.
     pub fn next(&self, len: usize) -> i32 {
         let last = self.0.partition_point(|m| m.token < len).checked_sub(1).and_then(|i| self.0.get(i));
-        let after = |(token, next): (usize, i32)| next.saturating_add((len - token) as i32);
-        after(last.map_or((0, 0), |m| (m.token + 1, m.next)))
+        let (token, next) = last.map_or((0, 0), |m| (m.token + 1, m.next));
+        next.saturating_add((len - token) as i32)
     }
 
     /// Token number `token`, the next one, has the positions `at`.
     pub fn push(&mut self, token: usize, at: [i32; AXES]) {
         let next = self.next(token);
         if at != [next; AXES] {
-            let next = at.into_iter().map(|p| p.saturating_add(1)).fold(next, i32::max);
-            self.0.push(Moved { token, at, next });
+            self.0.push(Moved { token, at, next: after(next, &at) });
         }
     }
 
@@ -56,6 +57,46 @@ impl Places {
             }
         }
         len
+    }
+}
+
+/// The usual position after a token with the positions `at`, where that of the token itself was `next`.
+fn after(next: i32, at: &[i32]) -> i32 {
+    at.iter().map(|p| p.saturating_add(1)).fold(next, i32::max)
+}
+
+/// Appends the positions of a token, `own` or along all axes the usual one, which `next` is; it becomes that of the
+/// token after it.
+pub(crate) fn append(to: &mut Vec<i32>, own: Option<&[i32]>, axes: usize, next: &mut i32) {
+    let start = to.len();
+    match own {
+        Some(own) => to.extend_from_slice(own),
+        None => to.extend(std::iter::repeat_n(*next, axes)),
+    }
+    *next = after(*next, &to[start..]);
+}
+
+impl Kv {
+    /// One more than the largest position of the tokens in a track of the sequence at a place (`Kv::slot`).
+    pub fn next_position(&self, at: usize, track: usize) -> i32 {
+        self.seqs[at].tracks.get(track).map_or(0, |t| t.places.next(t.tokens.len()))
+    }
+
+    /// The next token that is committed has these positions.
+    pub fn place(&mut self, place: usize, track: usize, at: &[i32]) {
+        if let (Some(track), Some(at)) = (self.seqs[place].tracks.get_mut(track), at.first_chunk()) {
+            track.places.push(track.tokens.len(), *at);
+        }
+    }
+
+    /// How many of a sequence's first `len` tokens have the positions `given`, `[tokens, AXES]`; tokens beyond these
+    /// are expected to have the usual ones.
+    ///
+    /// # Errors
+    /// The sequence does not exist.
+    pub fn agreeing(&self, seq: SeqId, given: &[i32], len: usize) -> Result<usize> {
+        let places = self.seqs[self.slot(seq)?].tracks.first().map(|t| &t.places);
+        Ok(places.map_or(len, |places| places.agree(given, len)))
     }
 }
 

@@ -76,8 +76,7 @@ impl Drafter {
 /// Appends tokens; the most probable token after them.
 fn append(engine: &mut Engine, seq: SeqId, tokens: &[i32]) -> Result<i32> {
     let last = [tokens.len() as u32 - 1];
-    let batch =
-        Batch { tokens, seqs: &vec![seq; tokens.len()], out_rows: &last, types: &[], hidden: &[], positions: &[] };
+    let batch = Batch { tokens, seqs: &vec![seq; tokens.len()], out_rows: &last, ..Batch::default() };
     let vocab = engine.image().desc().vocab as usize;
     let mut best = Err(Error::new(Status::Internal, "the step produced no logits"));
     engine.step_for(&batch, &[Want::Best], &mut |_, row| best = most_probable(row, vocab))?;

@@ -223,7 +223,7 @@ fn step(
     let mut keep = |_: usize, rows: &[f32]| left.extend_from_slice(rows);
     let (seqs, last) = (vec![seq; tokens.len()], [tokens.len() as u32 - 1]);
     let out_rows = if wanted.is_some() { &last[..] } else { &[] };
-    let batch = Batch { tokens, seqs: &seqs, out_rows, types: &[], hidden: rows, positions: &[] };
+    let batch = Batch { tokens, seqs: &seqs, out_rows, hidden: rows, ..Batch::default() };
     let wants: Vec<Want> = wanted.iter().map(|w| w.want).collect();
     let mut choose = wanted.map(|w| w.choose);
     let mut take = |_: usize, row: Row| next = choose.as_mut().map(|choose| choose(row));

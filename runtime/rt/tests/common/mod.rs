@@ -302,7 +302,7 @@ impl Rng {
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
     let columns = engine.image().step().columns();
     let mut logits = vec![MaybeUninit::new(f32::NAN); out_rows.len() * columns + 1];
-    let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[], positions: &[] };
+    let batch = Batch { tokens, seqs, out_rows, ..Batch::default() };
     let mut into = |out: &mut [MaybeUninit<f32>]| {
         engine.run(STEP, Io { batch: &batch, wants: &[], rows: Sink::Memory(out), keep: None, taps: None })
     };
@@ -345,12 +345,7 @@ fn step_to(
         assert!(logits[i].is_empty());
         logits[i] = row.to_vec();
     };
-    engine.run_each(
-        STEP,
-        &Batch { tokens, seqs, out_rows, types: &[], hidden: &[], positions: &[] },
-        &mut sink,
-        keep,
-    )?;
+    engine.run_each(STEP, &Batch { tokens, seqs, out_rows, ..Batch::default() }, &mut sink, keep)?;
     Ok(logits)
 }
 

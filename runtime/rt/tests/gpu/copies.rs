@@ -49,14 +49,7 @@ fn memory_is_pinned_for_what_is_wanted() {
     let whole = |bytes: usize| bytes.next_multiple_of(8);
     assert_eq!(pinned(), inputs);
     let best = |engine: &mut Engine, rows: &[u32], values: &[usize]| {
-        let batch = llmcc_rt::Batch {
-            tokens: &[1; 5],
-            seqs: &[seq; 5],
-            out_rows: rows,
-            types: &[],
-            hidden: &[],
-            positions: &[],
-        };
+        let batch = llmcc_rt::Batch { tokens: &[1; 5], seqs: &[seq; 5], out_rows: rows, ..Default::default() };
         let mut take = |i: usize, mut row: llmcc_rt::engine::Row| {
             if values.contains(&i) {
                 row.values().unwrap();
