@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Un
 
 from . import _batch, _ffi as ffi, _images, _score
 from ._batch import Texts as _texts
-from ._chat import as_messages
 from ._errors import LlmccError
 from ._keywords import Generating, GeneratingMany, spelled_out
 from ._params import GenParams as _GenParams, natural as _natural
@@ -172,14 +171,9 @@ class Generate(Text):
         **params: Unpack[Generating],
     ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
-        plain, images = _images.of_messages(as_messages(messages))
-        if images:
-            variables: Any = dict(template_vars or {})
-            grids = [_images.grid(self, image) for image in images]
-            prompt = _images.expanded(self, self.apply_chat_template(plain, tools, **variables), grids)
-            params["images"] = images
-            return self.stream(self.tokenize(prompt, add_special=False), **params)
-        return self.stream(self._conversation(messages, tools, template_vars), **params)
+        tokens, pictures = _images.conversation(self, messages, tools, template_vars)
+        given: Any = params if pictures is None else {**params, "images": pictures}
+        return self.stream(tokens, **given)
 
     def _conversation(
         self, messages: Sequence[Message], tools: Optional[Sequence[Mapping[str, Any]]], template_vars: Optional[Mapping[str, object]]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from . import _batch
+from ._chat import as_messages
 from ._errors import LlmccError, Status
 
 if TYPE_CHECKING:
+    from ._generate import Generate
     from ._text import Text
 
 #: Where a part of a message with an image may have it.
@@ -21,7 +23,7 @@ Grid = tuple[int, int]
 
 
 class Pictures:
-    """The images of a prompt: of each rows and columns of its tokens, and their rows, a C array of float32."""
+    """The images of a prompt, each as rows and columns of its tokens and as a C array of float32 with their rows."""
 
     def __init__(self, each: Sequence[tuple[Grid, Any]] = ()) -> None:
         self.each = list(each)
@@ -46,7 +48,11 @@ class Pictures:
         for _, own in self.each:
             c.memmove(c.byref(joined, 4 * at), own, 4 * len(own))
             at += len(own)
-        return joined, native_grids([grid for grid, _ in self.each])
+        return joined, native_grids(self.grids())
+
+    def grids(self) -> list[Grid]:
+        """Rows and columns of the tokens of each."""
+        return [grid for grid, _ in self.each]
 
 
 def native_grids(grids: Sequence[Grid]) -> Any:
@@ -109,13 +115,13 @@ def _read(image: Any) -> tuple[bytes, int, int]:
     raise TypeError(f"an image must be a path, bytes, a Pillow image or an array [height, width, 3] of uint8, not {type(image).__name__}")
 
 
-def encoded(model: Text, prompt: Any, images: Optional[Sequence[Any]], add_special: bool = True) -> tuple[list[int], Optional[Pictures]]:
+def encoded(model: Text, prompt: Any, images: Union[None, Pictures, Sequence[Any]], add_special: bool = True) -> tuple[list[int], Optional[Pictures]]:
     """Tokens of a prompt, and its images; None without any."""
     if images is None:
         return _batch.encoded(model, prompt), None
-    seen = pictures(model, images)
+    seen = images if isinstance(images, Pictures) else pictures(model, images)
     if isinstance(prompt, str):
-        prompt = model.tokenize(expanded(model, prompt, [own for own, _ in seen.each]), add_special=add_special)
+        prompt = model.tokenize(expanded(model, prompt, seen.grids()), add_special=add_special)
     return _batch.encoded(model, prompt), seen
 
 
@@ -146,6 +152,19 @@ def prepared(model: Text, prompts: Sequence[Any], given: dict[str, Any]) -> list
             own["image_rows"] = found
     given["each"] = each
     return tokens
+
+
+def conversation(
+    model: Generate, messages: Sequence[Mapping[str, Any]], tools: Optional[Sequence[Mapping[str, Any]]], template_vars: Optional[Mapping[str, object]]
+) -> tuple[list[int], Optional[Pictures]]:
+    """Tokens of a conversation, and its images; None without any."""
+    plain, images = of_messages(as_messages(messages))
+    if not images:
+        return model._conversation(messages, tools, template_vars), None
+    seen = pictures(model, images)
+    variables: Any = dict(template_vars or {})
+    prompt = expanded(model, model.apply_chat_template(plain, tools, **variables), seen.grids())
+    return model.tokenize(prompt, add_special=False), seen
 
 
 def of_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Any]]:

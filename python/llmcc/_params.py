@@ -162,7 +162,7 @@ class GenParams:
 
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
-        # Of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
+        # C arrays of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
         self.image_rows: Any = None
         self.image_grids: Any = None
         if image_rows is not None:

@@ -54,17 +54,7 @@ def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: 
     """
     if hidden is None:
         return None
-    sized = [hidden, *hidden] if hasattr(hidden, "__len__") and hasattr(hidden, "__iter__") else []
-    if not sized or any(not hasattr(rows, "__len__") for rows in sized):
-        raise TypeError(f"hidden must be a list of arrays [tokens, {width}], one for each entry of the batch")
-    if len(hidden) != len(lengths):
-        raise ValueError(f"hidden has {len(hidden)} entries, but the batch {len(lengths)}")
-    values: list[float] = []
-    for rows, n in zip(hidden, lengths):
-        if len(rows) != n or any(len(row) != width for row in rows):
-            raise ValueError(f"hidden must have a row of {width} numbers for each of {n} tokens")
-        for row in rows:
-            values.extend(map(float, row))
+    values = list(map(float, _joined("hidden", hidden, lengths, width, f"have a row of {width} numbers")))
     return (c.c_float * len(values))(*values)
 
 
@@ -76,18 +66,23 @@ def axis_positions(positions: Optional[Sequence[Any]], lengths: Sequence[int], a
     """
     if positions is None:
         return None
-    sized = [positions, *positions] if hasattr(positions, "__len__") and hasattr(positions, "__iter__") else []
+    return ffi.int32_array(_joined("positions", positions, lengths, axes, f"be one along each of {axes} axes"), "positions")
+
+
+def _joined(name: str, given: Sequence[Any], lengths: Sequence[int], width: int, must: str) -> list[Any]:
+    """The numbers of arrays ``[tokens, width]`` of several sequences, one after the other; ``must`` says what each token's are, for an error."""
+    sized = [given, *given] if hasattr(given, "__len__") and hasattr(given, "__iter__") else []
     if not sized or any(not hasattr(rows, "__len__") for rows in sized):
-        raise TypeError(f"positions must be a list of arrays [tokens, {axes}], one for each entry of the batch")
-    if len(positions) != len(lengths):
-        raise ValueError(f"positions has {len(positions)} entries, but the batch {len(lengths)}")
-    values: list[int] = []
-    for rows, n in zip(positions, lengths):
-        if len(rows) != n or any(len(row) != axes for row in rows):
-            raise ValueError(f"positions must be one along each of {axes} axes for each of {n} tokens")
+        raise TypeError(f"{name} must be a list of arrays [tokens, {width}], one for each entry of the batch")
+    if len(given) != len(lengths):
+        raise ValueError(f"{name} has {len(given)} entries, but the batch {len(lengths)}")
+    values: list[Any] = []
+    for rows, n in zip(given, lengths):
+        if len(rows) != n or any(len(row) != width for row in rows):
+            raise ValueError(f"{name} must {must} for each of {n} tokens")
         for row in rows:
             values.extend(row)
-    return ffi.int32_array(values, "positions")
+    return values
 
 
 def rows_of(values: Any, range_: tuple[int, int], width: int, numpy: bool) -> Any:

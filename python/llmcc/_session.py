@@ -7,7 +7,6 @@ import numbers
 from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, overload
 
 from . import _ffi as ffi, _images
-from ._chat import as_messages
 from ._errors import LlmccError, Unique
 from ._generate import Generate
 from ._keywords import Generating, spelled_out
@@ -158,13 +157,8 @@ class Session(Unique):
         """As :meth:`chat`, but yields the text as it comes."""
         if params.get("images") is not None:
             raise ValueError('the images of a conversation are parts of its messages: {"type": "image", "image": ...}')
-        plain, images = _images.of_messages(as_messages(messages))
-        if not images:
-            return _texts(self._pieces(self._model._conversation(messages, tools, template_vars), params, _images.Pictures()))
-        seen = _images.pictures(self._model, images)
-        variables: Any = dict(template_vars or {})
-        prompt = _images.expanded(self._model, self._model.apply_chat_template(plain, tools, **variables), [grid for grid, _ in seen.each])
-        return _texts(self._pieces(self._model.tokenize(prompt, add_special=False), params, seen))
+        tokens, pictures = _images.conversation(self._model, messages, tools, template_vars)
+        return _texts(self._pieces(tokens, params, pictures or _images.Pictures()))
 
     def _seen(self) -> _images.Pictures:
         """The images whose tokens the session has."""
