@@ -7,7 +7,7 @@ use super::runs::joined;
 use super::wide::{self, Codes};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::layout::{EXCESS, EXCESS_PART, K_PAD, Q8Row, q8_sum_bytes};
+use llmcc_abi::layout::{EXCESS, EXCESS_PART, K_PAD, Q8Row, excess_parts, q8_sum_bytes};
 use llmcc_ir::kernel::RowElem;
 
 /// A magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above infinity, so
@@ -150,10 +150,10 @@ fn finish_group(
     e.store(scale, scales, 0);
     e.store(sum, sums, 0);
     let (none, bytes) = (e.ints(0), q8_sum_bytes(group));
-    for at in (4..bytes).step_by(16) {
-        e.store(none, sums, at);
-    }
-    if bytes > 4 {
+    if excess_parts(group) > 0 {
+        for at in (4..bytes).step_by(16) {
+            e.store(none, sums, at);
+        }
         e.range(start, end, EXCESS_PART, &[sums], |e, at, to| {
             let p = e.add(row.codes, at);
             let mut sum = none;

@@ -2,14 +2,13 @@
 //! that run generated code.
 
 use super::kv::{KvRow, Part};
-use super::rows::excess_parts;
 use super::{EvalError, Fp8Rows, KvState, Q8Rows, Rows};
 use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
 use crate::quant::Float;
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, kv_nibble, q8_row, q8_sum_bytes};
+use llmcc_abi::layout::{Page, excess_parts, fp8_place, fp8_row, half_row, kv_nibble, q8_row, q8_sum_bytes};
 
 /// f32 rows as bytes, row-major.
 pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {

@@ -38,6 +38,11 @@ pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
+/// Normally distributed numbers of variance 1, as sums of twelve uniform ones.
+pub(crate) fn normal(seed: u64, n: usize) -> Vec<f32> {
+    random(seed, 12 * n).chunks(12).map(|x| x.iter().sum::<f32>() / 2.0).collect()
+}
+
 pub(crate) fn spec(dtype: KvDType, window: Option<usize>) -> KvSpec {
     KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window, every: 1 }
 }

@@ -2,7 +2,6 @@
 
 use super::kv::KvState;
 use super::rows::elem_name;
-use super::rows::excess_parts;
 use super::scalar::{dot, normalize, rope, subtract_mean};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::graph::{column, combined, expert};
@@ -10,6 +9,7 @@ use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, Outcome, ParamId
 use crate::quant::unpack_row;
 use crate::state::{AdapterState, FixedState, State};
 use crate::ty::Dim;
+use llmcc_abi::layout::excess_parts;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -48,7 +48,7 @@ pub use kv::{ScoreBias, relative_reach};
 pub use moments::{Moments, TappedRows};
 pub use plan::{eval_plan, eval_plan_entry, eval_plan_taps, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weighted_means};
-pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, excess_parts, excesses, integer_row, quantize_q8_row};
+pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, excesses, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_row_of, rope_set, row_of_position, subtract_mean};
 pub(crate) use select::{select, selected};

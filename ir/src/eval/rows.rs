@@ -2,7 +2,7 @@
 
 use crate::kernel::RowElem;
 use crate::quant::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
-use llmcc_abi::layout::{EXCESS, EXCESS_PART, groups, q8_sum_bytes};
+use llmcc_abi::layout::{EXCESS, EXCESS_PART, excess_parts, groups};
 
 /// f32 rows `[rows, cols]`; also f16 and bf16 rows, whose values f32 holds exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,11 +191,6 @@ pub(super) fn code_scale(amax: f32, most: f32) -> (f32, f32) {
 /// Largest magnitude; NaN if any element is.
 pub(super) fn amax(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |m: f32, v| if v.is_nan() || v.abs() > m { v.abs() } else { m })
-}
-
-/// Parts of a group of an int8 row whose excesses are stored.
-pub fn excess_parts(group: usize) -> usize {
-    q8_sum_bytes(group) / 4 - 1
 }
 
 /// Excesses of the codes of a row, `[groups, parts]`: [`EXCESS`] times the sum of each 32 codes.

@@ -44,7 +44,7 @@ struct Codebook {
 }
 
 impl Codebook {
-    /// Of ascending integers from −127 to 127, given as bits of f32.
+    /// The codebook of ascending integers from −127 to 127, given as bits of f32.
     const fn new(table: &[u32]) -> Codebook {
         let (mut codes, mut integers) = ([0; HALVES], [0.0; HALVES]);
         let (mut at, mut code) = (0, 0);

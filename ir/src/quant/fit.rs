@@ -59,7 +59,7 @@ impl Fit {
     }
 
     /// Columns that are quantized together in rows of `k` columns.
-    pub fn unit_columns(&self, k: usize) -> usize {
+    fn unit_columns(&self, k: usize) -> usize {
         Columns::of(&self.e, self.format.padded_k(k)).unit
     }
 
@@ -70,26 +70,30 @@ impl Fit {
 
     /// Codes and scales of a row. `importance` has a weight of at least 0 for each column.
     pub fn row(&self, x: &[f32], importance: &[f32]) -> CodedRow {
-        let mut row = CodedRow::new(&self.e, x.len());
+        self.joined(x.len(), self.units(x, importance))
+    }
+
+    /// The parts of a row whose columns are quantized together, in order.
+    pub fn units(&self, x: &[f32], importance: &[f32]) -> impl Iterator<Item = Unit> {
         let columns = self.unit_columns(x.len());
-        for (at, (x, h)) in x.chunks(columns).zip(importance.chunks(columns)).enumerate() {
-            self.store(&self.unit(x, h), &mut row, at);
-        }
-        row
+        x.chunks(columns).zip(importance.chunks(columns)).map(|(x, h)| self.unit(x, h))
     }
 
     /// Codes and scales of a row as the format's own quantizer has them.
     pub fn own_row(&self, x: &[f32]) -> CodedRow {
-        let mut row = CodedRow::new(&self.e, x.len());
         let group = self.e.group().unwrap_or(x.len()).max(1);
-        for (at, x) in x.chunks(self.unit_columns(x.len())).enumerate() {
-            self.store(&self.own(x, group), &mut row, at);
-        }
+        self.joined(x.len(), x.chunks(self.unit_columns(x.len())).map(|x| self.own(x, group)))
+    }
+
+    /// The row of `k` columns with these units.
+    pub fn joined(&self, k: usize, units: impl IntoIterator<Item = Unit>) -> CodedRow {
+        let mut row = CodedRow::new(&self.e, k);
+        units.into_iter().enumerate().for_each(|(at, unit)| self.store(&unit, &mut row, at));
         row
     }
 
     /// Writes unit `at` of a row to its place.
-    pub fn store(&self, unit: &Unit, row: &mut CodedRow, at: usize) {
+    fn store(&self, unit: &Unit, row: &mut CodedRow, at: usize) {
         let columns = self.unit_columns(row.codes.len());
         let groups = self.e.group().map_or(1, |group| columns / group.max(1)).max(1);
         let to = row.codes.iter_mut().skip(at * columns);
@@ -102,7 +106,7 @@ impl Fit {
     }
 
     /// Codes and scales of columns that are quantized together.
-    pub fn unit(&self, x: &[f32], importance: &[f32]) -> Unit {
+    fn unit(&self, x: &[f32], importance: &[f32]) -> Unit {
         let group = self.e.group().unwrap_or(x.len()).max(1);
         let own = self.own(x, group);
         let finite = |f: &(f32, f32)| f.0.is_finite() && f.1.is_finite();

@@ -201,6 +201,11 @@ impl Format {
         Format { elem, group, packing: Packing::Panel }
     }
 
+    /// Whether values have the same codes and scales, in whatever order.
+    pub fn has_codes_of(self, other: Format) -> bool {
+        (self.elem, self.group) == (other.elem, other.group)
+    }
+
     /// The same values in another order.
     pub const fn with_packing(self, packing: Packing) -> Format {
         Format { packing, ..self }

@@ -114,12 +114,7 @@ impl Trellis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::fixture::random;
-
-    fn normal(seed: u64, count: usize) -> Vec<f32> {
-        let sum = |x: &[f32]| x.iter().sum::<f32>() / 2.0;
-        random(seed, 12 * count).chunks(12).map(sum).collect()
-    }
+    use crate::eval::fixture::{normal, random};
 
     fn error(t: &Trellis, row: &[f32], codes: &[u8], scale: f64) -> f64 {
         let each = row.iter().zip(t.decode(codes)).map(|(x, level)| (f64::from(*x) - f64::from(level) * scale).powi(2));

@@ -215,7 +215,7 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
             }
         };
     };
-    // Bytes of a group's scales, of their own.
+    // Bytes of a group's scales; 0 where these lie between those of other groups.
     let line = if matches!(scale.kind, ScaleKind::Six) { 0 } else { BLOCK * scale.kind.bytes() };
     let (above, mins) = match e.scales[1] {
         Some(above) => (BLOCK * above.kind.bytes() * above.factors(), BLOCK * above.kind.bytes()),
@@ -355,9 +355,14 @@ pub const EXCESS: i32 = -128;
 /// Columns of a part of a group of 256, whose excess is stored.
 pub const EXCESS_PART: usize = 32;
 
+/// Parts of a group of an int8 row whose excesses are stored.
+pub const fn excess_parts(group: usize) -> usize {
+    if group == 256 { group / EXCESS_PART } else { 0 }
+}
+
 /// Bytes from the sum of a group of an int8 row to that of the next.
 pub const fn q8_sum_bytes(group: usize) -> usize {
-    if group == 256 { 4 + 4 * (group / EXCESS_PART) } else { 4 }
+    4 + 4 * excess_parts(group)
 }
 
 /// Layout of an int8 row of `k` elements with quantization group `group`. Rows take an odd number

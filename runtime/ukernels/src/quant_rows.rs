@@ -66,9 +66,7 @@ pub(crate) unsafe fn quant_row<I: Isa>(
             row_scales.add(g).write_unaligned(scale);
             let sums = sums.byte_add(g * q8_sum_bytes(group));
             sums.write_unaligned(I::sum_lanes(sum));
-            if q8_sum_bytes(group) > 4 {
-                write_excesses(codes.add(start), kp - start, group, sums);
-            }
+            write_excesses(codes.add(start), kp - start, group, sums);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use llmcc_abi::layout::{self, EXCESS, EXCESS_PART, groups, q8_sum_bytes};
+use llmcc_abi::layout::{self, EXCESS, EXCESS_PART, excess_parts, groups, q8_sum_bytes};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, SelectArgs, attend_record};
 
 use crate::attend::results;
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn quant_rows(
 /// Writes the excesses of the parts of a group behind its sum: of the codes at `codes`; the row has `left` from
 /// there on.
 pub(crate) unsafe fn write_excesses(codes: *const i8, left: usize, group: usize, sum: *mut i32) {
-    for part in 0..q8_sum_bytes(group) / 4 - 1 {
+    for part in 0..excess_parts(group) {
         let mut excess = 0;
         if part * EXCESS_PART < left {
             for j in 0..EXCESS_PART {

@@ -1,8 +1,9 @@
 //! A kernel with its operands and a step, and how these stand in memory.
 
 use llmcc_abi::PAGE_TOKENS;
+use llmcc_abi::layout::excess_parts;
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, excess_parts, fp8_rows_from_bytes, fp8_rows_to_bytes,
+    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
     half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};

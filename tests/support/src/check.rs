@@ -3,7 +3,8 @@
 
 use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
 use crate::case::Case;
-use llmcc_ir::eval::{KvState, OperandData, Q8Rows, excess_parts, excesses};
+use llmcc_abi::layout::excess_parts;
+use llmcc_ir::eval::{KvState, OperandData, Q8Rows, excesses};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Embed, ExpertMatmul, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::kv::KvDType;
@@ -341,10 +342,8 @@ fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
 /// The sum of the codes of group `at`, and its excesses.
 fn check_sums(got: &Q8Rows, at: usize, codes: &[i8]) {
     assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {at}: {codes:?}");
-    let mut want = excesses(codes, got.group);
-    let parts = excess_parts(got.group);
-    want.truncate(parts);
-    assert_eq!(got.excesses[at * parts..][..parts], want, "group {at}: {codes:?}");
+    let (want, parts) = (excesses(codes, got.group), excess_parts(got.group));
+    assert_eq!(got.excesses[at * parts..][..parts], want[..parts], "group {at}: {codes:?}");
 }
 
 /// Rows of integers: each code is a nearest one, scales are 1, sums are exact.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::eval::fixture::normal;
 use crate::quant::{BLOCK, FORMATS, FormatDef, Packing, pack_codes, unpack_row};
 use proptest::prelude::*;
 
@@ -6,12 +7,6 @@ use proptest::prelude::*;
 fn fits() -> Vec<Fit> {
     let all = FORMATS.iter().flat_map(FormatDef::formats);
     all.flat_map(|f| [f, f.with_packing(Packing::Fragment)]).filter_map(Fit::of).collect()
-}
-
-/// Numbers that are normally distributed, as sums of twelve uniform ones.
-fn gaussian(seed: u64, count: usize) -> Vec<f32> {
-    let uniform = crate::eval::fixture::random(seed, count * 12);
-    uniform.chunks(12).map(|c| c.iter().map(|u| u * 0.5).sum()).collect()
 }
 
 fn decoded(fit: &Fit, row: &CodedRow) -> Vec<f32> {
@@ -28,9 +23,9 @@ fn error(fit: &Fit, row: &CodedRow, x: &[f32], h: &[f32]) -> f64 {
 proptest! {
     #[test]
     fn the_search_makes_no_row_worse(seed in 0u64..1000, k in 1usize..600, outlier in 0f32..40.0) {
-        let mut x = gaussian(seed, k);
+        let mut x = normal(seed, k);
         x[seed as usize % k] = outlier;
-        let h: Vec<f32> = gaussian(seed + 1, k).iter().map(|v| v * v).collect();
+        let h: Vec<f32> = normal(seed + 1, k).iter().map(|v| v * v).collect();
         for fit in fits() {
             let (found, own) = (error(&fit, &fit.row(&x, &h), &x, &h), error(&fit, &fit.own_row(&x), &x, &h));
             prop_assert!(found <= own * (1.0 + 1e-5) + 1e-12, "{}: {found} of {own}", fit.format);
@@ -41,7 +36,7 @@ proptest! {
 /// Rows that are codes already stay as they are.
 #[test]
 fn rows_of_codes_lose_nothing() {
-    let x = gaussian(7, 512);
+    let x = normal(7, 512);
     let ones = vec![1.0; x.len()];
     for fit in fits() {
         let values = decoded(&fit, &fit.own_row(&x));
@@ -62,7 +57,7 @@ fn errors_of_normal_weights_are_those_of_least_squares() {
         let k = 1024;
         let ones = vec![1.0; k];
         let squares = (0..32).map(|seed| {
-            let x = gaussian(seed, k);
+            let x = normal(seed, k);
             error(&fit, &fit.row(&x, &ones), &x, &ones) / x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>()
         });
         (squares.sum::<f64>() / 32.0).sqrt()
@@ -76,7 +71,7 @@ fn errors_of_normal_weights_are_those_of_least_squares() {
 /// Columns that do not matter get what is left.
 #[test]
 fn important_columns_are_rounded_finely() {
-    let mut x = gaussian(3, 128);
+    let mut x = normal(3, 128);
     (x[0], x[40]) = (9.0, -11.0);
     let mut h = vec![1.0; 128];
     (h[0], h[40]) = (0.0, 0.0);
@@ -93,7 +88,7 @@ fn important_columns_are_rounded_finely() {
 fn rows_are_packed_as_they_decode() {
     let k = 300;
     for fit in fits() {
-        let rows: Vec<CodedRow> = (0..BLOCK as u64).map(|r| fit.row(&gaussian(r, k), &vec![1.0; k])).collect();
+        let rows: Vec<CodedRow> = (0..BLOCK as u64).map(|r| fit.row(&normal(r, k), &vec![1.0; k])).collect();
         let mut block = vec![0; fit.format.block_bytes(k)];
         pack_codes(fit.format, &rows, k, &mut block).unwrap();
         let mut back = vec![0f32; k];
