@@ -181,16 +181,15 @@ fn open_decisions(
         };
         for (class, forms) in f.storages.packed.iter().filter(|(_, forms)| is_open(forms)) {
             let Some(m) = f.matrices.get(class) else { continue };
+            let elements = (m.elements * m.bound.len()) as f64;
             let options = forms.iter().filter_map(|(format, _)| {
                 let error = m.error(*format, measured)?;
-                let elements = (m.elements * m.bound.len()) as f64;
                 let square = error * error * elements / parameters;
                 let damage = opts.damage.as_ref().map_or(0.0, |d| d.of(&m.bound, *format, error, elements));
                 let choice = option(at, f.graph, *class, Form::Packed(*format), error)?;
                 Some(Choice { square, damage, ..choice })
             });
             let name = format!("{}.{}", f.func.name, name_of(&m.expr, f.func));
-            let elements = (m.elements * m.bound.len()) as f64;
             let subject = Subject::Matrix(m.bound.clone());
             join(&mut open, Open { subject, name, elements, options: options.collect() });
         }

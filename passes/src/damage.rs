@@ -62,7 +62,7 @@ impl Damage {
 
     /// Whether matrices may have a format.
     pub fn allows(&self, weights: &BTreeSet<WeightExpr>, format: Format) -> bool {
-        let same = |f: &Format| (f.elem, f.group) == (format.elem, format.group);
+        let same = |f: &Format| f.has_codes_of(format);
         let mut allowed = true;
         weights.iter().for_each(|w| {
             w.leaves(&mut |i| allowed &= self.only.get(&i).is_none_or(|formats| formats.iter().any(same)));

@@ -65,8 +65,7 @@ pub fn measure_whole(
     }
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
     let (method, runs) = (sampling(source.method()), method::runs(w, module, source)?);
-    let sums =
-        |block: usize| Sample { rows: &rows, method, runs: runs.clone(), first: vec![block] }.sums(format, &name);
+    let sums = |block: usize| Sample { rows: &rows, method, runs: &runs, first: vec![block] }.sums(format, &name);
     let blocks = rows.shape().0.div_ceil(BLOCK);
     // Sums over all blocks in order, whichever thread had them.
     crate::threads::prepare();
@@ -93,7 +92,8 @@ fn sampled(
 ) -> Result<BTreeMap<Format, f64>, PackError> {
     let name = pack::leaf_names(w, module);
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
-    let mut sample = Sample::of(&rows, sampling(source.method()), method::runs(w, module, source)?);
+    let runs = method::runs(w, module, source)?;
+    let mut sample = Sample::of(&rows, sampling(source.method()), &runs);
     if sample.signal() == 0.0 {
         sample = Sample { first: (0..rows.shape().0.div_ceil(BLOCK)).collect(), ..sample };
     }
@@ -117,13 +117,13 @@ fn sampled(
 struct Sample<'a> {
     rows: &'a Rows<'a>,
     method: &'static Method,
-    runs: Vec<Run<'a>>,
+    runs: &'a [Run<'a>],
     /// Numbers of the blocks.
     first: Vec<usize>,
 }
 
 impl<'a> Sample<'a> {
-    fn of(rows: &'a Rows<'a>, method: &'static Method, runs: Vec<Run<'a>>) -> Sample<'a> {
+    fn of(rows: &'a Rows<'a>, method: &'static Method, runs: &'a [Run<'a>]) -> Sample<'a> {
         let (n, k) = rows.shape();
         let blocks = n.div_ceil(BLOCK);
         let count = (SAMPLE / (BLOCK * k).max(1)).clamp(2, blocks.max(2)).min(blocks);
@@ -160,7 +160,7 @@ impl<'a> Sample<'a> {
     /// Σ(ŵ − w)² and Σw².
     fn sums(&self, format: Format, name: &str) -> Result<(f64, f64), PackError> {
         let (_, k) = self.rows.shape();
-        let mut coder = Coder::new(format, self.method, k, self.runs.clone());
+        let mut coder = Coder::new(format, self.method, k, self.runs);
         let mut packed = vec![0u8; format.block_bytes(k)];
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);

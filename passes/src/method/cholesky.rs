@@ -22,8 +22,6 @@ pub struct Feedback {
     n: usize,
     order: Vec<usize>,
     factors: Vec<f32>,
-    #[cfg(test)]
-    importance: Vec<f64>,
 }
 
 impl Feedback {
@@ -31,27 +29,13 @@ impl Feedback {
     pub fn new(hessian: Vec<f64>) -> Feedback {
         let n = hessian.len().isqrt();
         let order = by_mean_square(&hessian, n);
-        let of_row = |i: &usize| order.iter().map(|j| hessian[i * n + j]).collect::<Vec<_>>();
-        let mut c: Vec<f64> = order.iter().flat_map(of_row).collect();
-        drop(hessian);
-        damp(&mut c, n);
-        // In reverse order, the upper triangle R is a lower one.
-        c.reverse();
-        factor(&mut c, n);
+        let c = triangle(hessian, &order);
         let mut factors = vec![0f32; n * n];
         factors.par_chunks_mut(n.max(1)).enumerate().for_each(|(k, row)| {
             let own = c[(n - 1 - k) * n + n - 1 - k];
             row[..k].iter_mut().enumerate().for_each(|(j, f)| *f = (c[(n - 1 - j) * n + n - 1 - k] / own) as f32);
         });
-        #[cfg(test)]
-        let importance = (0..n).map(|k| c[(n - 1 - k) * n + n - 1 - k].powi(2)).collect();
-        Feedback {
-            n,
-            order,
-            factors,
-            #[cfg(test)]
-            importance,
-        }
+        Feedback { n, order, factors }
     }
 
     /// The columns in the order in which they are rounded: by their mean squares, the largest first, which then is
@@ -64,6 +48,18 @@ impl Feedback {
     pub fn of(&self, k: usize) -> &[f32] {
         &self.factors[k * self.n..][..k]
     }
+}
+
+/// The triangle `R` for columns in this order, in reverse: a lower one.
+fn triangle(hessian: Vec<f64>, order: &[usize]) -> Vec<f64> {
+    let n = order.len();
+    let of_row = |i: &usize| order.iter().map(|j| hessian[i * n + j]).collect::<Vec<_>>();
+    let mut c: Vec<f64> = order.iter().flat_map(of_row).collect();
+    drop(hessian);
+    damp(&mut c, n);
+    c.reverse();
+    factor(&mut c, n);
+    c
 }
 
 /// Columns by descending mean square.
@@ -138,20 +134,13 @@ fn update(row: &mut [f64], factors: &[f64], panel: &[f64], width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::method::testing::random;
 
     /// Means of products of some random inputs.
     fn hessian(n: usize) -> Vec<f64> {
-        let mut state = 88_172_645_463_325_252u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
-        };
         let mut h = vec![0f64; n * n];
-        for _ in 0..2 * n {
-            let common = next();
-            let x: Vec<f64> = (0..n).map(|_| next() + common).collect();
+        for sample in random(1, 2 * n * (n + 1)).chunks_exact(n + 1) {
+            let x: Vec<f64> = sample[..n].iter().map(|x| f64::from(x + sample[n])).collect();
             (0..n).for_each(|i| (0..n).for_each(|j| h[i * n + j] += x[i] * x[j] / (2 * n) as f64));
         }
         h
@@ -163,6 +152,9 @@ mod tests {
         for n in [1, 5, 64, 65, 130, 300] {
             let h = hessian(n);
             let f = Feedback::new(h.clone());
+            let mut importance: Vec<f64> =
+                triangle(h.clone(), f.order()).iter().step_by(n + 1).map(|r| r.powi(2)).collect();
+            importance.reverse();
             let mut damped = h;
             damp(&mut damped, n);
             let w: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7 + 0.3).sin()).collect();
@@ -171,7 +163,7 @@ mod tests {
             let whole: f64 = (0..n).map(|i| (0..n).map(|j| e[i] * damped[i * n + j] * e[j]).sum::<f64>()).sum::<f64>();
             let of_column = |(k, c): (usize, &usize)| {
                 let before = f.of(k).iter().zip(f.order()).map(|(f, j)| f64::from(*f) * e[*j]);
-                f.importance[k] * (q[*c] - w[*c] - before.sum::<f64>()).powi(2)
+                importance[k] * (q[*c] - w[*c] - before.sum::<f64>()).powi(2)
             };
             let sum: f64 = f.order().iter().enumerate().map(of_column).sum();
             assert!((sum - whole).abs() < 1e-4 * whole, "{n}: {sum} of {whole}");

@@ -7,6 +7,7 @@ use super::plain::NEAREST;
 use llmcc_ir::quant::fit::Fit;
 use llmcc_ir::quant::{self, Format, PackError};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Codes the rows of one weight.
@@ -15,14 +16,14 @@ pub struct Coder<'a> {
     method: &'static Method,
     fit: Option<Fit>,
     k: usize,
-    runs: Vec<Run<'a>>,
+    runs: &'a [Run<'a>],
     /// For each run, statistics prepared for it.
     prepared: BTreeMap<usize, Arc<Prepared>>,
 }
 
 impl<'a> Coder<'a> {
     /// Codes rows of `k` columns, whose inputs are described by `runs` of rows.
-    pub fn new(format: Format, method: &'static Method, k: usize, runs: Vec<Run<'a>>) -> Coder<'a> {
+    pub fn new(format: Format, method: &'static Method, k: usize, runs: &'a [Run<'a>]) -> Coder<'a> {
         Coder { format, method, fit: Fit::of(format), k, runs, prepared: BTreeMap::new() }
     }
 
@@ -31,26 +32,35 @@ impl<'a> Coder<'a> {
         self.fit.is_some() && *self.method != NEAREST
     }
 
+    /// The rows of each run, in order. Rows after the last one, of whose inputs nothing is known, are one run more.
+    fn spans(&self) -> impl Iterator<Item = Range<usize>> {
+        let rows = self.runs.iter().map(|run| run.rows).chain([usize::MAX]);
+        rows.scan(0usize, |end, rows| {
+            let first = *end;
+            *end = end.saturating_add(rows);
+            Some(first..*end)
+        })
+    }
+
+    fn inputs(&self, run: usize) -> Option<&Inputs<'a>> {
+        self.runs.get(run)?.inputs.as_ref()
+    }
+
     /// Prepares the statistics of rows `from..to`, and forgets those of earlier rows. Uses all cores.
     pub fn prepare(&mut self, from: usize, to: usize) {
         if !self.searches() {
             return;
         }
-        let (mut first, mut wanted) = (0, vec![]);
-        for (at, run) in self.runs.iter().enumerate() {
-            if first < to && first + run.rows > from {
-                wanted.push(at);
-            }
-            first += run.rows;
-        }
+        let within = |(at, rows): (usize, Range<usize>)| (rows.start < to && rows.end > from).then_some(at);
+        let wanted: Vec<usize> = self.spans().enumerate().filter_map(within).collect();
         self.prepared.retain(|at, _| wanted.contains(at));
         for at in wanted {
             if self.prepared.contains_key(&at) {
                 continue;
             }
-            let same = |(other, _): &(&usize, &Arc<Prepared>)| self.runs[**other].inputs == self.runs[at].inputs;
+            let same = |(other, _): &(&usize, &Arc<Prepared>)| self.inputs(**other) == self.inputs(at);
             let known = self.prepared.iter().find(same).map(|(_, p)| Arc::clone(p));
-            let prepared = known.unwrap_or_else(|| Arc::new(self.statistics(self.runs[at].inputs.as_ref())));
+            let prepared = known.unwrap_or_else(|| Arc::new(self.statistics(self.inputs(at))));
             self.prepared.insert(at, prepared);
         }
     }
@@ -68,44 +78,26 @@ impl<'a> Coder<'a> {
     ///
     /// # Errors
     /// As [`quant::pack_block`].
+    ///
+    /// # Panics
+    /// The rows were not prepared.
     pub fn pack(&self, first: usize, rows: &[f32], out: &mut [u8]) -> Result<(), PackError> {
         let (Some(fit), true) = (&self.fit, self.searches()) else {
             return quant::pack_block(self.format, rows, self.k, out);
         };
         quant::check_finite(rows, self.k)?;
-        let (mut coded, mut at) = (Vec::with_capacity(rows.len() / self.k), 0);
-        let equal;
-        while at < rows.len() / self.k {
-            let (run, end) = self.run_of(first + at);
-            let count = (end - first - at).min(rows.len() / self.k - at);
-            let inputs = match run.and_then(|run| self.prepared.get(&run)) {
-                Some(prepared) => prepared,
-                None => {
-                    equal = Prepared::equal(self.k);
-                    let x = &rows[at * self.k..];
-                    coded.extend((self.method.rows)(&Job { fit, x, k: self.k, inputs: &equal }));
-                    break;
-                }
-            };
-            let x = &rows[at * self.k..(at + count) * self.k];
-            coded.extend((self.method.rows)(&Job { fit, x, k: self.k, inputs }));
-            at += count;
+        let count = rows.len() / self.k;
+        let mut coded = Vec::with_capacity(count);
+        for (run, span) in self.spans().enumerate() {
+            let (from, to) = (span.start.max(first), span.end.min(first + count));
+            if from < to {
+                let x = &rows[(from - first) * self.k..(to - first) * self.k];
+                coded.extend((self.method.rows)(&Job { fit, x, k: self.k, inputs: &self.prepared[&run] }));
+            }
         }
         quant::pack_codes(self.format, &coded, self.k, out).map_err(|e| match e {
             // The numbers are finite: their scales are not.
             PackError::NotFinite { row, col } | PackError::TooLarge { row, col } => PackError::TooLarge { row, col },
         })
-    }
-
-    /// The run that a row belongs to, and the first row after it.
-    fn run_of(&self, row: usize) -> (Option<usize>, usize) {
-        let mut end = 0;
-        for (at, run) in self.runs.iter().enumerate() {
-            end += run.rows;
-            if row < end {
-                return (Some(at), end);
-            }
-        }
-        (None, usize::MAX)
     }
 }

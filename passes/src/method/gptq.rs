@@ -8,7 +8,7 @@ use super::cholesky::Feedback;
 use super::job::{Job, Method, Needs};
 use super::plain::LEAST_SQUARES;
 use llmcc_ir::quant::CodedRow;
-use llmcc_ir::quant::fit::Fit;
+use llmcc_ir::quant::fit::{Fit, Unit};
 
 pub(super) const GPTQ: Method = Method {
     name: "gptq",
@@ -76,14 +76,9 @@ struct Scaled {
 
 impl Scaled {
     fn new(fit: &Fit, x: &[f32], importance: &[f32]) -> Scaled {
-        let mut row = Scaled { coded: CodedRow::new(fit.encoding(), x.len()), factors: vec![] };
-        let columns = fit.unit_columns(x.len());
-        for (at, (x, h)) in x.chunks(columns).zip(importance.chunks(columns)).enumerate() {
-            let unit = fit.unit(x, h);
-            row.factors.extend(fit.effective(&unit));
-            fit.store(&unit, &mut row.coded, at);
-        }
-        row
+        let units: Vec<Unit> = fit.units(x, importance).collect();
+        let factors = units.iter().flat_map(|unit| fit.effective(unit)).collect();
+        Scaled { coded: fit.joined(x.len(), units), factors }
     }
 }
 
@@ -98,18 +93,8 @@ fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
 mod tests {
     use super::*;
     use crate::method::job::Prepared;
+    use crate::method::testing::random;
     use llmcc_ir::quant::Format;
-
-    fn random(seed: u64, count: usize) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-        };
-        (0..count).map(|_| next()).collect()
-    }
 
     /// Means of products of inputs whose columns have much in common.
     fn hessian(k: usize) -> Vec<f64> {

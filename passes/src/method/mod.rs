@@ -13,6 +13,8 @@ mod inputs;
 mod job;
 mod moments;
 mod plain;
+#[cfg(test)]
+mod testing;
 
 pub use coder::Coder;
 pub use inputs::runs;

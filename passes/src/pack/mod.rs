@@ -129,7 +129,8 @@ pub fn pack(
             Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| None)?,
             Storage::Matrix { n, k, format } => {
                 let exact = lossless(&weight.expr, format, module);
-                let coder = Coder::new(format, source.method(), k, method::runs(&weight.expr, module, source)?);
+                let runs = if exact { vec![] } else { method::runs(&weight.expr, module, source)? };
+                let coder = Coder::new(format, source.method(), k, &runs);
                 out.matrix(&rows, coder, (n, k), (format, exact), &name)?
             }
         };
@@ -255,7 +256,7 @@ impl Output<'_> {
         let mut total = Sums::default();
         let mut pack = |wave: &[usize]| -> Vec<Packed> {
             let blocks = |from: &usize| (*from, (from + per_task).min(blocks));
-            if let (false, Some(first), Some(last)) = (exact, wave.first(), wave.last()) {
+            if let (Some(first), Some(last)) = (wave.first(), wave.last()) {
                 coder.prepare(first * BLOCK, blocks(last).1 * BLOCK);
             }
             let coder = &coder;
