@@ -62,6 +62,16 @@ fn lifted(config: &Value) -> Module {
     lift(&ckpt, &Options::default()).unwrap()
 }
 
+/// The first output of an entry for a batch of new sequences, in f64.
+fn evaluated(ckpt: &Checkpoint, module: &Module, entry: usize, batch: &Batch) -> Vec<f64> {
+    let weights = |i: usize| {
+        let weight = &module.weights[i];
+        weight.data.clone().unwrap_or_else(|| ckpt.to_f32(&weight.name).unwrap())
+    };
+    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+    eval_entry(module, &module.entries[entry], &weights, &mut states, batch).unwrap().remove(0)
+}
+
 /// Asserts that a checkpoint's meaning is Transformers' for a fixture: the f64 evaluation of its
 /// graph is closer to Transformers' f64 logits than Transformers' own f32 is.
 fn assert_logits_of(name: &str, ckpt: &Checkpoint) {

@@ -13,12 +13,7 @@ fn ints(golden: &Checkpoint, name: &str) -> Vec<i32> {
 }
 
 fn logits(ckpt: &Checkpoint, module: &Module, batch: &Batch) -> Vec<f64> {
-    let weights = |i: usize| {
-        let weight = &module.weights[i];
-        weight.data.clone().unwrap_or_else(|| ckpt.to_f32(&weight.name).unwrap())
-    };
-    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-    eval_entry(module, &module.entries[0], &weights, &mut states, batch).unwrap().remove(0)
+    evaluated(ckpt, module, 0, batch)
 }
 
 /// Logits by positions of several axes are Transformers' in f64; without positions they follow from places.

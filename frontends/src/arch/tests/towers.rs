@@ -1,7 +1,6 @@
 //! Towers, and texts with images, against Transformers: `tests/goldens/images.py`.
 
 use super::*;
-use llmcc_ir::eval::eval_entry;
 use llmcc_ir::graph::{ENCODE_IMAGE, STEP};
 
 /// A fixture, what was lifted of it with its tower, and its goldens.
@@ -26,12 +25,7 @@ impl Seen {
     }
 
     fn run(&self, entry: usize, batch: &Batch) -> Vec<f64> {
-        let weights = |i: usize| {
-            let weight = &self.module.weights[i];
-            weight.data.clone().unwrap_or_else(|| self.ckpt.to_f32(&weight.name).unwrap())
-        };
-        let mut states: Vec<State> = self.module.states.iter().map(|s| State::new(*s)).collect();
-        eval_entry(&self.module, &self.module.entries[entry], &weights, &mut states, batch).unwrap().remove(0)
+        evaluated(&self.ckpt, &self.module, entry, batch)
     }
 
     /// A number of the document.

@@ -373,9 +373,7 @@ impl Vit {
         let x = f.add(x, h);
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
-}
 
-impl Vit {
     /// Queries, keys and values, of matrices of their own or of one.
     fn attended_rows(&self, f: &mut Draft, h: Value) -> [Value; 3] {
         let hidden = self.hidden;
