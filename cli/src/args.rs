@@ -26,8 +26,7 @@ use std::path::PathBuf;
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
 use values::{
-    draft_heads, parse_adapter, parse_bound, parse_budget, parse_format, parse_group, parse_rank, parse_root,
-    parse_slots,
+    draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
 };
 pub use values::{parse_soname, parse_wish};
 
@@ -183,7 +182,7 @@ pub struct CompileArgs {
     /// The fastest mixture of these formats that keeps a bound as measured on text (may be given several times):
     /// kl=0.01 (mean divergence from the checkpoint's predictions, in nats), ppl=+1% (growth of perplexity), and by
     /// prediction bytes=700M, memory=1G@8192 (with a sequence of so many tokens), tokens/s=60
-    #[arg(long, value_name = "BOUND", value_parser = parse_bound, conflicts_with = "emit")]
+    #[arg(long, value_name = "BOUND", value_parser = Bound::parse, conflicts_with = "emit")]
     pub budget: Vec<Bound>,
     /// Text (UTF-8) of the kind that the model is for, to measure on: documents with lines `<|document|>` between.
     /// Every fifth document is kept aside to certify the result; several files are domains of their own [default: a

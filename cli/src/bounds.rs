@@ -111,7 +111,7 @@ impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Bound::Kl(most) => write!(f, "kl={most}"),
-            // (Of a percentage in text: more digits are rounding.)
+            // (More digits are rounding: the text was a percentage.)
             Bound::Perplexity(most) => write!(f, "ppl=+{}%", (most * 100.0 * 1e9).round() / 1e9),
             Bound::Bytes(most) => write!(f, "bytes={most}"),
             Bound::Memory(most, None) => write!(f, "memory={most}"),

@@ -154,7 +154,7 @@ impl Divergence {
 }
 
 impl Mean {
-    /// Of a value of each token.
+    /// The mean of a value that each token has.
     fn of_blocks(blocks: &[&[Token]], of: fn(&Token) -> f64) -> Mean {
         let sums: Vec<(f64, f64)> = blocks.iter().map(|b| (b.iter().map(of).sum(), b.len() as f64)).collect();
         let (sum, n) = sums.iter().fold((0.0, 0.0), |(s, n), (sum, len)| (s + sum, n + len));
@@ -169,13 +169,21 @@ impl Mean {
         Mean { mean, low: Some(mean - half), high: Some(mean + half) }
     }
 
-    /// Of a share of `n` tokens: not narrower than Wilson's interval, and within 0 to 1.
+    /// The same for a share of `n` tokens: the interval is not narrower than Wilson's, and within 0 to 1.
     fn of_share(self, n: usize) -> Mean {
         let (low, high) = wilson(self.mean, n as f64);
         Mean {
             mean: self.mean,
             low: self.low.map(|own| own.min(low).max(0.0)),
             high: self.high.map(|own| own.max(high).min(1.0)),
+        }
+    }
+
+    /// The interval in words, times `factor`; nothing where there is none.
+    pub fn interval(&self, digits: usize, factor: f64) -> String {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => format!(" ({:.digits$} to {:.digits$})", low * factor, high * factor),
+            _ => String::new(),
         }
     }
 

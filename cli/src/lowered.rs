@@ -21,7 +21,6 @@ use llmcc_passes::method::{Method, Moments};
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
@@ -68,8 +67,6 @@ pub struct Lowered {
     pub coded: Vec<Format>,
     /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
     pub requantized: Requantized,
-    /// Statistics of the inputs of products.
-    pub statistics: Option<Arc<Statistics>>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// Times.
@@ -306,8 +303,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     // Packing measures only the tensors it packs.
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
-    let statistics = options.calibration.as_ref().and_then(|c| c.found.clone());
-    let source = Source::new(&checkpoint, statistics.as_deref(), options);
+    let source = Source::new(&checkpoint, options);
     let versions = versions(options, (&source, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
     Ok(Lowered {
@@ -320,7 +316,6 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         format,
         coded,
         requantized,
-        statistics,
         versions,
         phases,
     })
@@ -339,7 +334,7 @@ impl Lowered {
     /// As [`lower`].
     pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
         let mut phases = Phases::default();
-        let source = Source::new(&self.checkpoint, self.statistics.as_deref(), options);
+        let source = Source::new(&self.checkpoint, options);
         self.versions = versions(options, (&source, &self.module), backend, None, &mut phases)?;
         Ok(())
     }
@@ -355,14 +350,9 @@ impl Lowered {
         mut whole: Measured,
         phases: &mut Phases,
     ) -> Result<(), Error> {
-        let source = Source::new(&self.checkpoint, self.statistics.as_deref(), options);
+        let source = Source::new(&self.checkpoint, options);
         self.versions = versions(options, (&source, &self.module), backend, Some(&mut whole), phases)?;
         Ok(())
-    }
-
-    /// The weights, and how they become codes.
-    pub(crate) fn source(&self, options: &CompileOptions) -> Source<'_> {
-        Source::new(&self.checkpoint, self.statistics.as_deref(), options)
     }
 }
 
@@ -404,8 +394,7 @@ fn version(
     whole: Option<&mut Measured>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
-    let chosen = options.weights.is_some() || options.choose.error_budget.is_some() || options.damage.is_some();
-    if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
+    if options.act == Some(ActPolicy::Int8) && !options.converts() && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
     let pass_options = pass_options(options, target, (source.checkpoint, module));
@@ -441,7 +430,7 @@ fn pass_options(
         o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
-    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none() && options.damage.is_none();
+    o.keep_types = !options.converts();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }
@@ -486,8 +475,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn new(checkpoint: &'a Checkpoint, statistics: Option<&'a Statistics>, options: &CompileOptions) -> Source<'a> {
-        Source { checkpoint, statistics, method: options.method }
+    pub(crate) fn new(checkpoint: &'a Checkpoint, options: &'a CompileOptions) -> Source<'a> {
+        Source { checkpoint, statistics: options.statistics(), method: options.method }
     }
 }
 

@@ -105,15 +105,12 @@ impl Domain {
     /// In words.
     pub fn line(&self) -> String {
         let d = &self.found;
-        let interval = match (d.kl.mean.low, d.kl.mean.high) {
-            (Some(low), Some(high)) => format!(" ({low:.6} to {high:.6})"),
-            _ => String::new(),
-        };
         format!(
-            "{}: KL mean {:.6}{interval}, 99th percentile {:.6}, largest {:.6}; the same most probable token {:.2} %; \
+            "{}: KL mean {:.6}{}, 99th percentile {:.6}, largest {:.6}; the same most probable token {:.2} %; \
              perplexity {:.4}, reference {:.4}; {} tokens",
             self.name,
             d.kl.mean.mean,
+            d.kl.mean.interval(6, 1.0),
             d.kl.p99,
             d.kl.largest,
             d.top1.mean * 100.0,

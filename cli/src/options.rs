@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::advice;
+use crate::builtin;
 use crate::lowering;
 use crate::measured::Measured;
 use crate::statistics::Statistics;
@@ -13,10 +14,10 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_passes::damage::Damage;
-use llmcc_passes::method::Method;
+use llmcc_passes::method::{LEAST_SQUARES, Method};
 use llmcc_passes::{ActPolicy, Explain};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The model to compile, and the options.
@@ -80,9 +81,56 @@ pub struct CompileOptions {
 }
 
 impl CompileOptions {
+    /// Options for a checkpoint in its own types, with everything else as it is by default, and without golden vectors.
+    pub fn new(checkpoint: &Path, targets: Vec<&'static TargetSpec>) -> CompileOptions {
+        CompileOptions {
+            checkpoint: checkpoint.to_owned(),
+            adapters: vec![],
+            slots: None,
+            targets,
+            weights: None,
+            keep_quantized: None,
+            act: None,
+            kv: None,
+            choose: Choose::default(),
+            method: &LEAST_SQUARES,
+            calibration: None,
+            damage: None,
+            explain: Explain::default(),
+            max_context: None,
+            embed: false,
+            also_embed: false,
+            with_image: false,
+            draft_heads: DraftHeads::None,
+            tap: false,
+            hidden_states: false,
+            place: WeightsPlace::Embed,
+            soname: None,
+            ignore_unused: false,
+            deny_fallback: false,
+            measured: None,
+            golden: None,
+        }
+    }
+
+    /// Whether forms of weights are chosen within a budget.
+    pub fn has_budget(&self) -> bool {
+        self.choose.error_budget.is_some() || self.damage.is_some()
+    }
+
+    /// Whether weights are stored in other types than the checkpoint's.
+    pub fn converts(&self) -> bool {
+        self.weights.is_some() || self.has_budget()
+    }
+
     /// Whether weights are rounded to codes.
     pub fn rounds(&self) -> bool {
-        self.choose.error_budget.is_some() || self.damage.is_some() || self.weights.is_some_and(|f| f.is_quantized())
+        self.has_budget() || self.weights.is_some_and(|f| f.is_quantized())
+    }
+
+    /// Statistics of the inputs of products, where they were collected.
+    pub fn statistics(&self) -> Option<&Statistics> {
+        self.calibration.as_ref()?.found.as_deref()
     }
 }
 
@@ -101,7 +149,7 @@ pub struct TextSource {
 impl TextSource {
     /// As an option has it.
     pub fn option(&self) -> OsString {
-        let mut text = self.path.as_ref().map_or("builtin".into(), |p| p.as_os_str().to_owned());
+        let mut text = self.path.as_ref().map_or(builtin::NAME.into(), |p| p.as_os_str().to_owned());
         text.push(format!("={}", self.weight));
         text
     }
@@ -109,7 +157,7 @@ impl TextSource {
     /// `builtin`, or the last part of the path.
     pub fn name(&self) -> String {
         let last = |p: &PathBuf| p.file_name().map(|n| n.to_string_lossy().into_owned());
-        self.path.as_ref().and_then(last).unwrap_or_else(|| "builtin".into())
+        self.path.as_ref().and_then(last).unwrap_or_else(|| builtin::NAME.into())
     }
 }
 
@@ -120,8 +168,6 @@ pub struct Calibration {
     pub sources: Vec<TextSource>,
     /// Tokens of them to use.
     pub tokens: usize,
-    /// Chooses among their documents.
-    pub seed: u64,
     /// Where to keep the result.
     pub save: Option<PathBuf>,
     /// The `llmcc` program, which measures.

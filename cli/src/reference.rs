@@ -4,15 +4,14 @@
 //! nothing is rounded but the results of f32 arithmetic. The artifact has one version, for this machine's processor.
 
 use crate::Error;
+use crate::advice::is_checkpoint;
 use crate::backends::Backends;
-use crate::options::{Choose, CompileOptions, find_target};
+use crate::options::{CompileOptions, find_target};
 use crate::session::{self, Unnamed};
-use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::{Checkpoint, DraftHeads};
+use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_passes::method::LEAST_SQUARES;
-use llmcc_passes::{ActPolicy, Explain};
+use llmcc_passes::ActPolicy;
 use std::path::Path;
 
 /// Options for the reference of a checkpoint.
@@ -20,34 +19,8 @@ use std::path::Path;
 /// # Errors
 /// This machine's processor is no target.
 pub fn options(checkpoint: &Path) -> Result<CompileOptions, Error> {
-    Ok(CompileOptions {
-        checkpoint: checkpoint.to_owned(),
-        adapters: vec![],
-        slots: None,
-        targets: vec![find_target("native")?],
-        weights: None,
-        keep_quantized: None,
-        act: Some(ActPolicy::F32),
-        kv: Some(KvDType::F32),
-        choose: Choose::default(),
-        damage: None,
-        method: &LEAST_SQUARES,
-        calibration: None,
-        explain: Explain::default(),
-        max_context: None,
-        embed: false,
-        also_embed: false,
-        with_image: false,
-        draft_heads: DraftHeads::default(),
-        tap: false,
-        hidden_states: false,
-        place: WeightsPlace::Embed,
-        soname: None,
-        ignore_unused: false,
-        deny_fallback: false,
-        measured: None,
-        golden: None,
-    })
+    let own = CompileOptions::new(checkpoint, vec![find_target("native")?]);
+    Ok(CompileOptions { act: Some(ActPolicy::F32), kv: Some(KvDType::F32), ..own })
 }
 
 /// The same for a model that is compiled with other options.
@@ -83,4 +56,35 @@ pub fn compile(options: &CompileOptions, near: &Path) -> Result<Unnamed, Error> 
     let options = &CompileOptions { weights: weights(options)?, ..options.clone() };
     let mut lowered = session::lower(options, &backends)?;
     session::unnamed(&mut lowered, options, &backends, near)
+}
+
+/// A reference as a user names it.
+pub enum Reference<'a> {
+    /// An artifact.
+    Artifact(&'a Path),
+    /// A checkpoint, compiled in its own types.
+    Checkpoint(Box<Unnamed>),
+}
+
+impl Reference<'_> {
+    /// The reference at a path; a checkpoint is compiled, for sequences of up to `max_context` tokens (`None`: the
+    /// model's longest).
+    ///
+    /// # Errors
+    /// As [`options`] and [`compile`].
+    pub fn open(path: &Path, max_context: Option<usize>) -> Result<Reference<'_>, Error> {
+        if !is_checkpoint(path) {
+            return Ok(Reference::Artifact(path));
+        }
+        let options = CompileOptions { max_context, ..options(path)? };
+        Ok(Reference::Checkpoint(compile(&options, &std::env::temp_dir().join("llmcc"))?.into()))
+    }
+
+    /// The path of its artifact.
+    pub fn path(&self) -> &Path {
+        match self {
+            Reference::Artifact(path) => path,
+            Reference::Checkpoint(made) => made.path(),
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
-    if let Some(statistics) = &l.statistics {
+    if let Some(statistics) = options.statistics() {
         let _ = writeln!(s, "  calibrated  {}, {}", options.method.name, calibrated(statistics, l));
     }
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {

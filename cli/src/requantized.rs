@@ -24,8 +24,7 @@ pub fn decode(options: &CompileOptions, checkpoint: &mut Checkpoint) -> Result<R
     check(kept, &all)?;
     let mut out = Requantized::new();
     for (name, format) in all {
-        let same = (format.elem, format.group) == (wanted.elem, wanted.group);
-        if !same && !kept.iter().any(|pattern| names(pattern, &name, format)) {
+        if !format.has_codes_of(wanted) && !kept.iter().any(|pattern| names(pattern, &name, format)) {
             checkpoint.decode(&name);
             out.entry(format).or_default().push(name);
         }

@@ -7,6 +7,7 @@ use crate::Error;
 use crate::certificate;
 use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
+use crate::lowered::Source;
 use crate::manifest::{Facts, Manifest};
 use crate::shared::SharedWeights;
 use llmcc_abi::tree::Hash;
@@ -95,7 +96,7 @@ fn link(
         _ => phases.time("pack weights", || pack_all(l, options, &shared, &mut linker, progress))?,
     };
     // (With a budget, the loss is part of it.)
-    if options.choose.error_budget.is_none() && options.damage.is_none() {
+    if !options.has_budget() {
         shared.lists.iter().zip(&packed.reports).try_for_each(|(plan, report)| report.check_scales(plan))?;
     }
     Ok(Linked { linker, code, runtime: (kind, runtime.len()), shared, packed })
@@ -269,7 +270,7 @@ fn pack_all(
     linker: &mut Linker,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Packed, Error> {
-    let source = lowered.source(options);
+    let source = Source::new(&lowered.checkpoint, options);
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
         let hashes = beside(s, || hash_sources(&lowered.checkpoint));

@@ -3,20 +3,17 @@
 use crate::digest;
 use crate::error::Error;
 use llmcc_frontends::Checkpoint;
+use llmcc_frontends::checkpoint::safetensors::{MAX_HEADER, TensorInfo, parse};
 use llmcc_passes::method::Moments;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
 /// The kind of file, in its notes.
 pub const FORMAT: &str = "llmcc-moments-1";
-/// A header is at most so long.
-const LONGEST: u64 = 100 << 20;
 
 /// The notes of a file of moments, and of a manifest, about the texts of calibration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,17 +70,28 @@ struct Parts {
     products: Range<usize>,
 }
 
-/// Whether a file is one of moments: it begins as one of safetensors does, with such notes.
+/// Whether a file is one of moments: one of safetensors with such notes.
 pub fn is_one(path: &Path) -> bool {
-    let mut start = [0u8; 8];
-    let read = |mut file: File| {
-        file.read_exact(&mut start)?;
-        let mut header = vec![];
-        file.take(u64::from_le_bytes(start).min(LONGEST)).read_to_end(&mut header)?;
-        Ok::<_, std::io::Error>(header)
-    };
-    let header = File::open(path).and_then(read).unwrap_or_default();
-    serde_json::from_slice::<Value>(&header).is_ok_and(|h| h["__metadata__"]["format"] == FORMAT)
+    map(path).is_ok_and(|map| notes(&map).get("format").is_some_and(|format| format == FORMAT))
+}
+
+fn map(path: &Path) -> std::io::Result<Mmap> {
+    // SAFETY: as for checkpoints, nobody changes the file while it is read.
+    File::open(path).and_then(|file| unsafe { Mmap::map(&file) })
+}
+
+/// The notes of a file of safetensors; none of others.
+fn notes(file: &[u8]) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    struct Header {
+        #[serde(default, rename = "__metadata__")]
+        notes: BTreeMap<String, String>,
+    }
+    let header = file.split_first_chunk::<8>().and_then(|(length, rest)| {
+        let length = u64::from_le_bytes(*length);
+        rest.get(..usize::try_from(length).ok().filter(|_| length <= MAX_HEADER)?)
+    });
+    header.and_then(|header| serde_json::from_slice::<Header>(header).ok()).unwrap_or_default().notes
 }
 
 impl Statistics {
@@ -92,23 +100,16 @@ impl Statistics {
     /// # Errors
     /// It cannot be read, or is not one of moments.
     pub fn open(path: &Path) -> Result<Statistics, Error> {
-        let failed = |e| Error::io("read", path, e);
-        let file = File::open(path).map_err(failed)?;
-        // SAFETY: as for checkpoints, nobody changes the file while it is read.
-        let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
+        let map = map(path).map_err(|e| Error::io("read", path, e))?;
         Statistics::of(map).map_err(|what| {
             Error::Usage(format!("{}: it is not a file of moments that --save-calib wrote: {what}", path.display()))
         })
     }
 
     fn of(map: Mmap) -> Result<Statistics, String> {
-        let start = map.first_chunk::<8>().ok_or("it is too short")?;
-        let len = u64::from_le_bytes(*start);
-        let data =
-            usize::try_from(len).ok().filter(|_| len <= LONGEST && len % 8 == 0).ok_or("its header is too long")? + 8;
-        let header: Map<String, Value> = serde_json::from_slice(map.get(8..data).ok_or("it is too short")?)
-            .map_err(|e| format!("its header is not JSON: {e}"))?;
-        let note = |name: &str| header.get("__metadata__").and_then(|n| n[name].as_str()).unwrap_or_default();
+        let all = parse(&map).map_err(|e| e.to_string())?;
+        let notes = notes(&map);
+        let note = |name: &str| notes.get(name).map_or("", String::as_str);
         if note("format") != FORMAT {
             return Err("its notes name no such format".into());
         }
@@ -118,8 +119,8 @@ impl Statistics {
             text => serde_json::from_str(text).map_err(|e| format!("its note `shared`: {e}"))?,
         };
         let mut tensors = BTreeMap::new();
-        for name in header.keys().filter_map(|k| k.strip_suffix(".count")) {
-            tensors.insert(name.to_owned(), parts(name, &header, data, map.len())?);
+        for name in all.keys().filter_map(|k| k.strip_suffix(".count")) {
+            tensors.insert(name.to_owned(), parts(name, &all)?);
         }
         for (name, of) in shared {
             let missing = || format!("`{name}` shares the sums of `{of}`, which has none");
@@ -186,19 +187,14 @@ fn elements<T: Word>(bytes: &[u8]) -> &[T] {
     numbers
 }
 
-/// The parts of a tensor, checked against each other and the file.
-fn parts(name: &str, header: &Map<String, Value>, data: usize, end: usize) -> Result<Parts, String> {
+/// The parts of a tensor, checked against each other.
+fn parts(name: &str, all: &BTreeMap<String, TensorInfo>) -> Result<Parts, String> {
     let part = |of: &str, dtype: &str| -> Result<Option<Range<usize>>, String> {
         let full = format!("{name}.{of}");
-        let Some(tensor) = header.get(&full) else { return Ok(None) };
-        let offset = |i: usize| usize::try_from(tensor["data_offsets"][i].as_u64()?).ok();
-        let range = offset(0).zip(offset(1)).and_then(|(a, b)| Some(data.checked_add(a)?..data.checked_add(b)?));
-        let fits = |r: &Range<usize>| {
-            r.start <= r.end && r.end <= end && r.start.is_multiple_of(8) && r.len().is_multiple_of(8)
-        };
-        match range.filter(fits).filter(|_| tensor["dtype"] == dtype) {
-            Some(range) => Ok(Some(range)),
-            None => Err(format!("`{full}` is not a tensor of {dtype} within it")),
+        match all.get(&full) {
+            None => Ok(None),
+            Some(t) if t.dtype.name == dtype && t.bytes.start.is_multiple_of(8) => Ok(Some(t.bytes.clone())),
+            Some(_) => Err(format!("`{full}` is not a tensor of {dtype} at a multiple of 8 bytes")),
         }
     };
     let missing = |of: &str| format!("`{name}.{of}` is missing");

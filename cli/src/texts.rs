@@ -55,6 +55,15 @@ pub fn read(path: &Path) -> Result<String, Error> {
     Ok(input::utf8(bytes, Path::new(STDIN))?)
 }
 
+/// The documents of a text, without white space around them: the parts between separators, or all of it.
+pub fn documents<'a>(text: &'a str, separator: Option<&str>) -> Vec<&'a str> {
+    let parts: Vec<&str> = match separator {
+        Some(separator) if !separator.is_empty() => text.split(separator).collect(),
+        _ => vec![text],
+    };
+    parts.into_iter().map(str::trim).filter(|document| !document.is_empty()).collect()
+}
+
 /// A text without the end of its last line.
 fn without_end(mut text: String) -> String {
     if text.ends_with('\n') {

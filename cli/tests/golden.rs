@@ -6,7 +6,6 @@ use common::{Folder, WITH_TOKENIZER, text};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_codegen::sealed::renew;
-use llmcc_frontends::DraftHeads;
 use llmcc_ir::target::find;
 use llmcc_test_support::fake_driver;
 use llmcc_ukernels::{Level, detect};
@@ -134,33 +133,11 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     let runner = f.at("runner");
     fs::write(&runner, format!("#!/bin/sh\nLLMCC={}\n{script}\n", env!("CARGO_BIN_EXE_llmcc"))).expect("script");
     fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).expect("script");
+    let native = session::find_target("native").expect("a target");
     let options = CompileOptions {
-        slots: None,
-        checkpoint: llmcc_test_support::fixture("llama3"),
-        targets: vec![session::find_target("native").expect("a target")],
-        weights: None,
-        keep_quantized: None,
-        act: None,
-        kv: None,
-        choose: session::Choose::default(),
-        damage: None,
-        explain: llmcc_passes::Explain::default(),
-        max_context: None,
-        embed: false,
-        also_embed: false,
-        with_image: false,
-        draft_heads: DraftHeads::None,
-        tap: false,
-        hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,
-        soname: None,
-        adapters: vec![],
-        method: &llmcc_passes::method::LEAST_SQUARES,
-        calibration: None,
-        ignore_unused: false,
-        deny_fallback: false,
-        measured: None,
         golden: Some(runner.clone()),
+        ..CompileOptions::new(&llmcc_test_support::fixture("llama3"), vec![native])
     };
     let backend = llmcc_codegen::cpu::CpuBackend::default();
     let mut lowered = session::lower(&options, &backend).expect("lowers");

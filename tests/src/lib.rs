@@ -7,15 +7,13 @@ pub mod taps;
 
 use left_out::{Emulated, Kinds, Unless, kinds};
 use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
-use llmcc_cli::session::{self, Choose, CompileOptions};
+use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::Backend;
 use llmcc_codegen::cpu::CpuBackend;
-use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::DraftHeads;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_passes::{ActPolicy, Explain};
+use llmcc_passes::ActPolicy;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,33 +59,12 @@ pub fn shared(path: &str) -> Option<PathBuf> {
 
 /// Options for a checkpoint: native target, as stored, f32 cache.
 pub fn options(checkpoint: &Path) -> CompileOptions {
+    let native = session::find_target("native").expect("native is a target");
     CompileOptions {
-        slots: None,
-        checkpoint: checkpoint.to_owned(),
-        targets: vec![session::find_target("native").expect("native is a target")],
-        weights: None,
-        keep_quantized: None,
         act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
-        choose: Choose::default(),
-        damage: None,
-        explain: Explain::default(),
         max_context: short_context(checkpoint),
-        embed: false,
-        also_embed: false,
-        with_image: false,
-        draft_heads: DraftHeads::None,
-        tap: false,
-        hidden_states: false,
-        place: WeightsPlace::Embed,
-        soname: None,
-        adapters: vec![],
-        method: &llmcc_passes::method::LEAST_SQUARES,
-        calibration: None,
-        ignore_unused: false,
-        deny_fallback: false,
-        measured: None,
-        golden: None,
+        ..CompileOptions::new(checkpoint, vec![native])
     }
 }
 

@@ -1,6 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
-use llmcc_cli::cmd::eval::{PplOptions, kl::compare};
+use llmcc_cli::args::CutArgs;
+use llmcc_cli::cmd::eval::kl::compare;
 use llmcc_cli::loaded::GenOptions;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::DraftHeads;
@@ -148,7 +149,7 @@ const DOCUMENTS: [&str; 3] = [
 
 /// The document of `llmcc eval kl`.
 fn divergence(reference: &Artifact, other: &Artifact) -> Value {
-    let options = PplOptions { separator: Some("<|document|>".into()), ..PplOptions::default() };
+    let options = CutArgs { separator: Some("<|document|>".into()), ..CutArgs::default() };
     let models = [reference.open(1), other.open(2)];
     let text = DOCUMENTS.join("<|document|>");
     compare(&models, &text, &options).unwrap_or_else(|e| panic!("{e}")).document()

@@ -39,7 +39,7 @@ fn greedy(model: &Model, first: i32, len: usize) -> Vec<i32> {
 fn perplexity(artifact: &Artifact, text: &Path, documents: usize) -> f64 {
     let model = artifact.open(2);
     let text = std::fs::read_to_string(text).expect("text");
-    let options = llmcc_cli::cmd::eval::PplOptions {
+    let options = llmcc_cli::args::CutArgs {
         separator: Some("<|endoftext|>".into()),
         documents: Some(documents),
         // As the reference cuts documents off.

@@ -2,7 +2,8 @@
 //! (`tests/goldens/make_tiny_llama.py`). The project's own fixtures cover with it the same as the
 //! shared data with stories260K.
 
-use llmcc_cli::cmd::eval::{PplOptions, perplexity};
+use llmcc_cli::args::CutArgs;
+use llmcc_cli::cmd::eval::perplexity;
 use llmcc_cli::loaded::GenOptions;
 use llmcc_cli::session::{Choose, CompileOptions};
 use llmcc_passes::ActPolicy;
@@ -53,7 +54,7 @@ fn perplexity_is_the_quantization_s_own() {
     let want = json("ppl.json");
     let nll = |o| {
         let artifact = Artifact::compile(&o);
-        let options = PplOptions { separator: Some("<|endoftext|>".into()), ..PplOptions::default() };
+        let options = CutArgs { separator: Some("<|endoftext|>".into()), ..CutArgs::default() };
         perplexity(&artifact.open(2), &text, &options).unwrap_or_else(|e| panic!("{e}")).mean_nll
     };
     let model = root().join("examples/tiny-llama/model");
@@ -79,7 +80,7 @@ fn a_budget_lies_between_four_and_eight_bits() {
     let model = root().join("examples/tiny-llama/model");
     let measure = |o: &CompileOptions| {
         let artifact = Artifact::compile(o);
-        let options = PplOptions { separator: Some("<|endoftext|>".into()), ..PplOptions::default() };
+        let options = CutArgs { separator: Some("<|endoftext|>".into()), ..CutArgs::default() };
         let model = artifact.open(2);
         let nll = perplexity(&model, &text, &options).unwrap_or_else(|e| panic!("{e}")).mean_nll;
         let manifest: Value = serde_json::from_str(&model.manifest()).expect("JSON");

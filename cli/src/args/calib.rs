@@ -1,6 +1,7 @@
 //! Options of calibration.
 
-use crate::options::{Calibration, SEED, TextSource};
+use crate::builtin;
+use crate::options::{Calibration, TextSource};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_passes::method::{self, METHODS, Method};
@@ -42,7 +43,6 @@ impl CalibArgs {
         (!self.texts.sources.is_empty()).then(|| Calibration {
             sources: self.texts.sources.clone(),
             tokens: self.texts.calib_tokens,
-            seed: SEED,
             save: self.save_calib.clone(),
             program,
             found: None,
@@ -75,5 +75,5 @@ fn parse_source(text: &str) -> Result<TextSource, String> {
     if path.is_empty() {
         return Err("it has no name; give `builtin`, a file or a folder".into());
     }
-    Ok(TextSource { path: (path != "builtin").then(|| path.into()), weight })
+    Ok(TextSource { path: (path != builtin::NAME).then(|| path.into()), weight })
 }

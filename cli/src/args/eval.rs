@@ -14,7 +14,7 @@ pub enum EvalCommand {
     Kl(KlArgs),
 }
 
-/// `llmcc eval ppl`
+/// `llmcc eval ppl`: an artifact, measured on a text.
 #[derive(Debug, ClapArgs)]
 pub struct PplArgs {
     /// Artifact
@@ -38,19 +38,9 @@ pub struct KlArgs {
     /// The reference: an artifact, or a checkpoint, which is compiled in its own types for this machine, with f32
     /// activations and cache
     pub reference: PathBuf,
-    /// Artifact
-    pub artifact: PathBuf,
-    /// Text file (UTF-8); `-` is standard input
-    pub file: PathBuf,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub cut: CutArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub engine: EngineArgs,
+    pub measured: PplArgs,
 }
 
 /// How a text is cut into the parts that a model sees at once.

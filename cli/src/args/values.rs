@@ -1,6 +1,5 @@
 //! Values of options, from their text.
 
-use crate::bounds::Bound;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_codegen::link::LONGEST_SONAME;
 use llmcc_frontends::slots::MOST_RANK;
@@ -49,11 +48,6 @@ pub(super) fn parse_adapter(text: &str) -> Result<Adapter, String> {
         Ok(scale) if scale.is_finite() && !path.is_empty() => Ok(Adapter { path: path.into(), scale }),
         _ => Err(format!("`{scale}` is not a number, and there is no folder `{text}`; give FOLDER or FOLDER:SCALE")),
     }
-}
-
-/// Reads a bound of `--budget`.
-pub(super) fn parse_bound(text: &str) -> Result<Bound, String> {
-    Bound::parse(text)
 }
 
 pub(super) fn parse_budget(text: &str) -> Result<f64, String> {

@@ -1,7 +1,8 @@
 //! Measuring an artifact in a process of its own: generated code cannot take the compiler down.
 
-use super::texts::{SEPARATOR, Text, hash, joined};
+use super::texts::{Text, hash, joined};
 use crate::Error;
+use crate::builtin::SEPARATOR;
 use crate::divergence::Divergence;
 use crate::golden::inherit;
 use crate::measured::Domain;

@@ -19,7 +19,7 @@ mod trials;
 pub use certify::Chosen;
 pub use measure::{Meter, Part};
 pub use search::value;
-pub use texts::{SEPARATOR, Text};
+pub use texts::Text;
 pub use trials::Job;
 
 use crate::options::CompileOptions;

@@ -137,7 +137,7 @@ fn first_broken(trials: &Trials<'_>) -> Option<(Bound, f64)> {
     trials.job.bounds.iter().filter(|b| !b.is_measured()).map(of).find(|(b, value)| b.load(*value) > 1.0)
 }
 
-/// Checks, before anything is measured, that the fastest forms keep the bounds that need no measurement.
+/// Checks, before groups are measured, that the fastest forms keep the bounds that need no measurement.
 pub(super) fn check_resources(trials: &mut Trials<'_>) -> Result<(), Error> {
     trials.compile(&Damage { most: f64::INFINITY, ..Damage::default() })?;
     match first_broken(trials) {

@@ -6,6 +6,7 @@
 //! relative errors: `s` for the rounding of the weights, to second order, and `a` for the rounding of the operands of
 //! such products. Two trials, of 4 and of 8 bits, give both.
 
+use crate::sets;
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{Elem, Format};
@@ -35,21 +36,12 @@ fn matrices<'a>(module: &Module, weights: impl IntoIterator<Item = &'a WeightExp
 
 /// The groups of a model's offers, in the order of their first weights.
 pub fn groups(module: &Module, offers: &[Offer]) -> Vec<Group> {
-    let mut groups: Vec<Group> = vec![];
-    for offer in offers {
-        let mut own = matrices(module, &offer.weights);
-        let (joined, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g: &Group| !g.is_disjoint(&own));
-        own.extend(joined.into_iter().flatten());
-        groups = apart;
-        groups.push(own);
-    }
-    groups.sort();
-    groups
+    sets::joined(offers.iter().map(|offer| matrices(module, &offer.weights)))
 }
 
-/// Whether an offer is about matrices of a group.
-pub fn belongs(module: &Module, offer: &Offer, group: &Group) -> bool {
-    !matrices(module, &offer.weights).is_disjoint(group)
+/// Whether weights have matrices of a group.
+pub fn belong(module: &Module, weights: &BTreeSet<WeightExpr>, group: &Group) -> bool {
+    !matrices(module, weights).is_disjoint(group)
 }
 
 /// Forbids everything but the checkpoint's own types.
@@ -90,10 +82,10 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// What was rounded by a choice that was made among offers.
+    /// The result of a choice among offers, of which only matrices of `group` are rounded, and whose divergence is `kl`.
     pub fn of(module: &Module, offers: &[Offer], stored: &[Stored], group: &Group, kl: f64) -> Trial {
         let mut all = Trial { kl: kl.max(0.0), ..Trial::default() };
-        for s in stored.iter().filter(|s| !matrices(module, &s.weights).is_disjoint(group)) {
+        for s in stored.iter().filter(|s| belong(module, &s.weights, group)) {
             let quantized = Format::parse(&s.form).is_some_and(Format::is_quantized);
             if let Some(offer) = offers.iter().find(|o| o.weights == s.weights).filter(|_| quantized) {
                 all.squares += offer.elements * s.error * s.error;

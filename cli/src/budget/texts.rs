@@ -1,16 +1,11 @@
 //! The texts on which damage is measured: a part that the choice is made by, and a part that is kept aside.
 
+use crate::builtin::{self, SEPARATOR};
 use crate::digest::hex;
 use crate::{Error, texts};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// A line with this alone separates the documents of a text.
-pub const SEPARATOR: &str = "<|document|>";
-/// The name of [`BUILTIN`].
-pub const BUILTIN_NAME: &str = "builtin";
-/// A text of our own: prose, dialogue and data in English, German and French, code in Python, Rust and C.
-pub const BUILTIN: &str = include_str!("../calib/builtin.txt");
 /// One document in so many is kept aside: the last of each such group.
 const KEPT: usize = 5;
 /// One document in so many of those that the choice is made by is enough for trials of single matrices.
@@ -28,24 +23,29 @@ pub struct Text {
 }
 
 impl Text {
-    /// The texts of these files, a domain each; without files [`BUILTIN`].
+    /// The texts of these files, a domain each; without files the compiler's own.
     ///
     /// # Errors
     /// A file that cannot be read, or that is too short to be divided.
     pub fn read(files: &[PathBuf]) -> Result<Vec<Text>, Error> {
         if files.is_empty() {
-            return Ok(vec![Text::of(BUILTIN_NAME, BUILTIN)]);
+            return Ok(vec![Text::builtin()]);
         }
         files.iter().map(|file| Text::of_file(file)).collect()
     }
 
-    /// The text of a file, or [`BUILTIN`] where there is no file of its name.
+    /// The compiler's own text.
+    pub fn builtin() -> Text {
+        Text::of(builtin::NAME, builtin::TEXT)
+    }
+
+    /// The text of a file, or the compiler's own where there is no file of its name.
     ///
     /// # Errors
     /// As [`Text::read`].
     pub fn of_file(file: &Path) -> Result<Text, Error> {
-        if file == Path::new(BUILTIN_NAME) && !file.exists() {
-            return Ok(Text::of(BUILTIN_NAME, BUILTIN));
+        if file == Path::new(builtin::NAME) && !file.exists() {
+            return Ok(Text::builtin());
         }
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let text = Text::of(&name, &texts::read(file)?);
@@ -60,18 +60,17 @@ impl Text {
 
     /// Divides a text: every fifth document is kept aside; of fewer than five documents, the last fifth of the text.
     pub fn of(name: &str, text: &str) -> Text {
-        let documents: Vec<&str> = text.split(SEPARATOR).map(str::trim).filter(|d| !d.is_empty()).collect();
-        let owned = |d: &&str| (*d).to_owned();
-        if documents.len() < KEPT {
+        let documents = |text| texts::documents(text, Some(SEPARATOR)).into_iter().map(str::to_owned);
+        let all: Vec<String> = documents(text).collect();
+        if all.len() < KEPT {
             let (choice, kept) = last_part(text.trim());
-            let some = |part: &str| {
-                part.split(SEPARATOR).map(str::trim).filter(|d| !d.is_empty()).map(str::to_owned).collect()
-            };
-            return Text { name: name.into(), choice: some(choice), kept: some(kept) };
+            return Text { name: name.into(), choice: documents(choice).collect(), kept: documents(kept).collect() };
         }
-        let is_kept = |i: usize| i % KEPT == KEPT - 1;
-        let part = |kept: bool| documents.iter().enumerate().filter(move |(i, _)| is_kept(*i) == kept).map(|(_, d)| d);
-        Text { name: name.into(), choice: part(false).map(owned).collect(), kept: part(true).map(owned).collect() }
+        let (mut choice, mut kept) = (vec![], vec![]);
+        for (i, document) in all.into_iter().enumerate() {
+            if i % KEPT == KEPT - 1 { kept.push(document) } else { choice.push(document) }
+        }
+        Text { name: name.into(), choice, kept }
     }
 
     /// Some of the documents by which the choice is made, for trials.
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_builtin_text_has_all_kinds_in_both_parts() {
-        let text = Text::of(BUILTIN_NAME, BUILTIN);
+        let text = Text::builtin();
         assert_eq!((text.choice.len(), text.kept.len()), (28, 7));
         for part in [&text.choice, &text.kept] {
             let all = joined(part);

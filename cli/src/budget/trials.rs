@@ -154,12 +154,9 @@ impl<'a> Trials<'a> {
 
     /// Whether all matrices of a group may have a format.
     pub(super) fn is_offered(&self, group: &sensitivity::Group, format: Format) -> bool {
-        let mut any = false;
-        let all = self.offers.iter().filter(|o| sensitivity::belongs(&self.lowered.module, o, group)).all(|o| {
-            any = true;
-            o.forms.iter().any(|(f, _)| (f.elem, f.group) == (format.elem, format.group))
-        });
-        any && all
+        let belongs = |o: &&Offer| sensitivity::belong(&self.lowered.module, &o.weights, group);
+        let mut own = self.offers.iter().filter(belongs).peekable();
+        own.peek().is_some() && own.all(|o| o.forms.iter().any(|(f, _)| f.has_codes_of(format)))
     }
 
     /// The value that the model compiled last has of a bound that is not measured.

@@ -1,6 +1,6 @@
 //! The texts of calibration: documents of several sources, and the choice among them.
 
-use crate::budget::texts::{BUILTIN, BUILTIN_NAME, Text};
+use crate::budget::Text;
 use crate::error::Error;
 use crate::options::TextSource;
 use crate::statistics::{Record, TextRecord};
@@ -31,7 +31,7 @@ pub struct Chosen {
     pub rows: Vec<Vec<i32>>,
     /// Sequences of documents that were kept out.
     pub held_out: Vec<Vec<i32>>,
-    /// What was chosen; drift is not known yet.
+    /// The choice; drift is not known yet.
     pub record: Record,
 }
 
@@ -117,7 +117,7 @@ pub fn check(source: &TextSource) -> Result<(), Error> {
 }
 
 fn documents(source: &TextSource) -> Result<Vec<Document>, Error> {
-    let Some(path) = &source.path else { return Ok(of_text(Text::of(BUILTIN_NAME, BUILTIN))) };
+    let Some(path) = &source.path else { return Ok(of_text(Text::builtin())) };
     if !path.is_dir() {
         return of_file(path);
     }

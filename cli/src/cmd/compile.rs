@@ -7,7 +7,7 @@ use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Lowered, Version};
-use crate::{Error, advice, calib, json, output, report};
+use crate::{Error, advice, calib, json, output, program, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
@@ -20,7 +20,7 @@ use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::method::{LEAST_SQUARES, Needs};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 /// Compiles, or prints a stage.
@@ -53,7 +53,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
         check_llvm(&options)?;
     }
-    let program = program()?;
+    let program = program::this()?;
     let backends = Backends::new(Some(program.clone()));
     let options = calib::collected(&options)?;
     let (options, mut lowered) = match output.as_deref().filter(|_| !args.budget.is_empty()) {
@@ -189,9 +189,9 @@ fn warn(args: &CompileArgs, warnings: &[String]) {
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     let targets = find_targets(target_names(args))?;
     check_activations(args, &targets)?;
-    check_method(args)?;
     let targets = if args.invariant { invariant(targets) } else { targets };
-    Ok(CompileOptions {
+    let program = program::this()?;
+    let options = CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),
         slots: adapter_room(args),
@@ -212,7 +212,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
         },
         method: args.calib.method.unwrap_or(&LEAST_SQUARES),
-        calibration: args.calib.calibration(program()?),
+        calibration: args.calib.calibration(program.clone()),
         damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
@@ -234,20 +234,16 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         measured: None,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
-            false => Some(program()?),
+            false => Some(program),
         },
-    })
-}
-
-/// This program.
-fn program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))
+    };
+    check_method(args, &options)?;
+    Ok(options)
 }
 
 /// Refuses methods without the statistics they need, and statistics that nothing uses.
-fn check_method(args: &CompileArgs) -> Result<(), Error> {
-    let (calib, method) = (&args.calib, args.calib.method.unwrap_or(&LEAST_SQUARES));
-    let texts = !calib.texts.sources.is_empty();
+fn check_method(args: &CompileArgs, options: &CompileOptions) -> Result<(), Error> {
+    let (method, texts) = (options.method, options.calibration.is_some());
     if method.needs == Needs::Products && !texts {
         return Err(Error::Usage(format!(
             "--method {}: it weighs errors by the inputs of products: give --calib builtin, or a text",
@@ -257,10 +253,9 @@ fn check_method(args: &CompileArgs) -> Result<(), Error> {
     if texts && method.needs == Needs::Nothing {
         return Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)));
     }
-    let rounds =
-        args.error_budget.is_some() || !args.budget.is_empty() || format_option(args).is_some_and(|f| f.is_quantized());
+    let rounds = options.rounds() || !args.budget.is_empty();
     let asked = if texts { "--calib" } else { "--method" };
-    if (texts || calib.method.is_some()) && !rounds {
+    if (texts || args.calib.method.is_some()) && !rounds {
         return Err(Error::Usage(format!("{asked} is for weights that are rounded: give --w4, --w8 or --format, too")));
     }
     if texts && args.weights == Place::Absent {

@@ -8,6 +8,7 @@ use crate::args::LowerArgs;
 use crate::backends::Backends;
 use crate::lowering;
 use crate::options;
+use crate::program;
 
 use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
@@ -35,7 +36,7 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is not one", target.name)));
     }
     lowering::check("`lower`")?;
-    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
+    let program = program::this()?;
     let backends = Backends::new(Some(program));
     let mut kernels = read(&args.kernels)?;
     let unfit: Vec<(String, String)> =

@@ -8,8 +8,8 @@ use crate::loaded::Model;
 use crate::manifest::Manifest;
 use crate::options::SEED;
 use crate::report::count;
-use crate::statistics::Record;
-use crate::{Error, progress, texts};
+use crate::statistics::{FORMAT, Record};
+use crate::{Error, progress, sets, texts};
 use file::{Contents, Item};
 use llmcc_model::taps::{Moments, Tap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,9 +42,13 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
         false => calibration(&model, &taps, args).map(|(rows, record)| (rows, Some(record)))?,
     };
     let tokens = rows.iter().map(Vec::len).sum::<usize>();
-    let weights = by_weight(&args.artifact, &taps)?;
-    let shared = if args.once { shared(&weights) } else { BTreeMap::new() };
-    let mut contents = contents(&model, &taps, &weights, (args.full, tokens), &shared);
+    let mut weights = by_weight(&args.artifact, &taps)?;
+    let all = weights.len();
+    let shared = if args.once { take_shared(&mut weights) } else { BTreeMap::new() };
+    let mut contents = contents(&model, &taps, &weights, (args.full, tokens));
+    if !shared.is_empty() {
+        contents.note("shared", serde_json::to_string(&shared).unwrap_or_default());
+    }
     if let Some(record) = &record {
         contents.note("calibration", serde_json::to_string(record).unwrap_or_default());
     }
@@ -58,9 +62,7 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
             bar.inc(part.len() as u64);
         }
         let of_tap: BTreeMap<usize, &Moments> = moments.iter().map(|m| (m.tap, m)).collect();
-        let own =
-            |(name, uses): &(&String, &OfWeight)| group.contains(&uses[0].0) && !shared.contains_key(name.as_str());
-        for (name, uses) in weights.iter().filter(own) {
+        for (name, uses) in weights.iter().filter(|(_, uses)| group.contains(&uses[0].0)) {
             let merged = merged(uses.iter().filter_map(|(tap, expert)| Some((*of_tap.get(tap)?, *expert))));
             for (part, bytes) in merged.parts() {
                 out.write(&format!("{name}.{part}"), &bytes)?;
@@ -72,7 +74,7 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
     super::print(&format!(
         "{}: moments of {} from {} in {}\n",
         args.output.display(),
-        count(weights.len(), "weight"),
+        count(all, "weight"),
         count(tokens, "token"),
         count(rows.len(), "sequence")
     ))
@@ -118,13 +120,9 @@ fn diagonals(model: &Model, taps: &[Tap], rows: &[Vec<i32>]) -> Result<Vec<Vec<f
 /// The sequences of a text: its documents (trimmed of white space), each beginning with the special tokens that the
 /// model expects, cut to windows.
 fn rows(model: &Model, text: &str, args: &TapArgs) -> Result<Vec<Vec<i32>>, Error> {
-    let documents: Vec<&str> = match &args.separator {
-        Some(s) if !s.is_empty() => text.split(s.as_str()).map(str::trim).collect(),
-        _ => vec![text.trim()],
-    };
     let window = window(model, args)?;
     let (mut rows, mut left) = (vec![], args.tokens.unwrap_or(usize::MAX));
-    for document in documents.into_iter().filter(|d| !d.is_empty()) {
+    for document in texts::documents(text, args.separator.as_deref()) {
         for part in model.tokenize(document, true)?.chunks(window) {
             let part = &part[..part.len().min(left)];
             left -= part.len();
@@ -146,16 +144,20 @@ fn window(model: &Model, args: &TapArgs) -> Result<usize, Error> {
     Ok(window)
 }
 
-/// Weights whose moments another weight has, too, and that one: the first by name.
-fn shared(weights: &Uses) -> BTreeMap<&str, &str> {
-    let mut first: BTreeMap<&OfWeight, &str> = BTreeMap::new();
+/// Takes out the weights whose moments another weight has, too, and returns them with that one: the first by name.
+fn take_shared(weights: &mut Uses) -> BTreeMap<String, String> {
+    let mut first: BTreeMap<OfWeight, String> = BTreeMap::new();
     let mut out = BTreeMap::new();
-    for (name, uses) in weights {
-        match first.get(uses) {
-            Some(other) => _ = out.insert(name.as_str(), *other),
-            None => _ = first.insert(uses, name),
+    weights.retain(|name, uses| match first.get(uses) {
+        Some(other) => {
+            out.insert(name.clone(), other.clone());
+            false
         }
-    }
+        None => {
+            first.insert(uses.clone(), name.clone());
+            true
+        }
+    });
     out
 }
 
@@ -201,16 +203,8 @@ fn groups(taps: &[Tap], weights: &Uses, memory: Option<f64>) -> Vec<BTreeSet<usi
     let Some(memory) = memory else { return vec![(0..taps.len()).collect()] };
     let bytes = |tap: &usize| (taps[*tap].experts.max(1) * taps[*tap].columns * taps[*tap].columns * 8) as f64;
     // Taps with a weight in common belong together.
-    let mut together: Vec<BTreeSet<usize>> = vec![];
-    for tap in 0..taps.len() {
-        let mut own = BTreeSet::from([tap]);
-        own.extend(weights.values().filter(|uses| uses.iter().any(|u| u.0 == tap)).flatten().map(|u| u.0));
-        let (mut joined, apart): (Vec<_>, Vec<_>) = together.into_iter().partition(|g| !g.is_disjoint(&own));
-        joined.push(own);
-        together = apart;
-        together.push(joined.into_iter().flatten().collect());
-    }
-    together.sort();
+    let of_weights = weights.values().map(|uses| uses.iter().map(|u| u.0).collect());
+    let together = sets::joined((0..taps.len()).map(|tap| BTreeSet::from([tap])).chain(of_weights));
     let (mut groups, mut room) = (vec![], 0.0);
     for set in together {
         let needed: f64 = set.iter().map(bytes).sum();
@@ -281,25 +275,16 @@ impl Merged {
 }
 
 /// The tensors of the file, and its notes: the text's tokens, and the checkpoint's files.
-fn contents(
-    model: &Model,
-    taps: &[Tap],
-    weights: &Uses,
-    (full, tokens): (bool, usize),
-    shared: &BTreeMap<&str, &str>,
-) -> Contents {
+fn contents(model: &Model, taps: &[Tap], weights: &Uses, (full, tokens): (bool, usize)) -> Contents {
     let manifest: Manifest = serde_json::from_str(&model.manifest()).unwrap_or_default();
     let source = manifest.source.iter().map(|f| format!("{} {}", f.sha256, f.file)).collect::<Vec<_>>().join("\n");
     let mut contents = Contents::new([
-        ("format", "llmcc-moments-1".to_string()),
+        ("format", FORMAT.to_string()),
         ("model", manifest.model),
         ("source", source),
         ("tokens", tokens.to_string()),
     ]);
-    if !shared.is_empty() {
-        contents.note("shared", serde_json::to_string(shared).unwrap_or_default());
-    }
-    for (name, uses) in weights.iter().filter(|(name, _)| !shared.contains_key(name.as_str())) {
+    for (name, uses) in weights {
         let (tap, expert) = uses[0];
         let columns = taps[tap].columns;
         let experts: Vec<usize> =

@@ -8,6 +8,7 @@ use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
 use crate::golden::{self, Answer, Batching, Distance, Golden, Ran};
 use crate::manifest::{GoldenRecord, Manifest, Version};
+use crate::program;
 use crate::report::count;
 use crate::stamp::Stamp;
 use llmcc_abi::tree::{self, Hash, PartDesc, part};
@@ -194,7 +195,7 @@ fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
 
 /// The results of the version for a device.
 fn answer(args: &VerifyArgs, seed: u64, device: &str) -> Result<Answer, Error> {
-    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
+    let program = program::this()?;
     golden::compute_in_child(&program, &args.artifact, seed, device, args.threads, true)
         .map_err(|e| broken(args, format!("its version for {device} does not run here ({e})")))
 }

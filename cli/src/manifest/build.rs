@@ -155,7 +155,7 @@ fn options(f: &Facts<'_>) -> Options {
             }
         },
         method: if f.options.rounds() { f.options.method.name.into() } else { String::new() },
-        calibration: f.lowered.statistics.as_ref().map(|s| s.record.clone()),
+        calibration: f.options.statistics().map(|s| s.record.clone()),
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
         also: names().skip(1).collect(),

@@ -1,14 +1,14 @@
 //! `llmcc eval kl`: how far a model's predictions are from a reference's.
 
-use super::windows::{Cut, PplOptions, Window, check_logits, cut};
-use crate::advice::is_checkpoint;
-use crate::args::KlArgs;
-use crate::divergence::{Divergence, Mean, Token};
+use super::windows::{Cut, Window, check_logits, cut};
+use crate::args::{CutArgs, KlArgs, PplArgs};
+use crate::divergence::{Divergence, Token};
 use crate::loaded::Model;
+use crate::reference::Reference;
 use crate::report::count;
-use crate::{Error, progress, reference};
+use crate::{Error, progress};
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A comparison of two models on a text.
 #[derive(Clone, Debug)]
@@ -24,23 +24,19 @@ pub struct Comparison {
 /// Artifacts without a tokenizer or with different ones; files that cannot be read; a checkpoint that cannot be
 /// compiled.
 pub fn run(args: &KlArgs) -> Result<(), Error> {
-    let text = crate::texts::read(&args.file)?;
-    let engine = args.engine.options();
-    let made = match is_checkpoint(&args.reference) {
-        true => Some(reference::compile(&reference::options(&args.reference)?, &std::env::temp_dir().join("llmcc"))?),
-        false => None,
-    };
-    let path = made.as_ref().map_or(args.reference.as_path(), |made| made.path());
-    let models = [Model::open(path, engine)?, Model::open(&args.artifact, engine)?];
-    let c = compare(&models, &text, &PplOptions::from(&args.cut))?;
-    if args.json { crate::json::print(&c.document()) } else { crate::stdout::print(&c.text()) }
+    let PplArgs { artifact, file, cut, json, engine } = &args.measured;
+    let text = crate::texts::read(file)?;
+    let (reference, engine) = (Reference::open(&args.reference, None)?, engine.options());
+    let models = [Model::open(reference.path(), engine)?, Model::open(artifact, engine)?];
+    let c = compare(&models, &text, cut)?;
+    if *json { crate::json::print(&c.document()) } else { crate::stdout::print(&c.text()) }
 }
 
 /// Compares a model, the second one, with the first one, the reference, on a text that is cut into windows.
 ///
 /// # Errors
 /// No logits or no tokenizer; models of different vocabularies or tokens; logits that are no distribution.
-pub fn compare(models: &[Model; 2], text: &str, options: &PplOptions) -> Result<Comparison, Error> {
+pub fn compare(models: &[Model; 2], text: &str, options: &CutArgs) -> Result<Comparison, Error> {
     let [reference, other] = models;
     models.iter().try_for_each(check_logits)?;
     let unlike = |what: String| {
@@ -65,28 +61,22 @@ pub fn compare(models: &[Model; 2], text: &str, options: &PplOptions) -> Result<
     Ok(Comparison { divergence, cut })
 }
 
+/// Tokens of a step at most.
+const PART: usize = 64;
+
 /// The tokens that a window predicts, compared.
 fn window(models: &[Model; 2], window: &Window, bar: &ProgressBar) -> Result<Vec<Token>, Error> {
-    if window.ids.len() <= window.first {
-        return Ok(vec![]);
-    }
     let vocab = models[0].info().vocab;
     let seqs = [models[0].seq_new()?, models[1].seq_new()?];
     let mut out = vec![];
-    // Chunks keep the logits small whatever the window.
-    const CHUNK: usize = 64;
-    let inputs = &window.ids[..window.ids.len() - 1];
-    for (c, chunk) in inputs.chunks(CHUNK).enumerate() {
-        let at = c * CHUNK;
-        let known = (window.first - 1).saturating_sub(at).min(chunk.len());
-        let rows: Vec<u32> = (known as u32..chunk.len() as u32).collect();
-        let step = |i: usize| models[i].step(chunk, &vec![seqs[i]; chunk.len()], &rows);
+    for part in window.parts(PART) {
+        let step = |i: usize| models[i].step(part.tokens, &vec![seqs[i]; part.tokens.len()], &part.rows);
         let (p, q) = (step(0)?, step(1)?);
         for (i, (p, q)) in p.chunks_exact(vocab).zip(q.chunks_exact(vocab)).enumerate() {
-            let next = window.ids[at + known + i + 1] as usize;
-            out.push(Token::compare(p, q, next).ok_or_else(|| no_distribution(models, at + known + i))?);
+            let compared = Token::compare(p, q, part.next[i] as usize);
+            out.push(compared.ok_or_else(|| no_distribution(models, part.first + i))?);
         }
-        bar.inc(rows.len() as u64);
+        bar.inc(part.rows.len() as u64);
     }
     models.iter().zip(seqs).try_for_each(|(model, seq)| model.seq_free(seq))?;
     Ok(out)
@@ -106,14 +96,8 @@ impl Comparison {
     /// As JSON: divergences in nats.
     pub fn document(&self) -> Value {
         let mut all = serde_json::to_value(self.divergence).unwrap_or_default();
-        let Cut { windows, documents, other_documents, beyond, unpredicted, size, .. } = &self.cut;
         if let Some(all) = all.as_object_mut() {
-            all.insert("documents".into(), (*documents).into());
-            all.insert("windows".into(), windows.len().into());
-            all.insert("window".into(), size.0.into());
-            all.insert("stride".into(), size.1.into());
-            let left = json!({ "documents": other_documents, "beyond": beyond, "tokens": unpredicted });
-            all.insert("left_out".into(), left);
+            all.extend(self.cut.members());
         }
         all
     }
@@ -138,21 +122,17 @@ impl Comparison {
 
 /// Measurements in words, a line for each.
 pub fn in_words(d: &Divergence) -> String {
-    let range = |m: &Mean, digits: usize, factor: f64| match (m.low, m.high) {
-        (Some(low), Some(high)) => format!(" ({:.digits$} to {:.digits$})", low * factor, high * factor),
-        _ => String::new(),
-    };
     let ratio = (d.nll_difference.mean.exp() - 1.0) * 100.0;
     format!(
         "KL           mean {:.6} nats{}, 99th percentile {:.6}, largest {:.6}\n\
          top-1        {:.2} % the same token{}\n\
          perplexity   {:.4}, reference {:.4} ({ratio:+.3} %)\n",
         d.kl.mean.mean,
-        range(&d.kl.mean, 6, 1.0),
+        d.kl.mean.interval(6, 1.0),
         d.kl.p99,
         d.kl.largest,
         d.top1.mean * 100.0,
-        range(&d.top1, 2, 100.0),
+        d.top1.interval(2, 100.0),
         d.perplexity,
         d.reference_perplexity,
     )

@@ -5,7 +5,6 @@ mod ppl;
 mod windows;
 
 pub use ppl::{Perplexity, perplexity};
-pub use windows::PplOptions;
 
 use crate::Error;
 use crate::args::EvalCommand;

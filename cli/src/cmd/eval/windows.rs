@@ -1,36 +1,9 @@
 //! Windows of a text: the parts of its documents that a model sees at once.
 
-use crate::Error;
 use crate::args::CutArgs;
 use crate::loaded::{Info, Model};
-
-/// How a text is cut.
-#[derive(Clone, Debug, Default)]
-pub struct PplOptions {
-    /// Documents end at this string; without one the text is a single document.
-    pub separator: Option<String>,
-    /// Documents to use at most.
-    pub documents: Option<usize>,
-    /// Tokens per window; `None`: the longest context, or the size of the cache.
-    pub window: Option<usize>,
-    /// Tokens from a window's beginning to that of the next; `None`: half a window, or with
-    /// [`PplOptions::window`] windows that do not overlap.
-    pub stride: Option<usize>,
-    /// Only the first window of each document counts.
-    pub first_window: bool,
-}
-
-impl From<&CutArgs> for PplOptions {
-    fn from(args: &CutArgs) -> PplOptions {
-        PplOptions {
-            separator: args.separator.clone(),
-            documents: args.documents,
-            window: args.window,
-            stride: args.stride,
-            first_window: args.first_window,
-        }
-    }
-}
+use crate::{Error, texts};
+use serde_json::{Map, Value, json};
 
 /// Refuses a model that predicts no tokens.
 ///
@@ -52,6 +25,47 @@ pub(super) struct Window {
     pub(super) ids: Vec<i32>,
     /// The first of them that is predicted; those before are context, or (0 excepted) have been predicted.
     pub(super) first: usize,
+}
+
+/// Tokens of a window that go through the model at once.
+pub(super) struct Part<'a> {
+    /// The tokens.
+    pub(super) tokens: &'a [i32],
+    /// Those of them after which a token is predicted.
+    pub(super) rows: Vec<u32>,
+    /// The tokens that are predicted.
+    pub(super) next: &'a [i32],
+    /// The place in the window of the first token after which one is predicted.
+    pub(super) first: usize,
+}
+
+impl Window {
+    /// Its tokens but the last, in parts of at most `size`: few logits at once, whatever the window.
+    pub(super) fn parts(&self, size: usize) -> impl Iterator<Item = Part<'_>> {
+        let predicts = self.ids.len() > self.first;
+        let inputs = &self.ids[..self.ids.len().saturating_sub(1)];
+        inputs.chunks(size).enumerate().filter(move |_| predicts).map(move |(c, tokens)| {
+            let (at, end) = (c * size, c * size + tokens.len());
+            let first = (self.first - 1).clamp(at, end);
+            let rows = (first - at) as u32..tokens.len() as u32;
+            Part { tokens, rows: rows.collect(), next: &self.ids[first + 1..end + 1], first }
+        })
+    }
+}
+
+impl Cut {
+    /// The members about it of a document.
+    pub(super) fn members(&self) -> Map<String, Value> {
+        let left = json!({ "documents": self.other_documents, "beyond": self.beyond, "tokens": self.unpredicted });
+        let all = [
+            ("documents", self.documents.into()),
+            ("windows", self.windows.len().into()),
+            ("window", self.size.0.into()),
+            ("stride", self.size.1.into()),
+            ("left_out", left),
+        ];
+        all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+    }
 }
 
 /// A text as it is evaluated.
@@ -83,12 +97,8 @@ pub(super) struct Cut {
 ///
 /// # Errors
 /// No tokenizer; text without tokens; windows that the models have no room for.
-pub(super) fn cut(model: &Model, infos: &[Info], text: &str, options: &PplOptions) -> Result<Cut, Error> {
-    let documents: Vec<&str> = match &options.separator {
-        Some(s) if !s.is_empty() => text.split(s.as_str()).map(str::trim).collect(),
-        _ => vec![text.trim()],
-    };
-    let documents: Vec<&str> = documents.into_iter().filter(|d| !d.is_empty()).collect();
+pub(super) fn cut(model: &Model, infos: &[Info], text: &str, options: &CutArgs) -> Result<Cut, Error> {
+    let documents = texts::documents(text, options.separator.as_deref());
     let used = options.documents.unwrap_or(usize::MAX).min(documents.len());
     let size @ (window, stride) = sizes(infos, options)?;
     let (mut windows, mut beyond) = (vec![], 0);
@@ -124,7 +134,7 @@ fn begun(model: &Model, windows: &[Window]) -> Result<usize, Error> {
 }
 
 /// Tokens of a window, and from one's beginning to that of the next.
-fn sizes(infos: &[Info], options: &PplOptions) -> Result<(usize, usize), Error> {
+fn sizes(infos: &[Info], options: &CutArgs) -> Result<(usize, usize), Error> {
     let of = |info: &Info| match info.cache_tokens {
         0 => info.max_context,
         tokens => info.max_context.min(tokens),

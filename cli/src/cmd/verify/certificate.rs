@@ -4,14 +4,13 @@
 //! another text, and on another kind of processor, the measured bounds must hold within their intervals.
 
 use super::said::Said;
-use crate::advice::is_checkpoint;
 use crate::args::VerifyArgs;
 use crate::bounds::Bound;
 use crate::budget::{Meter, Part, Text, value};
 use crate::manifest::Manifest;
 use crate::measured::{Domain, Measured};
-use crate::options::CompileOptions;
-use crate::{Error, reference};
+use crate::reference::Reference;
+use crate::{Error, program};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -32,17 +31,9 @@ pub fn measure(args: &VerifyArgs, manifest: &Manifest, text: &Path, given: &Path
         )));
     };
     let text = Text::of_file(text)?;
-    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
-    let made = match is_checkpoint(given) {
-        true => {
-            let context = Some(manifest.info.max_context);
-            let options = CompileOptions { max_context: context, ..reference::options(given)? };
-            Some(reference::compile(&options, &std::env::temp_dir().join("llmcc"))?)
-        }
-        false => None,
-    };
-    let reference = made.as_ref().map_or(given, |made| made.path());
-    let meter = Meter { program: &program, reference, threads: args.threads };
+    let program = program::this()?;
+    let reference = Reference::open(given, Some(manifest.info.max_context))?;
+    let meter = Meter { program: &program, reference: reference.path(), threads: args.threads };
     let found = meter.domains(&args.artifact, std::slice::from_ref(&text), Part::Kept)?;
     let mut said = Said { text: String::new(), facts: json!([]) };
     for domain in &found {
