@@ -172,7 +172,9 @@ class Generate(Text):
     ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
         tokens, pictures = _images.conversation(self, messages, tools, template_vars)
-        given: Any = params if pictures is None else {**params, "images": pictures}
+        given: dict[str, Any] = dict(params)
+        if pictures is not None:
+            given["images"] = pictures
         return self.stream(tokens, **given)
 
     def _conversation(
