@@ -1,4 +1,4 @@
-//! The program of this command line, parts of which run in processes of their own.
+//! The program of this command line, which runs parts of itself in processes of their own.
 
 use crate::Error;
 use std::path::PathBuf;

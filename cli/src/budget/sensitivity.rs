@@ -82,7 +82,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The result of a choice among offers, of which only matrices of `group` are rounded, and whose divergence is `kl`.
+    /// The result of a choice among offers that rounds matrices of `group` only; its divergence is `kl`.
     pub fn of(module: &Module, offers: &[Offer], stored: &[Stored], group: &Group, kl: f64) -> Trial {
         let mut all = Trial { kl: kl.max(0.0), ..Trial::default() };
         for s in stored.iter().filter(|s| belong(module, &s.weights, group)) {

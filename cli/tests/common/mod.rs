@@ -87,8 +87,8 @@ impl Folder {
     }
 }
 
-/// Arguments of the command line with `--target native` where those of `compile` name no target: one
-/// version takes a third of the time that the default's three take.
+/// Arguments of the command line with `--target native` where a `compile` names no target: one version
+/// takes a third of the time of the default's three.
 pub fn native<'a>(args: &[&'a str]) -> Vec<&'a str> {
     let silent = args.first() == Some(&"compile") && !args.iter().any(|a| a.starts_with("--target"));
     args.iter().chain(if silent { &["--target", "native"][..] } else { &[] }).copied().collect()

@@ -14,7 +14,7 @@ const SIZES: &str = "mrope_section";
 /// How the pairs of a rotary embedding are shared among the axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Those of an axis stand together, as in Qwen2-VL.
+    /// The pairs of an axis stand together, as in Qwen2-VL.
     Apart,
     /// They take turns, as in Qwen3-VL.
     Interleaved,

@@ -31,7 +31,7 @@ pub(super) struct Window {
 pub(super) struct Part<'a> {
     /// The tokens.
     pub(super) tokens: &'a [i32],
-    /// Those of them after which a token is predicted.
+    /// Rows after which a token is predicted.
     pub(super) rows: Vec<u32>,
     /// The tokens that are predicted.
     pub(super) next: &'a [i32],

@@ -42,7 +42,7 @@ pub(super) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) param: ParamId,
-    /// Columns, and those of a head.
+    /// Columns of a row, and of a head.
     pub(super) cols: usize,
     pub(super) of_head: usize,
     pub(super) elem: RowElem,

@@ -466,7 +466,7 @@ impl Encoder {
         self.after_layers(l, x, &ropes)
     }
 
-    /// The rows after the last layer, by those of the first.
+    /// The rows after the last layer, by the rows before the first.
     pub(crate) fn after_layers(&self, l: &mut Lifter, x: Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
         let mut x = x;
         for (i, spec) in self.layers.iter().enumerate() {

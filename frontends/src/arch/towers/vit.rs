@@ -47,7 +47,7 @@ const FIELDS: &[Field] = fields! {
     hidden_act: Accepts::OneOf(&["quick_gelu", "gelu", "gelu_pytorch_tanh"]),
 };
 
-/// Those of images.
+/// Fields for sizes of images.
 const SIZES: &[Field] = &[
     Field::new("image_size", Accepts::Size(1 << 14)),
     Field::new("patch_size", Accepts::Size(1 << 10)),

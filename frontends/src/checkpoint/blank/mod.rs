@@ -29,7 +29,7 @@ use tensors::Blanks;
 
 /// Pages of zeros, as many as one asks for.
 const ZEROS: &str = "/dev/zero";
-/// Most tensors: ten times those of the largest models.
+/// Most tensors: ten times the number in the largest models.
 const MOST: usize = 10_000_000;
 
 /// The `config.json` of a folder that holds no tensors; `None` where there are some, or no such file.

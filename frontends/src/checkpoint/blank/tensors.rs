@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Blanks {
     pub index: BTreeMap<String, Entry>,
-    /// Bytes of those of zeros so far.
+    /// Bytes of the tensors of zeros so far.
     pub bytes: usize,
     /// Those of known numbers.
     pub known: Vec<u8>,

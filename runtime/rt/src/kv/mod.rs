@@ -24,6 +24,7 @@
 mod adapters;
 mod pages;
 pub(crate) mod places;
+mod positions;
 mod sequences;
 mod windows;
 
