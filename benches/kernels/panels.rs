@@ -37,6 +37,8 @@ pub const FORMATS: &[Format] = &[
     Format { name: "iq4xs-int8", uk: Uk::PanelIq4xsA8, weights: Encoding::IQ4XS, group: 32, rows: Rows::Int8 },
     Format { name: "c4-int8", uk: Uk::PanelC4A8, weights: Encoding::C4, group: 256, rows: Rows::Int8 },
     Format { name: "c3-int8", uk: Uk::PanelC3A8, weights: Encoding::C3, group: 256, rows: Rows::Int8 },
+    Format { name: "t3-int8", uk: Uk::PanelT3A8, weights: Encoding::T3, group: 256, rows: Rows::Int8 },
+    Format { name: "t2-int8", uk: Uk::PanelT2A8, weights: Encoding::T2, group: 256, rows: Rows::Int8 },
     Format { name: "mxfp4-int8", uk: Uk::PanelMxfp4A8, weights: Encoding::MXFP4, group: 32, rows: Rows::Int8 },
     Format { name: "nvfp4-int8", uk: Uk::PanelNvfp4A8, weights: Encoding::NVFP4, group: 16, rows: Rows::Int8 },
     Format { name: "ternary-int8", uk: Uk::PanelTernaryA8, weights: Encoding::TERNARY, group: 256, rows: Rows::Int8 },

@@ -131,7 +131,7 @@ impl Entry {
         let t = b.shlc(t, 4);
         let at = b.add(tile, self.lane);
         let at = b.add(at, t);
-        let e = self.format.encoding();
+        let e = self.format.packed_encoding();
         match e.code {
             Code::Float(Float::F32) => self.plain(b, at, step, Elem::F32, (1024, 512)),
             Code::Float(Float::F16) => self.plain(b, at, step, Elem::F16, (512, 8)),
@@ -146,7 +146,7 @@ impl Entry {
                 };
                 (0..4).map(value).collect()
             }
-            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) => {
                 let all = if fragment_bits(&e) == 4 { self.nibbles(b, at, step) } else { self.bytes(b, at, step) };
                 let (scale, min) = self.factors(b, quad);
                 let value = |code: &V| {
@@ -226,7 +226,7 @@ impl Entry {
 
     /// The scale and the minimum of columns `4·quad..4·quad + 4`.
     fn factors(&self, b: &mut Builder, quad: V) -> (V, Option<V>) {
-        let scales = self.format.encoding().scales;
+        let scales = self.format.packed_encoding().scales;
         let Some(of) = scales[0] else { return (b.f32(1.0), None) };
         let p = self.factor_at(b, of, quad, 0);
         let mut scale = codes::factor(b, of.kind, |b, ty| b.load_const(p, ty));

@@ -1,9 +1,11 @@
 //! Decoding of codes and scales as 128-bit vector code, from their [`Encoding`] alone.
 
 use super::emit::{Emit, F32X4, I8X16, I32, I32X4, LANES};
+use super::trellis::Slice;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::encoding::{Code, Encoding, ScaleKind, planes};
+use llmcc_abi::encoding::trellis::Levels;
+use llmcc_abi::encoding::{Code, Encoding, ScaleKind};
 use llmcc_abi::layout::{BLOCK, Block, K_PAD, SIX_LOW};
 
 /// Addresses for the group that starts at column `start`: its factors, its super-group's factors,
@@ -207,8 +209,8 @@ pub(super) fn bytes(e: &mut Emit, word: Value) -> Value {
     e.b.ins().uwiden_low(v)
 }
 
-/// The numbers of four codes, without their scales; codes are i32, zero above their bits (8-bit
-/// floats ignore the bits above).
+/// The numbers of four codes, of a trellis of indices, without their scales; codes are i32, zero above their bits
+/// (8-bit floats ignore the bits above).
 pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     match encoding.code {
         Code::Float(_) => e.e4m3_to_f32(codes),
@@ -223,6 +225,17 @@ pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value 
             e.b.ins().fcvt_from_sint(F32X4, codes)
         }
         Code::Table { bits, values } => look_up(e, codes, bits, values),
+        Code::Trellis(of) => {
+            let bits = |table: &[i8]| table.iter().map(|level| f32::from(*level).to_bits()).collect::<Vec<_>>();
+            match &of.levels {
+                Levels::Whole(table) => look_up(e, codes, 4, &bits(table)),
+                Levels::Sum([upper, lower]) => {
+                    let half = e.b.ins().ushr_imm_u(codes, 3);
+                    let (x, y) = (look_up(e, half, 3, &bits(upper)), look_up(e, codes, 3, &bits(lower)));
+                    e.fadd(x, y)
+                }
+            }
+        }
     }
 }
 
@@ -262,9 +275,24 @@ pub(super) struct Plane {
     pub base: u32,
 }
 
+/// Where the codes of a column are.
+pub(super) enum Column {
+    /// In planes.
+    Planes(Vec<Plane>),
+    /// In a slice of trellis codes, and at which bit of its words.
+    Trellis(Slice, Value),
+}
+
 /// Where column `k` of a block's codes is.
-pub(super) fn planes_at(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> Vec<Plane> {
-    let (widths, count) = planes(encoding.bits());
+pub(super) fn column_at(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> Column {
+    let Code::Trellis(of) = encoding.code else { return Column::Planes(planes_at(e, encoding, codes, k)) };
+    let (slice, place) = Slice::at(e, of, encoding.group().unwrap_or(K_PAD), codes, k);
+    Column::Trellis(slice, place)
+}
+
+/// Where column `k` of a block's codes is.
+fn planes_at(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> Vec<Plane> {
+    let (widths, count) = encoding.planes();
     if let [bits] = widths[..count] {
         let (chunk, shift) = plane_at(e, codes, k, bits);
         return vec![Plane { chunk, shift, bits, base: 0 }];
@@ -295,8 +323,12 @@ fn plane_at(e: &mut Emit, codes: Value, k: Value, bits: u32) -> (Value, Value) {
     (chunk, e.b.ins().ireduce(I32, at))
 }
 
-/// The codes of vector `v` of a block in one column, as i32.
-pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, planes: &[Plane], v: usize) -> Value {
+/// The codes (of a trellis, indices) of vector `v` of a block in one column, as i32.
+pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, column: &Column, v: usize) -> Value {
+    let planes = match column {
+        Column::Planes(planes) => planes,
+        Column::Trellis(slice, place) => return slice.column(e, v, *place),
+    };
     let parts: Vec<Value> = planes
         .iter()
         .map(|p| {
@@ -309,9 +341,12 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, planes: &[Plane], 
     joined(e, planes, &parts)
 }
 
-/// Codes of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk, `k` a
+/// Codes (of a trellis, indices) of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk, `k` a
 /// multiple of 8.
 pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> [Value; 2] {
+    if let Column::Trellis(slice, place) = column_at(e, encoding, codes, k) {
+        return slice.eight(e, place);
+    }
     match encoding.bits() {
         8 => {
             let p = e.index(codes, k, BLOCK);

@@ -60,6 +60,7 @@ mod store;
 mod substitute;
 mod supported;
 mod token_ids;
+mod trellis;
 mod wide;
 
 llmcc_ir::dummies! { mod dummy; }

@@ -6,9 +6,11 @@
 
 use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
+use super::trellis::{self, Slice};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::encoding::{Code, Encoding, Float, planes};
+use llmcc_abi::encoding::trellis::{LEVEL_ZERO, Levels, Trellis};
+use llmcc_abi::encoding::{Code, Encoding, Float};
 use llmcc_abi::layout::{self, BLOCK, CHAIN, EXCESS, K_PAD};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
@@ -144,12 +146,12 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
     // Columns of one group.
     let columns = |e: &mut Emit, start, stop, at: &codes::GroupAt, factors: &[Factors], acc: &[Value]| {
         e.range(start, stop, 1, acc, |e, k, acc| {
-            let planes = codes::planes_at(e, &encoding, at.codes, k);
+            let column = codes::column_at(e, &encoding, at.codes, k);
             let x = e.index(a, k, 4);
             let x = e.load_splat(x, 0);
             (0..VECTORS)
                 .map(|v| {
-                    let codes = codes::column_codes(e, &encoding, &planes, v);
+                    let codes = codes::column_codes(e, &encoding, &column, v);
                     let numbers = codes::numbers(e, &encoding, codes);
                     let weight = codes::values(e, &encoding, numbers, factors[v].scale, factors[v].min);
                     e.fma(weight, x, acc[v])
@@ -224,6 +226,11 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
                 match encoding.code {
                     Code::Int { bits: 8, .. } => bytes(e, w, a, acc),
                     Code::Int { bits: 4, .. } => nibbles(e, w, a, acc),
+                    Code::Trellis(of) => {
+                        let first_slice = e.b.ins().icmp(IntCC::Equal, k, first);
+                        let codes = Slice::new(e, of, w, first_slice);
+                        of_trellis(e, (of, &codes), a, acc)
+                    }
                     Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => {
                         slice(e, &encoding, w, a, acc, from..K_PAD.min(from + group))
                     }
@@ -314,7 +321,7 @@ fn slice(
     columns: std::ops::Range<usize>,
 ) -> Vec<Value> {
     let mut acc = acc.to_vec();
-    let (widths, count) = planes(encoding.bits());
+    let (widths, count) = encoding.planes();
     for quad in columns.start / 4..columns.end / 4 {
         let x = activations(e, a, quad * 4);
         for v in 0..VECTORS {
@@ -335,9 +342,34 @@ fn slice(
             }
             let mut codes = e.cast(I8X16, codes);
             if matches!(encoding.code, Code::Table { .. }) {
-                codes = look_up(e, encoding, codes);
+                codes = of_table(e, encoding, codes);
             }
             multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
+        }
+    }
+    acc
+}
+
+/// Columns of a slice of trellis codes, with levels that are made unsigned by adding [`LEVEL_ZERO`].
+fn of_trellis(e: &mut Emit, (of, codes): (&Trellis, &Slice), a: Value, acc: &[Value]) -> Vec<Value> {
+    let mut acc = acc.to_vec();
+    let numbers = |table: &[i8], zero: i32| table.iter().map(|x| (i32::from(*x) + zero) as u8).collect::<Vec<u8>>();
+    for v in 0..VECTORS {
+        let words = codes.words(e, |e, p, offset| e.load(I32X4, p, offset + v * 16));
+        for quad in 0..K_PAD / 4 {
+            let place = e.b.ins().iconst(I32, quad as i64);
+            let indices = trellis::joined(e, &words, place, 0x0101_0101);
+            let indices = e.cast(I8X16, indices);
+            let numbers = match &of.levels {
+                Levels::Whole(table) => look_up(e, 0..4, &numbers(table, LEVEL_ZERO), indices),
+                Levels::Sum([upper, lower]) => {
+                    let x = look_up(e, 3..6, &numbers(upper, LEVEL_ZERO), indices);
+                    let y = look_up(e, 0..3, &numbers(lower, 0), indices);
+                    e.b.ins().iadd(x, y)
+                }
+            };
+            let x = activations(e, a, quad * 4);
+            multiply(e, numbers, x, &mut acc[2 * v..2 * v + 2]);
         }
     }
     acc
@@ -348,18 +380,22 @@ fn least(encoding: &Encoding) -> i32 {
     (0..1 << encoding.bits()).map(|u| encoding.integer(u as u8)).min().unwrap_or(0)
 }
 
-/// The integers of table codes, less the least: each bit, the highest last, chooses half of the
-/// remaining table.
-fn look_up(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
+/// The integers of table codes, less the least.
+fn of_table(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     let least = least(encoding);
+    let integers: Vec<u8> = (0..1u32 << encoding.bits()).map(|u| (encoding.integer(u as u8) - least) as u8).collect();
+    look_up(e, 0..encoding.bits(), &integers, codes)
+}
+
+/// Entries of a table of bytes by some bits of codes: each bit, the highest last, chooses half of the remaining table.
+fn look_up(e: &mut Emit, bits: std::ops::Range<u32>, table: &[u8], codes: Value) -> Value {
     let byte = |e: &mut Emit, x: u32| {
         let word = e.ints(x * 0x0101_0101);
         e.cast(I8X16, word)
     };
-    let integers = (0..1u32 << encoding.bits()).map(|u| (encoding.integer(u as u8) - least) as u32);
-    let mut left: Vec<Value> = integers.map(|x| byte(e, x)).collect();
+    let mut left: Vec<Value> = table.iter().map(|x| byte(e, (*x).into())).collect();
     let zero = byte(e, 0);
-    for bit in 0..encoding.bits() {
+    for bit in bits {
         let only = byte(e, 1 << bit);
         let set = e.b.ins().band(codes, only);
         let mask = e.b.ins().icmp(IntCC::NotEqual, set, zero);
@@ -374,6 +410,7 @@ fn excess(encoding: &Encoding) -> i32 {
         Code::Signed { bits } => 1 << (bits - 1),
         Code::Int { zero, .. } => zero,
         Code::Table { .. } => -least(encoding),
+        Code::Trellis(_) => LEVEL_ZERO,
         Code::Float(_) => 0,
     }
 }

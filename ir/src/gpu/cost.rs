@@ -298,7 +298,7 @@ fn joined(all: &[f64]) -> f64 {
 /// f16 factors of groups of 64 columns and more, estimated for others.
 #[must_use]
 pub fn decoding(format: Format) -> f64 {
-    let e = format.encoding();
+    let e = format.encoding().by_itself();
     if is_fp8(format) {
         return 80.0;
     }
@@ -308,7 +308,7 @@ pub fn decoding(format: Format) -> f64 {
         Code::Float(_) => return 17.0,
         Code::Int { bits, .. } if bits <= 4 => 62.0,
         Code::Int { .. } | Code::Signed { .. } => 100.0,
-        Code::Table { .. } => 110.0,
+        Code::Table { .. } | Code::Trellis(_) => 110.0,
     };
     let runs = factor_runs(format);
     // Smaller groups have other factors for the columns of a lane.

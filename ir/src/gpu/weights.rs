@@ -114,12 +114,13 @@ pub fn on_tensor_cores(format: Format, elem: RowElem) -> bool {
 /// codes of up to 4 bits that are numbers of a table, and of 8-bit floats, with factors of any kind in
 /// whole runs of 16 columns. Others are decoded to f32 one by one.
 pub fn has_operands(format: Format) -> bool {
-    let e = format.encoding();
+    let e = format.encoding().by_itself();
     let codes = match e.code {
         Code::Int { bits, .. } => bits <= 8,
         Code::Signed { bits } => bits == 8,
         Code::Table { bits, .. } => bits <= 4,
         Code::Float(float) => float == Float::E4m3,
+        Code::Trellis(_) => false,
     };
     let whole = |scale: &Scale| match scale.per {
         Per::Group(group) => [16, 32, 64, 128, 256].contains(&group),

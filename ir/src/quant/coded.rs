@@ -34,8 +34,8 @@ impl CodedRow {
             let above = self.above.get(g * group / unit).copied().unwrap_or((1.0, 1.0));
             let (scale, min) = (above.0 * scale, if of_scales { above.1 * min } else { *min });
             match e.has_minimum() {
-                true => out.iter_mut().zip(codes).for_each(|(v, u)| *v = scale.mul_add(e.number(*u), min)),
-                false => out.iter_mut().zip(codes).for_each(|(v, u)| *v = scale * e.number(*u)),
+                true => e.numbers(codes, |c, number| out[c] = scale.mul_add(number, min)),
+                false => e.numbers(codes, |c, number| out[c] = scale * number),
             }
         }
     }

@@ -8,6 +8,7 @@
 //! result is the first candidate, so the search never makes a group worse.
 
 use super::pack::{Columns, kinds, quantize};
+use super::trellis::Search;
 use super::{Code, CodedRow, E4M3_MAX, Encoding, Float, Format, ScaleKind, e4m3_from_f32, e4m3_to_f32, round_f16};
 use half::bf16;
 
@@ -68,6 +69,11 @@ impl Fit {
         &self.e
     }
 
+    /// The search for codes of a trellis, where the format has one.
+    pub fn search(&self) -> Option<&'static Search> {
+        Search::of(&self.e)
+    }
+
     /// Codes and scales of a row. `importance` has a weight of at least 0 for each column.
     pub fn row(&self, x: &[f32], importance: &[f32]) -> CodedRow {
         self.joined(x.len(), self.units(x, importance))
@@ -114,8 +120,12 @@ impl Fit {
         if !own.factors.iter().chain([&own.above]).all(finite) || importance.iter().all(|h| *h == 0.0) {
             return own;
         }
-        let found = match self.e.scales {
-            [Some(_), Some(_)] => self.two_levels(x, importance, group, &own),
+        let found = match (Search::of(&self.e), self.e.scales) {
+            (Some(search), _) => {
+                let (codes, scale) = search.group(x, importance);
+                Unit { codes, factors: vec![(scale, 0.0)], above: (0.0, 0.0) }
+            }
+            (None, [Some(_), Some(_)]) => self.two_levels(x, importance, group, &own),
             _ => self.one_level(x, importance),
         };
         let better = self.error(&found, x, importance, group) < self.error(&own, x, importance, group);
@@ -150,10 +160,12 @@ impl Fit {
         let (mut sum, effective) = (0f64, self.effective(unit));
         for (at, (x, h)) in x.chunks(group).zip(importance.chunks(group)).enumerate() {
             let Some((scale, min)) = effective.get(at).map(|f| (f64::from(f.0), f64::from(f.1))) else { break };
-            for ((x, h), u) in x.iter().zip(h).zip(&unit.codes[at * group..]) {
-                let d = scale * f64::from(self.e.number(*u)) + min - f64::from(*x);
-                sum += f64::from(*h) * d * d;
-            }
+            // (There are none where values are beyond the format's range.)
+            let Some(codes) = unit.codes.get(at * group..at * group + x.len()) else { return f64::INFINITY };
+            self.e.numbers(codes, |c, number| {
+                let d = scale * f64::from(number) + min - f64::from(x[c]);
+                sum += f64::from(h[c]) * d * d;
+            });
         }
         sum
     }
@@ -350,7 +362,8 @@ impl Levels {
                 let (values, codes) = all.into_iter().unzip();
                 Levels::Table { values, codes, middles }
             }
-            Code::Float(Float::F32 | Float::F16 | Float::Bf16 | Float::E4m3) => {
+            // Not by levels alone.
+            Code::Trellis(_) | Code::Float(Float::F32 | Float::F16 | Float::Bf16 | Float::E4m3) => {
                 Levels::Steps { low: 0.0, high: 0.0, bias: 0.0, mask: 0 }
             }
         }

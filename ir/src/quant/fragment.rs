@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn fragments_are_the_a_operand_with_adjacent_columns_per_lane() {
         for d in FORMATS.iter().filter(|d| d.encoding.is_quantized()) {
-            let (e, codes) = (&d.encoding, 1 << d.bits());
+            let e = &d.encoding.by_itself();
+            let codes = 1 << e.bits();
             let mut out = vec![0; 2 * llmcc_abi::layout::fragment_tile_bytes(e)];
             for r in 0..16 {
                 let row: Vec<u8> = (0..2 * FRAGMENT_K).map(|k| number(r, k, codes) as u8).collect();

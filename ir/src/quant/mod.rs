@@ -74,6 +74,8 @@ pub const FORMATS: &[FormatDef] = &[
     ggml::IQ3S,
     codebook::C4,
     codebook::C3,
+    trellis::T3,
+    trellis::T2,
 ];
 
 pub use llmcc_abi::encoding::ROW_GROUPS;
@@ -221,6 +223,15 @@ impl Format {
         self.def().encoding.in_groups(self.group.into())
     }
 
+    /// The encoding of the same numbers as its packing has them: in fragment order each element has a code of its own
+    /// ([`Encoding::by_itself`]).
+    pub fn packed_encoding(self) -> Encoding {
+        match self.packing {
+            Packing::Panel => self.encoding(),
+            Packing::Fragment => self.encoding().by_itself(),
+        }
+    }
+
     /// Whether values are quantized.
     pub fn is_quantized(self) -> bool {
         self.def().encoding.is_quantized()
@@ -255,13 +266,13 @@ impl Format {
     pub fn block(self, k: usize) -> Block {
         match self.packing {
             Packing::Panel => layout::block(&self.encoding(), k),
-            Packing::Fragment => layout::fragment_block(&self.encoding(), k),
+            Packing::Fragment => layout::fragment_block(&self.packed_encoding(), k),
         }
     }
 
     /// Bytes of a tile of 16 rows and 64 columns in fragment order.
     pub fn tile_bytes(self) -> usize {
-        layout::fragment_tile_bytes(&self.def().encoding)
+        layout::fragment_tile_bytes(&self.def().encoding.by_itself())
     }
 
     /// Columns stored per row: `k` and its padding.

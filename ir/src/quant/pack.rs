@@ -1,9 +1,11 @@
 //! Packing rows of f32 into 16-row blocks, and reading rows back.
 
-use super::{BLOCK, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, e4m3_to_f32, fragment, scale};
+use super::{
+    BLOCK, Code, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, e4m3_to_f32, fragment, scale, trellis,
+};
 use half::{bf16, f16};
-use llmcc_abi::encoding::planes;
 use llmcc_abi::layout::{self, K_PAD};
+use std::borrow::Cow;
 
 /// Why a row cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -242,11 +244,14 @@ impl<'a> Coded<'a> {
             }
         }
         match self.packing {
-            Packing::Fragment => fragment::put_codes(e, codes, from, r, &mut self.out[b.codes..]),
+            Packing::Fragment => {
+                let each = by_itself(e, codes);
+                fragment::put_codes(&e.by_itself(), &each, from, r, &mut self.out[b.codes..]);
+            }
             Packing::Panel => {
                 for (i, codes) in codes.chunks(self.columns.run()).enumerate() {
                     let first = (from + i * self.columns.run()) / group;
-                    put_codes(e.bits(), codes, r, &mut self.out[b.codes_of(first)..]);
+                    put_codes(e, codes, r, &mut self.out[b.codes_of(first)..]);
                 }
             }
         }
@@ -279,10 +284,18 @@ pub(super) fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mu
     }
 }
 
+/// The codes of a unit of columns, as fragments have them.
+fn by_itself<'a>(e: &Encoding, codes: &'a [u8]) -> Cow<'a, [u8]> {
+    match e.code {
+        Code::Trellis(of) => trellis::by_themselves(of, codes).into(),
+        _ => codes.into(),
+    }
+}
+
 /// Scatters the codes of a group of row `r` into chunks of 64 bytes, which are zero. `codes` is a
 /// multiple of 32 long.
-fn put_codes(bits: u32, codes: &[u8], r: usize, out: &mut [u8]) {
-    match bits {
+fn put_codes(e: &Encoding, codes: &[u8], r: usize, out: &mut [u8]) {
+    match e.bits() {
         8 => {
             for (c, quad) in codes.chunks_exact(4).enumerate() {
                 let at = c * 64 + r * 4;
@@ -297,16 +310,16 @@ fn put_codes(bits: u32, codes: &[u8], r: usize, out: &mut [u8]) {
                 }
             }
         }
-        _ => each_place(bits, codes.len(), r, |i, at, shift, base, mask| out[at] |= (codes[i] >> base & mask) << shift),
+        _ => each_place(e, codes.len(), r, |i, at, shift, base, mask| out[at] |= (codes[i] >> base & mask) << shift),
     }
 }
 
 /// Calls `f(column, byte, bit in the byte, lowest bit of the code, bits)` for every plane of each
 /// code of row `r` of a group.
-fn each_place(bits: u32, columns: usize, r: usize, mut f: impl FnMut(usize, usize, u32, u32, u8)) {
-    let (widths, count) = planes(bits);
+fn each_place(e: &Encoding, columns: usize, r: usize, mut f: impl FnMut(usize, usize, u32, u32, u8)) {
+    let (widths, count) = e.planes();
     for i in 0..columns {
-        let (mut plane, mut base) = (i / K_PAD * K_PAD * 2 * bits as usize, 0);
+        let (mut plane, mut base) = (i / K_PAD * K_PAD * 2 * e.bits() as usize, 0);
         for width in &widths[..count] {
             let (in_word, of) = (32 / *width as usize, i % K_PAD);
             let shift = (of % in_word / 4) as u32 * width;
@@ -354,7 +367,7 @@ fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> 
 }
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
-    let (b, e) = (format.block(out.len()), format.encoding());
+    let (b, e) = (format.block(out.len()), format.packed_encoding());
     let (columns, (kind, above)) = (Columns::of(&e, out.len()), kinds(&e));
     let group = columns.group;
     let mut row = CodedRow::new(&e, out.len());
@@ -380,7 +393,7 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
         let from = i * columns.run();
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
         match format.packing {
-            Packing::Panel => get_codes(e.bits(), &block[b.codes_of(from / group)..], r, wanted),
+            Packing::Panel => get_codes(&e, &block[b.codes_of(from / group)..], r, wanted),
             Packing::Fragment => fragment::get_codes(&e, &block[b.codes..], from, r, wanted),
         }
         run.copy_from_slice(&wanted[..run.len()]);
@@ -389,8 +402,8 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
-fn get_codes(bits: u32, from_block: &[u8], r: usize, codes: &mut [u8]) {
-    match bits {
+fn get_codes(e: &Encoding, from_block: &[u8], r: usize, codes: &mut [u8]) {
+    match e.bits() {
         8 => {
             for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
                 let at = c * 64 + r * 4;
@@ -409,7 +422,7 @@ fn get_codes(bits: u32, from_block: &[u8], r: usize, codes: &mut [u8]) {
         }
         _ => {
             codes.fill(0);
-            each_place(bits, codes.len(), r, |i, at, shift, base, mask| {
+            each_place(e, codes.len(), r, |i, at, shift, base, mask| {
                 codes[i] |= (from_block[at] >> shift & mask) << base
             });
         }

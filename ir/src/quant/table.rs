@@ -22,6 +22,7 @@ fn code(code: Code) -> String {
         Code::Int { bits, zero } => format!("`u − {zero}`, {bits} bits"),
         Code::Signed { bits } => format!("{bits} bits, two's complement"),
         Code::Table { bits, .. } => format!("`values[u]`, {bits} bits"),
+        Code::Trellis(of) => format!("trellis of {} bits", of.bits),
     }
 }
 

@@ -1,187 +1,254 @@
-//! Trellis codes of 2 and 3 bits: their definition, and an encoder that finds the best codes. No storage format has
-//! them yet.
+//! Trellis codes ([`llmcc_abi::encoding::trellis`]): the search of codes, and the formats that have them.
 //!
-//! The number of a column depends on its code and on the codes before it (trellis coded quantization: Marcellin and
-//! Fischer 1990; for weights QTIP, Tseng et al. 2024, arXiv 2406.11235). The **state** of a column is the last
-//! [`STATE_BITS`] bits of the row's codes, one after the other; before a row all bits are 0. Two polynomials over GF(2)
-//! make the index of an int8 **level** of it: bit `j` of either half is the parity of the state's bits under the
-//! polynomial, moved up by `j`. A polynomial has three terms and the same ones in every column, so two shifts and two
-//! exclusive ors of a register give a bit for each column that has its codes there. The state of any column follows
-//! from the codes of the few columns before it: decoding may start anywhere.
+//! Codes are found by dynamic programming over all states (Viterbi 1967): for each state, the least error of the codes
+//! that lead to it. Scales are found by least squares for those codes.
 
-/// Bits of a state.
-pub const STATE_BITS: u32 = 12;
+use super::{Encoding, FormatDef, Quantize, round_f16};
+pub use llmcc_abi::encoding::trellis::LEVEL_ZERO;
+use llmcc_abi::encoding::trellis::{STATES, Trellis, trellis_column};
+use llmcc_abi::layout::K_PAD;
+use std::sync::LazyLock;
 
-/// States.
-const STATES: usize = 1 << STATE_BITS;
+/// Columns of a group.
+const GROUP: usize = 256;
 
-/// A trellis code.
-#[derive(Clone, Copy, Debug)]
-pub struct Trellis {
-    /// Bits of a code.
-    pub bits: u32,
-    /// Polynomials of the upper and of the lower half of an index; bit `i` stands for the state's bit `i`.
-    pub polynomials: [usize; 2],
-    /// Levels, `2^(2·bits)` of them.
-    pub levels: &'static [i8],
-    /// The scale with which levels fit numbers of variance 1.
-    pub unit: f64,
+/// 2 bits.
+pub(super) const T2: FormatDef = FormatDef {
+    name: "t2",
+    encoding: Encoding::T2,
+    groups: &[GROUP],
+    quantize: Quantize::Group(|x, codes| quantize(&OF_2, x, codes)),
+};
+
+/// 3 bits.
+pub(super) const T3: FormatDef = FormatDef {
+    name: "t3",
+    encoding: Encoding::T3,
+    groups: &[GROUP],
+    quantize: Quantize::Group(|x, codes| quantize(&OF_3, x, codes)),
+};
+
+static OF_2: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T2, 0.034_13));
+static OF_3: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T3, 0.043_06));
+
+/// Least squares of groups without weights.
+fn quantize(search: &Search, x: &[f32], codes: &mut [u8]) -> (f32, f32) {
+    let (found, scale) = search.group(x, &vec![1.0; x.len()]);
+    codes.copy_from_slice(&found);
+    (scale, 0.0)
 }
 
-/// 2 bits, 16 levels: 26.7 % root mean square error of normally distributed numbers.
-pub static T2: Trellis = Trellis {
-    bits: 2,
-    polynomials: [0x481, 0x0c8],
-    levels: &[-127, -84, -64, -49, -36, -26, -13, -6, 5, 16, 27, 34, 51, 64, 84, 127],
-    unit: 0.0168,
-};
+/// Columns of a group in the order of the trellis, with padding.
+pub fn order(columns: usize) -> impl Iterator<Item = usize> {
+    (0..columns.next_multiple_of(K_PAD)).map(|at| at / K_PAD * K_PAD + trellis_column(at % K_PAD))
+}
 
-/// 3 bits, 64 levels: 13.6 %.
-pub static T3: Trellis = Trellis {
-    bits: 3,
-    polynomials: [0x281, 0x007],
-    levels: &[
-        -127, -100, -84, -77, -67, -67, -57, -57, -53, -50, -46, -41, -39, -39, -36, -30, -28, -29, -26, -25, -23, -17,
-        -18, -13, -13, -11, -7, -5, -8, -8, 2, 0, 1, 5, 6, 7, 8, 9, 12, 12, 16, 19, 24, 20, 26, 26, 28, 28, 36, 32, 41,
-        39, 44, 46, 50, 52, 53, 60, 65, 69, 73, 85, 98, 123,
-    ],
-    unit: 0.02186,
-};
+/// Numbers beyond so many root mean squares of their group are outliers.
+const OUTLIER: f32 = 4.5;
 
-impl Trellis {
-    /// The state after a column with code `code`, where that before it was `state`.
-    pub fn next(&self, state: usize, code: u8) -> usize {
-        (state << self.bits | usize::from(code)) % STATES
+/// A column for which a code is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The number, with its scale.
+    pub value: f32,
+    /// What its squared error counts; 0 for padding.
+    pub weight: f32,
+}
+
+/// Padding: any number will do, but its code is 0.
+pub const PADDING: Wanted = Wanted { value: 0.0, weight: 0.0 };
+
+/// The search for codes of a trellis.
+#[derive(Debug)]
+pub struct Search {
+    of: &'static Trellis,
+    /// The level of each state.
+    levels: Vec<f32>,
+    /// The scale with which levels fit numbers of variance 1.
+    unit: f32,
+}
+
+impl Search {
+    fn new(of: &'static Trellis, unit: f32) -> Search {
+        Search { of, levels: (0..STATES).map(|state| of.level(state).into()).collect(), unit }
     }
 
-    /// The index of the level of a column in state `state`.
-    pub fn index(&self, state: usize) -> usize {
-        let half = |polynomial: usize| {
-            let bit = |j: u32| ((state & (polynomial << j)).count_ones() as usize % 2) << j;
-            (0..self.bits).map(bit).sum::<usize>()
-        };
-        half(self.polynomials[0]) << self.bits | half(self.polynomials[1])
+    /// The search for codes of an encoding, if it has a trellis.
+    pub fn of(e: &Encoding) -> Option<&'static Search> {
+        let super::Code::Trellis(of) = e.code else { return None };
+        [&OF_2, &OF_3].into_iter().map(|search| &**search).find(|search| search.of == of)
     }
 
-    /// The level of a column in state `state`.
-    pub fn level(&self, state: usize) -> i8 {
-        self.levels.get(self.index(state)).copied().unwrap_or(0)
+    /// Columns that share a scale, before and after which the trellis begins anew.
+    pub fn columns(&self) -> usize {
+        GROUP
     }
 
-    /// The levels of a row's codes, each of [`Trellis::bits`] bits.
-    pub fn decode(&self, codes: &[u8]) -> Vec<i8> {
-        let mut state = 0;
-        let level = |code: &u8| {
-            state = self.next(state, *code);
-            self.level(state)
-        };
-        codes.iter().map(level).collect()
+    /// The trellis.
+    pub fn trellis(&self) -> &'static Trellis {
+        self.of
     }
 
-    /// The codes whose levels times `scale` have the least squared error for a row, by dynamic programming over all
-    /// states (Viterbi 1967); of equal paths the one of the lower state.
-    pub fn encode(&self, row: &[f32], scale: f64) -> Vec<u8> {
-        let (codes, before) = (1 << self.bits, STATES >> self.bits);
-        let values: Vec<f64> = (0..STATES).map(|state| f64::from(self.level(state)) * scale).collect();
-        let mut cost = vec![f64::INFINITY; STATES];
-        cost[0] = 0.0;
-        // For each column: of the states that share their lower bits, which leads to the next ones.
-        let mut from = vec![0u8; row.len() * before];
-        for (x, from) in row.iter().zip(from.chunks_mut(before)) {
-            let mut least = cost[..before].to_vec();
-            for code in 1..codes {
-                let other = &cost[code * before..(code + 1) * before];
-                for ((least, from), other) in least.iter_mut().zip(from.iter_mut()).zip(other) {
-                    if *other < *least {
-                        (*least, *from) = (*other, code as u8);
-                    }
-                }
+    /// Codes of a group and its scale, as f16, with a small `Σ h·(ŵ − w)²`. `h` has a weight of at least 0 for each
+    /// column.
+    pub fn group(&self, x: &[f32], h: &[f32]) -> (Vec<u8>, f32) {
+        let squares: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum();
+        let rms = (squares / x.len().max(1) as f64).sqrt() as f32;
+        let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let mut best = (vec![0; x.len()], 0.0, f64::INFINITY);
+        // Outliers are out of reach of the usual scale: with larger ones the sum may be less.
+        let reaches = if largest > OUTLIER * rms { &[0.0, 0.4, 0.7, 1.0][..] } else { &[0.0] };
+        for reach in reaches {
+            let scale = (self.unit * rms).max(reach * largest / 63.0);
+            if !scale.is_finite() || scale == 0.0 {
+                continue;
             }
-            let step = |(state, value): (usize, &f64)| least[state >> self.bits] + (f64::from(*x) - value).powi(2);
-            cost = values.iter().enumerate().map(step).collect();
+            let codes = self.codes(x, h, scale);
+            let (scale, error) = self.scale(x, h, &codes);
+            if error < best.2 {
+                best = (codes, scale, error);
+            }
         }
-        let mut state = (0..STATES).min_by(|a, b| cost[*a].total_cmp(&cost[*b])).unwrap_or(0);
-        let mut out = vec![0; row.len()];
-        for (out, from) in out.iter_mut().zip(from.chunks(before)).rev() {
-            *out = (state % codes) as u8;
-            let lower = state >> self.bits;
-            state = lower + usize::from(from[lower]) * before;
-        }
+        (best.0, best.1)
+    }
+
+    /// The codes of a group for a scale.
+    fn codes(&self, x: &[f32], h: &[f32], scale: f32) -> Vec<u8> {
+        let wanted = |c: usize| match x.get(c).zip(h.get(c)) {
+            // (All columns count, lest codes be left to chance.)
+            Some((value, h)) => Wanted { value: *value, weight: h.max(f32::MIN_POSITIVE) },
+            None => PADDING,
+        };
+        let wanted: Vec<Wanted> = order(x.len()).map(wanted).collect();
+        let mut out = vec![0; x.len()];
+        let path = self.path(&wanted, &self.scaled(scale), 0);
+        order(x.len()).zip(path).for_each(|(c, code)| {
+            if let Some(out) = out.get_mut(c) {
+                *out = code;
+            }
+        });
         out
     }
+
+    /// The best scale for codes, as f16, and the weighted squared error with it.
+    fn scale(&self, x: &[f32], h: &[f32], codes: &[u8]) -> (f32, f64) {
+        let (mut xx, mut xq, mut qq) = (0f64, 0f64, 0f64);
+        self.of.each_state(codes, |c, state| {
+            let (h, x, q) = (f64::from(h[c]), f64::from(x[c]), f64::from(self.of.level(state)));
+            (xx, xq, qq) = (xx + h * x * x, xq + h * x * q, qq + h * q * q);
+        });
+        let scale = round_f16(if qq > 0.0 { (xq / qq) as f32 } else { 0.0 });
+        (scale, xx - f64::from(scale) * (2.0 * xq - f64::from(scale) * qq))
+    }
+
+    /// The levels of all states, times a scale.
+    pub fn scaled(&self, scale: f32) -> Vec<f32> {
+        self.levels.iter().map(|level| level * scale).collect()
+    }
+
+    /// Codes of columns in the order of the trellis, from state `start` on, whose values (`values` of states) have the
+    /// least error; of equal ones those of lower states. Padding has code 0.
+    pub fn path(&self, wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+        match self.of.bits {
+            2 => path::<4>(wanted, values, start),
+            _ => path::<8>(wanted, values, start),
+        }
+    }
+}
+
+/// States that are looked at together: vector code on every target.
+const LANES: usize = 16;
+
+/// The least costs of the states that share their lower bits with those from `at` on, and so lead to the same ones; and
+/// which of them have it.
+#[inline(always)]
+fn best<const N: usize>(cost: &[f32], at: usize) -> ([f32; LANES], [u8; LANES]) {
+    let of = |code: usize| cost[code * (STATES / N) + at..].first_chunk().copied().unwrap_or([f32::INFINITY; LANES]);
+    let (mut least, mut from) = (of(0), [0u32; LANES]);
+    for code in 1..N {
+        let other: [f32; LANES] = of(code);
+        for i in 0..LANES {
+            let less = other[i] < least[i];
+            least[i] = if less { other[i] } else { least[i] };
+            from[i] = if less { code as u32 } else { from[i] };
+        }
+    }
+    (least, from.map(|code| code as u8))
+}
+
+/// See [`Search::path`]; `N` codes. The same sums with any instructions.
+fn path<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+        fn avx512<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+            viterbi::<N>(wanted, values, start)
+        }
+        #[target_feature(enable = "avx2")]
+        fn avx2<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+            viterbi::<N>(wanted, values, start)
+        }
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+        {
+            // SAFETY: the processor has these features.
+            return unsafe { avx512::<N>(wanted, values, start) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has this feature.
+            return unsafe { avx2::<N>(wanted, values, start) };
+        }
+    }
+    viterbi::<N>(wanted, values, start)
+}
+
+/// See [`path`].
+#[inline(always)]
+fn viterbi<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+    let before = STATES / N;
+    let mut cost = vec![f32::INFINITY; STATES];
+    cost[start] = 0.0;
+    let (mut least, mut from) = (vec![0f32; before], vec![0u8; wanted.len() * before]);
+    for (w, from) in wanted.iter().zip(from.chunks_mut(before)) {
+        for (at, (least, from)) in least.as_chunks_mut().0.iter_mut().zip(from.as_chunks_mut().0).enumerate() {
+            (*least, *from) = best::<N>(&cost, at * LANES);
+        }
+        let (next, _) = cost.as_chunks_mut::<N>();
+        let (values, _) = values.as_chunks::<N>();
+        if w.weight == 0.0 {
+            for (next, least) in next.iter_mut().zip(&least) {
+                *next = [f32::INFINITY; N];
+                next[0] = *least;
+            }
+            continue;
+        }
+        for ((next, values), least) in next.iter_mut().zip(values).zip(&least) {
+            for i in 0..N {
+                let d = w.value - values[i];
+                next[i] = least + w.weight * d * d;
+            }
+        }
+    }
+    let mut state = (0..STATES).min_by(|a, b| cost[*a].total_cmp(&cost[*b])).unwrap_or(0);
+    let mut out = vec![0; wanted.len()];
+    for (out, from) in out.iter_mut().zip(from.chunks(before)).rev() {
+        *out = (state % N) as u8;
+        let lower = state / N;
+        state = lower + usize::from(from[lower]) * before;
+    }
+    out
+}
+
+/// The codes of a group where each has one by itself ([`Encoding::by_itself`]).
+pub(super) fn by_themselves(of: &Trellis, codes: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; codes.len()];
+    of.each_state(codes, |c, state| {
+        out[c] = if of.bits == 2 { of.index(state) as u8 } else { (of.level(state) as u8) ^ 0x80 };
+    });
+    out
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::eval::fixture::{normal, random};
-
-    fn error(t: &Trellis, row: &[f32], codes: &[u8], scale: f64) -> f64 {
-        let each = row.iter().zip(t.decode(codes)).map(|(x, level)| (f64::from(*x) - f64::from(level) * scale).powi(2));
-        each.sum()
-    }
-
-    /// `a·b` over GF(2).
-    fn product(a: usize, b: usize) -> usize {
-        (0..usize::BITS / 2).filter(|i| b >> i & 1 == 1).fold(0, |sum, i| sum ^ a << i)
-    }
-
-    #[test]
-    fn indices_are_bits_of_products_of_polynomials() {
-        for t in [&T2, &T3] {
-            assert_eq!(t.levels.len(), 1 << (2 * t.bits));
-            let reversed = t.polynomials.map(|p| (0..STATE_BITS).map(|i| (p >> i & 1) << (STATE_BITS - 1 - i)).sum());
-            for state in 0..STATES {
-                let half = |p: usize| product(state, p) >> (STATE_BITS - 1) & ((1 << t.bits) - 1);
-                assert_eq!(t.index(state), half(reversed[0]) << t.bits | half(reversed[1]), "{state:#x}");
-            }
-        }
-    }
-
-    /// By hand: 1 is bit 0 of the first polynomial alone, 0x480 its other two terms.
-    #[test]
-    fn some_states() {
-        let indices = |t: &Trellis, states: &[usize]| states.iter().map(|s| t.index(*s)).collect::<Vec<_>>();
-        assert_eq!(indices(&T2, &[0, 1, 2, 8, 0x10, 0x480, 0x481]), [0, 4, 8, 1, 2, 1 | 2, 1 | 2 | 4]);
-        assert_eq!(indices(&T3, &[0, 1, 2, 4, 8]), [0, 1 | 8, 1 | 2 | 16, 1 | 2 | 4 | 32, 2 | 4]);
-        assert_eq!(T2.decode(&[0, 1, 2]), [T2.levels[0], T2.levels[4], T2.levels[T2.index(0b110)]]);
-    }
-
-    /// All columns of a register at once: the newest code in the lowest bits.
-    #[test]
-    fn shifts_of_a_register_decode_all_its_columns() {
-        let codes: Vec<u8> = random(5, 26).iter().map(|x| ((x + 1.0) * 2.0) as u8).collect();
-        let row = codes.iter().fold(0u64, |row, code| row << 2 | u64::from(*code));
-        let (high, low) = (row ^ row >> 7 ^ row >> 10, row >> 3 ^ row >> 6 ^ row >> 7);
-        for (column, level) in T2.decode(&codes).into_iter().enumerate() {
-            let at = 2 * (codes.len() - 1 - column);
-            assert_eq!(level, T2.levels[((high >> at & 3) << 2 | low >> at & 3) as usize], "{column}");
-        }
-    }
-
-    #[test]
-    fn codes_are_the_best() {
-        for (t, columns) in [(&T2, 5), (&T3, 3)] {
-            for seed in 0..4 {
-                let row = normal(seed, columns);
-                let found = error(t, &row, &t.encode(&row, t.unit), t.unit);
-                let all = (0..1usize << (t.bits as usize * columns)).map(|all| {
-                    let code = |i: usize| (all >> (t.bits as usize * i)) as u8 & ((1 << t.bits) - 1);
-                    error(t, &row, &(0..columns).map(code).collect::<Vec<_>>(), t.unit)
-                });
-                assert_eq!(found, all.fold(f64::INFINITY, f64::min));
-            }
-        }
-    }
-
-    #[test]
-    fn errors_of_normal_rows() {
-        for (t, most) in [(&T2, 0.272), (&T3, 0.14)] {
-            let row = normal(9, 4096);
-            let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
-            let found = (error(t, &row, &t.encode(&row, t.unit), t.unit) / squares).sqrt();
-            println!("{} bits: {found:.4}", t.bits);
-            assert!(found <= most, "{} bits: {found}", t.bits);
-        }
-    }
-}
+mod tests;

@@ -22,26 +22,39 @@ pub struct Feedback {
     n: usize,
     order: Vec<usize>,
     factors: Vec<f32>,
+    /// `Dₖ`.
+    weights: Vec<f32>,
 }
 
 impl Feedback {
-    /// By the means of products of two columns, `[n, n]`.
+    /// By the means of products of two columns, `[n, n]`: the columns of the largest mean squares first, which then are
+    /// made up for by all others.
     pub fn new(hessian: Vec<f64>) -> Feedback {
-        let n = hessian.len().isqrt();
-        let order = by_mean_square(&hessian, n);
+        let order = by_mean_square(&hessian, hessian.len().isqrt());
+        Feedback::in_order(hessian, order)
+    }
+
+    /// The same with the columns in another order.
+    pub fn in_order(hessian: Vec<f64>, order: Vec<usize>) -> Feedback {
+        let n = order.len();
         let c = triangle(hessian, &order);
         let mut factors = vec![0f32; n * n];
         factors.par_chunks_mut(n.max(1)).enumerate().for_each(|(k, row)| {
             let own = c[(n - 1 - k) * n + n - 1 - k];
             row[..k].iter_mut().enumerate().for_each(|(j, f)| *f = (c[(n - 1 - j) * n + n - 1 - k] / own) as f32);
         });
-        Feedback { n, order, factors }
+        let weights = (0..n).map(|k| c[(n - 1 - k) * n + n - 1 - k].powi(2) as f32).collect();
+        Feedback { n, order, factors, weights }
     }
 
-    /// The columns in the order in which they are rounded: by their mean squares, the largest first, which then is
-    /// made up for by all others.
+    /// The columns in the order in which they are rounded.
     pub fn order(&self) -> &[usize] {
         &self.order
+    }
+
+    /// What the squared error of the `k`-th column counts, once those before it are made up for.
+    pub fn weight(&self, k: usize) -> f32 {
+        self.weights[k]
     }
 
     /// Factors of the errors of the columns that come before the `k`-th one, in their order.
@@ -152,9 +165,6 @@ mod tests {
         for n in [1, 5, 64, 65, 130, 300] {
             let h = hessian(n);
             let f = Feedback::new(h.clone());
-            let mut importance: Vec<f64> =
-                triangle(h.clone(), f.order()).iter().step_by(n + 1).map(|r| r.powi(2)).collect();
-            importance.reverse();
             let mut damped = h;
             damp(&mut damped, n);
             let w: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7 + 0.3).sin()).collect();
@@ -163,7 +173,7 @@ mod tests {
             let whole: f64 = (0..n).map(|i| (0..n).map(|j| e[i] * damped[i * n + j] * e[j]).sum::<f64>()).sum::<f64>();
             let of_column = |(k, c): (usize, &usize)| {
                 let before = f.of(k).iter().zip(f.order()).map(|(f, j)| f64::from(*f) * e[*j]);
-                importance[k] * (q[*c] - w[*c] - before.sum::<f64>()).powi(2)
+                f64::from(f.weight(k)) * (q[*c] - w[*c] - before.sum::<f64>()).powi(2)
             };
             let sum: f64 = f.order().iter().enumerate().map(of_column).sum();
             assert!((sum - whole).abs() < 1e-4 * whole, "{n}: {sum} of {whole}");

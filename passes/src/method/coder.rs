@@ -3,6 +3,7 @@
 use super::cholesky::Feedback;
 use super::job::{Job, Method, Needs, Prepared};
 use super::moments::{Inputs, Run};
+use super::path;
 use super::plain::NEAREST;
 use llmcc_ir::quant::fit::Fit;
 use llmcc_ir::quant::{self, Format, PackError};
@@ -70,7 +71,11 @@ impl<'a> Coder<'a> {
             return Prepared::equal(self.k);
         };
         let Some(importance) = inputs.importance() else { return Prepared::equal(self.k) };
-        let feedback = (self.method.needs == Needs::Products).then(|| inputs.hessian().map(Feedback::new));
+        let feedback = |hessian| match self.fit.as_ref().and_then(Fit::search) {
+            Some(search) => Feedback::in_order(hessian, path::columns(search, self.k)),
+            None => Feedback::new(hessian),
+        };
+        let feedback = (self.method.needs == Needs::Products).then(|| inputs.hessian().map(feedback));
         Prepared { importance, feedback: feedback.flatten() }
     }
 

@@ -1,11 +1,12 @@
 //! GPTQ: columns are rounded one after the other, and later ones make up for the errors of earlier ones.
 //!
 //! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Columns are taken by descending mean
-//! square ("act-order"), with the scales of all groups found before, by least squares ("static groups"). Where products
-//! of inputs are not known, rows are coded by least squares.
+//! square ("act-order"), with the scales of all groups found before, by least squares ("static groups"). Codes of a
+//! trellis are found by paths ([`super::path`]). Where products of inputs are not known, rows are coded by least squares.
 
 use super::cholesky::Feedback;
 use super::job::{Job, Method, Needs};
+use super::path;
 use super::plain::LEAST_SQUARES;
 use llmcc_ir::quant::CodedRow;
 use llmcc_ir::quant::fit::{Fit, Unit};
@@ -19,7 +20,7 @@ pub(super) const GPTQ: Method = Method {
 };
 
 /// Rows that are coded together: a column of them is a vector.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 fn rows(job: &Job<'_>) -> Vec<CodedRow> {
     let Some(feedback) = &job.inputs.feedback else { return (LEAST_SQUARES.rows)(job) };
@@ -31,18 +32,23 @@ fn rows(job: &Job<'_>) -> Vec<CodedRow> {
 }
 
 /// Up to 16 rows, being coded.
-struct Lanes<'a> {
+pub(super) struct Lanes<'a> {
     fit: &'a Fit,
     /// The rows.
-    x: &'a [f32],
-    k: usize,
+    pub x: &'a [f32],
+    pub k: usize,
     /// `w − ŵ` of the columns so far.
-    errors: Vec<[f32; LANES]>,
+    pub errors: Vec<[f32; LANES]>,
 }
 
 impl Lanes<'_> {
     fn code(mut self, feedback: &Feedback, importance: &[f32]) -> Vec<CodedRow> {
         let mut rows: Vec<Scaled> = self.x.chunks(self.k).map(|x| Scaled::new(self.fit, x, importance)).collect();
+        if let Some(search) = self.fit.search() {
+            let mut coded: Vec<CodedRow> = rows.into_iter().map(|row| row.coded).collect();
+            path::code(self, feedback, search, &mut coded);
+            return coded;
+        }
         let group = self.fit.encoding().group().unwrap_or(self.k).max(1);
         for (k, column) in feedback.order().iter().enumerate() {
             let mut error = self.column(*column);
@@ -60,7 +66,7 @@ impl Lanes<'_> {
     }
 
     /// Column `c` of the rows.
-    fn column(&self, c: usize) -> [f32; LANES] {
+    pub fn column(&self, c: usize) -> [f32; LANES] {
         let mut out = [0f32; LANES];
         out.iter_mut().zip(self.x.chunks(self.k)).for_each(|(v, row)| *v = row[c]);
         out
@@ -83,7 +89,7 @@ impl Scaled {
 }
 
 /// Adds errors of columns, each times its factor.
-fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
+pub(super) fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
     for (e, f) in errors.iter().zip(factors) {
         to.iter_mut().zip(e).for_each(|(t, e)| *t += e * f);
     }
@@ -93,7 +99,7 @@ fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
 mod tests {
     use super::*;
     use crate::method::job::Prepared;
-    use crate::method::testing::random;
+    use crate::method::testing::{normal, random};
     use llmcc_ir::quant::Format;
 
     /// Means of products of inputs whose columns have much in common.
@@ -194,15 +200,41 @@ mod tests {
         }
     }
 
+    /// On a trellis, errors are below those of least squares, and below those of any other format of its bits.
+    #[test]
+    fn paths_make_up_for_errors() {
+        let k = 512;
+        let (x, h) = (normal(9, 16 * k), hessian(k));
+        let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
+        let error = |name: &str, method: fn(&Job<'_>) -> Vec<CodedRow>| {
+            let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
+            let feedback = match fit.search() {
+                Some(search) => Feedback::in_order(h.clone(), path::columns(search, k)),
+                None => Feedback::new(h.clone()),
+            };
+            let inputs = Prepared { importance: importance.clone(), feedback: Some(feedback) };
+            output_error(&fit, &method(&Job { fit: &fit, x: &x, k, inputs: &inputs }), &x, &h)
+        };
+        for (trellis, other) in [("t3", "c3"), ("t2", "w2zg128")] {
+            let (found, plain, other) = (error(trellis, rows), error(trellis, LEAST_SQUARES.rows), error(other, rows));
+            println!("{trellis}: {found}, least squares {plain}, another format {other}");
+            assert!(found < 0.75 * plain && found < other, "{trellis}: {found}, {plain}, {other}");
+        }
+    }
+
     /// A row is coded alike in any company.
     #[test]
     fn rows_do_not_depend_on_each_other() {
-        let (k, fit) = (64, Fit::of(Format::parse("w4g32").unwrap()).unwrap());
-        let x = random(2, 37 * k);
-        let inputs = Prepared { importance: vec![1.0; k], feedback: Some(Feedback::new(hessian(k))) };
-        let all = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
-        for (r, own) in x.chunks_exact(k).enumerate() {
-            assert_eq!(rows(&Job { fit: &fit, x: own, k, inputs: &inputs }), [all[r].clone()]);
+        for (name, k) in [("w4g32", 64), ("t2", 40)] {
+            let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
+            let x = random(2, 37 * k);
+            let order = fit.search().map(|search| path::columns(search, k));
+            let feedback = Feedback::in_order(hessian(k), order.unwrap_or_else(|| (0..k).collect()));
+            let inputs = Prepared { importance: vec![1.0; k], feedback: Some(feedback) };
+            let all = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
+            for (r, own) in x.chunks_exact(k).enumerate() {
+                assert_eq!(rows(&Job { fit: &fit, x: own, k, inputs: &inputs }), [all[r].clone()]);
+            }
         }
     }
 }

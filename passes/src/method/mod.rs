@@ -12,6 +12,7 @@ mod gptq;
 mod inputs;
 mod job;
 mod moments;
+mod path;
 mod plain;
 #[cfg(test)]
 mod testing;

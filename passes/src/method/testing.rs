@@ -11,3 +11,8 @@ pub fn random(seed: u64, count: usize) -> Vec<f32> {
     };
     (0..count).map(|_| next()).collect()
 }
+
+/// Normally distributed numbers: sums of twelve that are evenly distributed.
+pub fn normal(seed: u64, count: usize) -> Vec<f32> {
+    random(seed, 12 * count).chunks_exact(12).map(|all| all.iter().sum()).collect()
+}

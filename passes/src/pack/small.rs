@@ -1,6 +1,7 @@
 //! Weights that are too small for the scales of a format: f16 has no number below 2⁻²⁴, and ever fewer bits below
 //! 2⁻¹⁴, so that groups of small weights lose bits that they would have as multiples of themselves.
 
+use llmcc_ir::quant::trellis::LEVEL_ZERO;
 use llmcc_ir::quant::{self, Code, Encoding, Float, Format, ScaleKind};
 
 /// Scales of f16 from here on have all of their bits.
@@ -16,6 +17,7 @@ fn limit(e: &Encoding) -> Option<f32> {
         Code::Float(Float::F32 | Float::F16 | Float::Bf16) => return None,
         Code::Int { bits, zero } => zero.max((1 << bits) - 1 - zero) as f32,
         Code::Signed { bits } => (1u32 << (bits - 1)) as f32,
+        Code::Trellis(_) => LEVEL_ZERO as f32,
         Code::Table { values, .. } => values.iter().fold(0f32, |m, v| m.max(f32::from_bits(*v).abs())),
     };
     let code = match e.scales {

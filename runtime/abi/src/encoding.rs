@@ -13,8 +13,11 @@
 //! and the generic lowerings of backends derive from this.
 
 mod numbers;
+pub mod trellis;
 
 pub use numbers::*;
+
+use trellis::Trellis;
 
 /// Storage of an element, and the meaning of its codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +43,8 @@ pub enum Code {
         /// The numbers, as bits of f32; `2^bits` of them.
         values: &'static [u32],
     },
+    /// A code whose number depends on the codes before it, too.
+    Trellis(&'static Trellis),
 }
 
 /// Kinds of floats.
@@ -238,6 +243,10 @@ impl Encoding {
     /// A codebook of 8 integers.
     pub const C3: Encoding =
         Encoding::two_levels(Code::Table { bits: 3, values: &CODEBOOK_3 }, Scale::new(Per::Group(32), ScaleKind::Six));
+    /// Trellis codes of 2 bits.
+    pub const T2: Encoding = Encoding::scaled(Code::Trellis(&trellis::T2), Scale::new(Per::Group(256), ScaleKind::F16));
+    /// Trellis codes of 3 bits.
+    pub const T3: Encoding = Encoding::scaled(Code::Trellis(&trellis::T3), Scale::new(Per::Group(256), ScaleKind::F16));
     /// e2m1 with powers of two as scales: MXFP4 of the OCP Microscaling Formats 1.0.
     pub const MXFP4: Encoding =
         Encoding::scaled(Code::Table { bits: 4, values: &E2M1 }, Scale::new(Per::Group(32), ScaleKind::E8m0));
@@ -302,6 +311,16 @@ impl Encoding {
         match self.code {
             Code::Float(f) => f.bytes() as u32 * 8,
             Code::Int { bits, .. } | Code::Signed { bits } | Code::Table { bits, .. } => bits,
+            Code::Trellis(of) => of.bits,
+        }
+    }
+
+    /// Bits of the planes in which a panel stores codes, the lowest bits of a code in the first: as many planes as
+    /// there are powers of two in the bits; of a trellis one for each bit.
+    pub const fn planes(&self) -> ([u32; 3], usize) {
+        match self.code {
+            Code::Trellis(of) => ([1; 3], of.bits as usize),
+            _ => planes(self.bits()),
         }
     }
 
@@ -309,7 +328,7 @@ impl Encoding {
     pub const fn zero(&self) -> i32 {
         match self.code {
             Code::Int { zero, .. } => zero,
-            Code::Float(_) | Code::Signed { .. } | Code::Table { .. } => 0,
+            Code::Float(_) | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) => 0,
         }
     }
 
@@ -356,7 +375,7 @@ impl Encoding {
     /// integers are exact sums then. `None` where there is no such unit.
     pub const fn unit(&self) -> Option<f32> {
         match self.code {
-            Code::Int { .. } | Code::Signed { .. } => Some(1.0),
+            Code::Int { .. } | Code::Signed { .. } | Code::Trellis(_) => Some(1.0),
             Code::Table { values, .. } if values.len() <= 16 => {
                 if multiples(values, 1.0) {
                     Some(1.0)
@@ -410,6 +429,7 @@ impl Encoding {
             Code::Float(Float::F16) => 11,
             Code::Float(Float::F32) | Code::Table { .. } => 24,
             Code::Int { bits, .. } | Code::Signed { bits } => bits,
+            Code::Trellis(_) => 8,
         };
         let scale = match self.scales {
             [Some(a), Some(b)] => a.kind.significant() + b.kind.significant(),
@@ -420,20 +440,43 @@ impl Encoding {
     }
 
     /// The number that an unsigned code of up to 8 bits stands for, without its scale.
+    ///
+    /// # Panics
+    /// Where it depends on other codes ([`Code::Trellis`]): see [`Encoding::numbers`].
     pub const fn number(&self, u: u8) -> f32 {
         match self.code {
             Code::Int { zero, .. } => (u as i32 - zero) as f32,
             Code::Signed { bits } => (((u as i8) << (8 - bits)) >> (8 - bits)) as f32,
             Code::Table { values, .. } => f32::from_bits(values[u as usize % values.len()]),
             Code::Float(_) => e4m3_to_f32(u),
+            Code::Trellis(_) => panic!("a code of a trellis alone is no number"),
         }
+    }
+
+    /// The numbers of the codes of a group, or of all columns that are one after the other without one: `f(column,
+    /// number)` for each, in any order.
+    pub fn numbers(&self, codes: &[u8], mut f: impl FnMut(usize, f32)) {
+        match self.code {
+            Code::Trellis(of) => of.each_state(codes, |column, state| f(column, of.level(state).into())),
+            _ => codes.iter().enumerate().for_each(|(column, u)| f(column, self.number(*u))),
+        }
+    }
+
+    /// The encoding of the same values where each element has a code of its own: of tensor cores' fragments.
+    pub const fn by_itself(self) -> Encoding {
+        let code = match self.code {
+            Code::Trellis(Trellis { bits: 2, .. }) => Code::Table { bits: 4, values: &T2_LEVELS },
+            Code::Trellis(_) => Code::Int { bits: 8, zero: 128 },
+            code => code,
+        };
+        Encoding { code, scales: self.scales }
     }
 
     /// The code of zero, as far as there is one: padding is filled with it.
     pub const fn zero_code(&self) -> u8 {
         match self.code {
             Code::Int { zero, .. } => zero as u8,
-            Code::Float(_) | Code::Signed { .. } => 0,
+            Code::Float(_) | Code::Signed { .. } | Code::Trellis(_) => 0,
             Code::Table { values, .. } => {
                 let mut i = 0;
                 while i < values.len() && f32::from_bits(values[i]) != 0.0 {
@@ -473,9 +516,8 @@ const fn multiples(values: &[u32], unit: f32) -> bool {
     true
 }
 
-/// Bits of the planes in which codes of `bits` bits are stored, the lowest bits of a code in the
-/// first; as many as there are powers of two in `bits`.
-pub const fn planes(bits: u32) -> ([u32; 3], usize) {
+/// See [`Encoding::planes`].
+const fn planes(bits: u32) -> ([u32; 3], usize) {
     let (mut out, mut count, mut left) = ([0; 3], 0, bits);
     let mut width = 8;
     while width > 0 {

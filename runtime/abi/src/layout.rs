@@ -21,7 +21,7 @@
 //!      `32 / bits` columns, byte `j` those whose number is `j` modulo 4, the first in its lowest
 //!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns
 //!      `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into
-//!      planes of these widths ([`planes`](crate::encoding::planes)), the lowest bits in the
+//!      planes of these widths ([`Encoding::planes`]), the lowest bits in the
 //!      widest; each 32 columns have one plane after the other.
 //!
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a
@@ -210,9 +210,11 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
             Code::Float(Float::F32) => Block::plain(k * 64),
             Code::Float(Float::F16) => Block::plain(round_up(k * 32, 64)),
             Code::Float(Float::Bf16) => Block::plain(k.div_ceil(2) * 64),
-            Code::Float(Float::E4m3) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
-                Block::plain(kp * column)
-            }
+            Code::Float(Float::E4m3)
+            | Code::Int { .. }
+            | Code::Signed { .. }
+            | Code::Table { .. }
+            | Code::Trellis(_) => Block::plain(kp * column),
         };
     };
     // Bytes of a group's scales; 0 where these lie between those of other groups.
@@ -283,7 +285,7 @@ const fn fragment_scales(scale: Option<Scale>, kp: usize) -> (usize, usize, usiz
 
 /// Bits of an element in fragment order: codes take 4 or 8.
 pub const fn fragment_bits(e: &Encoding) -> u32 {
-    match e.bits() {
+    match e.by_itself().bits() {
         0..=4 => 4,
         5..=8 => 8,
         bits => bits,

@@ -92,10 +92,14 @@ pub enum Uk {
     PanelC4A8 = 41,
     /// `c3` × int8 rows.
     PanelC3A8 = 42,
+    /// `t3` × int8 rows.
+    PanelT3A8 = 43,
+    /// `t2` × int8 rows.
+    PanelT2A8 = 44,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 43;
+pub const UK_COUNT: usize = 45;
 
 /// Floats in the rows that a microkernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +129,15 @@ pub const FLOAT_PANELS: [(Uk, Encoding, FloatRows); 12] = [
 
 /// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
 /// format with a description of this table has a fast kernel.
-pub const INT8_PANELS: [(Uk, Encoding); 22] = [
+pub const INT8_PANELS: [(Uk, Encoding); 24] = [
     (Uk::PanelW8A8, Encoding::W8),
     (Uk::PanelW4A8, Encoding::W4),
     (Uk::PanelW4aA8, Encoding::W4A),
     (Uk::PanelQ4kA8, Encoding::Q4K.in_groups(32)),
     (Uk::PanelC4A8, Encoding::C4),
     (Uk::PanelC3A8, Encoding::C3),
+    (Uk::PanelT3A8, Encoding::T3),
+    (Uk::PanelT2A8, Encoding::T2),
     (Uk::PanelW5A8, Encoding::W5.in_groups(32)),
     (Uk::PanelW5aA8, Encoding::W5A.in_groups(32)),
     (Uk::PanelQ2kA8, Encoding::Q2K),

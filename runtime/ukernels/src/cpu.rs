@@ -24,8 +24,8 @@ pub fn detect() -> Level {
     }
     // Opmask and ZMM; AVX-512 F, DQ, BW, VL; VNNI.
     if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {
-        // AVX512_BF16, in subleaf 1 where there is one.
-        if seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
+        // VBMI, VBMI2; AVX512_BF16, in subleaf 1 where there is one.
+        if has(seven.ecx, &[1, 6]) && seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
             // Tile configuration and data; AMX-BF16, AMX-TILE, AMX-INT8; GFNI.
             let tiles =
                 has(saved, &[17, 18]) && has(seven.edx, &[22, 24, 25]) && has(seven.ecx, &[8]) && may_use_tiles();

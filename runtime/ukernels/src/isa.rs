@@ -66,6 +66,8 @@ pub(crate) trait Isa: Copy {
     const DOT_CHAINS: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
     const W8_UNSIGNED: bool;
+    /// Whether tables of 64 bytes take one instruction ([`Isa::look_up_64`]).
+    const LARGE_TABLES: bool = false;
     /// Whether [`Isa::dot8`] takes activations of −128 as well.
     const DOT8_LEAST: bool = true;
 
@@ -166,6 +168,19 @@ pub(crate) trait Isa: Copy {
     unsafe fn field_of_bytes(x: Self::I, right: i32, mask: u8) -> Self::I;
     /// The words of 16 bits, moved down by `bits`.
     unsafe fn words_right(x: Self::I, bits: i32) -> Self::I;
+    /// The words of 16 bits, moved up by `bits`.
+    unsafe fn words_left(x: Self::I, bits: i32) -> Self::I;
+    /// The words of 32 bits of `x`, moved up by `bits`, below which come the upper bits of those of `before`.
+    unsafe fn funnel(x: Self::I, before: Self::I, bits: i32) -> Self::I;
+    /// Bits of one, but not of both.
+    unsafe fn xor_words(a: Self::I, b: Self::I) -> Self::I;
+    /// The bits of each byte of `a` that are set in `mask`, the others of `b`.
+    unsafe fn merge(mask: u8, a: Self::I, b: Self::I) -> Self::I;
+    /// Each byte, below 64, replaced by that entry of a table, with [`Isa::LARGE_TABLES`].
+    #[inline(always)]
+    unsafe fn look_up_64(x: Self::I, _table: &[u8; 64]) -> Self::I {
+        x
+    }
     /// Bits of either.
     unsafe fn or_words(a: Self::I, b: Self::I) -> Self::I;
     /// Each byte, below 16, replaced by that entry of a table.

@@ -100,7 +100,7 @@ pub enum Level {
     Avx2,
     /// AVX-512 F/BW/VL/DQ and VNNI.
     Avx512,
-    /// The same and BF16.
+    /// The same and BF16, VBMI and VBMI2.
     Avx512Bf16,
     /// The same and AMX with INT8 and BF16, and GFNI, which every processor with AMX has.
     Amx,

@@ -15,6 +15,9 @@ pub(crate) mod int8;
 pub(crate) mod many;
 mod slice;
 mod supers;
+mod trellis;
+
+pub(crate) use slice::TRELLISES;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::Encoding;

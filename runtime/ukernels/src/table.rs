@@ -55,7 +55,7 @@ macro_rules! float_panels {
 /// An array of the functions with int8 rows, for each line of [`INT8_PANELS`].
 macro_rules! int8_panels {
     ($function:ident) => {
-        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21)
+        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23)
     };
     ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
 }
@@ -255,20 +255,36 @@ entries!(sse2, crate::isa::sse2::Sse2, "sse2");
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
-/// AVX-512 with the BF16 dot product, which one microkernel uses; all others come from [`avx512`],
-/// so that the runtime has them once.
+/// AVX-512 with the BF16 dot product, VBMI and VBMI2, which few microkernels use; all others come from [`avx512`], so that
+/// the runtime has them once.
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
-    use super::{PanelArgs, PanelFn, Uk, UkTable, avx512};
-    use crate::panel::{float, run};
+    use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use crate::isa::avx512::Avx512;
+    use crate::panel::{TRELLISES, float, run, run_int8};
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c")]
     unsafe extern "C" fn panel_bf16_rows(p: *const PanelArgs) {
-        unsafe { run::<crate::isa::avx512::Avx512<true>, float::Bf16Rows>(&*p) }
+        unsafe { run::<Avx512<true>, float::Bf16Rows>(&*p) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx512vbmi2,avx2,fma,f16c")]
+    unsafe extern "C" fn panel_trellis<const F: usize>(p: *const PanelArgs) {
+        unsafe { run_int8::<Avx512<true>, F>(&*p) }
+    }
+
+    /// A table without the BF16 dot product.
+    pub(super) fn with_trellises() -> UkTable {
+        let mut table = avx512::table();
+        let panels: [PanelFn; TRELLISES.1] = [panel_trellis::<{ TRELLISES.0 }>, panel_trellis::<{ TRELLISES.0 + 1 }>];
+        for ((uk, _), panel) in INT8_PANELS.iter().skip(TRELLISES.0).zip(panels) {
+            table.f[*uk as usize] = panel as usize;
+        }
+        table
     }
 
     pub(super) fn table() -> UkTable {
-        let mut table = avx512::table();
+        let mut table = with_trellises();
         table.f[Uk::PanelBf16Rows as usize] = panel_bf16_rows as PanelFn as usize;
         table
     }
@@ -295,7 +311,7 @@ mod amx {
     }
 
     pub(super) fn table() -> UkTable {
-        let mut table = avx512::table();
+        let mut table = super::avx512_bf16::with_trellises();
         let int8: [PanelFn; 3] = [panel_int8::<0>, panel_int8::<1>, panel_int8::<2>];
         for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
             table.f[*uk as usize] = panel as usize;

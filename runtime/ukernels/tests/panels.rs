@@ -251,7 +251,8 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     w.codes.fill(stored.min(largest));
     w.without_scales();
     let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; k / group] };
-    let expected = (k as f64 * w.number(0, 0) * f64::from(code)) as f32;
+    let numbers: f64 = (0..k).map(|k| w.number(0, k)).sum();
+    let expected = (numbers * f64::from(code)) as f32;
     for m in [1, 20] {
         let (packed, w_stride) = w.pack(0);
         let (rows, a_stride) = lay_out(&vec![a.row_bytes(0); m], 0);

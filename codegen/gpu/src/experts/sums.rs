@@ -131,7 +131,7 @@ impl Plan<'_> {
             })
         };
         let scale = read(b, 0);
-        let min = format.encoding().has_minimum().then(|| read(b, layout.mins as i64));
+        let min = format.packed_encoding().has_minimum().then(|| read(b, layout.mins as i64));
         (words, Some(Scales { scale, min }))
     }
 

@@ -30,7 +30,7 @@ pub enum Scaling {
 
 /// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
 pub fn scaling(format: Format, sums: bool) -> Scaling {
-    let e = format.encoding();
+    let e = format.packed_encoding();
     // A scale per row of fp8 is the epilogue's.
     if !e.is_quantized() || is_fp8(format) {
         Scaling::None
@@ -56,7 +56,7 @@ fn pair(b: &mut Builder, bits: u32, half: Scalar) -> V {
 pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> Fragments {
     // Two words of 8-bit codes.
     let pair = |step: usize| (words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]);
-    std::array::from_fn(|step| match format.encoding().code {
+    std::array::from_fn(|step| match format.packed_encoding().code {
         Code::Float(Float::F16 | Float::Bf16 | Float::F32) => std::array::from_fn(|r| words[4 * step + r]),
         Code::Float(Float::E4m3) => fp8(b, half, pair(step).0, pair(step).1),
         Code::Int { bits: 0..=4, zero } => w4(b, half, words[step], zero as u32),
@@ -67,6 +67,7 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
             w8(b, half, low, high, 128)
         }
         Code::Table { values, .. } => table::look_up(b, half, words[step], values),
+        Code::Trellis(_) => unreachable!("in fragments each code stands by itself"),
     })
 }
 
@@ -319,7 +320,7 @@ pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scale
     if has_f32_factors(format) {
         return decoded(b, format, words, scales);
     }
-    let float = format.encoding().float();
+    let float = format.packed_encoding().float();
     let half = if float == Some(Float::Bf16) { Scalar::Bf16 } else { Scalar::F16 };
     let fragments = (float != Some(Float::F32)).then(|| fragments(b, format, half, words));
     for step in 0..4 {
@@ -353,7 +354,7 @@ pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scale
 
 /// The same for any quantized format, number by number.
 fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
-    let e = format.encoding();
+    let e = format.packed_encoding();
     let mut rows = [vec![], vec![]];
     for (step, i) in (0..4).flat_map(|step| (0..8).map(move |i| (step, i))) {
         // Half `i` of step `step`: see `fragment_at`.

@@ -59,6 +59,8 @@ fn bound(format: Format, x: &[f32]) -> f32 {
         "w3z" => amax * (2.0 / 7.0 + 2f32.powi(-8)) + tiny,
         // A number out of reach loses less than its magnitude, one between two integers less than their distance.
         "c4" | "c3" => amax + subnormal(32.0, 127.0),
+        // Levels are out of reach of nothing by more than the largest.
+        "t2" | "t3" => amax * 3.8 + tiny,
         name => panic!("the bound of {name} belongs here"),
     }
 }

@@ -10,6 +10,16 @@ pub const CODEBOOK_4: [u32; 16] = integers([-127, -95, -73, -56, -41, -28, -15, 
 /// The codebook of `c3`, made alike.
 pub const CODEBOOK_3: [u32; 8] = integers([-105, -65, -35, -8, 17, 43, 76, 127]);
 
+/// The levels of [`trellis::T2`](super::trellis::T2).
+pub const T2_LEVELS: [u32; 16] = {
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 16 {
+        out[i] = (super::trellis::T2.level_of(i) as f32).to_bits();
+        i += 1;
+    }
+    out
+};
+
 /// Integers as bits of f32.
 const fn integers<const N: usize>(numbers: [i32; N]) -> [u32; N] {
     let (mut out, mut i) = ([0; N], 0);

@@ -233,6 +233,28 @@ impl Isa for Avx2 {
         unsafe { _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits)) }
     }
     #[inline(always)]
+    unsafe fn words_left(x: __m256i, bits: i32) -> __m256i {
+        unsafe { _mm256_sll_epi16(x, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn funnel(x: __m256i, before: __m256i, bits: i32) -> __m256i {
+        unsafe {
+            let up = _mm256_sll_epi32(x, _mm_cvtsi32_si128(bits));
+            _mm256_or_si256(up, _mm256_srl_epi32(before, _mm_cvtsi32_si128(32 - bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn xor_words(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn merge(mask: u8, a: __m256i, b: __m256i) -> __m256i {
+        unsafe {
+            let mask = _mm256_set1_epi8(mask as i8);
+            _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b))
+        }
+    }
+    #[inline(always)]
     unsafe fn or_words(a: __m256i, b: __m256i) -> __m256i {
         unsafe { _mm256_or_si256(a, b) }
     }

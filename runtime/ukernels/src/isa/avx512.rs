@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use super::{Apart, FEW, Isa, Shape};
 
-/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16.
+/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16, VBMI and VBMI2.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const DOT_BF16: bool>;
 
@@ -13,6 +13,7 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
     const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4, few: FEW };
     const MANY: usize = 12;
+    const LARGE_TABLES: bool = DOT_BF16;
     const BF16: Shape =
         Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 }, few: FEW };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
@@ -185,6 +186,35 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     #[inline(always)]
     unsafe fn words_right(x: __m512i, bits: i32) -> __m512i {
         unsafe { _mm512_srl_epi16(x, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn words_left(x: __m512i, bits: i32) -> __m512i {
+        unsafe { _mm512_sll_epi16(x, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn funnel(x: __m512i, before: __m512i, bits: i32) -> __m512i {
+        unsafe {
+            if const { DOT_BF16 } {
+                return _mm512_shldv_epi32(x, before, _mm512_set1_epi32(bits));
+            }
+            let up = _mm512_sll_epi32(x, _mm_cvtsi32_si128(bits));
+            _mm512_or_si512(up, _mm512_srl_epi32(before, _mm_cvtsi32_si128(32 - bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn xor_words(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn merge(mask: u8, a: __m512i, b: __m512i) -> __m512i {
+        // `mask ? a : b`
+        unsafe { _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi8(mask as i8), a, b) }
+    }
+    #[inline(always)]
+    unsafe fn look_up_64(x: __m512i, table: &[u8; 64]) -> __m512i {
+        unsafe {
+            if const { DOT_BF16 } { _mm512_permutexvar_epi8(x, _mm512_loadu_si512(table.as_ptr().cast())) } else { x }
+        }
     }
     #[inline(always)]
     unsafe fn or_words(a: __m512i, b: __m512i) -> __m512i {

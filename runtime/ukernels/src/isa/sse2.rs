@@ -294,6 +294,33 @@ impl Isa for Sse2 {
         }
     }
     #[inline(always)]
+    unsafe fn words_left(x: I, bits: i32) -> I {
+        unsafe {
+            let count = [_mm_cvtsi32_si128(bits); 2];
+            both!(_mm_sll_epi16(x, count))
+        }
+    }
+    #[inline(always)]
+    unsafe fn funnel(x: I, before: I, bits: i32) -> I {
+        unsafe {
+            let (up, down) = ([_mm_cvtsi32_si128(bits); 2], [_mm_cvtsi32_si128(32 - bits); 2]);
+            let (x, before) = (both!(_mm_sll_epi32(x, up)), both!(_mm_srl_epi32(before, down)));
+            both!(_mm_or_si128(x, before))
+        }
+    }
+    #[inline(always)]
+    unsafe fn xor_words(a: I, b: I) -> I {
+        unsafe { both!(_mm_xor_si128(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn merge(mask: u8, a: I, b: I) -> I {
+        unsafe {
+            let mask = [_mm_set1_epi8(mask as i8); 2];
+            let (a, b) = (both!(_mm_and_si128(mask, a)), both!(_mm_andnot_si128(mask, b)));
+            both!(_mm_or_si128(a, b))
+        }
+    }
+    #[inline(always)]
     unsafe fn or_words(a: I, b: I) -> I {
         unsafe { both!(_mm_or_si128(a, b)) }
     }

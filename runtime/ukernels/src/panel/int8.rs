@@ -248,12 +248,12 @@ impl<I: Isa> GroupWalk<I> {
         acc: &mut [[I::F; NV]; MR],
     ) {
         unsafe {
-            let end = t.kp.min(self.k + t.group);
+            let (start_of_group, end) = (self.k, t.kp.min(self.k + t.group));
             let factors = self.enter::<F, MR, NV>(t);
             let mut dots = start::<I, F, MR, NV>(t, self.group);
             while self.k < end {
                 let w = self.codes(codes);
-                slice::add::<I, F, MR, NV, FROM, TO, ANY>(t, &mut dots, &w, t.a.add(self.k));
+                slice::add::<I, F, MR, NV, FROM, TO, ANY>(t, &mut dots, &w, t.a.add(self.k), self.k == start_of_group);
                 // The rest of the slice is the next group.
                 if const { TO * 8 < K_PAD } {
                     break;
@@ -274,7 +274,7 @@ pub(crate) struct Int8<const F: usize, const ANY: bool>;
 
 impl<const F: usize, const ANY: bool> Int8<F, ANY> {
     /// Whether the format has all tiles: the compiler's own formats, and `Q4_K`.
-    const USED_MOST: bool = F < 6;
+    const USED_MOST: bool = F < 8;
 }
 
 impl<I: Isa, const F: usize, const ANY: bool> Kernel<I> for Int8<F, ANY> {

@@ -1,10 +1,11 @@
 //! Dot products of slices of codes with int8 rows, from the description of the codes alone.
 
 use llmcc_abi::INT8_PANELS;
-use llmcc_abi::encoding::{Code, Encoding, planes};
+use llmcc_abi::encoding::trellis::LEVEL_ZERO;
+use llmcc_abi::encoding::{Code, Encoding};
 use llmcc_abi::layout::K_PAD;
 
-use super::Tile;
+use super::{Tile, trellis};
 use crate::isa::Isa;
 
 /// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
@@ -19,6 +20,9 @@ pub(super) const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
         _ => 4,
     }
 }
+
+/// The largest number that [`Isa::dot4`] takes.
+pub(super) const MOST: i32 = 127;
 
 /// Codes as the unsigned numbers `integer + zero` that are multiplied.
 #[derive(Clone, Copy)]
@@ -36,6 +40,7 @@ const fn unsigned(e: &Encoding) -> Unsigned {
     match e.code {
         Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, table: None },
         Code::Table { .. } => of_table(e),
+        Code::Trellis(_) => Unsigned { zero: LEVEL_ZERO, most: MOST, table: None },
         Code::Signed { .. } => panic!("no line has signed codes"),
         Code::Float(_) => panic!("floats are no integers"),
     }
@@ -68,7 +73,8 @@ impl<const F: usize> PanelWeights<F> {
     /// Bytes of the codes of [`K_PAD`] columns of a block.
     pub const SLICE_BYTES: usize = K_PAD * 2 * Self::ENCODING.bits() as usize;
     const NUMBERS: Unsigned = unsigned(&Self::ENCODING);
-    const PLANES: ([u32; 3], usize) = planes(Self::ENCODING.bits());
+    /// Bits of the planes of codes, and how many there are.
+    pub const PLANES: ([u32; 3], usize) = Self::ENCODING.planes();
 
     /// Excess of a dot product, for each 1 of the activations.
     pub const fn zero<I: Isa>() -> i32 {
@@ -78,7 +84,7 @@ impl<const F: usize> PanelWeights<F> {
 }
 
 /// Calls of [`Isa::dot4`] between two of [`Isa::settle`]: 1, 2, 4 or 8.
-const fn calls(most: i32) -> usize {
+pub(super) const fn calls(most: i32) -> usize {
     // Activations are −128 to 127: all sums that far down are numbers of 16 bits.
     match -(i16::MIN as i32) / (2 * 128 * most) {
         0 | 1 => 1,
@@ -105,14 +111,23 @@ pub(crate) type W4 = PanelWeights<1>;
 /// See [`W8`].
 pub(crate) type W4a = PanelWeights<2>;
 
+/// Lines of [`INT8_PANELS`] with trellis codes: the first, and how many.
+pub(crate) const TRELLISES: (usize, usize) = (6, 2);
+
 const _: () = {
+    let mut line = 0;
+    while line < INT8_PANELS.len() {
+        let here = line >= TRELLISES.0 && line < TRELLISES.0 + TRELLISES.1;
+        assert!(matches!(INT8_PANELS[line].1.code, Code::Trellis(_)) == here);
+        line += 1;
+    }
     assert!(W8::ENCODING.bits() == 8 && !W8::ENCODING.has_minimum());
     assert!(W4::ENCODING.bits() == 4 && !W4::ENCODING.has_minimum());
     assert!(W4a::ENCODING.bits() == 4 && W4a::ENCODING.has_minimum());
 };
 
 /// Adds the dot products of columns `8·FROM..8·TO` of a slice. `w`: codes of each vector; `a`: the
-/// slice in the first row.
+/// slice in the first row; `first`: the slice begins a group.
 #[inline(always)]
 pub(super) unsafe fn add<
     I: Isa,
@@ -127,11 +142,13 @@ pub(super) unsafe fn add<
     dots: &mut Dots<I, MR, NV>,
     w: &[*const u8; NV],
     a: *const u8,
+    first: bool,
 ) {
     unsafe {
         match const { PanelWeights::<F>::ENCODING.code } {
             Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV, ANY>(t, dots, w, a),
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
+            Code::Trellis(_) => trellis::add::<I, F, MR, NV>(t, dots, w, a, first),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
                 for eight in FROM..TO {
                     add_eight::<I, F, MR, NV>(t, dots, w, a, eight);
@@ -202,7 +219,7 @@ unsafe fn words<I: Isa, const MR: usize, const NV: usize>(t: &Tile, v: usize, p:
 
 /// Numbers of up to 7 bits of 4 columns, the first of which `a` holds.
 #[inline(always)]
-unsafe fn add_fours<I: Isa, const MR: usize, const NV: usize>(
+pub(super) unsafe fn add_fours<I: Isa, const MR: usize, const NV: usize>(
     t: &Tile,
     acc: &mut [[I::Dot; NV]; MR],
     x: &[I::I; NV],
@@ -294,7 +311,7 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
 
 /// Moves the narrow sums to wide ones.
 #[inline(always)]
-unsafe fn settle<I: Isa, const MR: usize, const NV: usize>(dots: &mut Dots<I, MR, NV>) {
+pub(super) unsafe fn settle<I: Isa, const MR: usize, const NV: usize>(dots: &mut Dots<I, MR, NV>) {
     for acc in &mut dots[..parts::<I, MR, NV>()] {
         for m in 0..MR {
             for v in 0..NV {

@@ -125,7 +125,7 @@ impl<I: Isa, const F: usize> Kernel<I> for Supers<F> {
                     for v in 0..NV {
                         w[v] = w[v].add(at);
                     }
-                    slice::add::<I, F, MR, NV, 0, 4, false>(t, &mut dots, &w, t.a.add(k));
+                    slice::add::<I, F, MR, NV, 0, 4, false>(t, &mut dots, &w, t.a.add(k), false);
                     let mut scale = [I::zero_words(); NV];
                     for v in 0..NV {
                         scale[v] = I::six(scales.low[v], scales.high[v], part as i32);

@@ -1,16 +1,17 @@
 //! Panels: weights as their descriptions say, one output after the other.
 
 use llmcc_abi::PanelArgs;
-use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32, planes};
+use llmcc_abi::encoding::trellis::{STATE_BITS, Trellis, trellis_column, trellis_place};
+use llmcc_abi::encoding::{Code, Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, SIX_LOW, block, groups, q8_row, q8_sum_bytes, six_places};
 
 use crate::element::{bf16_to_f32, f16_to_f32, read};
 
 /// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at
 /// `codes`.
-unsafe fn code(bits: u32, codes: *const u8, row: usize, k: usize) -> u8 {
-    let (widths, count) = planes(bits);
-    let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * bits as usize, 0, 0);
+unsafe fn code(weights: &Encoding, codes: *const u8, row: usize, k: usize) -> u8 {
+    let (widths, count) = weights.planes();
+    let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * weights.bits() as usize, 0, 0);
     for width in &widths[..count] {
         let (columns, k) = (32 / *width as usize, k % K_PAD);
         let byte: u8 = unsafe { read(codes, plane + k / columns * 64 + row * 4 + k % 4) };
@@ -28,6 +29,8 @@ struct Row {
     row: usize,
     layout: layout::Block,
     group: usize,
+    /// The unit of its numbers, where there is one.
+    unit: f32,
 }
 
 impl Row {
@@ -84,8 +87,35 @@ impl Row {
         let record = self.layout.groups * self.group;
         unsafe {
             let codes = self.w.add(self.layout.codes_of(k / record * self.layout.groups));
-            code(self.weights.bits(), codes, self.row, k % record)
+            code(&self.weights, codes, self.row, k % record)
         }
+    }
+
+    /// The number of column `k`, without its scale.
+    unsafe fn number_of(&self, k: usize) -> f32 {
+        unsafe {
+            match self.weights.code {
+                Code::Trellis(of) => of.level(self.state(of, k)).into(),
+                _ => self.weights.number(self.code(k)),
+            }
+        }
+    }
+
+    /// The state of column `k` of a trellis: its code, and those before it in its group.
+    unsafe fn state(&self, of: &Trellis, k: usize) -> usize {
+        let first = k / self.group * self.group;
+        let place = (k - first) / K_PAD * K_PAD + trellis_place(k % K_PAD);
+        let mut state = 0;
+        for before in place.saturating_sub(STATE_BITS as usize)..=place {
+            let column = first + before / K_PAD * K_PAD + trellis_column(before % K_PAD);
+            state = of.next(state, unsafe { self.code(column) });
+        }
+        state
+    }
+
+    /// The number of column `k` in units.
+    unsafe fn integer(&self, k: usize) -> i32 {
+        (unsafe { self.number_of(k) } / self.unit) as i32
     }
 
     /// Decoded weight of column `k`.
@@ -96,7 +126,7 @@ impl Row {
                 Some(Float::F16) => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
                 Some(Float::Bf16) => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
                 Some(Float::E4m3) | None => {
-                    let (number, group) = (self.weights.number(self.code(k)), k / self.group);
+                    let (number, group) = (self.number_of(k), k / self.group);
                     match self.weights.has_minimum() {
                         true => libm::fmaf(number, self.scale(group), self.min(group)),
                         false => self.scale(group) * number,
@@ -112,9 +142,10 @@ unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const 
     let k = p.k as usize;
     let weights = weights.in_groups(p.group as usize);
     let group = weights.group().unwrap_or(layout::padded_k(k).max(1));
+    let unit = weights.unit().unwrap_or(1.0);
     for n in 0..p.blocks as usize * BLOCK {
         let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
-        let row = Row { weights, w, row: n % BLOCK, layout: block(&weights, k), group };
+        let row = Row { weights, w, row: n % BLOCK, layout: block(&weights, k), group, unit };
         for m in 0..p.m as usize {
             unsafe {
                 let a = p.a.add(m * p.a_stride as usize);
@@ -156,10 +187,9 @@ pub(crate) unsafe fn panel_integer_scales(p: &PanelArgs, weights: Encoding) {
     let q8 = q8_row(p.k as usize, columns);
     let Some(above) = weights.scales[1] else { return };
     let unit = weights.unit().unwrap_or(1.0);
-    let integers: [i32; 256] = core::array::from_fn(|u| weights.integer(u as u8));
     let dot = |w: &Row, a: *const u8| {
         (0..groups(p.k as usize, columns)).fold(0.0f32, |acc, s| unsafe {
-            let product = |k: usize| integers[w.code(k) as usize] * read::<i8>(a, k) as i32 * w.six(k / w.group);
+            let product = |k: usize| w.integer(k) * read::<i8>(a, k) as i32 * w.six(k / w.group);
             let sum: i32 = (s * columns..kp.min((s + 1) * columns)).map(product).sum();
             let scale = w.number(above.kind, w.layout.above_of(s)) * unit * read::<f32>(a, q8.scales + s * 4);
             libm::fmaf(sum as f32, scale, acc)
@@ -176,13 +206,12 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
     let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
     let q8 = q8_row(p.k as usize, group);
     let unit = weights.unit().unwrap_or(1.0);
-    let integers: [i32; 256] = core::array::from_fn(|u| weights.integer(u as u8));
     let dot = |w: &Row, a: *const u8| {
         let mut acc = 0.0f32;
         for g in 0..groups(p.k as usize, group) {
             let columns = g * group..kp.min((g + 1) * group);
             unsafe {
-                let sum: i32 = columns.map(|k| integers[w.code(k) as usize] * read::<i8>(a, k) as i32).sum();
+                let sum: i32 = columns.map(|k| w.integer(k) * read::<i8>(a, k) as i32).sum();
                 let a_scale: f32 = read(a, q8.scales + g * 4);
                 let of = if weights.by_row() { 0 } else { g };
                 acc = libm::fmaf(sum as f32, w.scale(of) * unit * a_scale, acc);

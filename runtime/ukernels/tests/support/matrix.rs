@@ -1,6 +1,7 @@
 //! Weights before packing, and a packer written from the layout's description.
 
 use half::f16;
+use llmcc_abi::encoding::trellis::Trellis;
 use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32};
 use llmcc_abi::layout::{self, BLOCK};
 
@@ -191,7 +192,19 @@ impl Matrix {
             Code::Table { values, .. } => f32::from_bits(values[usize::from(code)]).into(),
             Code::Signed { bits } => f64::from(((i32::from(code)) << (32 - bits)) >> (32 - bits)),
             Code::Float(_) => e4m3_to_f32(code).into(),
+            Code::Trellis(of) => of.level(self.state(of, n, k)).into(),
         }
+    }
+
+    /// The state of a column: the codes of its group up to it, in the order of the trellis.
+    fn state(&self, of: &Trellis, n: usize, k: usize) -> usize {
+        let first = k / self.group * self.group;
+        let order = |k: usize| (k - first) / 32 * 32 + k % 4 * 8 + k % 32 / 4;
+        let mut columns: Vec<usize> = (first..(k + 32).min(first + self.group)).collect();
+        columns.retain(|c| order(*c) <= order(k));
+        columns.sort_by_key(|c| order(*c));
+        let code = |c: usize| if c < self.k { self.codes[n * self.k + c] } else { 0 };
+        columns.iter().fold(0, |state, c| (state << of.bits | usize::from(code(*c))) & 0xfff)
     }
 
     /// Decoded element, exact.
@@ -314,12 +327,16 @@ impl Matrix {
     fn pack_codes(&self, columns: std::ops::Range<usize>, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
         let zero = self.weights.zero_code();
         let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
+        let planes: Vec<u32> = match self.weights.code {
+            Code::Trellis(of) => vec![1; of.bits as usize],
+            _ => [8, 4, 2, 1].into_iter().filter(|bits| self.weights.bits() & bits != 0).collect(),
+        };
         for slice in columns.step_by(32) {
             let mut base = 0;
-            for bits in [8, 4, 2, 1].into_iter().filter(|bits| self.weights.bits() & bits != 0) {
-                for (chunk, r) in pairs(bits as usize, BLOCK) {
+            for bits in &planes {
+                for (chunk, r) in pairs(*bits as usize, BLOCK) {
                     let field = |k: usize| u32::from(code(r, k)) >> base & ((1 << bits) - 1);
-                    let first = slice + chunk * 32 / bits as usize;
+                    let first = slice + chunk * 32 / *bits as usize;
                     let byte = |j: usize| (0..8 / bits).map(|i| field(first + 4 * i as usize + j) << (i * bits)).sum();
                     out.extend((0..4).map(|j| -> u32 { byte(j) }).map(|byte| byte as u8));
                 }

@@ -48,7 +48,7 @@ impl Product<'_> {
             return self.pieces(b, r, slot);
         }
         let (half, format) = (decode::half(self.plan.elem), self.p.formats[0]);
-        let e = format.encoding();
+        let e = format.packed_encoding();
         let words = match fragment_bits(&e) {
             4 => self.words4(b, r, slot),
             8 if !by_fours(&e) => {

@@ -1,0 +1,203 @@
+//! GPTQ for trellis codes: paths through the states, each making up for its own rounding errors.
+//!
+//! A code of a trellis has a part in the numbers of several columns, so that columns can't be rounded one by one. Columns
+//! are taken in the order of the trellis. Of all paths the [`WIDTH`] of the least error are kept, one for a state (a beam
+//! search, or M-algorithm: Anderson and Mohan 1984); each goes on from the targets of LDLQ ([`super::cholesky`]) by its
+//! own errors. A code stays when [`DEPTH`] columns after it are rounded: that of the best path, without which the others
+//! end.
+//!
+//! QTIP (Tseng et al. 2024, arXiv 2406.11235) searches all states instead, over blocks of 16 columns of 16 rows in which
+//! no column makes up for another. With inputs that have much in common, that costs more than a narrow beam does.
+
+use super::cholesky::Feedback;
+use super::gptq::{LANES, Lanes, add};
+use llmcc_ir::quant::CodedRow;
+use llmcc_ir::quant::trellis::{Search, order};
+
+/// Paths that are kept.
+const WIDTH: usize = 64;
+/// Columns after which a code stays.
+const DEPTH: usize = 32;
+/// States.
+const STATES: usize = 4096;
+/// Partial sums of a loop: vector code on every target, and the same sums.
+const SUMS: usize = 8;
+
+/// The columns of a row of `k` in the order of the trellis.
+pub(super) fn columns(search: &Search, k: usize) -> Vec<usize> {
+    (0..k).step_by(search.columns()).flat_map(|first| of_group(search, k, first)).flatten().collect()
+}
+
+/// The columns of the group from column `first` on, in the order of the trellis; `None`: padding.
+fn of_group(search: &Search, k: usize, first: usize) -> impl Iterator<Item = Option<usize>> {
+    let count = search.columns().min(k - first);
+    order(count).map(move |c| (c < count).then_some(first + c))
+}
+
+/// Codes rows whose scales are found.
+pub(super) fn code(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) {
+    let mut scratch = Scratch::default();
+    for (group, first) in (0..lanes.k).step_by(search.columns()).enumerate() {
+        let levels: Vec<Vec<f32>> = rows.iter().map(|row| search.scaled(row.factors[group].0)).collect();
+        let mut beams = vec![Beam::start(); rows.len()];
+        // Columns of the group so far, without padding.
+        let mut columns: Vec<usize> = vec![];
+        for column in of_group(search, lanes.k, first) {
+            let Some(column) = column else {
+                beams.iter_mut().for_each(|beam| beam.pad(search));
+                continue;
+            };
+            if let Some(stays) = columns.len().checked_sub(DEPTH) {
+                let mut errors = [0f32; LANES];
+                for ((beam, row), error) in beams.iter_mut().zip(&mut *rows).zip(&mut errors) {
+                    (row.codes[columns[stays]], *error) = beam.settle(stays % DEPTH);
+                }
+                lanes.errors.push(errors);
+            }
+            let at = first + columns.len();
+            let (before, within) = feedback.of(at).split_at(lanes.errors.len());
+            let mut target = lanes.column(column);
+            let own = target;
+            add(&mut target, &lanes.errors, before);
+            let step =
+                Step { slot: columns.len() % DEPTH, factors: ring(within, columns.len()), weight: feedback.weight(at) };
+            for (r, beam) in beams.iter_mut().enumerate() {
+                beam.extend(search, &step, (own[r], target[r]), &levels[r], &mut scratch);
+            }
+            columns.push(column);
+        }
+        let left = columns.len().saturating_sub(DEPTH);
+        for (n, column) in columns.iter().enumerate().skip(left) {
+            let mut errors = [0f32; LANES];
+            for ((beam, row), error) in beams.iter_mut().zip(&mut *rows).zip(&mut errors) {
+                (row.codes[*column], *error) = beam.settle(n % DEPTH);
+            }
+            lanes.errors.push(errors);
+        }
+    }
+}
+
+/// The factors of the columns before the `n`-th one of a group whose codes may change, by their places in a ring.
+fn ring(factors: &[f32], n: usize) -> [f32; DEPTH] {
+    let mut out = [0f32; DEPTH];
+    let first = n - factors.len();
+    factors.iter().enumerate().for_each(|(i, f)| out[(first + i) % DEPTH] = *f);
+    out
+}
+
+/// A column, for all rows.
+struct Step {
+    /// Its place in a ring.
+    slot: usize,
+    factors: [f32; DEPTH],
+    weight: f32,
+}
+
+/// A path: its last codes and their errors, in a ring.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    state: usize,
+    cost: f32,
+    errors: [f32; DEPTH],
+    codes: [u8; DEPTH],
+}
+
+/// The paths of a row.
+#[derive(Clone, Debug)]
+struct Beam {
+    paths: Vec<Path>,
+}
+
+/// The best way to a state.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    cost: f32,
+    state: usize,
+    from: usize,
+    code: u8,
+    error: f32,
+}
+
+/// Memory of a step.
+#[derive(Default)]
+struct Scratch {
+    /// For each state, one more than the place of its way; 0 if there is none.
+    places: Vec<u16>,
+    ways: Vec<Way>,
+    paths: Vec<Path>,
+}
+
+impl Beam {
+    /// The only path before the first column.
+    fn start() -> Beam {
+        Beam { paths: vec![Path { state: 0, cost: 0.0, errors: [0.0; DEPTH], codes: [0; DEPTH] }] }
+    }
+
+    /// Goes on by padding.
+    fn pad(&mut self, search: &Search) {
+        self.paths.iter_mut().for_each(|path| path.state = search.trellis().next(path.state, 0));
+    }
+
+    /// Goes on by a column, `own` being its number, `target` that with the errors of columns whose codes stay.
+    fn extend(
+        &mut self,
+        search: &Search,
+        step: &Step,
+        (own, target): (f32, f32),
+        levels: &[f32],
+        scratch: &mut Scratch,
+    ) {
+        let Scratch { places, ways, paths } = scratch;
+        places.resize(STATES, 0);
+        ways.clear();
+        for (from, path) in self.paths.iter().enumerate() {
+            let target = target + dot(&path.errors, &step.factors);
+            for code in 0..1u8 << search.trellis().bits {
+                let state = search.trellis().next(path.state, code);
+                let d = target - levels[state];
+                let way = Way { cost: path.cost + step.weight * d * d, state, from, code, error: own - levels[state] };
+                match places[state].checked_sub(1) {
+                    None => {
+                        ways.push(way);
+                        places[state] = ways.len() as u16;
+                    }
+                    Some(at) if way.cost < ways[at as usize].cost => ways[at as usize] = way,
+                    Some(_) => {}
+                }
+            }
+        }
+        ways.iter().for_each(|way| places[way.state] = 0);
+        if ways.len() > WIDTH {
+            ways.select_nth_unstable_by(WIDTH - 1, |a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
+            ways.truncate(WIDTH);
+            ways.sort_unstable_by_key(|way| way.state);
+        }
+        paths.clear();
+        paths.extend(ways.iter().map(|way| {
+            let mut path = self.paths[way.from];
+            (path.state, path.cost) = (way.state, way.cost);
+            (path.errors[step.slot], path.codes[step.slot]) = (way.error, way.code);
+            path
+        }));
+        std::mem::swap(&mut self.paths, paths);
+    }
+
+    /// The code and the error in a place of the ring of the best path; paths with another code end.
+    fn settle(&mut self, slot: usize) -> (u8, f32) {
+        let best = self.paths.iter().min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
+        let Some((code, error)) = best.map(|path| (path.codes[slot], path.errors[slot])) else { return (0, 0.0) };
+        self.paths.retain(|path| path.codes[slot] == code);
+        self.paths.iter_mut().for_each(|path| path.errors[slot] = 0.0);
+        (code, error)
+    }
+}
+
+/// `Σ aᵢ·bᵢ`.
+fn dot(a: &[f32; DEPTH], b: &[f32; DEPTH]) -> f32 {
+    let mut sums = [0f32; SUMS];
+    let (a, b) = (a.as_chunks::<SUMS>().0, b.as_chunks::<SUMS>().0);
+    for (a, b) in a.iter().zip(b) {
+        (0..SUMS).for_each(|i| sums[i] += a[i] * b[i]);
+    }
+    sums.iter().sum()
+}
