@@ -22,7 +22,8 @@
 //!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns
 //!      `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into
 //!      planes of these widths ([`Encoding::planes`]), the lowest bits in the
-//!      widest; each 32 columns have one plane after the other.
+//!      widest; each 32 columns have one plane after the other. Codes of a
+//!      [trellis](crate::encoding::trellis) have a plane for each bit.
 //!
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a
 //!   thick one, and prefetchers lost track: one thread read 24 GB/s where it now reads 30 of the 32
@@ -47,6 +48,7 @@
 //!
 //! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`,
 //!   the halves 0–3 before 4–7;
+//! - codes of a trellis: as [`Encoding::by_itself`] has them;
 //! - 8-bit codes, and codes of 5 to 7 bits: `[2][32 lanes][2 steps][8 halves]` bytes;
 //! - 8-bit floats: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and
 //!   `r mod 8 + 8`: a piece of 16 bytes is also the A operand of `mma.m16n8k32` and `wgmma` for
