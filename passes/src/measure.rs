@@ -12,6 +12,7 @@ use crate::pack::{self, rows::Rows};
 use crate::pack::{PackError, WeightSource};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::WeightExpr;
+use llmcc_ir::quant::trellis::Search;
 use llmcc_ir::quant::{self, BLOCK, Format};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -154,7 +155,17 @@ impl<'a> Sample<'a> {
     }
 
     fn error(&self, format: Format, name: &str) -> Result<f64, PackError> {
-        self.sums(format, name).map(|(error, signal)| relative(error, signal))
+        let sums = match Search::of(&format.encoding()) {
+            Some(_) => Sample { first: self.some(), ..*self }.sums(format, name),
+            None => self.sums(format, name),
+        };
+        sums.map(|(error, signal)| relative(error, signal))
+    }
+
+    /// A part of the blocks, of formats whose codes take long to find.
+    fn some(&self) -> Vec<usize> {
+        let step = if self.first.len() >= 8 { 4 } else { 1 };
+        self.first.iter().step_by(step).copied().collect()
     }
 
     /// Σ(ŵ − w)² and Σw².

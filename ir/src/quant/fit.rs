@@ -120,13 +120,15 @@ impl Fit {
         if !own.factors.iter().chain([&own.above]).all(finite) || importance.iter().all(|h| *h == 0.0) {
             return own;
         }
-        let found = match (Search::of(&self.e), self.e.scales) {
+        let found = match (self.search(), self.e.scales) {
+            // (Long to search, and the same.)
+            (Some(_), _) if importance.windows(2).all(|h| h[0] == h[1]) => return own,
             (Some(search), _) => {
                 let (codes, scale) = search.group(x, importance);
                 Unit { codes, factors: vec![(scale, 0.0)], above: (0.0, 0.0) }
             }
             (None, [Some(_), Some(_)]) => self.two_levels(x, importance, group, &own),
-            _ => self.one_level(x, importance),
+            (None, _) => self.one_level(x, importance),
         };
         let better = self.error(&found, x, importance, group) < self.error(&own, x, importance, group);
         if better { found } else { own }

@@ -28,8 +28,8 @@ pub(super) const T3: FormatDef = FormatDef {
     quantize: Quantize::Group(|x, codes| quantize(&OF_3, x, codes)),
 };
 
-static OF_2: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T2, 0.034_13));
-static OF_3: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T3, 0.043_06));
+static OF_2: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T2, 0.034_13, 0.0244));
+static OF_3: LazyLock<Search> = LazyLock::new(|| Search::new(&llmcc_abi::encoding::trellis::T3, 0.043_06, 0.0056));
 
 /// Least squares of groups without weights.
 fn quantize(search: &Search, x: &[f32], codes: &mut [u8]) -> (f32, f32) {
@@ -43,8 +43,8 @@ pub fn order(columns: usize) -> impl Iterator<Item = usize> {
     (0..columns.next_multiple_of(K_PAD)).map(|at| at / K_PAD * K_PAD + trellis_column(at % K_PAD))
 }
 
-/// Numbers beyond so many root mean squares of their group are outliers.
-const OUTLIER: f32 = 4.5;
+/// The largest level.
+const LARGEST: f32 = (LEVEL_ZERO - 1) as f32;
 
 /// A column for which a code is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +66,16 @@ pub struct Search {
     levels: Vec<f32>,
     /// The scale with which levels fit numbers of variance 1.
     unit: f32,
+    /// Growth of the mean squared error of numbers within reach of the levels, by the square of the scale.
+    noise: f32,
 }
 
 impl Search {
-    fn new(of: &'static Trellis, unit: f32) -> Search {
-        Search { of, levels: (0..STATES).map(|state| of.level(state).into()).collect(), unit }
+    /// `noise`: for the square of `unit`; so that no other scale is better for normally distributed numbers, it balances
+    /// what they lose out of reach.
+    fn new(of: &'static Trellis, unit: f32, noise: f32) -> Search {
+        let levels = (0..STATES).map(|state| of.level(state).into()).collect();
+        Search { of, levels, unit, noise: noise / unit.powi(2) }
     }
 
     /// The search for codes of an encoding, if it has a trellis.
@@ -92,24 +97,30 @@ impl Search {
     /// Codes of a group and its scale, as f16, with a small `Σ h·(ŵ − w)²`. `h` has a weight of at least 0 for each
     /// column.
     pub fn group(&self, x: &[f32], h: &[f32]) -> (Vec<u8>, f32) {
+        let Some(scale) = self.start(x, h) else { return (vec![0; x.len()], 0.0) };
+        let codes = self.codes(x, h, scale);
+        let (scale, _) = self.scale(x, h, &codes);
+        (codes, scale)
+    }
+
+    /// The scale by which codes are searched: that of normally distributed numbers, or another, where outliers out of
+    /// reach and the rounding of all others lose less together. `None` without numbers.
+    fn start(&self, x: &[f32], h: &[f32]) -> Option<f32> {
         let squares: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum();
-        let rms = (squares / x.len().max(1) as f64).sqrt() as f32;
-        let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let mut best = (vec![0; x.len()], 0.0, f64::INFINITY);
-        // Outliers are out of reach of the usual scale: with larger ones the sum may be less.
-        let reaches = if largest > OUTLIER * rms { &[0.0, 0.4, 0.7, 1.0][..] } else { &[0.0] };
-        for reach in reaches {
-            let scale = (self.unit * rms).max(reach * largest / 63.0);
-            if !scale.is_finite() || scale == 0.0 {
-                continue;
-            }
-            let codes = self.codes(x, h, scale);
-            let (scale, error) = self.scale(x, h, &codes);
-            if error < best.2 {
-                best = (codes, scale, error);
-            }
+        let usual = self.unit * (squares / x.len().max(1) as f64).sqrt() as f32;
+        if usual == 0.0 || !usual.is_finite() {
+            return None;
         }
-        (best.0, best.1)
+        let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let weights: f32 = h.iter().sum();
+        let error = |scale: f32| {
+            let out = |(x, h): (&f32, &f32)| h * (x.abs() - scale * LARGEST).max(0.0).powi(2);
+            x.iter().zip(h).map(out).sum::<f32>() + weights * self.noise * scale * scale
+        };
+        let other =
+            (-8..).map(|i| usual * (i as f32 / 4.0).exp2()).take_while(|scale| *scale * LARGEST < 1.2 * largest);
+        let all = std::iter::once(usual).chain(other).map(|scale| (scale, error(scale)));
+        all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(scale, _)| scale)
     }
 
     /// The codes of a group for a scale.

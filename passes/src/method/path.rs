@@ -1,21 +1,25 @@
 //! GPTQ for trellis codes: paths through the states, each making up for its own rounding errors.
 //!
 //! A code of a trellis has a part in the numbers of several columns, so that columns can't be rounded one by one. Columns
-//! are taken in the order of the trellis. Of all paths the [`WIDTH`] of the least error are kept, one for a state (a beam
+//! are taken in the order of the trellis. The paths of the least error are kept, one for a state ([`width`] of them; a beam
 //! search, or M-algorithm: Anderson and Mohan 1984); each goes on from the targets of LDLQ ([`super::cholesky`]) by its
 //! own errors. A code stays when [`DEPTH`] columns after it are rounded: that of the best path, without which the others
 //! end.
 //!
 //! QTIP (Tseng et al. 2024, arXiv 2406.11235) searches all states instead, over blocks of 16 columns of 16 rows in which
-//! no column makes up for another. With inputs that have much in common, that costs more than a narrow beam does.
+//! no column makes up for another. With inputs that have much in common, that costs more than a narrow beam does; with
+//! others a row keeps the codes of all states' search, where its output's error by them is less.
 
 use super::cholesky::Feedback;
 use super::gptq::{LANES, Lanes, add};
 use llmcc_ir::quant::CodedRow;
 use llmcc_ir::quant::trellis::{Search, order};
 
-/// Paths that are kept.
-const WIDTH: usize = 64;
+/// Paths that are kept, by the bits of a code: with fewer bits, a code shows later how good it is.
+const fn width(bits: u32) -> usize {
+    if bits == 2 { 128 } else { 64 }
+}
+
 /// Columns after which a code stays.
 const DEPTH: usize = 32;
 /// States.
@@ -34,9 +38,45 @@ fn of_group(search: &Search, k: usize, first: usize) -> impl Iterator<Item = Opt
     order(count).map(move |c| (c < count).then_some(first + c))
 }
 
-/// Codes rows whose scales are found.
-pub(super) fn code(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) {
+/// Codes rows whose scales are found. A row keeps the codes that it has where these are better.
+pub(super) fn code(lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) {
+    let before = error(&lanes, feedback, search, rows);
+    let mut found = rows.to_vec();
+    let after = search_rows(lanes, feedback, search, &mut found);
+    for ((row, found), (after, before)) in rows.iter_mut().zip(found).zip(after.iter().zip(before)) {
+        if *after < before {
+            *row = found;
+        }
+    }
+}
+
+/// The squared error of the outputs of coded rows.
+fn error(lanes: &Lanes<'_>, feedback: &Feedback, search: &Search, rows: &[CodedRow]) -> [f32; LANES] {
+    let mut levels = vec![[0f32; LANES]; lanes.k];
+    for (r, row) in rows.iter().enumerate() {
+        for (group, codes) in row.codes.chunks(search.columns()).enumerate() {
+            let (first, scale) = (group * search.columns(), row.factors[group].0);
+            search.trellis().each_state(codes, |c, state| {
+                levels[first + c][r] = f32::from(search.trellis().level(state)) * scale;
+            });
+        }
+    }
+    let (mut sums, mut errors) = ([0f32; LANES], Vec::with_capacity(lanes.k));
+    for (at, column) in feedback.order().iter().enumerate() {
+        let mut error = lanes.column(*column);
+        (0..LANES).for_each(|r| error[r] -= levels[*column][r]);
+        let mut rest = error;
+        add(&mut rest, &errors, feedback.of(at));
+        (0..LANES).for_each(|r| sums[r] += feedback.weight(at) * rest[r] * rest[r]);
+        errors.push(error);
+    }
+    sums
+}
+
+/// Codes rows by the best paths. Returns the squared errors of their outputs.
+fn search_rows(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) -> [f32; LANES] {
     let mut scratch = Scratch::default();
+    let mut sums = [0f32; LANES];
     for (group, first) in (0..lanes.k).step_by(search.columns()).enumerate() {
         let levels: Vec<Vec<f32>> = rows.iter().map(|row| search.scaled(row.factors[group].0)).collect();
         let mut beams = vec![Beam::start(); rows.len()];
@@ -74,7 +114,9 @@ pub(super) fn code(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, r
             }
             lanes.errors.push(errors);
         }
+        beams.iter().zip(&mut sums).for_each(|(beam, sum)| *sum += beam.cost());
     }
+    sums
 }
 
 /// The factors of the columns before the `n`-th one of a group whose codes may change, by their places in a ring.
@@ -133,6 +175,11 @@ impl Beam {
         Beam { paths: vec![Path { state: 0, cost: 0.0, errors: [0.0; DEPTH], codes: [0; DEPTH] }] }
     }
 
+    /// The error of the best path.
+    fn cost(&self) -> f32 {
+        self.paths.iter().map(|path| path.cost).fold(f32::INFINITY, f32::min)
+    }
+
     /// Goes on by padding.
     fn pad(&mut self, search: &Search) {
         self.paths.iter_mut().for_each(|path| path.state = search.trellis().next(path.state, 0));
@@ -167,9 +214,10 @@ impl Beam {
             }
         }
         ways.iter().for_each(|way| places[way.state] = 0);
-        if ways.len() > WIDTH {
-            ways.select_nth_unstable_by(WIDTH - 1, |a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
-            ways.truncate(WIDTH);
+        let width = width(search.trellis().bits);
+        if ways.len() > width {
+            ways.select_nth_unstable_by(width - 1, |a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
+            ways.truncate(width);
             ways.sort_unstable_by_key(|way| way.state);
         }
         paths.clear();
