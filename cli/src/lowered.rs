@@ -77,6 +77,8 @@ pub struct Lowered {
     pub requantized: Requantized,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
+    /// Errors of samples of weights, as far as they were measured.
+    samples: Measured,
     /// Times.
     pub phases: Phases,
 }
@@ -309,10 +311,11 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     }
     let format = weight_format(options, &module);
     // Packing measures only the tensors it packs.
-    let mut whole =
-        (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
+    let whole = options.place == WeightsPlace::Absent && options.choose.error_budget.is_some();
+    let (mut errors, mut samples) = (Measured::new(), Measured::new());
     let source = Source::new(&checkpoint, options);
-    let versions = versions(options, (&source, &module), backend, whole.as_mut(), &mut phases)?;
+    let known = if whole { Known::Whole(&mut errors) } else { Known::Samples(&mut samples) };
+    let versions = versions(options, (&source, &module), backend, known, &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
     Ok(Lowered {
         checkpoint,
@@ -325,6 +328,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         coded,
         requantized,
         versions,
+        samples,
         phases,
     })
 }
@@ -343,7 +347,8 @@ impl Lowered {
     pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
         let mut phases = Phases::default();
         let source = Source::new(&self.checkpoint, options);
-        self.versions = versions(options, (&source, &self.module), backend, None, &mut phases)?;
+        self.versions =
+            versions(options, (&source, &self.module), backend, Known::Samples(&mut self.samples), &mut phases)?;
         Ok(())
     }
 
@@ -359,7 +364,7 @@ impl Lowered {
         phases: &mut Phases,
     ) -> Result<(), Error> {
         let source = Source::new(&self.checkpoint, options);
-        self.versions = versions(options, (&source, &self.module), backend, Some(&mut whole), phases)?;
+        self.versions = versions(options, (&source, &self.module), backend, Known::Whole(&mut whole), phases)?;
         Ok(())
     }
 }
@@ -374,41 +379,44 @@ pub(crate) fn int8_of_floats() -> Error {
     ))
 }
 
+/// Errors of weights that were measured before; those measured now are added.
+enum Known<'a> {
+    /// Of samples.
+    Samples(&'a mut Measured),
+    /// Of whole weights, by which an error budget is kept.
+    Whole(&'a mut Measured),
+}
+
 /// Compiles the model for all targets; see [`version`].
 fn versions(
     options: &CompileOptions,
     model: (&Source<'_>, &Module),
     backend: &dyn Backend,
-    mut whole: Option<&mut Measured>,
+    mut known: Known<'_>,
     phases: &mut Phases,
 ) -> Result<Vec<Version>, Error> {
     if options.targets.is_empty() {
         return Err(Error::Usage("name at least one target (`llmcc targets` lists them)".into()));
     }
-    options
-        .targets
-        .iter()
-        .map(|target| version(options, target, model, backend, whole.as_deref_mut(), phases))
-        .collect()
+    options.targets.iter().map(|target| version(options, target, model, backend, &mut known, phases)).collect()
 }
 
-/// Compiles the model for one target. With `whole`, an error budget is kept by errors of whole
-/// weights, which are added there; else by samples.
+/// Compiles the model for one target.
 fn version(
     options: &CompileOptions,
     target: &'static TargetSpec,
     (source, module): (&Source<'_>, &Module),
     backend: &dyn Backend,
-    whole: Option<&mut Measured>,
+    known: &mut Known<'_>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
     if options.act == Some(ActPolicy::Int8) && !options.converts() && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
     let pass_options = pass_options(options, target, (source.checkpoint, module));
-    let compiled = phases.time("rewrite", || match whole {
-        Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, source, whole),
-        None => llmcc_passes::compile_measured(module, &pass_options, source),
+    let compiled = phases.time("rewrite", || match known {
+        Known::Whole(errors) => llmcc_passes::budget::compile_exactly(module, &pass_options, source, errors),
+        Known::Samples(errors) => llmcc_passes::compile_by_samples(module, &pass_options, source, errors),
     })?;
     let objects = phases.time("codegen", || backend.lower_all(&compiled.plan.kernels, target))?;
     if options.deny_fallback {

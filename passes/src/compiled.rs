@@ -1,6 +1,7 @@
 //! A compiled module, and what is told of how it came to be.
 
 use crate::damage::Offer;
+use crate::measure::Measured;
 use llmcc_ir::plan::{Plan, WeightExpr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -86,6 +87,8 @@ pub struct Compiled {
     pub damage: Option<f64>,
     /// Everything that could have been chosen for matrices, where there was a choice.
     pub offers: Vec<Offer>,
+    /// Errors of weights in all formats that they may have, where there was a choice.
+    pub measured: Measured,
 }
 
 impl Compiled {

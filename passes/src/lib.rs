@@ -74,5 +74,24 @@ pub fn compile_measured(
     opts: &Options,
     source: &dyn pack::WeightSource,
 ) -> Result<Compiled, PassError> {
-    pipeline::run(module, opts, Some(pipeline::Known { source, whole: &measure::Measured::new() }))
+    compile_by_samples(module, opts, source, &mut measure::Measured::new())
+}
+
+/// As [`compile_measured`]. `samples` has errors of earlier calls for the same weights and method, which are not measured
+/// again, and gets those of this one.
+///
+/// # Errors
+/// As [`compile_measured`].
+pub fn compile_by_samples(
+    module: &Module,
+    opts: &Options,
+    source: &dyn pack::WeightSource,
+    samples: &mut measure::Measured,
+) -> Result<Compiled, PassError> {
+    let known = pipeline::Known { source, whole: samples };
+    let mut compiled = pipeline::run(module, opts, Some(known))?;
+    for (weight, errors) in std::mem::take(&mut compiled.measured) {
+        samples.entry(weight).or_default().extend(errors);
+    }
+    Ok(compiled)
 }

@@ -131,6 +131,7 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         error: state.error,
         damage: state.damage,
         offers: state.offers,
+        measured: state.measured,
     })
 }
 
@@ -139,7 +140,7 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
 pub struct Known<'a> {
     /// The weights, to measure samples of.
     pub source: &'a dyn WeightSource,
-    /// Errors of whole weights, which are not measured.
+    /// Errors that are known, and not measured.
     pub whole: &'a Measured,
 }
 
