@@ -1,8 +1,8 @@
 //! Polynomials and tables of trellis codes: `cargo run --release -p llmcc-benches --bin trellis -- --bits 3`.
 //!
 //! Tables of levels are trained on normally distributed numbers (Lloyd 1982, "Least squares quantization in PCM"): in
-//! turns the best paths for the levels, and the levels of least squared error for the paths. Rounded to 7 bits, they are
-//! measured on other numbers. With `--try N`, N pairs of polynomials are drawn and the best ones printed.
+//! turns the best paths for the levels, and the levels of least squared error for the paths. Rounded to 7 bits, they
+//! are measured on other numbers. With `--try N`, N pairs of polynomials are drawn and the best ones printed.
 
 use clap::Parser;
 use llmcc_abi::encoding::Encoding;
@@ -15,7 +15,7 @@ struct Args {
     /// Bits of a code: 2 or 3.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=3))]
     bits: u32,
-    /// Polynomials of the upper and the lower half of an index, in hexadecimal [default: those of the format]
+    /// Polynomials of the upper and the lower half of an index, in hexadecimal [default: the format's]
     #[arg(long, value_delimiter = ',', value_parser = |text: &str| usize::from_str_radix(text, 16))]
     polynomials: Vec<usize>,
     /// Draw so many pairs of polynomials of three terms instead

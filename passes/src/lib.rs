@@ -77,8 +77,8 @@ pub fn compile_measured(
     compile_by_samples(module, opts, source, &mut measure::Measured::new())
 }
 
-/// As [`compile_measured`]. `samples` has errors of earlier calls for the same weights and method, which are not measured
-/// again, and gets those of this one.
+/// As [`compile_measured`]. `samples` has errors of earlier calls for the same weights and method, which are not
+/// measured again, and gets the errors of this call.
 ///
 /// # Errors
 /// As [`compile_measured`].

@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-dist", &["llmcc", "llmcc-gpu"]),
     ("llmcc-features", &[]),
-    ("llmcc-benches", &["llmcc-abi", "llmcc-ukernels"]),
+    ("llmcc-benches", &["llmcc-abi", "llmcc-ir", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir", "llmcc-text"]),
     ("llmcc-passes", &["llmcc-ir", "llmcc-abi"]),

@@ -1,6 +1,6 @@
 //! Decoding of codes and scales as 128-bit vector code, from their [`Encoding`] alone.
 
-use super::emit::{Emit, F32X4, I8X16, I32, I32X4, LANES};
+use super::emit::{Emit, F32X4, I32, I32X4, LANES};
 use super::trellis::Slice;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -138,7 +138,7 @@ fn four(e: &mut Emit, kind: ScaleKind, p: Value, offset: usize) -> Value {
         }
         ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => {
             let word = e.load(I32, p, offset);
-            let bytes = bytes(e, word);
+            let bytes = e.bytes(word);
             of_bytes(e, kind, bytes)
         }
         ScaleKind::Six => unreachable!("they are no bytes"),
@@ -198,15 +198,6 @@ pub(super) fn scalar_f16(e: &mut Emit, half: Value) -> Value {
     let v = e.splat(signed);
     let v = e.finite_f16_to_f32(v);
     e.lane(v, 0)
-}
-
-/// The bytes of an i32 as four i32.
-pub(super) fn bytes(e: &mut Emit, word: Value) -> Value {
-    let zero = e.ints(0);
-    let v = e.b.ins().insertlane(zero, word, 0);
-    let v = e.cast(I8X16, v);
-    let v = e.b.ins().uwiden_low(v);
-    e.b.ins().uwiden_low(v)
 }
 
 /// The numbers of four codes, of a trellis of indices, without their scales; codes are i32, zero above their bits
@@ -341,8 +332,8 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, column: &Column, v
     joined(e, planes, &parts)
 }
 
-/// Codes (of a trellis, indices) of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk, `k` a
-/// multiple of 8.
+/// Codes (of a trellis, indices) of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk,
+/// `k` a multiple of 8.
 pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> [Value; 2] {
     if let Column::Trellis(slice, place) = column_at(e, encoding, codes, k) {
         return slice.eight(e, place);
@@ -352,7 +343,7 @@ pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Va
             let p = e.index(codes, k, BLOCK);
             [0, 64].map(|offset| {
                 let word = e.load(I32, p, offset);
-                bytes(e, word)
+                e.bytes(word)
             })
         }
         4 => {
@@ -361,7 +352,7 @@ pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Va
             let low = e.b.ins().band_imm_u(word, 0x0f0f_0f0f);
             let high = e.b.ins().ushr_imm_u(word, 4);
             let high = e.b.ins().band_imm_u(high, 0x0f0f_0f0f);
-            [bytes(e, low), bytes(e, high)]
+            [e.bytes(low), e.bytes(high)]
         }
         _ => {
             let planes = planes_at(e, encoding, codes, k);
@@ -376,7 +367,7 @@ pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Va
                         let word = e.b.ins().ushr(word, p.shift);
                         let word = e.b.ins().ushr_imm_u(word, up as i64);
                         let word = e.b.ins().band_imm_u(word, i64::from(bytes_of(p.bits)));
-                        bytes(e, word)
+                        e.bytes(word)
                     })
                     .collect();
                 joined(e, &planes, &parts)

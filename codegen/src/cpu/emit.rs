@@ -61,6 +61,15 @@ impl<'f> Emit<'f> {
         self.b.ins().vconst(I32X4, constant)
     }
 
+    /// The bytes of an i32 as four i32.
+    pub fn bytes(&mut self, word: Value) -> Value {
+        let zero = self.ints(0);
+        let v = self.b.ins().insertlane(zero, word, 0);
+        let v = self.cast(I8X16, v);
+        let v = self.b.ins().uwiden_low(v);
+        self.b.ins().uwiden_low(v)
+    }
+
     // Memory.
 
     /// Loads a `ty`.

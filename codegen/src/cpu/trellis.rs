@@ -1,6 +1,5 @@
 //! Indices of trellis codes as 128-bit vector code: see [`llmcc_abi::encoding::trellis`].
 
-use super::codes::bytes;
 use super::emit::{Emit, I32, I32X4};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -44,7 +43,8 @@ impl Slice {
         (Slice::new(e, of, now, first), place)
     }
 
-    /// A word for each bit of an index: that bit of 32 columns, of the rows whose words `load(e, address, offset)` loads.
+    /// A word for each bit of an index: that bit of 32 columns, for the rows whose words `load(e, address, offset)`
+    /// loads.
     pub fn words(&self, e: &mut Emit, load: impl Fn(&mut Emit, Value, usize) -> Value) -> Vec<Value> {
         let planes: Vec<(Value, Value)> = (0..self.of.bits as usize)
             .map(|plane| {
@@ -85,7 +85,7 @@ impl Slice {
         [place, next].map(|place| {
             let four = joined(e, &words, place, 0x0101_0101);
             let word = e.b.ins().extractlane(four, 0);
-            bytes(e, word)
+            e.bytes(word)
         })
     }
 }

@@ -34,8 +34,8 @@ impl CodedRow {
             let above = self.above.get(g * group / unit).copied().unwrap_or((1.0, 1.0));
             let (scale, min) = (above.0 * scale, if of_scales { above.1 * min } else { *min });
             match e.has_minimum() {
-                true => e.numbers(codes, |c, number| out[c] = scale.mul_add(number, min)),
-                false => e.numbers(codes, |c, number| out[c] = scale * number),
+                true => e.decode_each(codes, |c, number| out[c] = scale.mul_add(number, min)),
+                false => e.decode_each(codes, |c, number| out[c] = scale * number),
             }
         }
     }

@@ -164,7 +164,7 @@ impl Fit {
             let Some((scale, min)) = effective.get(at).map(|f| (f64::from(f.0), f64::from(f.1))) else { break };
             // (There are none where values are beyond the format's range.)
             let Some(codes) = unit.codes.get(at * group..at * group + x.len()) else { return f64::INFINITY };
-            self.e.numbers(codes, |c, number| {
+            self.e.decode_each(codes, |c, number| {
                 let d = scale * f64::from(number) + min - f64::from(x[c]);
                 sum += f64::from(h[c]) * d * d;
             });

@@ -288,7 +288,7 @@ pub(super) fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mu
 fn by_itself<'a>(e: &Encoding, codes: &'a [u8]) -> Cow<'a, [u8]> {
     match e.code {
         Code::Trellis(of) => trellis::by_themselves(of, codes).into(),
-        _ => codes.into(),
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => codes.into(),
     }
 }
 

@@ -71,8 +71,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// `noise`: for the square of `unit`; so that no other scale is better for normally distributed numbers, it balances
-    /// what they lose out of reach.
+    /// `noise`: for the square of `unit`. It balances the loss of normally distributed numbers out of reach, so that no
+    /// other scale is better for these.
     fn new(of: &'static Trellis, unit: f32, noise: f32) -> Search {
         let levels = (0..STATES).map(|state| of.level(state).into()).collect();
         Search { of, levels, unit, noise: noise / unit.powi(2) }

@@ -2,10 +2,12 @@
 //!
 //! Frantar et al. 2022, arXiv 2210.17323; computed as LDLQ ([`super::cholesky`]). Columns are taken by descending mean
 //! square ("act-order"), with the scales of all groups found before, by least squares ("static groups"). Codes of a
-//! trellis are found by paths ([`super::path`]). Where products of inputs are not known, rows are coded by least squares.
+//! trellis are found by paths ([`super::path`]). Where products of inputs are not known, rows are coded by least
+//! squares.
 
 use super::cholesky::Feedback;
-use super::job::{Job, Method, Needs};
+use super::job::{Job, Method, Needs, Prepared};
+use super::lanes::{LANES, Lanes, add};
 use super::path;
 use super::plain::LEAST_SQUARES;
 use llmcc_ir::quant::CodedRow;
@@ -19,58 +21,37 @@ pub(super) const GPTQ: Method = Method {
     rows,
 };
 
-/// Rows that are coded together: a column of them is a vector.
-pub(super) const LANES: usize = 16;
-
 fn rows(job: &Job<'_>) -> Vec<CodedRow> {
     let Some(feedback) = &job.inputs.feedback else { return (LEAST_SQUARES.rows)(job) };
     let coded = |x: &[f32]| {
-        let lanes = Lanes { fit: job.fit, x, k: job.k, errors: Vec::with_capacity(job.k) };
-        lanes.code(feedback, &job.inputs.importance)
+        let lanes = Lanes { x, k: job.k, errors: Vec::with_capacity(job.k) };
+        code(lanes, feedback, job.inputs, job.fit)
     };
     job.x.chunks(LANES * job.k).flat_map(coded).collect()
 }
 
-/// Up to 16 rows, being coded.
-pub(super) struct Lanes<'a> {
-    fit: &'a Fit,
-    /// The rows.
-    pub x: &'a [f32],
-    pub k: usize,
-    /// `w − ŵ` of the columns so far.
-    pub errors: Vec<[f32; LANES]>,
-}
-
-impl Lanes<'_> {
-    fn code(mut self, feedback: &Feedback, importance: &[f32]) -> Vec<CodedRow> {
-        let mut rows: Vec<Scaled> = self.x.chunks(self.k).map(|x| Scaled::new(self.fit, x, importance)).collect();
-        if let Some(search) = self.fit.search() {
-            let mut coded: Vec<CodedRow> = rows.into_iter().map(|row| row.coded).collect();
-            path::code(self, feedback, search, &mut coded);
-            return coded;
-        }
-        let group = self.fit.encoding().group().unwrap_or(self.k).max(1);
-        for (k, column) in feedback.order().iter().enumerate() {
-            let mut error = self.column(*column);
-            let mut target = error;
-            add(&mut target, &self.errors, feedback.of(k));
-            for (r, row) in rows.iter_mut().enumerate() {
-                let (scale, min) = row.factors[column / group];
-                let code = self.fit.nearest(target[r], (scale, min));
-                row.coded.codes[*column] = code;
-                error[r] -= scale.mul_add(self.fit.encoding().number(code), min);
-            }
-            self.errors.push(error);
-        }
-        rows.into_iter().map(|row| row.coded).collect()
+/// Codes rows by the errors of the columns before.
+fn code(mut lanes: Lanes<'_>, feedback: &Feedback, inputs: &Prepared, fit: &Fit) -> Vec<CodedRow> {
+    let mut rows: Vec<Scaled> = lanes.x.chunks(lanes.k).map(|x| Scaled::new(fit, x, &inputs.importance)).collect();
+    if let Some(search) = fit.search() {
+        let mut coded: Vec<CodedRow> = rows.into_iter().map(|row| row.coded).collect();
+        path::code(lanes, feedback, search, &mut coded);
+        return coded;
     }
-
-    /// Column `c` of the rows.
-    pub fn column(&self, c: usize) -> [f32; LANES] {
-        let mut out = [0f32; LANES];
-        out.iter_mut().zip(self.x.chunks(self.k)).for_each(|(v, row)| *v = row[c]);
-        out
+    let group = fit.encoding().group().unwrap_or(lanes.k).max(1);
+    for (k, column) in feedback.order().iter().enumerate() {
+        let mut error = lanes.column(*column);
+        let mut target = error;
+        add(&mut target, &lanes.errors, feedback.of(k));
+        for (r, row) in rows.iter_mut().enumerate() {
+            let (scale, min) = row.factors[column / group];
+            let code = fit.nearest(target[r], (scale, min));
+            row.coded.codes[*column] = code;
+            error[r] -= scale.mul_add(fit.encoding().number(code), min);
+        }
+        lanes.errors.push(error);
     }
+    rows.into_iter().map(|row| row.coded).collect()
 }
 
 /// A row whose scales are found.
@@ -88,17 +69,9 @@ impl Scaled {
     }
 }
 
-/// Adds errors of columns, each times its factor.
-pub(super) fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
-    for (e, f) in errors.iter().zip(factors) {
-        to.iter_mut().zip(e).for_each(|(t, e)| *t += e * f);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::job::Prepared;
     use crate::method::testing::{normal, random};
     use llmcc_ir::quant::Format;
 

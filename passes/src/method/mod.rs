@@ -11,6 +11,7 @@ mod coder;
 mod gptq;
 mod inputs;
 mod job;
+mod lanes;
 mod moments;
 mod path;
 mod plain;

@@ -1,17 +1,17 @@
 //! GPTQ for trellis codes: paths through the states, each making up for its own rounding errors.
 //!
-//! A code of a trellis has a part in the numbers of several columns, so that columns can't be rounded one by one. Columns
-//! are taken in the order of the trellis. The paths of the least error are kept, one for a state ([`width`] of them; a beam
-//! search, or M-algorithm: Anderson and Mohan 1984); each goes on from the targets of LDLQ ([`super::cholesky`]) by its
-//! own errors. A code stays when [`DEPTH`] columns after it are rounded: that of the best path, without which the others
-//! end.
+//! A code of a trellis has a part in the numbers of several columns, so that columns can't be rounded one by one.
+//! Columns are taken in the order of the trellis. The paths of the least error are kept, one for a state ([`width`] of
+//! them; a beam search, or M-algorithm: Anderson and Mohan 1984). Each goes on from the targets of LDLQ
+//! ([`super::cholesky`]) by its own errors. When [`DEPTH`] columns after it are rounded, the best path's code stays,
+//! and paths with another one end.
 //!
-//! QTIP (Tseng et al. 2024, arXiv 2406.11235) searches all states instead, over blocks of 16 columns of 16 rows in which
-//! no column makes up for another. With inputs that have much in common, that costs more than a narrow beam does; with
-//! others a row keeps the codes of all states' search, where its output's error by them is less.
+//! QTIP (Tseng et al. 2024, arXiv 2406.11235) searches all states instead, over blocks of 16 columns of 16 rows in
+//! which no column makes up for another. With inputs that have much in common, that costs more than a narrow beam does;
+//! with others a row keeps the codes of all states' search, where its output's error by them is less.
 
 use super::cholesky::Feedback;
-use super::gptq::{LANES, Lanes, add};
+use super::lanes::{LANES, Lanes, add};
 use llmcc_ir::quant::CodedRow;
 use llmcc_ir::quant::trellis::{Search, order};
 
@@ -99,8 +99,11 @@ fn search_rows(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows:
             let mut target = lanes.column(column);
             let own = target;
             add(&mut target, &lanes.errors, before);
-            let step =
-                Step { slot: columns.len() % DEPTH, factors: ring(within, columns.len()), weight: feedback.weight(at) };
+            let step = Step {
+                place: columns.len() % DEPTH,
+                factors: ring(within, columns.len()),
+                weight: feedback.weight(at),
+            };
             for (r, beam) in beams.iter_mut().enumerate() {
                 beam.extend(search, &step, (own[r], target[r]), &levels[r], &mut scratch);
             }
@@ -130,7 +133,7 @@ fn ring(factors: &[f32], n: usize) -> [f32; DEPTH] {
 /// A column, for all rows.
 struct Step {
     /// Its place in a ring.
-    slot: usize,
+    place: usize,
     factors: [f32; DEPTH],
     weight: f32,
 }
@@ -224,18 +227,18 @@ impl Beam {
         paths.extend(ways.iter().map(|way| {
             let mut path = self.paths[way.from];
             (path.state, path.cost) = (way.state, way.cost);
-            (path.errors[step.slot], path.codes[step.slot]) = (way.error, way.code);
+            (path.errors[step.place], path.codes[step.place]) = (way.error, way.code);
             path
         }));
         std::mem::swap(&mut self.paths, paths);
     }
 
     /// The code and the error in a place of the ring of the best path; paths with another code end.
-    fn settle(&mut self, slot: usize) -> (u8, f32) {
+    fn settle(&mut self, place: usize) -> (u8, f32) {
         let best = self.paths.iter().min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
-        let Some((code, error)) = best.map(|path| (path.codes[slot], path.errors[slot])) else { return (0, 0.0) };
-        self.paths.retain(|path| path.codes[slot] == code);
-        self.paths.iter_mut().for_each(|path| path.errors[slot] = 0.0);
+        let Some((code, error)) = best.map(|path| (path.codes[place], path.errors[place])) else { return (0, 0.0) };
+        self.paths.retain(|path| path.codes[place] == code);
+        self.paths.iter_mut().for_each(|path| path.errors[place] = 0.0);
         (code, error)
     }
 }

@@ -320,7 +320,7 @@ impl Encoding {
     pub const fn planes(&self) -> ([u32; 3], usize) {
         match self.code {
             Code::Trellis(of) => ([1; 3], of.bits as usize),
-            _ => planes(self.bits()),
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => planes(self.bits()),
         }
     }
 
@@ -442,7 +442,7 @@ impl Encoding {
     /// The number that an unsigned code of up to 8 bits stands for, without its scale.
     ///
     /// # Panics
-    /// Where it depends on other codes ([`Code::Trellis`]): see [`Encoding::numbers`].
+    /// Where it depends on other codes ([`Code::Trellis`]): see [`Encoding::decode_each`].
     pub const fn number(&self, u: u8) -> f32 {
         match self.code {
             Code::Int { zero, .. } => (u as i32 - zero) as f32,
@@ -455,10 +455,12 @@ impl Encoding {
 
     /// The numbers of the codes of a group, or of all columns that are one after the other without one: `f(column,
     /// number)` for each, in any order.
-    pub fn numbers(&self, codes: &[u8], mut f: impl FnMut(usize, f32)) {
+    pub fn decode_each(&self, codes: &[u8], mut f: impl FnMut(usize, f32)) {
         match self.code {
             Code::Trellis(of) => of.each_state(codes, |column, state| f(column, of.level(state).into())),
-            _ => codes.iter().enumerate().for_each(|(column, u)| f(column, self.number(*u))),
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+                codes.iter().enumerate().for_each(|(column, u)| f(column, self.number(*u)));
+            }
         }
     }
 
@@ -467,7 +469,7 @@ impl Encoding {
         let code = match self.code {
             Code::Trellis(Trellis { bits: 2, .. }) => Code::Table { bits: 4, values: &T2_LEVELS },
             Code::Trellis(_) => Code::Int { bits: 8, zero: 128 },
-            code => code,
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => self.code,
         };
         Encoding { code, scales: self.scales }
     }

@@ -80,6 +80,7 @@ use crate::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind};
 pub const BLOCK: usize = 16;
 /// `k` is padded to a multiple of this in quantized weights and int8 rows.
 pub const K_PAD: usize = 32;
+const _: () = assert!(K_PAD == crate::encoding::trellis::SLICE);
 /// Columns whose products with f32 rows are summed in one chain from 0; the chains' sums are added
 /// in ascending order. A chain over all of `k` adds each product to a sum of everything before it:
 /// its error is some √(k/2) roundings; with short chains √(16 + k/64) are left.

@@ -255,8 +255,8 @@ entries!(sse2, crate::isa::sse2::Sse2, "sse2");
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
-/// AVX-512 with the BF16 dot product, VBMI and VBMI2, which few microkernels use; all others come from [`avx512`], so that
-/// the runtime has them once.
+/// AVX-512 with the BF16 dot product, VBMI and VBMI2, which few microkernels use. All others come from [`avx512`], so
+/// that the runtime has them once.
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
     use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};

@@ -7,7 +7,7 @@ pub(super) fn token(i: usize, vocab: usize) -> i32 {
     ((i * 7919 + 13) % vocab) as i32
 }
 
-/// The passes of a prompt, the last of which gives a row of logits.
+/// The passes of a prompt; the last one gives a row of logits.
 pub(super) fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> {
     let (n, chunk) = (ids.len(), model.info().max_batch_tokens);
     let mut at = 0;

@@ -33,7 +33,7 @@ pub(super) struct Split {
     pub(super) blocks: usize,
 }
 
-/// Warps that take items together: those of a block, or a part of them.
+/// Warps that take items together: all warps of a block, or a part of them.
 #[derive(Clone, Copy)]
 pub(super) struct Team {
     /// Number in its block, and teams of a block.

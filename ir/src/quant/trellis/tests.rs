@@ -111,7 +111,7 @@ fn codes_by_themselves_have_the_same_values() {
         let codes: Vec<u8> = random(5, 256).iter().map(|x| ((x + 1.0) * 4.0) as u8 % (1 << search.of.bits)).collect();
         let e = if search.of.bits == 2 { Encoding::T2 } else { Encoding::T3 };
         let mut levels = vec![0.0; codes.len()];
-        e.numbers(&codes, |c, x| levels[c] = x);
+        e.decode_each(&codes, |c, x| levels[c] = x);
         let each = by_themselves(search.of, &codes);
         assert!(each.iter().zip(&levels).all(|(u, x)| e.by_itself().number(*u) == *x));
     }

@@ -1,18 +1,19 @@
 //! Trellis codes of 2 and 3 bits.
 //!
 //! The number of a column depends on its code and on the codes before it (trellis coded quantization: Marcellin and
-//! Fischer 1990; for weights QTIP, Tseng et al. 2024, arXiv 2406.11235). Columns of a slice of [`K_PAD`] = 32 are
+//! Fischer 1990; for weights QTIP, Tseng et al. 2024, arXiv 2406.11235). Columns of a slice of [`SLICE`] = 32 are
 //! taken in the order 0, 4, 8, …, 28, 1, 5, … ([`trellis_place`]), slice after slice; in every group of columns that
 //! share a scale the trellis begins anew, with zeros before it.
 //!
-//! The **state** of a column has [`STATE_BITS`] bits: its code in the lowest bits, the codes before it above. Bit `j` of
-//! a half of its **index** is the parity of the state's bits under the half's polynomial, moved up by `j`. The index
-//! selects a **level**, an int8.
+//! The **state** of a column has [`STATE_BITS`] bits: its code in the lowest bits, the codes before it above. Bit `j`
+//! of a half of its **index** is the parity of the state's bits under the half's polynomial, moved up by `j`. The index
+//! selects a **level**, an integer of 7 bits.
 //!
-//! Panels store bit `b` of the codes of 32 columns as a plane of one word per row, in the order of the trellis. So a bit
-//! of the indices of 32 columns is the exclusive or of [three words](Trellis::taps), each moved up by some columns.
+//! Panels store bit `b` of the codes of 32 columns as a plane of one word per row, in the order of the trellis. So a
+//! bit of the indices of 32 columns is the exclusive or of [three words](Trellis::taps), each moved up by some columns.
 
-use crate::layout::K_PAD;
+/// Columns whose codes lie together.
+pub const SLICE: usize = 32;
 
 /// Bits of a state.
 pub const STATE_BITS: u32 = 12;
@@ -74,12 +75,12 @@ pub const T3: Trellis = Trellis {
 
 /// The place of column `k` of a slice in the order of the trellis.
 pub const fn trellis_place(k: usize) -> usize {
-    K_PAD / 4 * (k % 4) + k % K_PAD / 4
+    SLICE / 4 * (k % 4) + k % SLICE / 4
 }
 
 /// The column of a slice at a place in the order of the trellis: the inverse of [`trellis_place`].
 pub const fn trellis_column(place: usize) -> usize {
-    place % (K_PAD / 4) * 4 + place / (K_PAD / 4)
+    place % (SLICE / 4) * 4 + place / (SLICE / 4)
 }
 
 impl Trellis {
@@ -137,9 +138,9 @@ impl Trellis {
     /// Calls `f` with the column and the state of each code of a group, in the order of the trellis.
     pub fn each_state(&self, codes: &[u8], mut f: impl FnMut(usize, usize)) {
         let mut state = 0;
-        for slice in 0..codes.len().div_ceil(K_PAD) {
-            for place in 0..K_PAD {
-                let column = slice * K_PAD + trellis_column(place);
+        for slice in 0..codes.len().div_ceil(SLICE) {
+            for place in 0..SLICE {
+                let column = slice * SLICE + trellis_column(place);
                 // (Columns after the last have code 0.)
                 state = self.next(state, codes.get(column).copied().unwrap_or(0));
                 if column < codes.len() {

@@ -1,8 +1,9 @@
 //! Dot products of slices of trellis codes with int8 rows.
 //!
-//! Bit `b` of the codes of 32 columns is a word of a row ([`llmcc_abi::encoding::trellis`]). So each bit of 32 indices is
-//! the exclusive or of three words, moved up by some columns, which bring bits of the slice before. The words of bits
-//! are merged to fields of two and of four bits in place; a quad of columns then takes a shift and a mask, and a table.
+//! Bit `b` of the codes of 32 columns is a word of a row ([`llmcc_abi::encoding::trellis`]). So each bit of 32 indices
+//! is the exclusive or of three words, moved up by some columns, which bring bits of the slice before. The words of
+//! bits are merged to fields of two and of four bits in place; a quad of columns then takes a shift, a mask and one or
+//! two tables.
 
 use llmcc_abi::encoding::Code;
 use llmcc_abi::encoding::trellis::{INDEX_BITS, LEVEL_ZERO, Levels, Tap, Trellis};
@@ -18,7 +19,7 @@ const PLANES: usize = INDEX_BITS / 2;
 impl<const F: usize> PanelWeights<F> {
     const TRELLIS: Option<&'static Trellis> = match Self::ENCODING.code {
         Code::Trellis(of) => Some(of),
-        _ => None,
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => None,
     };
 
     const TAPS: [[Tap; 3]; INDEX_BITS] = {
@@ -71,8 +72,8 @@ impl<const F: usize> PanelWeights<F> {
 /// Indices of the columns of a slice, of the rows of a vector.
 #[derive(Clone, Copy)]
 struct Indices<I: Isa> {
-    /// Of column `4q + b`, byte `b` of each word has four bits in half `q / 4` of word `q % 4`: a whole index, its upper
-    /// part, or, with large tables, its lower bits.
+    /// For column `4q + b`, byte `b` of each word has four bits in half `q / 4` of word `q % 4`: a whole index, its
+    /// upper part, or, with large tables, its lower bits.
     first: [I::I; 4],
     /// Alike lower parts; with large tables the other two bits, in pair `q / 2` of word `q % 2`.
     second: [I::I; 4],

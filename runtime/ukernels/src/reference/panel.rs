@@ -92,11 +92,13 @@ impl Row {
     }
 
     /// The number of column `k`, without its scale.
-    unsafe fn number_of(&self, k: usize) -> f32 {
+    unsafe fn decoded(&self, k: usize) -> f32 {
         unsafe {
             match self.weights.code {
                 Code::Trellis(of) => of.level(self.state(of, k)).into(),
-                _ => self.weights.number(self.code(k)),
+                Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+                    self.weights.number(self.code(k))
+                }
             }
         }
     }
@@ -115,7 +117,7 @@ impl Row {
 
     /// The number of column `k` in units.
     unsafe fn integer(&self, k: usize) -> i32 {
-        (unsafe { self.number_of(k) } / self.unit) as i32
+        (unsafe { self.decoded(k) } / self.unit) as i32
     }
 
     /// Decoded weight of column `k`.
@@ -126,7 +128,7 @@ impl Row {
                 Some(Float::F16) => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
                 Some(Float::Bf16) => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
                 Some(Float::E4m3) | None => {
-                    let (number, group) = (self.number_of(k), k / self.group);
+                    let (number, group) = (self.decoded(k), k / self.group);
                     match self.weights.has_minimum() {
                         true => libm::fmaf(number, self.scale(group), self.min(group)),
                         false => self.scale(group) * number,
