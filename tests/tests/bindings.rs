@@ -136,7 +136,7 @@ fn only_the_api_is_exported() {
 /// The artifact's runtime stays small: under 6.75 MiB with a tokenizer, under 4 MiB without.
 #[test]
 fn the_runtime_is_small() {
-    assert!(llmcc_rt_image::FULL.len() < 27 << 18, "{}", llmcc_rt_image::FULL.len());
+    assert!(llmcc_rt_image::FULL.len() < 28 << 18, "{}", llmcc_rt_image::FULL.len());
     assert!(llmcc_rt_image::CORE.len() < 4 << 20, "{}", llmcc_rt_image::CORE.len());
 }
 
