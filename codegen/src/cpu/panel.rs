@@ -353,7 +353,7 @@ fn slice(
 /// Columns of a slice of trellis codes, with levels that are made unsigned by adding [`LEVEL_ZERO`].
 fn of_trellis(e: &mut Emit, (of, codes): (&Trellis, &Slice), a: Value, acc: &[Value]) -> Vec<Value> {
     let mut acc = acc.to_vec();
-    let unsigned = |table: &[i8], zero: i32| table.iter().map(|x| (i32::from(*x) + zero) as u8).collect::<Vec<u8>>();
+    let [first, second] = of.tables();
     for v in 0..VECTORS {
         let words = codes.words(e, |e, p, offset| e.load(I32X4, p, offset + v * 16));
         for quad in 0..K_PAD / 4 {
@@ -361,10 +361,9 @@ fn of_trellis(e: &mut Emit, (of, codes): (&Trellis, &Slice), a: Value, acc: &[Va
             let indices = trellis::joined(e, &words, place, 0x0101_0101);
             let indices = e.cast(I8X16, indices);
             let levels = match &of.levels {
-                Levels::Whole(table) => look_up(e, 0..4, &unsigned(table, LEVEL_ZERO), indices),
-                Levels::Sum([upper, lower]) => {
-                    let x = look_up(e, 3..6, &unsigned(upper, LEVEL_ZERO), indices);
-                    let y = look_up(e, 0..3, &unsigned(lower, 0), indices);
+                Levels::Whole(_) => look_up(e, 0..4, &first, indices),
+                Levels::Sum(_) => {
+                    let (x, y) = (look_up(e, 3..6, &first[..8], indices), look_up(e, 0..3, &second[..8], indices));
                     e.b.ins().iadd(x, y)
                 }
             };

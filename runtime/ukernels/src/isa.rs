@@ -105,6 +105,8 @@ pub(crate) trait Isa: Copy {
 
     /// `4 * LANES` bytes.
     unsafe fn load_words(p: *const u8) -> Self::I;
+    /// Writes `4 * LANES` bytes.
+    unsafe fn store_words(p: *mut u8, x: Self::I);
     /// The low bf16 of each word, widened.
     unsafe fn bf16_low(x: Self::I) -> Self::F;
     /// The high bf16 of each word, widened.

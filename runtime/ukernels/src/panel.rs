@@ -12,6 +12,7 @@ pub(crate) mod decode;
 pub(crate) mod e4m3;
 pub(crate) mod float;
 pub(crate) mod int8;
+mod levels;
 pub(crate) mod many;
 mod slice;
 mod supers;
@@ -20,7 +21,7 @@ mod trellis;
 pub(crate) use slice::TRELLISES;
 
 use llmcc_abi::PanelArgs;
-use llmcc_abi::encoding::Encoding;
+use llmcc_abi::encoding::{Code, Encoding};
 use llmcc_abi::layout::{self, BLOCK, Block, Q8Row};
 
 use crate::isa::{Isa, Shape};
@@ -273,6 +274,9 @@ pub(crate) unsafe fn run_int8<I: Isa, const F: usize>(p: &PanelArgs) {
     unsafe {
         if const { slice::PanelWeights::<F>::ENCODING.has_integer_scales() } {
             return run::<I, supers::Supers<F>>(p);
+        }
+        if const { matches!(slice::PanelWeights::<F>::ENCODING.code, Code::Trellis(_)) } && levels::suits(p) {
+            return levels::run::<I, F>(p);
         }
         if const { !I::DOT8_LEAST && slice::PanelWeights::<F>::ENCODING.bits() == 8 } && has_least(p) {
             return run::<I, int8::Int8<F, true>>(p);

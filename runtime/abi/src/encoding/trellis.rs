@@ -94,13 +94,18 @@ impl Trellis {
         (state << self.bits | code as usize) % STATES
     }
 
+    /// The bits of a state whose parity is bit `bit` of its index.
+    const fn terms(&self, bit: usize) -> usize {
+        let half = (bit < self.bits as usize) as usize;
+        self.polynomials[half] << (bit % self.bits as usize)
+    }
+
     /// The terms of bit `bit` of an index.
     pub const fn taps(&self, bit: usize) -> [Tap; 3] {
-        let (half, up) = (bit < self.bits as usize, bit % self.bits as usize);
-        let polynomial = self.polynomials[half as usize] << up;
+        let terms = self.terms(bit);
         let (mut out, mut found, mut i) = ([Tap { plane: 0, age: 0 }; 3], 0, 0);
         while i < STATE_BITS as usize {
-            if polynomial >> i & 1 == 1 {
+            if terms >> i & 1 == 1 {
                 out[found] = Tap { plane: i % self.bits as usize, age: i / self.bits as usize };
                 found += 1;
             }
@@ -114,9 +119,7 @@ impl Trellis {
     pub const fn index(&self, state: usize) -> usize {
         let (mut index, mut bit) = (0, 0);
         while bit < self.index_bits() {
-            let half = (bit < self.bits as usize) as usize;
-            let polynomial = self.polynomials[half] << (bit % self.bits as usize);
-            index |= ((state & polynomial).count_ones() as usize % 2) << bit;
+            index |= ((state & self.terms(bit)).count_ones() as usize % 2) << bit;
             bit += 1;
         }
         index
@@ -133,6 +136,29 @@ impl Trellis {
     /// The level of a column in state `state`.
     pub const fn level(&self, state: usize) -> i8 {
         self.level_of(self.index(state))
+    }
+
+    /// Levels plus [`LEVEL_ZERO`], for products of unsigned numbers: by the index; or two tables by its upper and its
+    /// lower half, whose sums they are.
+    pub const fn tables(&self) -> [[u8; 16]; 2] {
+        let (mut out, mut i) = ([[0; 16]; 2], 0);
+        match &self.levels {
+            Levels::Whole(table) => {
+                while i < 16 {
+                    out[0][i] = (table[i] as i32 + LEVEL_ZERO) as u8;
+                    i += 1;
+                }
+            }
+            Levels::Sum([upper, lower]) => {
+                // Tables ascend: less their first entries, none is below zero.
+                while i < 8 {
+                    out[0][i] = (upper[i] as i32 + LEVEL_ZERO + lower[0] as i32) as u8;
+                    out[1][i] = (lower[i] as i32 - lower[0] as i32) as u8;
+                    i += 1;
+                }
+            }
+        }
+        out
     }
 
     /// Calls `f` with the column and the state of each code of a group, in the order of the trellis.

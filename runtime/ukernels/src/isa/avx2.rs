@@ -113,6 +113,10 @@ impl Isa for Avx2 {
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn store_words(p: *mut u8, x: __m256i) {
+        unsafe { _mm256_storeu_si256(p.cast(), x) }
+    }
+    #[inline(always)]
     unsafe fn bf16_low(x: __m256i) -> __m256 {
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(x)) }
     }

@@ -71,6 +71,10 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn store_words(p: *mut u8, x: __m512i) {
+        unsafe { _mm512_storeu_si512(p.cast(), x) }
+    }
+    #[inline(always)]
     unsafe fn bf16_low(x: __m512i) -> __m512 {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x)) }
     }

@@ -178,6 +178,13 @@ impl Isa for Sse2 {
         unsafe { [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(16).cast())] }
     }
     #[inline(always)]
+    unsafe fn store_words(p: *mut u8, x: I) {
+        unsafe {
+            _mm_storeu_si128(p.cast(), x[0]);
+            _mm_storeu_si128(p.add(16).cast(), x[1]);
+        }
+    }
+    #[inline(always)]
     unsafe fn bf16_low(x: I) -> F {
         unsafe {
             let x = both!(_mm_slli_epi32::<16>(x));

@@ -4,17 +4,20 @@
 //! One kernel for all lines of [`INT8_PANELS`](llmcc_abi::INT8_PANELS): the differences follow from
 //! their descriptions at compile time.
 
-use llmcc_abi::encoding::{Encoding, ScaleKind};
+use llmcc_abi::encoding::{Code, Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
 
 use super::slice::{self, Dots, PanelWeights, parts};
-use super::{Kernel, Place, Tile};
+use super::{Kernel, Place, Tile, levels};
 use crate::isa::{Isa, Shape};
 
 /// Starts the dot products of group `group`: the excess that the zero point of the weights will add
 /// is subtracted in advance.
 #[inline(always)]
-unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
+pub(super) unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    group: usize,
+) -> Dots<I, MR, NV> {
     unsafe {
         let mut dots = [[[I::dot(0); NV]; MR]; 4];
         if const { PanelWeights::<F>::zero::<I>() != 0 } {
@@ -95,7 +98,7 @@ unsafe fn halves<I: Isa, const F: usize, const NV: usize>(t: &Tile, factors: usi
 /// Scale and minimum of a group whose factors start at byte `factors` of the block (or are in
 /// `record`, see [`early`] and [`holds_above`]), in the record at byte `record_at`.
 #[inline(always)]
-unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+pub(super) unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     t: &Tile,
     group: usize,
     (factors, record_at): (usize, usize),
@@ -143,7 +146,7 @@ unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
 
 /// Scales the dot products of group `group` into `acc`.
 #[inline(always)]
-unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+pub(super) unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     t: &Tile,
     group: usize,
     [scale, min]: [[I::F; NV]; 2],
@@ -275,12 +278,20 @@ pub(crate) struct Int8<const F: usize, const ANY: bool>;
 impl<const F: usize, const ANY: bool> Int8<F, ANY> {
     /// Whether the format has all tiles: the compiler's own formats, and `Q4_K`.
     const USED_MOST: bool = F < 8;
+    /// Whether many rows have levels to multiply ([`levels`]), not codes.
+    const FEW_ROWS: bool = matches!(PanelWeights::<F>::ENCODING.code, Code::Trellis(_));
 }
 
 impl<I: Isa, const F: usize, const ANY: bool> Kernel<I> for Int8<F, ANY> {
     const ENCODING: Encoding = PanelWeights::<F>::ENCODING;
     // Formats that are only read from checkpoints have fewer tiles.
-    const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: 1, ..I::INT8 } };
+    const SHAPE: Shape = if Self::FEW_ROWS {
+        Shape { tokens: levels::FEW, vectors: 1, few: levels::FEW, ..I::INT8 }
+    } else if Self::USED_MOST {
+        I::INT8
+    } else {
+        Shape { single: 1, ..I::INT8 }
+    };
     const SOME: bool = !Self::USED_MOST;
 
     #[inline(always)]

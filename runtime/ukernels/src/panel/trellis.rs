@@ -6,7 +6,7 @@
 //! two tables.
 
 use llmcc_abi::encoding::Code;
-use llmcc_abi::encoding::trellis::{INDEX_BITS, LEVEL_ZERO, Levels, Tap, Trellis};
+use llmcc_abi::encoding::trellis::{INDEX_BITS, LEVEL_ZERO, Tap, Trellis};
 use llmcc_abi::layout::{BLOCK, K_PAD};
 
 use super::Tile;
@@ -45,27 +45,10 @@ impl<const F: usize> PanelWeights<F> {
         out
     };
 
-    /// Levels as unsigned numbers: by an index, or sums by its upper and by its lower half.
-    const TABLES: [[u8; 16]; 2] = {
-        let (mut out, mut i) = ([[0; 16]; 2], 0);
-        match Self::TRELLIS {
-            None => {}
-            Some(Trellis { levels: Levels::Whole(table), .. }) => {
-                while i < 16 {
-                    out[0][i] = (table[i] as i32 + LEVEL_ZERO) as u8;
-                    i += 1;
-                }
-            }
-            Some(Trellis { levels: Levels::Sum([upper, lower]), .. }) => {
-                // Tables ascend: less their first entries, none is below zero.
-                while i < 8 {
-                    out[0][i] = (upper[i] as i32 + LEVEL_ZERO + lower[0] as i32) as u8;
-                    out[1][i] = (lower[i] as i32 - lower[0] as i32) as u8;
-                    i += 1;
-                }
-            }
-        }
-        out
+    /// See [`Trellis::tables`].
+    const TABLES: [[u8; 16]; 2] = match Self::TRELLIS {
+        Some(of) => of.tables(),
+        None => [[0; 16]; 2],
     };
 }
 
@@ -162,6 +145,40 @@ unsafe fn levels<I: Isa, const F: usize>(of: &Indices<I>, quad: usize) -> I::I {
     }
 }
 
+/// The indices of slices at `w`, of each vector.
+#[inline(always)]
+unsafe fn all_indices<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    w: &[*const u8; NV],
+    first: bool,
+) -> [Indices<I>; NV] {
+    unsafe {
+        let mut of = [Indices::<I> { first: [I::zero_words(); 4], second: [I::zero_words(); 4] }; NV];
+        for v in 0..NV {
+            of[v] = indices::<I, F, MR, NV>(t, v, w[v], first);
+        }
+        of
+    }
+}
+
+/// Writes the levels of a slice, as unsigned numbers: for four columns, for each vector, four bytes of each row.
+#[inline(always)]
+pub(super) unsafe fn write<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    w: &[*const u8; NV],
+    first: bool,
+    out: *mut u8,
+) {
+    unsafe {
+        let of = all_indices::<I, F, MR, NV>(t, w, first);
+        for quad in 0..K_PAD / 4 {
+            for v in 0..NV {
+                I::store_words(out.add((quad * NV + v) * I::LANES * 4), levels::<I, F>(&of[v], quad));
+            }
+        }
+    }
+}
+
 /// Adds the dot products of the columns of a slice. `w`: codes of each vector; `a`: the slice in the first row;
 /// `first`: the slice begins a group.
 #[inline(always)]
@@ -173,10 +190,7 @@ pub(super) unsafe fn add<I: Isa, const F: usize, const MR: usize, const NV: usiz
     first: bool,
 ) {
     unsafe {
-        let mut of = [Indices::<I> { first: [I::zero_words(); 4], second: [I::zero_words(); 4] }; NV];
-        for v in 0..NV {
-            of[v] = indices::<I, F, MR, NV>(t, v, w[v], first);
-        }
+        let of = all_indices::<I, F, MR, NV>(t, w, first);
         let mut x = [I::zero_words(); NV];
         for quad in 0..K_PAD / 4 {
             for v in 0..NV {
