@@ -6,7 +6,7 @@
 
 use clap::Parser;
 use llmcc_abi::encoding::Encoding;
-use llmcc_abi::encoding::trellis::{LEVEL_ZERO, STATES};
+use llmcc_abi::encoding::trellis::{LEVEL_ZERO, Levels, STATES, Trellis};
 use llmcc_ir::quant::trellis::{Search, Wanted};
 
 /// Polynomials and tables of trellis codes
@@ -65,19 +65,17 @@ struct Tables {
 impl Tables {
     /// One table by the whole index of 2 bits' codes, two by its halves of 3 bits' codes; ascending.
     fn start(bits: u32, polynomials: [usize; 2]) -> Tables {
-        let half = |state: usize, p: usize| {
-            (0..bits).map(|j| (((state & (p << j)) % STATES).count_ones() as usize % 2) << j).sum::<usize>()
-        };
-        let halves = |state| polynomials.map(|p| half(state, p));
+        let of = Trellis { bits, polynomials, levels: Levels::Whole([0; 16]) };
         let place = |i: usize, n: usize| (2 * i + 1) as f64 / n as f64 - 1.0;
         let curve = |x: f64| 1.5 * x + 0.5 * x.powi(3);
         if bits == 2 {
             let entries = vec![(0..16).map(|i| curve(place(i, 16))).collect()];
-            return Tables { entries, of_state: (0..STATES).map(|s| vec![halves(s)[0] << 2 | halves(s)[1]]).collect() };
+            return Tables { entries, of_state: (0..STATES).map(|s| vec![of.index(s)]).collect() };
         }
         let upper = (0..8).map(|i| curve(place(i, 8))).collect();
         let lower = (0..8).map(|i| 1.2 * place(i, 8)).collect();
-        Tables { entries: vec![upper, lower], of_state: (0..STATES).map(|s| halves(s).to_vec()).collect() }
+        let of_state = (0..STATES).map(|s| vec![of.index(s) >> 3, of.index(s) & 7]).collect();
+        Tables { entries: vec![upper, lower], of_state }
     }
 
     /// By so much an entry's unit is less than the largest level.
@@ -125,7 +123,7 @@ fn best(search: &Search, x: &[f32], levels: &[f32]) -> (Vec<usize>, f64) {
         state = search.trellis().next(state, code);
         state
     };
-    let path: Vec<usize> = search.path(&wanted, levels, 0).into_iter().map(step).collect();
+    let path: Vec<usize> = search.path(&wanted, levels).into_iter().map(step).collect();
     let square = |(x, state): (&f32, &usize)| f64::from(x - levels[*state]).powi(2);
     let error = (x.iter().zip(&path).map(square).sum::<f64>() / x.len() as f64).sqrt();
     (path, error)

@@ -266,13 +266,13 @@ impl Format {
     pub fn block(self, k: usize) -> Block {
         match self.packing {
             Packing::Panel => layout::block(&self.encoding(), k),
-            Packing::Fragment => layout::fragment_block(&self.packed_encoding(), k),
+            Packing::Fragment => layout::fragment_block(&self.encoding(), k),
         }
     }
 
     /// Bytes of a tile of 16 rows and 64 columns in fragment order.
     pub fn tile_bytes(self) -> usize {
-        layout::fragment_tile_bytes(&self.def().encoding.by_itself())
+        layout::fragment_tile_bytes(&self.def().encoding)
     }
 
     /// Columns stored per row: `k` and its padding.

@@ -244,10 +244,7 @@ impl<'a> Coded<'a> {
             }
         }
         match self.packing {
-            Packing::Fragment => {
-                let each = by_itself(e, codes);
-                fragment::put_codes(&e.by_itself(), &each, from, r, &mut self.out[b.codes..]);
-            }
+            Packing::Fragment => fragment::put_codes(e, &by_itself(e, codes), from, r, &mut self.out[b.codes..]),
             Packing::Panel => {
                 for (i, codes) in codes.chunks(self.columns.run()).enumerate() {
                     let first = (from + i * self.columns.run()) / group;

@@ -1,13 +1,16 @@
 //! Trellis codes ([`llmcc_abi::encoding::trellis`]): the search of codes, and the formats that have them.
 //!
-//! Codes are found by dynamic programming over all states (Viterbi 1967): for each state, the least error of the codes
-//! that lead to it. Scales are found by least squares for those codes.
+//! Codes are found by a search of all states ([`viterbi`]), scales by least squares for those codes.
 
 use super::{Encoding, FormatDef, Quantize, round_f16};
-pub use llmcc_abi::encoding::trellis::LEVEL_ZERO;
-use llmcc_abi::encoding::trellis::{STATES, Trellis, trellis_column};
+pub use llmcc_abi::encoding::trellis::{LEVEL_ZERO, STATES};
+use llmcc_abi::encoding::trellis::{Trellis, trellis_column};
 use llmcc_abi::layout::K_PAD;
 use std::sync::LazyLock;
+
+mod viterbi;
+
+pub use viterbi::Wanted;
 
 /// Columns of a group.
 const GROUP: usize = 256;
@@ -46,17 +49,8 @@ pub fn order(columns: usize) -> impl Iterator<Item = usize> {
 /// The largest level.
 const LARGEST: f32 = (LEVEL_ZERO - 1) as f32;
 
-/// A column for which a code is wanted.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// The number, with its scale.
-    pub value: f32,
-    /// What its squared error counts; 0 for padding.
-    pub weight: f32,
-}
-
 /// Padding: any number will do, but its code is 0.
-pub const PADDING: Wanted = Wanted { value: 0.0, weight: 0.0 };
+const PADDING: Wanted = Wanted { value: 0.0, weight: 0.0 };
 
 /// The search for codes of a trellis.
 #[derive(Debug)]
@@ -132,7 +126,7 @@ impl Search {
         };
         let wanted: Vec<Wanted> = order(x.len()).map(wanted).collect();
         let mut out = vec![0; x.len()];
-        let path = self.path(&wanted, &self.scaled(scale), 0);
+        let path = self.path(&wanted, &self.scaled(scale));
         order(x.len()).zip(path).for_each(|(c, code)| {
             if let Some(out) = out.get_mut(c) {
                 *out = code;
@@ -157,99 +151,14 @@ impl Search {
         self.levels.iter().map(|level| level * scale).collect()
     }
 
-    /// Codes of columns in the order of the trellis, from state `start` on, whose values (`values` of states) have the
+    /// Codes of columns in the order of the trellis, from a group's first on, whose values (`values` of states) have the
     /// least error; of equal ones those of lower states. Padding has code 0.
-    pub fn path(&self, wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
+    pub fn path(&self, wanted: &[Wanted], values: &[f32]) -> Vec<u8> {
         match self.of.bits {
-            2 => path::<4>(wanted, values, start),
-            _ => path::<8>(wanted, values, start),
+            2 => viterbi::path::<4>(wanted, values),
+            _ => viterbi::path::<8>(wanted, values),
         }
     }
-}
-
-/// States that are looked at together: vector code on every target.
-const LANES: usize = 16;
-
-/// The least costs of the states that share their lower bits with those from `at` on, and so lead to the same ones; and
-/// which of them have it.
-#[inline(always)]
-fn best<const N: usize>(cost: &[f32], at: usize) -> ([f32; LANES], [u8; LANES]) {
-    let of = |code: usize| cost[code * (STATES / N) + at..].first_chunk().copied().unwrap_or([f32::INFINITY; LANES]);
-    let (mut least, mut from) = (of(0), [0u32; LANES]);
-    for code in 1..N {
-        let other: [f32; LANES] = of(code);
-        for i in 0..LANES {
-            let less = other[i] < least[i];
-            least[i] = if less { other[i] } else { least[i] };
-            from[i] = if less { code as u32 } else { from[i] };
-        }
-    }
-    (least, from.map(|code| code as u8))
-}
-
-/// See [`Search::path`]; `N` codes. The same sums with any instructions.
-fn path<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-        fn avx512<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
-            viterbi::<N>(wanted, values, start)
-        }
-        #[target_feature(enable = "avx2")]
-        fn avx2<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
-            viterbi::<N>(wanted, values, start)
-        }
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-        {
-            // SAFETY: the processor has these features.
-            return unsafe { avx512::<N>(wanted, values, start) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has this feature.
-            return unsafe { avx2::<N>(wanted, values, start) };
-        }
-    }
-    viterbi::<N>(wanted, values, start)
-}
-
-/// See [`path`].
-#[inline(always)]
-fn viterbi<const N: usize>(wanted: &[Wanted], values: &[f32], start: usize) -> Vec<u8> {
-    let before = STATES / N;
-    let mut cost = vec![f32::INFINITY; STATES];
-    cost[start] = 0.0;
-    let (mut least, mut from) = (vec![0f32; before], vec![0u8; wanted.len() * before]);
-    for (w, from) in wanted.iter().zip(from.chunks_mut(before)) {
-        for (at, (least, from)) in least.as_chunks_mut().0.iter_mut().zip(from.as_chunks_mut().0).enumerate() {
-            (*least, *from) = best::<N>(&cost, at * LANES);
-        }
-        let (next, _) = cost.as_chunks_mut::<N>();
-        let (values, _) = values.as_chunks::<N>();
-        if w.weight == 0.0 {
-            for (next, least) in next.iter_mut().zip(&least) {
-                *next = [f32::INFINITY; N];
-                next[0] = *least;
-            }
-            continue;
-        }
-        for ((next, values), least) in next.iter_mut().zip(values).zip(&least) {
-            for i in 0..N {
-                let d = w.value - values[i];
-                next[i] = least + w.weight * d * d;
-            }
-        }
-    }
-    let mut state = (0..STATES).min_by(|a, b| cost[*a].total_cmp(&cost[*b])).unwrap_or(0);
-    let mut out = vec![0; wanted.len()];
-    for (out, from) in out.iter_mut().zip(from.chunks(before)).rev() {
-        *out = (state % N) as u8;
-        let lower = state / N;
-        state = lower + usize::from(from[lower]) * before;
-    }
-    out
 }
 
 /// The codes of a group where each has one by itself ([`Encoding::by_itself`]).

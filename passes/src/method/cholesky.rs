@@ -52,7 +52,7 @@ impl Feedback {
         &self.order
     }
 
-    /// What the squared error of the `k`-th column counts, once those before it are made up for.
+    /// Weight of the squared error of the `k`-th column, once the columns before it are made up for.
     pub fn weight(&self, k: usize) -> f32 {
         self.weights[k]
     }

@@ -1,9 +1,8 @@
 //! Coding the rows of a weight by a method, with the statistics of their inputs.
 
-use super::cholesky::Feedback;
+use super::gptq;
 use super::job::{Job, Method, Needs, Prepared};
 use super::moments::{Inputs, Run};
-use super::path;
 use super::plain::NEAREST;
 use llmcc_ir::quant::fit::Fit;
 use llmcc_ir::quant::{self, Format, PackError};
@@ -71,12 +70,9 @@ impl<'a> Coder<'a> {
             return Prepared::equal(self.k);
         };
         let Some(importance) = inputs.importance() else { return Prepared::equal(self.k) };
-        let feedback = |hessian| match self.fit.as_ref().and_then(Fit::search) {
-            Some(search) => Feedback::in_order(hessian, path::columns(search, self.k)),
-            None => Feedback::new(hessian),
-        };
-        let feedback = (self.method.needs == Needs::Products).then(|| inputs.hessian().map(feedback));
-        Prepared { importance, feedback: feedback.flatten() }
+        let fit = self.fit.as_ref().filter(|_| self.method.needs == Needs::Products);
+        let feedback = fit.and_then(|fit| Some(gptq::feedback(fit, inputs.hessian()?)));
+        Prepared { importance, feedback }
     }
 
     /// Packs up to 16 rows, which [`prepare`](Coder::prepare) has seen: those from row `first` of the weight on.

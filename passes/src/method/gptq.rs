@@ -30,12 +30,23 @@ fn rows(job: &Job<'_>) -> Vec<CodedRow> {
     job.x.chunks(LANES * job.k).flat_map(coded).collect()
 }
 
+/// The feedback by means of products of inputs, for columns in the order in which codes of a format are found.
+pub(super) fn feedback(fit: &Fit, hessian: Vec<f64>) -> Feedback {
+    match fit.search() {
+        Some(search) => {
+            let order = path::columns(search, hessian.len().isqrt());
+            Feedback::in_order(hessian, order)
+        }
+        None => Feedback::new(hessian),
+    }
+}
+
 /// Codes rows by the errors of the columns before.
 fn code(mut lanes: Lanes<'_>, feedback: &Feedback, inputs: &Prepared, fit: &Fit) -> Vec<CodedRow> {
     let mut rows: Vec<Scaled> = lanes.x.chunks(lanes.k).map(|x| Scaled::new(fit, x, &inputs.importance)).collect();
     if let Some(search) = fit.search() {
         let mut coded: Vec<CodedRow> = rows.into_iter().map(|row| row.coded).collect();
-        path::code(lanes, feedback, search, &mut coded);
+        path::code(lanes, feedback, (fit, search), &mut coded);
         return coded;
     }
     let group = fit.encoding().group().unwrap_or(lanes.k).max(1);
@@ -181,11 +192,8 @@ mod tests {
         let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
         let error = |name: &str, method: fn(&Job<'_>) -> Vec<CodedRow>| {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
-            let feedback = match fit.search() {
-                Some(search) => Feedback::in_order(h.clone(), path::columns(search, k)),
-                None => Feedback::new(h.clone()),
-            };
-            let inputs = Prepared { importance: importance.clone(), feedback: Some(feedback) };
+            let feedback = Some(feedback(&fit, h.clone()));
+            let inputs = Prepared { importance: importance.clone(), feedback };
             output_error(&fit, &method(&Job { fit: &fit, x: &x, k, inputs: &inputs }), &x, &h)
         };
         for (trellis, other) in [("t3", "c3"), ("t2", "w2zg128")] {
@@ -201,9 +209,7 @@ mod tests {
         for (name, k) in [("w4g32", 64), ("t2", 40)] {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let x = random(2, 37 * k);
-            let order = fit.search().map(|search| path::columns(search, k));
-            let feedback = Feedback::in_order(hessian(k), order.unwrap_or_else(|| (0..k).collect()));
-            let inputs = Prepared { importance: vec![1.0; k], feedback: Some(feedback) };
+            let inputs = Prepared { importance: vec![1.0; k], feedback: Some(feedback(&fit, hessian(k))) };
             let all = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
             for (r, own) in x.chunks_exact(k).enumerate() {
                 assert_eq!(rows(&Job { fit: &fit, x: own, k, inputs: &inputs }), [all[r].clone()]);

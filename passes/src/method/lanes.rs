@@ -14,6 +14,7 @@ pub(super) struct Lanes<'a> {
 
 impl Lanes<'_> {
     /// Column `c` of the rows.
+    #[inline(always)]
     pub fn column(&self, c: usize) -> [f32; LANES] {
         let mut out = [0f32; LANES];
         out.iter_mut().zip(self.x.chunks(self.k)).for_each(|(v, row)| *v = row[c]);
@@ -22,6 +23,7 @@ impl Lanes<'_> {
 }
 
 /// Adds errors of columns, each times its factor.
+#[inline(always)]
 pub(super) fn add(to: &mut [f32; LANES], errors: &[[f32; LANES]], factors: &[f32]) {
     for (e, f) in errors.iter().zip(factors) {
         to.iter_mut().zip(e).for_each(|(t, e)| *t += e * f);

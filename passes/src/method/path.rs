@@ -13,17 +13,17 @@
 use super::cholesky::Feedback;
 use super::lanes::{LANES, Lanes, add};
 use llmcc_ir::quant::CodedRow;
-use llmcc_ir::quant::trellis::{Search, order};
+use llmcc_ir::quant::fit::Fit;
+use llmcc_ir::quant::trellis::{STATES, Search, order};
+use std::cmp::Ordering;
 
-/// Paths that are kept, by the bits of a code: with fewer bits, a code shows later how good it is.
+/// Paths that are kept, by the bits of a code: with fewer bits, a code shows later how good it is. At most 256.
 const fn width(bits: u32) -> usize {
     if bits == 2 { 128 } else { 64 }
 }
 
 /// Columns after which a code stays.
 const DEPTH: usize = 32;
-/// States.
-const STATES: usize = 4096;
 /// Partial sums of a loop: vector code on every target, and the same sums.
 const SUMS: usize = 8;
 
@@ -39,8 +39,8 @@ fn of_group(search: &Search, k: usize, first: usize) -> impl Iterator<Item = Opt
 }
 
 /// Codes rows whose scales are found. A row keeps the codes that it has where these are better.
-pub(super) fn code(lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) {
-    let before = error(&lanes, feedback, search, rows);
+pub(super) fn code(lanes: Lanes<'_>, feedback: &Feedback, (fit, search): (&Fit, &Search), rows: &mut [CodedRow]) {
+    let before = error(&lanes, feedback, fit, rows);
     let mut found = rows.to_vec();
     let after = search_rows(lanes, feedback, search, &mut found);
     for ((row, found), (after, before)) in rows.iter_mut().zip(found).zip(after.iter().zip(before)) {
@@ -51,20 +51,15 @@ pub(super) fn code(lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows:
 }
 
 /// The squared error of the outputs of coded rows.
-fn error(lanes: &Lanes<'_>, feedback: &Feedback, search: &Search, rows: &[CodedRow]) -> [f32; LANES] {
-    let mut levels = vec![[0f32; LANES]; lanes.k];
-    for (r, row) in rows.iter().enumerate() {
-        for (group, codes) in row.codes.chunks(search.columns()).enumerate() {
-            let (first, scale) = (group * search.columns(), row.factors[group].0);
-            search.trellis().each_state(codes, |c, state| {
-                levels[first + c][r] = f32::from(search.trellis().level(state)) * scale;
-            });
-        }
-    }
+fn error(lanes: &Lanes<'_>, feedback: &Feedback, fit: &Fit, rows: &[CodedRow]) -> [f32; LANES] {
+    let mut values = vec![0f32; rows.len() * lanes.k];
+    let each = rows.iter().zip(values.chunks_mut(lanes.k));
+    each.for_each(|(row, out)| row.decode(fit.encoding(), out));
+    let coded = Lanes { x: &values, k: lanes.k, errors: vec![] };
     let (mut sums, mut errors) = ([0f32; LANES], Vec::with_capacity(lanes.k));
     for (at, column) in feedback.order().iter().enumerate() {
-        let mut error = lanes.column(*column);
-        (0..LANES).for_each(|r| error[r] -= levels[*column][r]);
+        let (mut error, coded) = (lanes.column(*column), coded.column(*column));
+        error.iter_mut().zip(coded).for_each(|(w, q)| *w -= q);
         let mut rest = error;
         add(&mut rest, &errors, feedback.of(at));
         (0..LANES).for_each(|r| sums[r] += feedback.weight(at) * rest[r] * rest[r]);
@@ -74,8 +69,43 @@ fn error(lanes: &Lanes<'_>, feedback: &Feedback, search: &Search, rows: &[CodedR
 }
 
 /// Codes rows by the best paths. Returns the squared errors of their outputs.
-fn search_rows(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) -> [f32; LANES] {
-    let mut scratch = Scratch::default();
+fn search_rows(lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) -> [f32; LANES] {
+    match search.trellis().bits {
+        2 => wide::<4>(lanes, feedback, search, rows),
+        _ => wide::<8>(lanes, feedback, search, rows),
+    }
+}
+
+/// The search by `N` codes for a column, with vectors of 8 numbers where the processor has them: the same sums.
+fn wide<const N: usize>(lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows: &mut [CodedRow]) -> [f32; LANES] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        fn avx2<const N: usize>(
+            lanes: Lanes<'_>,
+            feedback: &Feedback,
+            search: &Search,
+            rows: &mut [CodedRow],
+        ) -> [f32; LANES] {
+            groups::<N>(lanes, feedback, search, rows)
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has this feature.
+            return unsafe { avx2::<N>(lanes, feedback, search, rows) };
+        }
+    }
+    groups::<N>(lanes, feedback, search, rows)
+}
+
+/// See [`search_rows`]: one group after the other.
+#[inline(always)]
+fn groups<const N: usize>(
+    mut lanes: Lanes<'_>,
+    feedback: &Feedback,
+    search: &Search,
+    rows: &mut [CodedRow],
+) -> [f32; LANES] {
+    let mut scratch = Scratch::<N>::new();
     let mut sums = [0f32; LANES];
     for (group, first) in (0..lanes.k).step_by(search.columns()).enumerate() {
         let levels: Vec<Vec<f32>> = rows.iter().map(|row| search.scaled(row.factors[group].0)).collect();
@@ -88,11 +118,7 @@ fn search_rows(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows:
                 continue;
             };
             if let Some(stays) = columns.len().checked_sub(DEPTH) {
-                let mut errors = [0f32; LANES];
-                for ((beam, row), error) in beams.iter_mut().zip(&mut *rows).zip(&mut errors) {
-                    (row.codes[columns[stays]], *error) = beam.settle(stays % DEPTH);
-                }
-                lanes.errors.push(errors);
+                lanes.errors.push(settle(&mut beams, rows, stays, columns[stays]));
             }
             let at = first + columns.len();
             let (before, within) = feedback.of(at).split_at(lanes.errors.len());
@@ -105,21 +131,27 @@ fn search_rows(mut lanes: Lanes<'_>, feedback: &Feedback, search: &Search, rows:
                 weight: feedback.weight(at),
             };
             for (r, beam) in beams.iter_mut().enumerate() {
-                beam.extend(search, &step, (own[r], target[r]), &levels[r], &mut scratch);
+                beam.extend::<N>(&step, (own[r], target[r]), levels[r].as_chunks().0, &mut scratch);
             }
             columns.push(column);
         }
         let left = columns.len().saturating_sub(DEPTH);
         for (n, column) in columns.iter().enumerate().skip(left) {
-            let mut errors = [0f32; LANES];
-            for ((beam, row), error) in beams.iter_mut().zip(&mut *rows).zip(&mut errors) {
-                (row.codes[*column], *error) = beam.settle(n % DEPTH);
-            }
-            lanes.errors.push(errors);
+            lanes.errors.push(settle(&mut beams, rows, n, *column));
         }
         beams.iter().zip(&mut sums).for_each(|(beam, sum)| *sum += beam.cost());
     }
     sums
+}
+
+/// Writes the codes of a column, the `n`-th one of its group, that stay. Returns their errors.
+#[inline(always)]
+fn settle(beams: &mut [Beam], rows: &mut [CodedRow], n: usize, column: usize) -> [f32; LANES] {
+    let mut errors = [0f32; LANES];
+    for ((beam, row), error) in beams.iter_mut().zip(rows).zip(&mut errors) {
+        (row.codes[column], *error) = beam.settle(n % DEPTH);
+    }
+    errors
 }
 
 /// The factors of the columns before the `n`-th one of a group whose codes may change, by their places in a ring.
@@ -153,23 +185,19 @@ struct Beam {
     paths: Vec<Path>,
 }
 
-/// The best way to a state.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    cost: f32,
-    state: usize,
-    from: usize,
-    code: u8,
-    error: f32,
+/// Memory of a step.
+struct Scratch<const N: usize> {
+    /// For the lower bits of each state, one more than the place of its ways; 0 if there are none.
+    places: Vec<u16>,
+    ways: Ways<N>,
+    paths: Vec<Path>,
 }
 
-/// Memory of a step.
-#[derive(Default)]
-struct Scratch {
-    /// For each state, one more than the place of its way; 0 if there is none.
-    places: Vec<u16>,
-    ways: Vec<Way>,
-    paths: Vec<Path>,
+impl<const N: usize> Scratch<N> {
+    fn new() -> Scratch<N> {
+        let ways = Ways { costs: vec![], from: vec![], lower: vec![] };
+        Scratch { places: vec![0; STATES / N], ways, paths: vec![] }
+    }
 }
 
 impl Beam {
@@ -189,61 +217,124 @@ impl Beam {
     }
 
     /// Goes on by a column, `own` being its number, `target` that with the errors of columns whose codes stay.
-    fn extend(
+    #[inline(always)]
+    fn extend<const N: usize>(
         &mut self,
-        search: &Search,
         step: &Step,
         (own, target): (f32, f32),
-        levels: &[f32],
-        scratch: &mut Scratch,
+        levels: &[[f32; N]],
+        scratch: &mut Scratch<N>,
     ) {
         let Scratch { places, ways, paths } = scratch;
-        places.resize(STATES, 0);
-        ways.clear();
-        for (from, path) in self.paths.iter().enumerate() {
-            let target = target + dot(&path.errors, &step.factors);
-            for code in 0..1u8 << search.trellis().bits {
-                let state = search.trellis().next(path.state, code);
-                let d = target - levels[state];
-                let way = Way { cost: path.cost + step.weight * d * d, state, from, code, error: own - levels[state] };
-                match places[state].checked_sub(1) {
-                    None => {
-                        ways.push(way);
-                        places[state] = ways.len() as u16;
+        ways.fill(&self.paths, places, step, target, levels);
+        let (most, mut equal) = ways.most(width(N.ilog2()));
+        paths.clear();
+        for (at, costs) in ways.costs.iter().enumerate() {
+            let mut some = 0u32;
+            (0..N).for_each(|code| some |= u32::from(costs[code] <= most) << code);
+            while some != 0 {
+                let code = some.trailing_zeros() as usize;
+                some &= some - 1;
+                if costs[code] == most {
+                    if equal == 0 {
+                        continue;
                     }
-                    Some(at) if way.cost < ways[at as usize].cost => ways[at as usize] = way,
-                    Some(_) => {}
+                    equal -= 1;
                 }
+                let lower = ways.lower[at] as usize;
+                let mut path = self.paths[ways.from[at][code] as usize];
+                (path.state, path.cost) = (lower * N + code, costs[code]);
+                (path.errors[step.place], path.codes[step.place]) = (own - levels[lower][code], code as u8);
+                paths.push(path);
             }
         }
-        ways.iter().for_each(|way| places[way.state] = 0);
-        let width = width(search.trellis().bits);
-        if ways.len() > width {
-            ways.select_nth_unstable_by(width - 1, |a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
-            ways.truncate(width);
-            ways.sort_unstable_by_key(|way| way.state);
-        }
-        paths.clear();
-        paths.extend(ways.iter().map(|way| {
-            let mut path = self.paths[way.from];
-            (path.state, path.cost) = (way.state, way.cost);
-            (path.errors[step.place], path.codes[step.place]) = (way.error, way.code);
-            path
-        }));
         std::mem::swap(&mut self.paths, paths);
     }
 
     /// The code and the error in a place of the ring of the best path; paths with another code end.
+    #[inline(always)]
     fn settle(&mut self, place: usize) -> (u8, f32) {
         let best = self.paths.iter().min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.state.cmp(&b.state)));
         let Some((code, error)) = best.map(|path| (path.codes[place], path.errors[place])) else { return (0, 0.0) };
-        self.paths.retain(|path| path.codes[place] == code);
+        if self.paths.iter().any(|path| path.codes[place] != code) {
+            self.paths.retain(|path| path.codes[place] == code);
+        }
         self.paths.iter_mut().for_each(|path| path.errors[place] = 0.0);
         (code, error)
     }
 }
 
+/// The best ways to the states after a column. States that share their lower bits lead to the same `N` states.
+struct Ways<const N: usize> {
+    /// By code.
+    costs: Vec<[f32; N]>,
+    /// The paths that lead there.
+    from: Vec<[u8; N]>,
+    /// The lower bits.
+    lower: Vec<u16>,
+}
+
+impl<const N: usize> Ways<N> {
+    /// The ways of paths to the values nearest to their targets. All `places` are 0, before and after.
+    #[inline(always)]
+    fn fill(&mut self, paths: &[Path], places: &mut [u16], step: &Step, target: f32, levels: &[[f32; N]]) {
+        self.costs.clear();
+        self.from.clear();
+        self.lower.clear();
+        for (from, path) in paths.iter().enumerate() {
+            let target = target + dot(&path.errors, &step.factors);
+            let lower = path.state % (STATES / N);
+            let mut costs = [0f32; N];
+            for code in 0..N {
+                let d = target - levels[lower][code];
+                costs[code] = path.cost + step.weight * d * d;
+            }
+            match (places[lower] as usize).checked_sub(1) {
+                None => {
+                    self.costs.push(costs);
+                    self.from.push([from as u8; N]);
+                    self.lower.push(lower as u16);
+                    places[lower] = self.costs.len() as u16;
+                }
+                Some(at) => {
+                    let (known, of) = (&mut self.costs[at], &mut self.from[at]);
+                    for code in 0..N {
+                        let less = costs[code] < known[code];
+                        known[code] = if less { costs[code] } else { known[code] };
+                        of[code] = if less { from as u8 } else { of[code] };
+                    }
+                }
+            }
+        }
+        self.lower.iter().for_each(|lower| places[*lower as usize] = 0);
+    }
+
+    /// The largest of the `width` least costs, and how many that equal it are among these.
+    #[inline(always)]
+    fn most(&self, width: usize) -> (f32, usize) {
+        let all = self.costs.as_flattened();
+        if all.len() <= width {
+            return (f32::INFINITY, usize::MAX);
+        }
+        // No cost is negative: their bits have the same order. It is in `low..=high`.
+        let (mut low, mut high) = (u32::MAX, 0);
+        all.iter().for_each(|cost| (low, high) = (low.min(cost.to_bits()), high.max(cost.to_bits())));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let count: u32 = all.iter().map(|cost| u32::from(cost.to_bits() <= middle)).sum();
+            match (count as usize).cmp(&width) {
+                Ordering::Equal => return (f32::from_bits(middle), usize::MAX),
+                Ordering::Greater => high = middle,
+                Ordering::Less => low = middle + 1,
+            }
+        }
+        let less = all.iter().filter(|cost| cost.to_bits() < low).count();
+        (f32::from_bits(low), width - less)
+    }
+}
+
 /// `Σ aᵢ·bᵢ`.
+#[inline(always)]
 fn dot(a: &[f32; DEPTH], b: &[f32; DEPTH]) -> f32 {
     let mut sums = [0f32; SUMS];
     let (a, b) = (a.as_chunks::<SUMS>().0, b.as_chunks::<SUMS>().0);

@@ -63,7 +63,7 @@ fn codes_are_the_best() {
         for seed in 0..4 {
             let row = normal(seed, columns);
             let wanted: Vec<Wanted> = row.iter().map(|x| Wanted { value: *x, weight: 1.0 }).collect();
-            let codes = search.path(&wanted, &search.scaled(search.unit), 0);
+            let codes = search.path(&wanted, &search.scaled(search.unit));
             let found = error(search, &row, &codes, search.unit);
             let all = (0..1usize << (bits * columns)).map(|all| {
                 let code = |i: usize| (all >> (bits * i)) as u8 & ((1 << bits) - 1);
