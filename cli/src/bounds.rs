@@ -64,6 +64,11 @@ impl Bound {
         matches!(self, Bound::Kl(_) | Bound::Perplexity(_))
     }
 
+    /// Whether it bounds the size of weights, among others.
+    pub fn is_size(self) -> bool {
+        matches!(self, Bound::Bytes(_) | Bound::Memory(..))
+    }
+
     /// A value of the bound's kind, in words.
     pub fn words(self, value: f64) -> String {
         match self {
@@ -163,5 +168,6 @@ mod tests {
         assert_eq!(Bound::Speed(60.0).load(30.0), 2.0);
         assert!(Bound::Perplexity(0.01).load(0.01) == 1.0 && Bound::Perplexity(0.01).load(-0.02) < 0.0);
         assert!(Bound::Kl(0.01).is_measured() && !Bound::Bytes(1.0).is_measured());
+        assert!(Bound::Bytes(1.0).is_size() && !Bound::Speed(1.0).is_size());
     }
 }

@@ -18,6 +18,7 @@ use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::method::{Method, Moments};
+use llmcc_passes::module::parts::{Part, divide};
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::collections::BTreeMap;
@@ -40,6 +41,10 @@ const COMPRESSED: &[Format] = &[
     Format::new(Elem::named("t3"), 256),
     Format::new(Elem::named("t2"), 256),
 ];
+
+/// Parts of a model's layers that may differ in their forms, where these are chosen by measured damage: each costs a
+/// trial.
+const PARTS: usize = 8;
 
 /// Time spent in each phase of a compilation, in order.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +82,8 @@ pub struct Lowered {
     pub requantized: Requantized,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
+    /// For each function the part of a model's layers that it computes, where forms are chosen by parts; else empty.
+    pub parts: Vec<Part>,
     /// Errors of samples of weights, as far as they were measured.
     samples: Measured,
     /// Times.
@@ -295,8 +302,9 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let Lifted { checkpoint, module, adapters, warnings, original_context, requantized } =
+    let Lifted { checkpoint, mut module, adapters, warnings, original_context, requantized } =
         phases.time("read", || lift(options))?;
+    let parts = if options.damage.is_some() { divide(&mut module, PARTS) } else { vec![] };
     let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     if let (false, Some(config)) = (module.output() == Output::Logits, texts.text_config.as_object_mut()) {
         // It generates nothing.
@@ -328,6 +336,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         coded,
         requantized,
         versions,
+        parts,
         samples,
         phases,
     })
@@ -381,9 +390,9 @@ pub(crate) fn int8_of_floats() -> Error {
 
 /// Errors of weights that were measured before; those measured now are added.
 enum Known<'a> {
-    /// Of samples.
+    /// Errors of samples.
     Samples(&'a mut Measured),
-    /// Of whole weights, by which an error budget is kept.
+    /// Errors of whole weights, by which an error budget is kept.
     Whole(&'a mut Measured),
 }
 

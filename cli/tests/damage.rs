@@ -103,7 +103,7 @@ fn bounds_that_cannot_be_kept_are_refused() {
     };
     let said = compile(&["--budget", "bytes=1M"]);
     assert!(
-        said.contains("--budget bytes=1000000 cannot be kept: with the fastest formats, the artifact has"),
+        said.contains("--budget bytes=1000000 cannot be kept: with the smallest formats, the artifact has"),
         "{said}"
     );
     let said = compile(&["--budget", "tokens/s=1e12"]);

@@ -18,11 +18,17 @@ use crate::{Options, PassError, Stored, regimes, storage};
 use egg::Id;
 use llmcc_ir::graph::{Arg, F32, Func, Module};
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{BLOCK, Format};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decisions named where a budget cannot be kept.
 const NAMED: usize = 3;
+/// Where the fewest bytes are wanted, they count as the time in which a memory of 100 GB/s reads them.
+const SECONDS_PER_BYTE: f64 = 1e-11;
+/// And so much of the time of kernels decides among programs of about as many bytes.
+const SPEED: f64 = 1e-3;
+/// Columns by which the bytes of an element are counted.
+const COLUMNS: usize = 4096;
 
 /// A function whose forms are chosen.
 pub struct Choosing<'a> {
@@ -244,17 +250,23 @@ fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize>
 }
 
 fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {
+    let smallest = opts.damage.as_ref().is_some_and(|d| d.smallest);
+    let speed = if smallest { SPEED } else { 1.0 };
     let part = |(at, f): (usize, &Choosing<'_>)| {
         let contested: Stores =
             classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
         let calls = module.calls_once().filter(|c| c.func == at).count();
         let scope = Scope { target: opts.target, env: regimes(opts.target)[0].env, only: None, open: &contested };
-        (Problem::new(f.graph, f.roots, scope), calls as f64)
+        (Problem::new(f.graph, f.roots, scope), calls as f64 * speed)
     };
     let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
-    let alternative = |c: &Choice| Alternative { stores: c.stores.clone(), error: c.share(opts) };
-    problem.decisions =
-        open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
+    let alternative = |o: &Open, c: &Choice| Alternative {
+        stores: c.stores.clone(),
+        error: c.share(opts),
+        seconds: if smallest { o.bytes(c.form) * SECONDS_PER_BYTE } else { 0.0 },
+    };
+    let decision = |o: &Open| Decision { options: o.options.iter().map(|c| alternative(o, c)).collect() };
+    problem.decisions = open.iter().map(decision).collect();
     problem
 }
 
@@ -265,6 +277,14 @@ fn classes(g: &Graph) -> impl Iterator<Item = Id> {
 impl Open {
     fn has(&self, store: Id) -> bool {
         self.options.iter().any(|o| o.stores.contains(&store))
+    }
+
+    /// Bytes of weights in a form, but for the ends of rows.
+    fn bytes(&self, form: Form) -> f64 {
+        match form {
+            Form::Packed(format) => self.elements * format.block_bytes(COLUMNS) as f64 / (BLOCK * COLUMNS) as f64,
+            Form::Cached(_) => 0.0,
+        }
     }
 
     /// The weights it is about.

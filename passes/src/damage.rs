@@ -20,6 +20,10 @@ pub struct Damage {
     /// The only formats of these weights, in any packing. Weights that are not mentioned may have any format of
     /// [`Options::formats`](crate::Options::formats).
     pub only: BTreeMap<usize, Vec<Format>>,
+    /// Whether tables that are only looked up may be rounded, too. Else they keep the checkpoint's type.
+    pub tables: bool,
+    /// Whether the program of the fewest bytes of weights is taken, in place of the fastest one.
+    pub smallest: bool,
 }
 
 /// Damage by rounding a weight.
@@ -85,7 +89,7 @@ mod tests {
         let of = |per_square, of_operands| Sensitivity { per_square, of_operands };
         let only = BTreeMap::from([(1, vec![Format::BF16])]);
         let weights = BTreeMap::from([(1, of(2.0, 0.5)), (2, of(3.0, 0.0))]);
-        let damage = Damage { most: 4.0, weights, only };
+        let damage = Damage { most: 4.0, weights, only, ..Damage::default() };
         let set = |all: &[usize]| all.iter().map(|i| WeightExpr::Weight(*i)).collect::<BTreeSet<_>>();
         let four = Format::parse("w4g32").expect("a format");
         assert_eq!(damage.of(&set(&[1]), four, 0.5, 10.0), 10.0);

@@ -25,7 +25,6 @@ pub struct Options {
     /// types are allowed whose own error ([`storage::cache_error`](crate::storage::cache_error)) is not larger.
     pub error_budget: Option<f64>,
     /// Damage by weight, and its bound, in place of [`Options::error_budget`]: applies where there are several formats.
-    /// Tables that are only looked up keep the checkpoint's type.
     pub damage: Option<Damage>,
     /// Whether matrices that the checkpoint has as codes are stored as these, instead of in one of
     /// [`Options::formats`].

@@ -236,8 +236,11 @@ impl<'a> Products<'a> {
             return vec![(self.plain(m), None)];
         }
         if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
-            let table = if self.opts.damage.is_some() { self.plain(m) } else { self.table_format(m) };
-            return vec![(table, None)];
+            match &self.opts.damage {
+                Some(damage) if damage.tables => {}
+                Some(_) => return vec![(self.plain(m), None)],
+                None => return vec![(self.table_format(m), None)],
+            }
         }
         if m.routes {
             return vec![(self.plain(m), None)];

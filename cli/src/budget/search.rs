@@ -1,4 +1,4 @@
-//! The search for the fastest forms that keep the bounds as measured.
+//! The search for forms that keep the bounds as measured: the fastest ones, or the smallest.
 
 use super::measure::Part;
 use super::trials::Trials;
@@ -8,6 +8,7 @@ use crate::divergence::Mean;
 use crate::measured::Domain;
 use llmcc_passes::Stored;
 use llmcc_passes::damage::Damage;
+use std::collections::BTreeMap;
 
 /// Artifacts measured at most.
 const ROUNDS: usize = 6;
@@ -49,10 +50,25 @@ fn load(bounds: &[Bound], domains: &[Domain]) -> f64 {
     bounds.iter().copied().flat_map(of).fold(0.0, f64::max)
 }
 
-/// Finds the fastest choice within the measured bounds; without any, the choice of the least damage within the others.
+/// Finds the fastest choice within the measured bounds, or the smallest one where the fastest is too large; without
+/// measured bounds, the choice of the least damage within the others.
 pub(super) fn search(trials: &mut Trials<'_>) -> Result<Found, Error> {
     let bounds = trials.job.bounds.to_vec();
-    if bounds.iter().any(|b| b.is_measured()) { fastest(trials, &bounds) } else { least_damage(trials) }
+    if !bounds.iter().any(|b| b.is_measured()) {
+        return least_damage(trials);
+    }
+    let found = best(trials, &bounds)?;
+    match keeps_resources(trials, &found) {
+        Ok(()) => Ok(found.choice),
+        Err(e) if !bounds.iter().any(|b| b.is_size()) => Err(e),
+        Err(_) => {
+            (trials.job.say)("budget: the fastest choice is too large; searching the smallest one");
+            trials.damage.smallest = true;
+            let found = best(trials, &bounds)?;
+            keeps_resources(trials, &found)?;
+            Ok(found.choice)
+        }
+    }
 }
 
 /// A choice that was measured.
@@ -75,8 +91,17 @@ fn allowed(bounds: &[Bound], base: &[Domain]) -> f64 {
     (least - before).max(0.0)
 }
 
-/// The fastest choice whose measured damage keeps the bounds.
-fn fastest(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Found, Error> {
+/// A choice of [`best`].
+struct Best {
+    choice: Found,
+    /// The bound of predicted damage that it keeps.
+    most: f64,
+    /// Its share of the measured bounds.
+    load: f64,
+}
+
+/// The fastest choice whose measured damage keeps the bounds, or the smallest.
+fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Best, Error> {
     let mut most = allowed(bounds, &trials.base);
     let (mut good, mut nearest): (Option<Tried>, f64) = (None, f64::INFINITY);
     // Bounds of predicted damage that are known to be small enough, and too large.
@@ -111,9 +136,8 @@ fn fastest(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Found, Error> {
         }
     }
     match good {
-        Some(g) => {
-            keeps_resources(trials, &g)?;
-            Ok(Found { stored: g.stored, domains: g.domains, rounds })
+        Some(Tried { most, stored, domains, load }) => {
+            Ok(Best { choice: Found { stored, domains, rounds }, most, load })
         }
         None => Err(broken(bounds, nearest, rounds)),
     }
@@ -137,49 +161,72 @@ fn first_broken(trials: &Trials<'_>) -> Option<(Bound, f64)> {
     trials.job.bounds.iter().filter(|b| !b.is_measured()).map(of).find(|(b, value)| b.load(*value) > 1.0)
 }
 
-/// Checks, before groups are measured, that the fastest forms keep the bounds that need no measurement.
+/// Checks, before groups are measured, that the smallest or the fastest forms keep the bounds that need no measurement.
 pub(super) fn check_resources(trials: &mut Trials<'_>) -> Result<(), Error> {
-    trials.compile(&Damage { most: f64::INFINITY, ..Damage::default() })?;
-    match first_broken(trials) {
-        None => Ok(()),
-        Some((bound, value)) => Err(Error::Failed(out_of_reach(bound, value, "with the fastest formats"))),
+    let damage = Damage { most: f64::INFINITY, weights: BTreeMap::new(), ..trials.damage.clone() };
+    let aims = aims(trials);
+    if first_that_keeps(trials, &damage, &aims)?.is_some() {
+        return Ok(());
     }
+    let Some((bound, value)) = first_broken(trials) else { return Ok(()) };
+    let forms = if aims.contains(&true) { "with the smallest formats" } else { "with the fastest formats" };
+    Err(Error::Failed(out_of_reach(bound, value, forms)))
+}
+
+/// What choices may have the least of where bounds are not measured: bytes (`true`), if their bounds are of sizes, or
+/// time.
+fn aims(trials: &Trials<'_>) -> Vec<bool> {
+    let bounds = trials.job.bounds;
+    let (sizes, speed) = (bounds.iter().any(|b| b.is_size()), bounds.iter().any(|b| matches!(b, Bound::Speed(_))));
+    [(!sizes || speed).then_some(false), sizes.then_some(true)].into_iter().flatten().collect()
+}
+
+/// Compiles by some damage for one aim after the other, until the bounds that are not measured hold. Returns that aim.
+fn first_that_keeps(trials: &mut Trials<'_>, damage: &Damage, aims: &[bool]) -> Result<Option<bool>, Error> {
+    for smallest in aims {
+        trials.compile(&Damage { smallest: *smallest, ..damage.clone() })?;
+        if first_broken(trials).is_none() {
+            return Ok(Some(*smallest));
+        }
+    }
+    Ok(None)
 }
 
 /// Checks the bounds that are not measured, for a choice.
-fn keeps_resources(trials: &mut Trials<'_>, tried: &Tried) -> Result<(), Error> {
-    trials.compile(&Damage { most: tried.most, ..trials.damage.clone() })?;
+fn keeps_resources(trials: &mut Trials<'_>, best: &Best) -> Result<(), Error> {
+    trials.compile(&Damage { most: best.most, ..trials.damage.clone() })?;
     match first_broken(trials) {
         None => Ok(()),
         Some((bound, value)) => {
-            let share = format!("with {:.0} % of the measured bounds used", tried.load * 100.0);
+            let share = format!("with {:.0} % of the measured bounds used", best.load * 100.0);
             Err(Error::Failed(out_of_reach(bound, value, &share)))
         }
     }
 }
 
-/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster programs read fewer
-/// bytes, so the bound of the damage is bisected.
+/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster and smaller programs do
+/// more damage, so the bound of the damage is bisected.
 fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
-    let keeps = |trials: &mut Trials<'_>, most: f64| -> Result<bool, Error> {
-        trials.compile(&Damage { most, ..trials.damage.clone() })?;
-        Ok(first_broken(trials).is_none())
+    let aims = aims(trials);
+    let keeps = |trials: &mut Trials<'_>, most: f64| {
+        let damage = Damage { most, ..trials.damage.clone() };
+        first_that_keeps(trials, &damage, &aims)
     };
-    keeps(trials, f64::INFINITY)?;
+    let mut best = keeps(trials, f64::INFINITY)?.unwrap_or_default();
     // (Shares add up to 1 only nearly.)
     let mut high = trials.predicted() * (1.0 + 1e-9);
-    if keeps(trials, 0.0)? {
-        high = 0.0;
+    if let Some(aim) = keeps(trials, 0.0)? {
+        (high, best) = (0.0, aim);
     }
     let mut low = high / 2f64.powi(STEPS);
     for _ in 0..STEPS {
         let middle = (low * high).sqrt();
         match keeps(trials, middle)? {
-            true => high = middle,
-            false => low = middle,
+            Some(aim) => (high, best) = (middle, aim),
+            None => low = middle,
         }
     }
-    let made = trials.make(&Damage { most: high, ..trials.damage.clone() })?;
+    let made = trials.make(&Damage { most: high, smallest: best, ..trials.damage.clone() })?;
     let stored = trials.stored().to_vec();
     let domains = trials.meter.domains(made.path(), trials.job.texts, Part::Choice)?;
     Ok(Found { stored, domains, rounds: 1 })

@@ -5,13 +5,17 @@
 //! another format than their own. Its divergence is taken to be `Σ n·(s·e² + a)` over them, `n` being elements and `e`
 //! relative errors: `s` for the rounding of the weights, to second order, and `a` for the rounding of the operands of
 //! such products. Two trials, of 4 and of 8 bits, give both.
+//!
+//! The groups of a kind are tried together: the same matrices of all layers. A trial of each part of the layers, with
+//! all their matrices of 4 bits, tells how the damage of a kind is divided among them.
 
 use crate::sets;
-use llmcc_ir::graph::Module;
+use llmcc_ir::graph::{Arg, Module};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_passes::Stored;
 use llmcc_passes::damage::{Damage, Offer, Sensitivity};
+use llmcc_passes::module::parts::Part;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Formats of trials: of few bits, and of many.
@@ -44,15 +48,86 @@ pub fn belong(module: &Module, weights: &BTreeSet<WeightExpr>, group: &Group) ->
     !matrices(module, weights).is_disjoint(group)
 }
 
-/// Forbids everything but the checkpoint's own types.
-pub fn nothing_rounded(groups: &[Group]) -> Damage {
-    let all = Sensitivity { per_square: 1.0, of_operands: 1.0 };
-    Damage { weights: groups.iter().flatten().map(|i| (*i, all)).collect(), ..Damage::default() }
+/// The groups of matrices that are tried together.
+#[derive(Debug, PartialEq)]
+pub struct Places {
+    /// Groups that calls of the same function bind to the same parameters.
+    pub kinds: Vec<Group>,
+    /// Groups of the same part of the layers; empty where no function has several parts.
+    pub parts: Vec<Group>,
 }
 
-/// Forces a group into a format, and forbids everything else.
-pub fn trial(groups: &[Group], group: &Group, format: Format) -> Damage {
-    let mut damage = nothing_rounded(groups);
+impl Places {
+    /// `parts`: the part that each function of the module is; empty: all are whole.
+    pub fn of(module: &Module, parts: &[Part], groups: &[Group]) -> Places {
+        let whole = |of: usize| parts.iter().filter(|p| p.of == of).count() < 2;
+        let (mut kinds, mut of_parts): (BTreeMap<_, Group>, BTreeMap<usize, Group>) = Default::default();
+        for group in groups {
+            let (mut kind, mut own) = (BTreeSet::new(), BTreeSet::new());
+            for call in module.calls() {
+                let part = parts.get(call.func).copied().unwrap_or(Part { of: call.func, part: 0 });
+                let bound = |arg: &Arg| matches!(arg, Arg::Weight(w) if group.contains(w));
+                for (param, _) in call.args.iter().enumerate().filter(|(_, arg)| bound(arg)) {
+                    kind.insert((part.of, param));
+                    own.extend((!whole(part.of)).then_some(part.part));
+                }
+            }
+            kinds.entry(kind).or_default().extend(group);
+            own.iter().for_each(|part| of_parts.entry(*part).or_default().extend(group));
+        }
+        Places { kinds: kinds.into_values().collect(), parts: of_parts.into_values().collect() }
+    }
+}
+
+/// The damage that the matrices of a group do in their forms, by sensitivities.
+pub fn predicted(
+    module: &Module,
+    offers: &[Offer],
+    stored: &[Stored],
+    group: &Group,
+    weights: &BTreeMap<usize, Sensitivity>,
+) -> f64 {
+    let damage = Damage { weights: weights.clone(), ..Damage::default() };
+    let one = |s: &Stored| {
+        let offer = offers.iter().find(|o| o.weights == s.weights)?;
+        Some(damage.of(&s.weights, Format::parse(&s.form)?, s.error, offer.elements))
+    };
+    stored.iter().filter(|s| belong(module, &s.weights, group)).filter_map(one).sum()
+}
+
+/// Least factor by which the damage of a part may differ from that of the others: trials have noise.
+const LEAST: f64 = 0.1;
+
+/// Divides the damage of kinds among the parts of the layers, by the measured and the predicted damages of parts. Their
+/// sum stays.
+pub fn by_parts(weights: &mut BTreeMap<usize, Sensitivity>, parts: &[(&Group, f64, f64)]) {
+    let known = || parts.iter().filter(|(_, _, predicted)| *predicted > 0.0);
+    let factors: Vec<f64> = known().map(|(_, kl, predicted)| kl / predicted).collect();
+    let mean = factors.iter().sum::<f64>() / factors.len().max(1) as f64;
+    if parts.len() < 2 || mean <= 0.0 || !mean.is_finite() {
+        return;
+    }
+    let factors: Vec<f64> = factors.iter().map(|f| f.max(LEAST * mean)).collect();
+    let before: f64 = known().map(|(_, _, predicted)| predicted).sum();
+    let after: f64 = known().zip(&factors).map(|((_, _, predicted), f)| predicted * f).sum();
+    for ((group, _, _), factor) in known().zip(&factors) {
+        for weight in *group {
+            if let Some(s) = weights.get_mut(weight) {
+                s.per_square *= factor * before / after;
+                s.of_operands *= factor * before / after;
+            }
+        }
+    }
+}
+
+/// Any rounding does damage.
+pub fn all_count(groups: &[Group]) -> BTreeMap<usize, Sensitivity> {
+    let all = Sensitivity { per_square: 1.0, of_operands: 1.0 };
+    groups.iter().flatten().map(|i| (*i, all)).collect()
+}
+
+/// Forces a group into a format where nothing was allowed.
+pub fn trial(mut damage: Damage, group: &Group, format: Format) -> Damage {
     damage.weights.retain(|i, _| !group.contains(i));
     damage.only = group.iter().map(|i| (*i, vec![format])).collect();
     damage
@@ -130,6 +205,23 @@ fn most(few: &Trial, many: &Trial) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn damage_is_divided_among_parts() {
+        let one = Sensitivity { per_square: 2.0, of_operands: 1.0 };
+        let mut weights: BTreeMap<usize, Sensitivity> = (0..4).map(|i| (i, one)).collect();
+        let (first, second) = (Group::from([0, 1]), Group::from([2]));
+        by_parts(&mut weights, &[(&first, 3.0, 1.0), (&second, 1.0, 1.0)]);
+        let of = |factor: f64| Sensitivity { per_square: 2.0 * factor, of_operands: factor };
+        assert_eq!(weights.into_values().collect::<Vec<_>>(), [of(1.5), of(1.5), of(0.5), one]);
+        // A part without measured damage keeps some, and a single part all.
+        let mut weights = BTreeMap::from([(0, one), (2, one)]);
+        by_parts(&mut weights, &[(&first, 4.0, 1.0), (&second, 0.0, 1.0)]);
+        assert!(weights[&2].per_square > 0.0 && weights[&0].per_square > 1.8 * one.per_square, "{weights:?}");
+        let mut weights = BTreeMap::from([(0, one)]);
+        by_parts(&mut weights, &[(&first, 4.0, 1.0)]);
+        assert_eq!(weights[&0], one);
+    }
 
     #[test]
     fn two_trials_tell_weights_from_operands() {

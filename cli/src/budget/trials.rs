@@ -57,6 +57,7 @@ pub(super) struct Trials<'a> {
 impl<'a> Trials<'a> {
     /// Compiles the model once, for its offers, and measures it with nothing rounded.
     pub(super) fn start(job: &'a Job<'a>, meter: Meter<'a>, target: &'static TargetSpec) -> Result<Trials<'a>, Error> {
+        let damage = Damage { tables: job.bounds.iter().any(|b| b.is_size()), ..Damage::default() };
         let options = CompileOptions {
             targets: vec![target],
             place: WeightsPlace::Embed,
@@ -65,7 +66,7 @@ impl<'a> Trials<'a> {
             deny_fallback: false,
             golden: None,
             explain: llmcc_passes::Explain::default(),
-            damage: Some(Damage::default()),
+            damage: Some(damage.clone()),
             ..job.options.clone()
         };
         let lowered = session::lower(&options, job.backends)?;
@@ -77,9 +78,8 @@ impl<'a> Trials<'a> {
                     .into(),
             ));
         }
-        let (damage, base) = (Damage::default(), vec![]);
-        let mut trials = Trials { job, meter, options, lowered, offers, damage, base, overhead: 0.0 };
-        trials.damage = sensitivity::nothing_rounded(&trials.groups());
+        let mut trials = Trials { job, meter, options, lowered, offers, damage, base: vec![], overhead: 0.0 };
+        trials.damage = trials.nothing_rounded();
         let made = trials.make(&trials.damage.clone())?;
         (job.say)("budget: measuring the model with nothing rounded");
         trials.base = trials.meter.domains(made.path(), job.texts, Part::Trial)?;
@@ -129,27 +129,52 @@ impl<'a> Trials<'a> {
         self.lowered.versions.iter().map(|v| v.compiled.plan.weight_bytes()).max().unwrap_or(0) as f64
     }
 
-    /// Measures how much damage each group does.
+    /// Measures how much damage groups do: first by kind, then by part of the layers.
     pub(super) fn measure_groups(&mut self) -> Result<(), Error> {
-        let groups = self.groups();
+        let places = sensitivity::Places::of(&self.lowered.module, &self.lowered.parts, &self.groups());
         let mut weights = BTreeMap::new();
-        let base = mean_kl(&self.base);
-        for (i, group) in groups.iter().enumerate() {
+        for (i, kind) in places.kinds.iter().enumerate() {
             let mut results = vec![];
-            let offered: Vec<Format> = sensitivity::TRIED.into_iter().filter(|f| self.is_offered(group, *f)).collect();
-            for format in offered {
-                (self.job.say)(&format!("budget: trial of group {} of {} as {format}", i + 1, groups.len()));
-                let made = self.make(&sensitivity::trial(&groups, group, format))?;
-                let found = self.meter.domains(made.path(), self.job.texts, Part::Trial)?;
-                let kl = mean_kl(&found) - base;
-                let stored = self.stored().to_vec();
-                results.push(sensitivity::Trial::of(&self.lowered.module, &self.offers, &stored, group, kl));
+            for format in sensitivity::TRIED {
+                let what = format!("kind {} of {}", i + 1, places.kinds.len());
+                results.extend(self.trial(kind, format, &what)?);
             }
             let fitted = sensitivity::fit(&results);
-            weights.extend(group.iter().map(|w| (*w, fitted)));
+            weights.extend(kind.iter().map(|w| (*w, fitted)));
         }
-        self.damage = Damage { most: 0.0, weights, only: BTreeMap::new() };
+        let mut results = vec![];
+        for (i, part) in places.parts.iter().enumerate() {
+            let what = format!("part {} of {} of the layers", i + 1, places.parts.len());
+            let Some(trial) = self.trial(part, sensitivity::TRIED[0], &what)? else { continue };
+            let predicted = sensitivity::predicted(&self.lowered.module, &self.offers, self.stored(), part, &weights);
+            results.push((part, trial.kl, predicted));
+        }
+        sensitivity::by_parts(&mut weights, &results);
+        self.damage.weights = weights;
         Ok(())
+    }
+
+    /// Measures the model with the matrices of a group stored in a format, and nothing else rounded. `None` where some
+    /// have no such form.
+    fn trial(
+        &mut self,
+        group: &sensitivity::Group,
+        format: Format,
+        what: &str,
+    ) -> Result<Option<sensitivity::Trial>, Error> {
+        if !self.is_offered(group, format) {
+            return Ok(None);
+        }
+        (self.job.say)(&format!("budget: trial of {what} as {format}"));
+        let made = self.make(&sensitivity::trial(self.nothing_rounded(), group, format))?;
+        let found = self.meter.domains(made.path(), self.job.texts, Part::Trial)?;
+        let kl = mean_kl(&found) - mean_kl(&self.base);
+        Ok(Some(sensitivity::Trial::of(&self.lowered.module, &self.offers, self.stored(), group, kl)))
+    }
+
+    /// Forbids everything but the checkpoint's own types.
+    fn nothing_rounded(&self) -> Damage {
+        Damage { weights: sensitivity::all_count(&self.groups()), ..self.damage.clone() }
     }
 
     /// Whether all matrices of a group may have a format.

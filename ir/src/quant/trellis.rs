@@ -151,8 +151,8 @@ impl Search {
         self.levels.iter().map(|level| level * scale).collect()
     }
 
-    /// Codes of columns in the order of the trellis, from a group's first on, whose values (`values` of states) have the
-    /// least error; of equal ones those of lower states. Padding has code 0.
+    /// Codes of columns in the order of the trellis, from a group's first on. Their values (`values` of states) have
+    /// the least error; of equal paths the one of lower states is taken. Padding has code 0.
     pub fn path(&self, wanted: &[Wanted], values: &[f32]) -> Vec<u8> {
         match self.of.bits {
             2 => viterbi::path::<4>(wanted, values),

@@ -181,6 +181,10 @@ impl Problem {
             todo.extend(&c.needs);
             chosen.insert(class, i);
         }
+        let used: Stores = chosen.iter().flat_map(|(class, i)| &self.classes[class][*i].requires).copied().collect();
+        let taken =
+            self.decisions.iter().flat_map(|d| &d.options).filter(|a| a.stores.iter().any(|s| used.contains(s)));
+        seconds += taken.map(|a| a.seconds).sum::<f64>();
         Ok(Solved { chosen, seconds })
     }
 

@@ -2,7 +2,7 @@
 
 use super::budget::Failure;
 use super::eliminate::{Network, Prices, Values, Weighed};
-use super::problem::{Alive, Cut, Decision, Goal, MARGIN, Problem, SOLUTION};
+use super::problem::{Alive, Alternative, Cut, Decision, Goal, MARGIN, Problem, SOLUTION};
 use egg::Id;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ impl Problem {
         unit: f64,
     ) -> Result<BTreeMap<Id, usize>, Failure> {
         let mut net = Network::default();
-        let taken = self.decisions.iter().map(|d| self.add_decision(&mut net, d, goal)).collect();
+        let taken = self.decisions.iter().map(|d| self.add_decision(&mut net, d, goal, unit)).collect();
         let requirements = Requirements { p: self, requires: self.implied(alive), taken };
         let classes: BTreeMap<Id, Class> =
             alive.iter().map(|(class, of)| (*class, requirements.class(&mut net, *class, of))).collect();
@@ -81,13 +81,14 @@ impl Problem {
     }
 
     /// A variable: which option is taken; the number of options: none.
-    fn add_decision(&self, net: &mut Network, of: &Decision, goal: Goal) -> usize {
+    fn add_decision(&self, net: &mut Network, of: &Decision, goal: Goal, unit: f64) -> usize {
+        let seconds = |a: &Alternative| if goal == Goal::Seconds { a.seconds * SOLUTION / unit } else { 0.0 };
         let taken = net.variable(of.options.len() + 1);
         net.add(vec![taken], |v| match of.options.get(v[0]) {
             // Nothing uses it.
             Some(a) if goal == Goal::Seconds && a.error > self.budget => Weighed::FORBIDDEN,
             // Equal costs: the more exact form.
-            Some(a) => Weighed { cost: 1e-5 * v[0] as f64, error: a.error },
+            Some(a) => Weighed { cost: seconds(a) + 1e-5 * v[0] as f64, error: a.error },
             None => Weighed::default(),
         });
         taken

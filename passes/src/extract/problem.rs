@@ -64,6 +64,8 @@ pub struct Alternative {
     pub stores: Vec<Id>,
     /// Its share of [`Problem::budget`].
     pub error: f64,
+    /// Seconds that the form itself costs, whatever candidates use it.
+    pub seconds: f64,
 }
 
 /// The chosen candidate of each computed class.
@@ -94,7 +96,7 @@ pub(super) const MARGIN: f64 = 1e-12;
 pub struct Solved {
     /// Choices.
     pub chosen: Chosen,
-    /// Sum of predicted seconds.
+    /// Sum of the predicted seconds of candidates and taken forms.
     pub seconds: f64,
 }
 

@@ -55,9 +55,15 @@ fn with(seed: u64, classes: usize, options: usize, wild: bool) -> Problem {
         out.classes.insert(Id::from(class), candidates);
     }
     for d in 0..2 {
-        let mut error = |o: usize| o as f64 * if wild { 0.3 * 10f64.powi(next(25) as i32 - 18) } else { 0.3 };
-        let alternative = |o: usize| Alternative { stores: vec![store(d, o)], error: error(o) };
-        out.decisions.push(Decision { options: (0..options).map(alternative).collect() });
+        // Some forms cost by themselves.
+        let unit = if wild { 1.0 } else { 1e-6 };
+        let mut options_of = vec![];
+        for o in 0..options {
+            let error = o as f64 * if wild { 0.3 * 10f64.powi(next(25) as i32 - 18) } else { 0.3 };
+            let seconds = (next(2) * next(40)) as f64 * unit;
+            options_of.push(Alternative { stores: vec![store(d, o)], error, seconds });
+        }
+        out.decisions.push(Decision { options: options_of });
     }
     out
 }

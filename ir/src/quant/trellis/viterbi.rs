@@ -17,7 +17,7 @@ pub struct Wanted {
 }
 
 /// Codes of columns, `N` for each, whose values (`values` of states) have the least error, from state 0 on; of equal
-/// ones those of lower states. Padding has code 0.
+/// ones the path of lower states. Padding has code 0.
 pub(super) fn path<const N: usize>(wanted: &[Wanted], values: &[f32]) -> Vec<u8> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -119,7 +119,7 @@ unsafe fn join<V: Lanes, const N: usize>(cost: &[f32], least: &mut [f32], from: 
     }
 }
 
-/// The costs of the states after a column, by those of the states before.
+/// The costs of the states after a column, by the least costs before it.
 ///
 /// # Safety
 /// As [`search`].
