@@ -204,8 +204,8 @@ fn keeps_resources(trials: &mut Trials<'_>, best: &Best) -> Result<(), Error> {
     }
 }
 
-/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster and smaller programs do
-/// more damage, so the bound of the damage is bisected.
+/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster and smaller programs
+/// do more damage, so the bound of the damage is bisected.
 fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
     let aims = aims(trials);
     let keeps = |trials: &mut Trials<'_>, most: f64| {
