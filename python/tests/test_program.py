@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,21 @@ def test_the_compiler_of_this_python_comes_before_that_of_the_path(tmp_path: Pat
         assert compiler() == made
     monkeypatch.setenv("LLMCC", "named")
     assert compiler() == "named"
+
+
+def run_module(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "LLMCC": program}
+    return subprocess.run([sys.executable, "-m", "llmcc", *arguments], capture_output=True, text=True, env=environment)
+
+
+def test_the_module_is_the_program(tmp_path: Path) -> None:
+    path = tmp_path / "llmcc"
+    path.write_text('#!/bin/sh\nprintf "[%s]" "$@"\nexit 3\n')
+    path.chmod(0o755)
+    done = run_module(str(path), "run", "two words", "")
+    assert (done.stdout, done.stderr, done.returncode) == ("[run][two words][]", "", 3)
+    done = run_module(str(tmp_path / "none"))
+    assert done.returncode == 1 and done.stderr == f"error: cannot run {tmp_path / 'none'}: No such file or directory\n"
 
 
 def backend() -> Any:
