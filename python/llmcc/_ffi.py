@@ -610,7 +610,8 @@ def integers(values: Iterable[int], what: str) -> list[int]:
         found = type(values).__name__ if kind in "iu" else f"an array of {getattr(values, 'dtype')}"
         raise TypeError(f"{what} must be a sequence of integers, not {found}")
     try:
-        items = values.tolist() if hasattr(values, "dtype") and hasattr(values, "tolist") else list(values)
+        tolist: Any = getattr(values, "tolist", None) if hasattr(values, "dtype") else None
+        items = list(values) if tolist is None else tolist()
     except TypeError:
         raise TypeError(f"{what} must be a sequence of integers, not {type(values).__name__}") from None
     if not isinstance(items, list):

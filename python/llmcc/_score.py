@@ -88,13 +88,12 @@ def encode_pair(model: Text, context: Prompt, continuation: Prompt) -> tuple[lis
     As lm-evaluation-harness does it: spaces at the end of the context belong to the continuation, and the whole text is tokenized at once, for a token may
     span the border only from the continuation's side.
     """
-    if isinstance(context, str) != isinstance(continuation, str):
+    if isinstance(context, str) and isinstance(continuation, str):
+        bare = context.rstrip()
+        return model.tokenize(context + continuation), len(model.tokenize(bare))
+    if isinstance(context, str) or isinstance(continuation, str):
         raise TypeError("prompts and continuations must both be texts, or both be tokens")
-    if not isinstance(context, str) or not isinstance(continuation, str):
-        return [*context, *continuation], len(context)
-    bare = context.rstrip()
-    whole = model.tokenize(context + continuation)
-    return whole, len(model.tokenize(bare))
+    return [*context, *continuation], len(context)
 
 
 def _groups(model: Text, stems: list[Stem]) -> list[list[Stem]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import numbers
-from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, overload
+from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, Union, overload
 
 from . import _ffi as ffi, _images
 from ._errors import LlmccError, Unique
@@ -72,7 +72,10 @@ class Session(Unique):
     def step(self, tokens: Sequence[int], *, all_rows: Literal[False] = ..., rows: None = ..., numpy: Literal[False]) -> list[float]: ...
 
     @overload
-    def step(self, tokens: Sequence[int], *, all_rows: bool = ..., rows: Rows = ..., numpy: Literal[False]) -> list[list[float]]: ...
+    def step(self, tokens: Sequence[int], *, all_rows: Literal[True], rows: None = ..., numpy: Literal[False]) -> list[list[float]]: ...
+
+    @overload
+    def step(self, tokens: Sequence[int], *, all_rows: Literal[False] = ..., rows: Union[str, Sequence[int]], numpy: Literal[False]) -> list[list[float]]: ...
 
     def step(self, tokens: Sequence[int], *, all_rows: bool = False, rows: Rows = None, numpy: bool = True) -> Any:
         """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``.
@@ -166,7 +169,7 @@ class Session(Unique):
         return self._pictures.first(self._tokens.count(token)) if self._pictures.each else self._pictures
 
     def _pieces(self, tokens: list[int], params: Mapping[str, Any], pictures: _images.Pictures) -> Iterator[Piece]:
-        given = {**of_one(params), "image_rows": pictures if pictures.each else None}
+        given: dict[str, Any] = {**of_one(params), "image_rows": pictures if pictures.each else None}
         given.pop("images", None)
         pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(**given))
         self._tokens, self._pictures = tokens, pictures
