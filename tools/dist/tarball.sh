@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes build/dist/llmcc-VERSION-x86_64-linux-gnu.tar.gz: the program, header, pages, completions, licences.
 # The same sources make the same bytes: names are sorted, owners are 0, times are that of the commit (or SOURCE_DATE_EPOCH).
+# An archive of Git has the time of its commit at every file.
 #
 #   tools/dist/tarball.sh LLMCC LLMCC-DIST
 set -euo pipefail
@@ -8,7 +9,7 @@ cd "$(dirname "$0")/../.."
 llmcc="$(realpath "$1")" dist="$(realpath "$2")"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 name="llmcc-$version-x86_64-linux-gnu"
-when="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
+when="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}"
 export LC_ALL=C
 
 root="build/dist/$name"
