@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,20 @@ def test_the_wheel_has_the_compiler_in_it_unless_it_is_left_out() -> None:
         build.get_requires_for_build_wheel({"compiler": "maybe"})
     with pytest.raises(SystemExit, match="pip wheel ./python"):
         build.build_sdist("dist")
+
+
+def test_wheels_start_the_program_of_the_harness(tmp_path: Path) -> None:
+    build = backend()
+    with zipfile.ZipFile(tmp_path / "a.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("llmcc/__init__.py", "")
+        wheel.writestr("a-1.dist-info/RECORD", "llmcc/__init__.py,,\na-1.dist-info/RECORD,,\n")
+    assert build._with_entry_points(str(tmp_path), "a.whl") == "a.whl" and os.listdir(tmp_path) == ["a.whl"]
+    with zipfile.ZipFile(tmp_path / "a.whl") as wheel:
+        assert sorted(wheel.namelist()) == ["a-1.dist-info/RECORD", "a-1.dist-info/entry_points.txt", "llmcc/__init__.py"]
+        program = wheel.read("a-1.dist-info/entry_points.txt").decode().split(" = ")[1].strip()
+        assert "entry_points.txt,sha256=" in wheel.read("a-1.dist-info/RECORD").decode()
+    module, _, name = program.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_versions_of_both_wheels_and_of_the_compiler_are_one() -> None:

@@ -11,8 +11,11 @@ root="$(realpath "$(dirname "$0")/../..")"
 model="$root/examples/tiny-llama/model"
 prompt="def read_file(path):"
 
-folder="$(mktemp -d)"
-trap 'rm -rf "$folder"' EXIT
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+# Folders of users have spaces.
+folder="$scratch/a folder"
+mkdir "$folder"
 cp -r "$model" "$folder/model"
 cd "$folder"
 # Nothing of the caller's Python, of its llmcc, or of the programs in its PATH.
@@ -26,6 +29,7 @@ for private in "$root/" "${CARGO_HOME:-$HOME/.cargo}/"; do
 done
 llmcc --version
 test "$(command -v llmcc)" = "$folder/venv/bin/llmcc"
+test "$(python -m llmcc --version)" = "$(llmcc --version)"
 llmcc compile model --target x86-64 --w4 -q -o x.so
 llmcc run x.so -p "$prompt" -n 20
 python -c 'import llmcc, sys; text = llmcc.load("x.so").generate(sys.argv[1], max_tokens=20); print(text); assert text' "$prompt"
@@ -51,5 +55,5 @@ if [ -n "$cuda" ]; then
   echo "$(basename "$cuda"): fine, $(du -h "$cuda" | cut -f1); the program has $(du -h venv/bin/llmcc-cuda | cut -f1)"
 fi
 # Its dependencies are an extra, so here it can only say what it needs.
-said="$(llmcc-eval --help 2>&1)" || grep -F "llmcc-aot[eval]" <<<"$said"
+said="$(llmcc-eval --help 2>&1)" || grep -F "error: llmcc.lm_eval needs lm-evaluation-harness" <<<"$said"
 echo "$(basename "$wheel"): fine, $(du -h "$wheel" | cut -f1)"
