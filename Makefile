@@ -63,8 +63,9 @@ demo: how-long build python
 	@echo "$(VENV) (a Python environment with the llmcc package)."
 
 # Works without a terminal, too: echo "What is the capital of France?" | make chat
+# With `set -m` and a shell that waits, Ctrl-C is the conversation's alone: make would fail in the end.
 chat: build
-	@tools/chat/chat.sh $(LLMCC) $(BUILD)/chat
+	@set -m; tools/chat/chat.sh $(LLMCC) $(BUILD)/chat; exit
 
 PREFIX := /usr/local
 DESTDIR :=
