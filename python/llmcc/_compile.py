@@ -36,7 +36,9 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     except OSError as error:
         raise LlmccError(f"cannot run {program}: {error}", Status.SYSTEM) from None
     if done.returncode != 0:
-        message = done.stderr.strip() or done.stdout.strip() or f"{program} ended with status {done.returncode}"
+        # (The advice to read the help of the command line is none here.)
+        said = "\n".join(line for line in done.stderr.strip().splitlines() if line != "see `llmcc --help`")
+        message = said.removeprefix("error: ") or done.stdout.strip() or f"{program} ended with status {done.returncode}"
         raise LlmccError(message)
     made = Compiled(os.path.abspath(os.fspath(out)))
     made.report = done.stderr
