@@ -6,7 +6,8 @@
 #   llmcc_add_model(NAME FILE model.so)
 #       An imported target of an artifact, to link programs with: target_link_libraries(app PRIVATE NAME).
 #   llmcc_add_model(NAME CHECKPOINT folder [OUTPUT model.so] [OPTIONS --w4 ...])
-#       The same, of an artifact that the build makes from a checkpoint, with options of `llmcc compile`.
+#       The same, of an artifact that the build makes from a checkpoint, with options of `llmcc compile`. With `--soname`
+#       the file has that name, by which programs look for it.
 #
 # All paths follow from where this file is, so that the prefix may be moved.
 
@@ -50,6 +51,29 @@ function(llmcc_add_model name)
   endif()
 endfunction()
 
+# The name that `--soname` in the options of llmcc_add_model gives an artifact, in `result`; empty without the option.
+function(_llmcc_soname name result)
+  set(soname "")
+  string(REPLACE ";" " " options "${model_OPTIONS}")
+  if(options MATCHES "(^| )--soname[ =]([^ ]+)")
+    set(soname "${CMAKE_MATCH_2}")
+  endif()
+  if(soname STREQUAL "auto" AND model_OUTPUT)
+    # The compiler takes the name from that of the file, up to `.so`.
+    get_filename_component(stem "${model_OUTPUT}" NAME)
+    string(REGEX REPLACE "\\.so(\\..*)?$" "" stem "${stem}")
+    string(REGEX REPLACE "^lib" "" name "${stem}")
+  endif()
+  if(soname STREQUAL "auto")
+    get_target_property(include llmcc::llmcc INTERFACE_INCLUDE_DIRECTORIES)
+    file(STRINGS "${include}/llmcc.h" version REGEX "^#define LLMCC_ABI_VERSION 0x")
+    string(REGEX MATCH "0x[0-9a-fA-F]+" version "${version}")
+    math(EXPR major "${version} >> 16")
+    set(soname "lib${name}.so.${major}")
+  endif()
+  set(${result} "${soname}" PARENT_SCOPE)
+endfunction()
+
 # A rule that compiles the checkpoint of llmcc_add_model, whose arguments it sees; the path of the artifact in `result`.
 function(_llmcc_compile name result)
   if(NOT TARGET llmcc::compiler)
@@ -59,10 +83,19 @@ function(_llmcc_compile name result)
   if(NOT EXISTS "${checkpoint}")
     message(FATAL_ERROR "llmcc_add_model(${name}): there is no checkpoint ${checkpoint}")
   endif()
+  _llmcc_soname("${name}" soname)
   if(NOT model_OUTPUT)
     set(model_OUTPUT "${name}.so")
+    if(soname)
+      set(model_OUTPUT "${soname}")
+    endif()
   endif()
   get_filename_component(file "${model_OUTPUT}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
+  get_filename_component(called "${file}" NAME)
+  if(soname AND NOT called STREQUAL soname)
+    message(FATAL_ERROR "llmcc_add_model(${name}): programs would look for ${soname}, as --soname says, and not for ${called}; "
+      "leave OUTPUT out, or let its name be ${soname}")
+  endif()
   file(GLOB_RECURSE inputs CONFIGURE_DEPENDS LIST_DIRECTORIES false "${checkpoint}/*")
   if(NOT IS_DIRECTORY "${checkpoint}")
     set(inputs "${checkpoint}")

@@ -107,6 +107,10 @@ fn cmake_finds_the_package_and_compiles_models() {
         ("find_package(llmcc REQUIRED)\nllmcc_add_model(m FILE none.so)", "make it with `llmcc compile`"),
         ("find_package(llmcc REQUIRED)\nllmcc_add_model(m CHECKPOINT none)", "there is no checkpoint"),
         ("find_package(llmcc REQUIRED)\nllmcc_add_model(m)", "give either FILE"),
+        (
+            "find_package(llmcc REQUIRED)\nllmcc_add_model(m CHECKPOINT . OUTPUT m.so OPTIONS --soname auto)",
+            "look for libm.so.1",
+        ),
         ("find_package(llmcc REQUIRED)\nllmcc_add_model(m none.so)", "not understood"),
     ] {
         std::fs::create_dir_all(folder.at("wrong")).expect("folder");
