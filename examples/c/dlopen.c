@@ -36,8 +36,13 @@ int main(int argc, char **argv)
         return fprintf(stderr, "usage: %s MODEL.so [PROMPT]\n", argv[0]), 2;
     const char *prompt = argc > 2 ? argv[2] : "Once upon a time";
 
+    /* A name without a slash would be looked for among the system's libraries. */
+    char *path = realpath(argv[1], NULL);
+    if (!path)
+        return perror(argv[1]), 1;
     /* Local, because every artifact defines the same names. */
-    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    free(path);
     if (!library)
         return fprintf(stderr, "%s\n", dlerror()), 1;
 #define LOAD(name) \

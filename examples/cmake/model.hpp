@@ -15,7 +15,7 @@ namespace example {
 
 class Model {
 public:
-    explicit Model(const std::string &path) : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    explicit Model(const std::string &path) : library_(dlopen(file(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (!library_) throw std::runtime_error(dlerror());
         const auto version = find<decltype(&llmcc_abi_version)>("llmcc_abi_version")();
         if (version >> 16 != LLMCC_ABI_VERSION >> 16 || version < LLMCC_ABI_VERSION)
@@ -42,6 +42,11 @@ private:
         void *found = dlsym(library_.get(), symbol);
         if (!found) throw std::runtime_error(std::string(symbol) + " is missing: the file is not an artifact of llmcc");
         return reinterpret_cast<Function>(found);
+    }
+
+    // A name without a slash would be looked for among the system's libraries.
+    static std::string file(const std::string &path) {
+        return path.find('/') == std::string::npos ? "./" + path : path;
     }
 
     static std::string name(uint32_t version) {
