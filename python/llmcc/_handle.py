@@ -66,7 +66,7 @@ class Opened(Unique):
             "portable": portable,
         }
         self._adapters: dict[int, LoadedAdapter] = {}
-        self.path = os.path.abspath(os.fspath(path))
+        self.path: str = os.path.abspath(os.fspath(path))
         options = ffi.Options(
             threads=_positive(threads, "threads", 32),
             max_tokens=_positive(max_tokens, "max_tokens", 64),
