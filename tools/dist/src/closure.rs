@@ -16,15 +16,20 @@ pub struct Root {
     pub package: &'static str,
     /// Its features, as arguments of Cargo in the workspace.
     pub features: &'static [&'static str],
+    /// A library whose bytes it holds, which Cargo's graph does not show.
+    pub holds: Option<&'static Root>,
 }
 
 /// The runtime with all its features, which artifacts hold.
-pub const RUNTIME: Root =
-    Root { package: "llmcc-rt", features: &["--no-default-features", "--features", "llmcc-rt/media,llmcc-rt/heap"] };
-/// The compiler without LLVM.
-pub const COMPILER: Root = Root { package: "llmcc", features: &[] };
+pub const RUNTIME: Root = Root {
+    package: "llmcc-rt",
+    features: &["--no-default-features", "--features", "llmcc-rt/media,llmcc-rt/heap"],
+    holds: None,
+};
+/// The compiler without LLVM, with the runtime that it puts into artifacts.
+pub const COMPILER: Root = Root { package: "llmcc", features: &[], holds: Some(&RUNTIME) };
 /// The program that lowers GPU kernels; all but LLVM and MLIR themselves.
-pub const GPU: Root = Root { package: "llmcc-gpu", features: &["--features", "llmcc-gpu/llvm"] };
+pub const GPU: Root = Root { package: "llmcc-gpu", features: &["--features", "llmcc-gpu/llvm"], holds: None };
 
 /// A crate.
 #[derive(Clone, Debug)]
@@ -47,11 +52,30 @@ pub struct Package {
     pub checksum: Option<String>,
 }
 
-/// The crates that are linked into `root` on [`PLATFORM`]: no build scripts, no procedural macros.
+/// The crates that are linked into `root`, and into what it holds, on [`PLATFORM`]: no build scripts, no procedural
+/// macros.
 ///
 /// # Errors
 /// Cargo fails.
 pub fn packages(workspace: &Path, root: Root) -> Result<Vec<Package>, Failure> {
+    let mut found = linked_packages(workspace, root)?;
+    let Some(held) = root.holds else { return Ok(found) };
+    for package in packages(workspace, *held)? {
+        let same = |p: &&mut Package| (&p.name, &p.version) == (&package.name, &package.version);
+        match found.iter_mut().find(same) {
+            Some(both) => both.needs.extend(package.needs),
+            None => found.push(package),
+        }
+    }
+    let library = found.iter().find(|p| p.name == held.package).map(|p| (p.name.clone(), p.version.clone()));
+    if let Some(holder) = found.iter_mut().find(|p| p.name == root.package) {
+        holder.needs.extend(library);
+    }
+    found.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    Ok(found)
+}
+
+fn linked_packages(workspace: &Path, root: Root) -> Result<Vec<Package>, Failure> {
     let linked = linked(workspace, root)?;
     let checksums = checksums(&std::fs::read_to_string(workspace.join("Cargo.lock"))?);
     let arguments = [&["metadata", "--format-version", "1", "--filter-platform", PLATFORM][..], root.features].concat();

@@ -89,4 +89,7 @@ fn the_bill_of_materials_has_every_crate() {
         one.unwrap_or_else(|| panic!("{name} is missing"))["dependsOn"].to_string()
     };
     assert!(of("llmcc-codegen").contains("pkg:cargo/cranelift-codegen@"), "{}", of("llmcc-codegen"));
+    // The runtime is inside, with crates that the compiler itself does not call.
+    assert!(of("llmcc").contains("pkg:cargo/llmcc-rt@"), "{}", of("llmcc"));
+    assert!(of("llmcc-media").contains("pkg:cargo/hound@"), "{}", of("llmcc-media"));
 }
