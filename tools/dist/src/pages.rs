@@ -22,6 +22,13 @@ pub fn manual(share: &Path) -> Result<(), Failure> {
     Ok(clap_mangen::generate_to(command(), folder)?)
 }
 
+/// The command line without the subcommands that are hidden: generators of completions take all.
+fn shown() -> clap::Command {
+    let all = command();
+    let shown = all.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
+    clap::Command::new("llmcc").version(VERSION).long_version(VERSION).subcommand_required(true).subcommands(shown)
+}
+
 /// Writes completions below `share`, where Bash, Zsh and fish look for them.
 ///
 /// # Errors
@@ -33,7 +40,7 @@ pub fn completions(share: &Path) -> Result<(), Failure> {
         (Shell::Fish, "fish/vendor_completions.d", "llmcc.fish"),
     ] {
         let folder = folder(share.join(at))?;
-        let written = generate_to(shell, &mut command(), "llmcc", &folder)?;
+        let written = generate_to(shell, &mut shown(), "llmcc", &folder)?;
         fs::rename(written, folder.join(name))?;
     }
     Ok(())
