@@ -1,3 +1,4 @@
+# make help    these lines
 # make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
 # make chat    builds the compiler, fetches and compiles SmolLM2-135M-Instruct (93 MB) and talks with it
 # make install PREFIX=/usr/local DESTDIR=   the compiler, its header, CMake and pkg-config files, the Rust crate
@@ -32,7 +33,7 @@ LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 lib
 GPU_FEATURES := --features llmcc/gpu
 TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
-.PHONY: demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
+.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -41,6 +42,9 @@ else
 build: deps
 	cargo build --release --locked
 endif
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 # Said before anything that takes time.
 how-long:
