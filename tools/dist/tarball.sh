@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes build/dist/llmcc-VERSION-x86_64-linux-gnu.tar.gz: the program, header, pages, completions, licences.
+# Writes build/dist/llmcc-VERSION-x86_64-linux-gnu.tar.gz: the program, header, pages, completions, examples, licences.
 # The same sources make the same bytes: names are sorted, owners are 0, times are that of the commit (or SOURCE_DATE_EPOCH).
 # An archive of Git has the time of its commit at every file.
 #
@@ -21,7 +21,10 @@ strip "$root/bin/llmcc"
 "$dist" pages "$root/share"
 "$dist" sbom >"$root/share/doc/llmcc/sbom.cdx.json"
 "$root/bin/llmcc" licenses >"$root/share/doc/llmcc/THIRD-PARTY.txt"
-cp README.md docs/install.md "$root/share/doc/llmcc"
+# Pages and examples, under the names by which pages refer to them.
+for file in README.md ARCHITECTURE.md docs/*.md docs/design/*.md examples/c/*.c examples/cmake/*.* examples/python/*.py; do
+  install -D -m 644 "$file" "$root/share/doc/llmcc/$file"
+done
 find "$root" -type d -exec chmod 755 {} + -o -type f -exec chmod u=rwX,go=rX {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" --format=gnu -C build/dist -cf - "$name" |
   gzip -9n >"build/dist/$name.tar.gz"
