@@ -6,8 +6,8 @@
 #   llmcc_add_model(NAME FILE model.so)
 #       An imported target of an artifact, to link programs with: target_link_libraries(app PRIVATE NAME).
 #   llmcc_add_model(NAME CHECKPOINT folder [OUTPUT model.so] [OPTIONS --w4 ...])
-#       The same, of an artifact that the build makes from a checkpoint, with options of `llmcc compile`. With `--soname`
-#       the file has that name, by which programs look for it.
+#       The same, of an artifact that the build makes from a checkpoint, with options of `llmcc compile`.
+#       With `--soname` the file has that name, by which programs look for it.
 #
 # All paths follow from where this file is, so that the prefix may be moved.
 
@@ -93,8 +93,8 @@ function(_llmcc_compile name result)
   get_filename_component(file "${model_OUTPUT}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
   get_filename_component(called "${file}" NAME)
   if(soname AND NOT called STREQUAL soname)
-    message(FATAL_ERROR "llmcc_add_model(${name}): programs would look for ${soname}, as --soname says, and not for ${called}; "
-      "leave OUTPUT out, or let its name be ${soname}")
+    message(FATAL_ERROR "llmcc_add_model(${name}): programs would look for ${soname}, as --soname says, "
+      "and not for ${called}; leave OUTPUT out, or let its name be ${soname}")
   endif()
   file(GLOB_RECURSE inputs CONFIGURE_DEPENDS LIST_DIRECTORIES false "${checkpoint}/*")
   if(NOT IS_DIRECTORY "${checkpoint}")

@@ -32,10 +32,12 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: Optional[str] = None) -> str:
     """Builds the wheel in ``wheel_directory`` and returns its name."""
-    if not _with_compiler(config_settings):
-        return _with_entry_points(wheel_directory, importlib.import_module("setuptools.build_meta").build_wheel(wheel_directory))
-    arguments = {"build-args": f"--compatibility {PLATFORM}"}
-    return _with_entry_points(wheel_directory, importlib.import_module("maturin").build_wheel(wheel_directory, arguments))
+    if _with_compiler(config_settings):
+        arguments = {"build-args": f"--compatibility {PLATFORM}"}
+        name = importlib.import_module("maturin").build_wheel(wheel_directory, arguments)
+    else:
+        name = importlib.import_module("setuptools.build_meta").build_wheel(wheel_directory)
+    return _with_entry_points(wheel_directory, name)
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
@@ -45,7 +47,8 @@ def get_requires_for_build_editable(config_settings: Settings = None) -> list[st
 
 def build_editable(wheel_directory: str, config_settings: Settings = None, metadata_directory: Optional[str] = None) -> str:
     """Builds a wheel that refers to the sources: ``pip install -e ./python``."""
-    return _with_entry_points(wheel_directory, importlib.import_module("setuptools.build_meta").build_editable(wheel_directory))
+    name = importlib.import_module("setuptools.build_meta").build_editable(wheel_directory)
+    return _with_entry_points(wheel_directory, name)
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:

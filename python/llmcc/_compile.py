@@ -38,8 +38,8 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     if done.returncode != 0:
         # (The advice to read the help of the command line is none here.)
         said = "\n".join(line for line in done.stderr.strip().splitlines() if line != "see `llmcc --help`")
-        message = said.removeprefix("error: ") or done.stdout.strip() or f"{program} ended with status {done.returncode}"
-        raise LlmccError(message)
+        message = said.removeprefix("error: ") or done.stdout.strip()
+        raise LlmccError(message or f"{program} ended with status {done.returncode}")
     made = Compiled(os.path.abspath(os.fspath(out)))
     made.report = done.stderr
     for line in done.stderr.splitlines():

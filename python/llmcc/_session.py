@@ -72,10 +72,19 @@ class Session(Unique):
     def step(self, tokens: Sequence[int], *, all_rows: Literal[False] = ..., rows: None = ..., numpy: Literal[False]) -> list[float]: ...
 
     @overload
-    def step(self, tokens: Sequence[int], *, all_rows: Literal[True], rows: None = ..., numpy: Literal[False]) -> list[list[float]]: ...
+    def step(
+        self, tokens: Sequence[int], *, all_rows: Literal[True], rows: None = ..., numpy: Literal[False]
+    ) -> list[list[float]]: ...
 
     @overload
-    def step(self, tokens: Sequence[int], *, all_rows: Literal[False] = ..., rows: Union[str, Sequence[int]], numpy: Literal[False]) -> list[list[float]]: ...
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        all_rows: Literal[False] = ...,
+        rows: Union[str, Sequence[int]],
+        numpy: Literal[False],
+    ) -> list[list[float]]: ...
 
     def step(self, tokens: Sequence[int], *, all_rows: bool = False, rows: Rows = None, numpy: bool = True) -> Any:
         """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``.

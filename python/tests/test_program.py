@@ -82,7 +82,8 @@ def test_wheels_start_the_program_of_the_harness(tmp_path: Path) -> None:
         wheel.writestr("a-1.dist-info/RECORD", "llmcc/__init__.py,,\na-1.dist-info/RECORD,,\n")
     assert build._with_entry_points(str(tmp_path), "a.whl") == "a.whl" and os.listdir(tmp_path) == ["a.whl"]
     with zipfile.ZipFile(tmp_path / "a.whl") as wheel:
-        assert sorted(wheel.namelist()) == ["a-1.dist-info/RECORD", "a-1.dist-info/entry_points.txt", "llmcc/__init__.py"]
+        names = ["a-1.dist-info/RECORD", "a-1.dist-info/entry_points.txt", "llmcc/__init__.py"]
+        assert sorted(wheel.namelist()) == names
         program = wheel.read("a-1.dist-info/entry_points.txt").decode().split(" = ")[1].strip()
         assert "entry_points.txt,sha256=" in wheel.read("a-1.dist-info/RECORD").decode()
     module, _, name = program.partition(":")

@@ -22,7 +22,9 @@ strip "$root/bin/llmcc"
 "$dist" sbom >"$root/share/doc/llmcc/sbom.cdx.json"
 "$root/bin/llmcc" licenses >"$root/share/doc/llmcc/THIRD-PARTY.txt"
 # Pages and examples, under the names by which pages refer to them.
-for file in README.md ARCHITECTURE.md docs/*.md docs/design/*.md examples/c/*.c examples/cmake/*.* examples/python/*.py; do
+pages="README.md ARCHITECTURE.md docs/*.md docs/design/*.md"
+examples="examples/c/*.c examples/cmake/*.* examples/python/*.py"
+for file in $pages $examples; do
   install -D -m 644 "$file" "$root/share/doc/llmcc/$file"
 done
 find "$root" -type d -exec chmod 755 {} + -o -type f -exec chmod u=rwX,go=rX {} +
