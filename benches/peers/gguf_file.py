@@ -1,4 +1,4 @@
-"""Writes a Llama checkpoint in Hugging Face layout as GGUF in F16. Runs where the packages gguf and numpy are."""
+"""Writes a Llama checkpoint in Hugging Face layout as GGUF in F16, or exactly: in F32 and with its own tokenizer. Runs where the packages gguf and numpy are."""
 
 from __future__ import annotations
 
@@ -56,19 +56,52 @@ def _rope_factors(config: dict[str, Any], head_dim: int) -> Any:
     return np.array(divisors, np.float32)
 
 
-def _converted(folder: Path, heads: int, kv_heads: int) -> Iterator[Any]:
-    import numpy as np
-
+def _converted(folder: Path, heads: int, kv_heads: int, matrices: Any) -> Iterator[Any]:
     for name, t in tensors(folder):
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             t = _interleave(t, heads if "q_proj" in name else kv_heads)
-        yield t if t.ndim == 1 else t.astype(np.float16)
+        yield t if t.ndim == 1 else t.astype(matrices)
 
 
-def write(folder: Path, out: Path) -> None:
+def _placeholders(w: Any, vocab: int) -> None:
+    """Tokens without text, for programs that take numbers."""
+    import gguf
+
+    w.add_tokenizer_model("llama")
+    w.add_token_list([f"<{i}>" for i in range(vocab)])
+    w.add_token_scores([0.0] * vocab)
+    w.add_token_types([gguf.TokenType.NORMAL] * vocab)
+
+
+def _tokenizer(w: Any, folder: Path, vocab: int) -> None:
+    """The checkpoint's own: byte-level BPE whose digits stay single, as SmolLM has it."""
+    import gguf
+
+    tok = json.loads((folder / "tokenizer.json").read_text())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    cuts = [(p["type"], p.get("individual_digits", p.get("use_regex", True))) for p in tok["pre_tokenizer"].get("pretokenizers", [])]
+    if tok["model"]["type"] != "BPE" or tok.get("normalizer") or cuts != [("Digits", True), ("ByteLevel", True)]:
+        raise ValueError(f"{folder}: only byte-level BPE with single digits is supported here")
+    pieces = {i: piece for piece, i in tok["model"]["vocab"].items()}
+    special = {t["id"]: t["content"] for t in tok["added_tokens"]}
+    names = [special.get(i, pieces.get(i, f"<unused {i}>")) for i in range(vocab)]
+    ids = {name: i for i, name in enumerate(names)}
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("smollm")
+    w.add_token_list(names)
+    w.add_token_types([gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for i in range(vocab)])
+    w.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in tok["model"]["merges"]])
+    w.add_bos_token_id(ids[config["bos_token"]])
+    w.add_eos_token_id(ids[config["eos_token"]])
+    template = (tok.get("post_processor") or {}).get("single", [])
+    w.add_add_bos_token(any("SpecialToken" in part for part in template[:1]))
+
+
+def write(folder: Path, out: Path, exact: bool = False) -> None:
     import gguf
     import numpy as np
 
+    matrices = np.float32 if exact else np.float16
     config = json.loads((folder / "config.json").read_text())
     heads, kv_heads, vocab = config["num_attention_heads"], config["num_key_value_heads"], config["vocab_size"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -81,25 +114,25 @@ def write(folder: Path, out: Path) -> None:
     w.add_head_count_kv(kv_heads)
     w.add_layer_norm_rms_eps(config["rms_norm_eps"])
     w.add_rope_dimension_count(head_dim)
-    w.add_rope_freq_base(config["rope_theta"])
+    w.add_rope_freq_base(config["rope_theta"] if "rope_theta" in config else config["rope_parameters"]["rope_theta"])
     w.add_vocab_size(vocab)
-    w.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    w.add_tokenizer_model("llama")
-    w.add_token_list([f"<{i}>" for i in range(vocab)])
-    w.add_token_scores([0.0] * vocab)
-    w.add_token_types([gguf.TokenType.NORMAL] * vocab)
+    w.add_file_type(gguf.LlamaFileType.ALL_F32 if exact else gguf.LlamaFileType.MOSTLY_F16)
+    if exact:
+        _tokenizer(w, folder, vocab)
+    else:
+        _placeholders(w, vocab)
     factors = _rope_factors(config, head_dim)
     if factors is not None:
         w.add_tensor_info("rope_freqs.weight", factors.shape, factors.dtype, factors.nbytes)
     # The table first, then the tensors in the same order: one at a time is in memory.
     for name, t in header(folder)[0].items():
-        dtype = np.dtype(np.float32 if len(t["shape"]) == 1 else np.float16)
+        dtype = np.dtype(np.float32 if len(t["shape"]) == 1 else matrices)
         w.add_tensor_info(_name(name), t["shape"], dtype, math.prod(t["shape"]) * dtype.itemsize)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_ti_data_to_file()
     if factors is not None:
         w.write_tensor_data(factors)
-    for data in _converted(folder, heads, kv_heads):
+    for data in _converted(folder, heads, kv_heads, matrices):
         w.write_tensor_data(data)
     w.close()
