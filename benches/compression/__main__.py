@@ -140,6 +140,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--texts", type=Path, help="folder with eval.txt and calib.txt [default: the model's]")
     p.add_argument("--llama-bin", type=Path, metavar="DIR", help="folder of llama.cpp's tools")
     p.add_argument("--formats", nargs="*", metavar="TYPE", help="llama.cpp's formats [default: all that theirs.py has]")
+    p.add_argument("--method", default="gptq", help="`--method` of ours [default: gptq]")
     choice = "characters of calib.txt by which mixtures are chosen, at most [default: 1000000]"
     p.add_argument("--choice", type=int, default=1_000_000, help=choice)
     p.add_argument("--same-file", action="store_true", help="measure llama.cpp's files by `llmcc eval kl`, too")
@@ -163,13 +164,13 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     name = args.model.resolve().name if args.model.resolve().name != "model" else args.model.resolve().parent.name
-    work = Work(args.work.resolve() / f"{name}-{args.window}{''.join(args.option)}")
+    work = Work(args.work.resolve() / f"{name}-{args.window}-{args.method}{''.join(args.option)}")
     calib, text = args.texts / "calib.txt", args.texts / "eval.txt"
-    ours = Compiler(args.llmcc, work, args.model, calib, text, args.window, tuple(args.option), args.choice)
+    ours = Compiler(args.llmcc, work, args.model, calib, text, args.window, tuple(args.option), args.method, args.choice)
     wanted = args.only or ["uniform", "budgets", *(["llama.cpp"] if args.llama_bin else [])]
-    print(f"{name}, windows of {args.window} tokens")
+    print(f"{name}, windows of {args.window} tokens, `--method {args.method}`")
     if "uniform" in wanted:
-        print("\nUniform formats, `--method gptq`:\n", flush=True)
+        print("\nUniform formats:\n", flush=True)
         for line in uniform_table(ours):
             print(line, flush=True)
     if "budgets" in wanted:

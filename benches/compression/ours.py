@@ -41,6 +41,7 @@ class Compiler:
     text: Path
     window: int
     options: tuple[str, ...]
+    method: str
     # Characters of the text of calibration by which mixtures are chosen, at most.
     choice: int
 
@@ -70,7 +71,7 @@ class Compiler:
             command += [*self.options, "--calib", self.calib, "--save-calib", moments, "--method", "gptq", "-o", out]
             self.work.run("calibration", command)
             os.utime(moments)
-        return [*self.options, "--calib", moments, "--method", "gptq"]
+        return [*self.options, "--calib", moments, "--method", self.method]
 
     def uniform(self, fmt: str) -> Artifact:
         return self._compile(fmt, ["--format", fmt, *self._calibration()])
