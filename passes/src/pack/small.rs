@@ -69,12 +69,29 @@ impl Small {
 
     /// Adds a block of rows whose squared error is known.
     pub(super) fn block(&self, first: usize, values: &[f32], k: usize, error: f64, losses: &mut Losses) {
-        let own = self.limit.and_then(|limit| self.ideal(values, k, limit));
-        let Some((largest, ideal)) = own.filter(|(_, ideal)| *ideal < error) else {
+        let own = self.limit.and_then(|limit| self.ideal(values, k, limit)).filter(|(_, ideal)| *ideal < error);
+        // A method that weighs errors leaves larger ones, whatever the scales: nearest codes are compared with such.
+        let lost = own.and_then(|(largest, ideal)| {
+            let nearest = self.error(values, k)?.min(error);
+            (ideal < nearest).then(|| (largest, error * (1.0 - ideal / nearest)))
+        });
+        let Some((largest, lost)) = lost else {
             losses.error += error;
             return;
         };
-        losses.add(&Losses { error: ideal, worst: Some((first, largest, error - ideal)) });
+        losses.add(&Losses { error: error - lost, worst: Some((first, largest, lost)) });
+    }
+
+    /// The squared error of rows of nearest codes.
+    fn error(&self, values: &[f32], k: usize) -> Option<f64> {
+        let mut packed = vec![0u8; self.format.block_bytes(k)];
+        quant::pack_block(self.format, values, k, &mut packed).ok()?;
+        let (mut back, mut error) = (vec![0f32; k], 0f64);
+        for (r, row) in values.chunks_exact(k).enumerate() {
+            quant::unpack_row(self.format, &packed, k, r, &mut back);
+            error += row.iter().zip(&back).map(|(w, q)| f64::from(q - w).powi(2)).sum::<f64>();
+        }
+        Some(error)
     }
 
     /// The largest magnitude, and the squared error of the rows as multiples of themselves.
@@ -86,13 +103,33 @@ impl Small {
         // Exact: a power of two.
         let times = (-f64::from(largest).log2().floor()).exp2();
         let many: Vec<f32> = values.iter().map(|v| (f64::from(*v) * times) as f32).collect();
-        let mut packed = vec![0u8; self.format.block_bytes(k)];
-        quant::pack_block(self.format, &many, k, &mut packed).ok()?;
-        let (mut back, mut error) = (vec![0f32; k], 0f64);
-        for (r, row) in many.chunks_exact(k).enumerate() {
-            quant::unpack_row(self.format, &packed, k, r, &mut back);
-            error += row.iter().zip(&back).map(|(w, q)| f64::from(q - w).powi(2)).sum::<f64>();
+        Some((largest, self.error(&many, k)? / (times * times)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmcc_ir::quant::BLOCK;
+
+    /// Errors of a method that weighs them are no loss by scales; a loss is found beside them, too.
+    #[test]
+    fn larger_errors_of_a_method_are_no_loss() {
+        let values = |size: f32| -> Vec<f32> {
+            (0..BLOCK * 256).map(|i| size * ((i * 7919 % 2003) as f32 / 1001.0 - 1.0)).collect()
+        };
+        for name in ["c4", "c3", "q3k", "w4g32", "t3"] {
+            let small = Small::of(Format::parse(name).expect("a format"));
+            for (size, by_scales) in [(1e-2, false), (1e-7, true)] {
+                let values = values(size);
+                let nearest = small.error(&values, 256).expect("codes");
+                for times in [1.0, 3.0] {
+                    let (error, mut losses) = (nearest * times, Losses::default());
+                    small.block(16, &values, 256, error, &mut losses);
+                    let found = losses.too_small(error).map(|(row, _)| row);
+                    assert_eq!(found, by_scales.then_some(16), "{name} {size} {times}");
+                }
+            }
         }
-        Some((largest, error / (times * times)))
     }
 }
