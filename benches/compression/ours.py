@@ -13,8 +13,9 @@ from work import Work
 
 # From few bits to many.
 UNIFORM = ("t2", "t3", "c3", "c4", "w4g32", "w4ag32", "w8g128")
-# Room that `--budget bytes` keeps for the certificate, and tries until the weights alone keep the bound.
-RECORDS, TRIES = 131_072, 5
+# Room that `--budget bytes` keeps for the certificate, room for records of calibration and other code, and tries until
+# the matrices alone keep the bound.
+RECORDS, OTHER, TRIES = 131_072, 8_192, 5
 # Characters of a document in the text by which mixtures are chosen. (Trials of single matrices take every third.)
 DOCUMENT = 4000
 
@@ -83,7 +84,7 @@ class Compiler:
     def _beside(self) -> int:
         """Bytes of an artifact beside its matrices, as `--budget bytes` counts them."""
         plain = self._compile("plain", [*self.options])
-        return plain.file - plain.bytes + RECORDS
+        return plain.file - plain.bytes + RECORDS + OTHER
 
     def _choice(self) -> Path:
         """The text of calibration as documents, by which mixtures are chosen."""
