@@ -166,7 +166,8 @@ def main() -> None:
     name = args.model.resolve().name if args.model.resolve().name != "model" else args.model.resolve().parent.name
     work = Work(args.work.resolve() / f"{name}-{args.window}-{args.method}{''.join(args.option)}")
     calib, text = args.texts / "calib.txt", args.texts / "eval.txt"
-    ours = Compiler(args.llmcc, work, args.model, calib, text, args.window, tuple(args.option), args.method, args.choice)
+    chosen = (tuple(args.option), args.method, args.choice)
+    ours = Compiler(args.llmcc, work, args.model, calib, text, args.window, *chosen)
     wanted = args.only or ["uniform", "budgets", *(["llama.cpp"] if args.llama_bin else [])]
     print(f"{name}, windows of {args.window} tokens, `--method {args.method}`")
     if "uniform" in wanted:
