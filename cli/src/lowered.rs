@@ -34,8 +34,10 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W8, 128),
 ];
 
-/// Formats that a mixture of measured damage is made of, too: 4.25 bits per weight, 3.25, 3.06, 2.06.
+/// Formats that a mixture of measured damage is made of, too: 6.56 bits per weight, 5.5, 4.25, 3.25, 3.06, 2.06.
 const COMPRESSED: &[Format] = &[
+    Format::new(Elem::named("q6k"), 16),
+    Format::new(Elem::named("q5k"), 32),
     Format::new(Elem::named("c4"), 32),
     Format::new(Elem::named("c3"), 32),
     Format::new(Elem::named("t3"), 256),

@@ -8,7 +8,7 @@
 //! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each
 //! regime with the taken forms only, as if there had been no choice.
 
-use crate::damage::Offer;
+use crate::damage::{self, Damage, Offer};
 use crate::egraph::{Form, Graph, Term};
 use crate::extract::{Alternative, Decision, Problem, Scope, Solved, Stores};
 use crate::measure::Measured;
@@ -18,17 +18,15 @@ use crate::{Options, PassError, Stored, regimes, storage};
 use egg::Id;
 use llmcc_ir::graph::{Arg, F32, Func, Module};
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::quant::{BLOCK, Format};
+use llmcc_ir::quant::Format;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decisions named where a budget cannot be kept.
 const NAMED: usize = 3;
 /// Where the fewest bytes are wanted, they count as the time in which a memory of 100 GB/s reads them.
 const SECONDS_PER_BYTE: f64 = 1e-11;
-/// And so much of the time of kernels decides among programs of about as many bytes.
+/// So much of the time of kernels decides among programs of about as many bytes, or as much damage.
 const SPEED: f64 = 1e-3;
-/// Columns by which the bytes of an element are counted.
-const COLUMNS: usize = 4096;
 
 /// A function whose forms are chosen.
 pub struct Choosing<'a> {
@@ -90,6 +88,27 @@ struct Choice {
     damage: f64,
     /// Classes of the form, in the joint problem.
     stores: Vec<Id>,
+}
+
+/// The least of a program, of all that keep to the budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Aim {
+    Fastest,
+    Smallest,
+    /// Within so many bytes, in place of the budget. Nats count as seconds.
+    LeastDamage {
+        bytes: f64,
+    },
+}
+
+impl Aim {
+    fn of(opts: &Options) -> Aim {
+        match opts.damage {
+            Some(Damage { bytes: Some(bytes), .. }) => Aim::LeastDamage { bytes: bytes.max(1.0) },
+            Some(Damage { smallest: true, .. }) => Aim::Smallest,
+            _ => Aim::Fastest,
+        }
+    }
 }
 
 impl Choice {
@@ -250,8 +269,8 @@ fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize>
 }
 
 fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {
-    let smallest = opts.damage.as_ref().is_some_and(|d| d.smallest);
-    let speed = if smallest { SPEED } else { 1.0 };
+    let aim = Aim::of(opts);
+    let speed = if aim == Aim::Fastest { 1.0 } else { SPEED };
     let part = |(at, f): (usize, &Choosing<'_>)| {
         let contested: Stores =
             classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
@@ -260,10 +279,14 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
         (Problem::new(f.graph, f.roots, scope), calls as f64 * speed)
     };
     let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
-    let alternative = |o: &Open, c: &Choice| Alternative {
-        stores: c.stores.clone(),
-        error: c.share(opts),
-        seconds: if smallest { o.bytes(c.form) * SECONDS_PER_BYTE } else { 0.0 },
+    let alternative = |o: &Open, c: &Choice| {
+        let bytes = o.bytes(c.form);
+        let (error, seconds) = match aim {
+            Aim::Fastest => (c.share(opts), 0.0),
+            Aim::Smallest => (c.share(opts), bytes * SECONDS_PER_BYTE),
+            Aim::LeastDamage { bytes: most } => (bytes / most, c.damage),
+        };
+        Alternative { stores: c.stores.clone(), error, seconds }
     };
     let decision = |o: &Open| Decision { options: o.options.iter().map(|c| alternative(o, c)).collect() };
     problem.decisions = open.iter().map(decision).collect();
@@ -282,7 +305,7 @@ impl Open {
     /// Bytes of weights in a form, but for the ends of rows.
     fn bytes(&self, form: Form) -> f64 {
         match form {
-            Form::Packed(format) => self.elements * format.block_bytes(COLUMNS) as f64 / (BLOCK * COLUMNS) as f64,
+            Form::Packed(format) => damage::bytes(self.elements, format),
             Form::Cached(_) => 0.0,
         }
     }

@@ -7,7 +7,7 @@
 //! bound, in place of [`Options::error_budget`](crate::Options::error_budget).
 
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{BLOCK, Format};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The damage of stored forms, the most that is allowed, and forms that are excluded.
@@ -24,6 +24,9 @@ pub struct Damage {
     pub tables: bool,
     /// Whether the program of the fewest bytes of weights is taken, in place of the fastest one.
     pub smallest: bool,
+    /// Most bytes of weights whose forms are chosen ([`Offer::bytes`]). The least damage within them is taken then, and
+    /// [`Damage::most`] bounds nothing.
+    pub bytes: Option<f64>,
 }
 
 /// Damage by rounding a weight.
@@ -47,6 +50,21 @@ pub struct Offer {
     pub elements: f64,
     /// Formats with their relative errors, by ascending error.
     pub forms: Vec<(Format, f64)>,
+}
+
+/// Columns by which the bytes of an element are counted.
+const COLUMNS: usize = 4096;
+
+impl Offer {
+    /// Bytes of the matrices in a format, but for the ends of rows.
+    pub fn bytes(&self, format: Format) -> f64 {
+        bytes(self.elements, format)
+    }
+}
+
+/// Bytes of elements in a format, but for the ends of rows.
+pub(crate) fn bytes(elements: f64, format: Format) -> f64 {
+    elements * format.block_bytes(COLUMNS) as f64 / (BLOCK * COLUMNS) as f64
 }
 
 impl Damage {

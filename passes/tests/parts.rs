@@ -11,7 +11,7 @@ use llmcc_ir::verify::verify_module;
 use llmcc_passes::damage::{Damage, Sensitivity};
 use llmcc_passes::measure::Measured;
 use llmcc_passes::module::parts::divide;
-use llmcc_passes::{Compiled, Options, compile_by_samples};
+use llmcc_passes::{Compiled, Options, Stored, compile_by_samples};
 use std::collections::{BTreeMap, BTreeSet};
 
 const LAYERS: usize = 5;
@@ -106,6 +106,31 @@ fn parts_have_forms_of_their_own() {
     assert!(bytes(&several.plan) < bytes(&one.plan), "{} {}", bytes(&several.plan), bytes(&one.plan));
     assert_eq!(formats(&whole, &one.plan, 2), formats(&whole, &one.plan, 3));
     assert_ne!(formats(&divided, &several.plan, 2), formats(&divided, &several.plan, 3));
+}
+
+/// The least damage within the bytes of the fastest program is no more than that program's.
+#[test]
+fn the_least_damage_within_bytes() {
+    let module = toy().module();
+    let loss = damage(&module, 0, 3.0);
+    let mut samples = Measured::new();
+    let mut compile = |damage: Damage| compile_again(&module, damage, &mut samples);
+    let full = compile(Damage { most: f64::INFINITY, ..loss.clone() }).damage.expect("a damage");
+    let mut before = f64::INFINITY;
+    for share in [1.0, 0.3, 0.1, 0.01] {
+        let fastest = compile(Damage { most: full * share, ..loss.clone() });
+        let offers = &fastest.offers;
+        let of = |s: &Stored| {
+            let offer = offers.iter().find(|o| o.weights == s.weights).expect("an offer");
+            offer.bytes(Format::parse(&s.form).expect("a format"))
+        };
+        let most: f64 = fastest.stored.iter().map(of).sum();
+        let least = compile(Damage { bytes: Some(most * (1.0 + 1e-9)), ..loss.clone() });
+        assert!(least.stored.iter().map(of).sum::<f64>() <= most * (1.0 + 1e-6));
+        let (found, fastest) = (least.damage.expect("a damage"), fastest.damage.expect("a damage"));
+        assert!(found <= fastest * (1.0 + 1e-6) && found <= before * (1.0 + 1e-6), "{found} {fastest} {before}");
+        before = found;
+    }
 }
 
 /// The smallest program has no more bytes than the fastest one, and rounds a table that is looked up if it may.

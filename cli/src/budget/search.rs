@@ -16,8 +16,10 @@ const ROUNDS: usize = 6;
 const ENOUGH: f64 = 0.8;
 /// Share of a bound that a correction aims at.
 const AIM: f64 = 0.92;
-/// Choices compiled at most where no bound is measured.
+/// Choices compiled at most where a bound of damage is bisected.
 const STEPS: i32 = 16;
+/// Choices compiled at most for a bound of bytes.
+const CORRECTIONS: usize = 4;
 
 /// A choice that keeps the bounds.
 pub struct Found {
@@ -204,9 +206,48 @@ fn keeps_resources(trials: &mut Trials<'_>, best: &Best) -> Result<(), Error> {
     }
 }
 
-/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed: faster and smaller programs
-/// do more damage, so the bound of the damage is bisected.
+/// The choice of the least predicted damage that keeps bounds of bytes, memory and speed.
 fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
+    let damage = match trials.job.bounds.iter().any(|b| matches!(b, Bound::Speed(_))) {
+        true => bisected(trials)?,
+        false => within_bytes(trials)?,
+    };
+    let made = trials.make(&damage)?;
+    let stored = trials.stored().to_vec();
+    let domains = trials.meter.domains(made.path(), trials.job.texts, Part::Choice)?;
+    Ok(Found { stored, domains, rounds: 1 })
+}
+
+/// The least damage where sizes alone are bounded: the bytes that are left for the chosen forms.
+fn within_bytes(trials: &mut Trials<'_>) -> Result<Damage, Error> {
+    let most = f64::INFINITY;
+    trials.compile(&Damage { most, smallest: true, ..trials.damage.clone() })?;
+    // (Sums in another order.)
+    let mut bytes = (trials.chosen_bytes() - excess(trials)) * (1.0 + 1e-9);
+    for _ in 0..CORRECTIONS {
+        let damage = Damage { most, bytes: Some(bytes), ..trials.damage.clone() };
+        trials.compile(&damage)?;
+        let excess = excess(trials);
+        if excess <= 0.0 {
+            return Ok(damage);
+        }
+        bytes -= excess;
+    }
+    // The ends of rows take more than the sums know.
+    bisected(trials)
+}
+
+/// Bytes beyond the tightest bound, of the model compiled last; negative where there is room.
+fn excess(trials: &Trials<'_>) -> f64 {
+    let beyond = |b: &Bound| match *b {
+        Bound::Bytes(most) | Bound::Memory(most, _) => Some(trials.resource(*b) - most),
+        Bound::Kl(_) | Bound::Perplexity(_) | Bound::Speed(_) => None,
+    };
+    trials.job.bounds.iter().filter_map(beyond).fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// The least bound of damage that keeps the other bounds: faster and smaller programs do more damage, so it is bisected.
+fn bisected(trials: &mut Trials<'_>) -> Result<Damage, Error> {
     let aims = aims(trials);
     let keeps = |trials: &mut Trials<'_>, most: f64| {
         let damage = Damage { most, ..trials.damage.clone() };
@@ -226,8 +267,5 @@ fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
             None => low = middle,
         }
     }
-    let made = trials.make(&Damage { most: high, smallest: best, ..trials.damage.clone() })?;
-    let stored = trials.stored().to_vec();
-    let domains = trials.meter.domains(made.path(), trials.job.texts, Part::Choice)?;
-    Ok(Found { stored, domains, rounds: 1 })
+    Ok(Damage { most: high, smallest: best, ..trials.damage.clone() })
 }

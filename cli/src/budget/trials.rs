@@ -125,6 +125,15 @@ impl<'a> Trials<'a> {
         self.lowered.preferred().compiled.damage.unwrap_or(0.0)
     }
 
+    /// Bytes of the weights whose forms were chosen for the version that was compiled last, but for the ends of rows.
+    pub(super) fn chosen_bytes(&self) -> f64 {
+        let of = |s: &Stored| {
+            let offer = self.offers.iter().find(|o| o.weights == s.weights)?;
+            Some(offer.bytes(Format::parse(&s.form)?))
+        };
+        self.stored().iter().filter_map(of).sum()
+    }
+
     pub(super) fn weight_bytes(&self) -> f64 {
         self.lowered.versions.iter().map(|v| v.compiled.plan.weight_bytes()).max().unwrap_or(0) as f64
     }
