@@ -46,7 +46,7 @@ const COMPRESSED: &[Format] = &[
 
 /// Parts of a model's layers that may differ in their forms, where these are chosen by measured damage: each costs a
 /// trial.
-const PARTS: usize = 8;
+const PARTS: usize = 4;
 
 /// Time spent in each phase of a compilation, in order.
 #[derive(Clone, Debug, Default)]

@@ -115,15 +115,27 @@ impl Problem {
             (*class, (0..candidates.len()).filter(|i| usable(*class, *i)).collect())
         };
         let alive: Alive = self.classes.iter().map(of_class).collect();
-        let mut unit = self.unit(&alive);
+        if lost.is_empty() { self.solve_alive(&alive, goal) } else { self.affordable().solve_alive(&alive, goal) }
+    }
+
+    /// The same problem without the forms whose error alone is beyond the budget: the time of a solution grows with the
+    /// number of forms.
+    fn affordable(&self) -> Problem {
+        let mut problem = self.clone();
+        problem.decisions.iter_mut().for_each(|d| d.options.retain(|a| a.error <= self.budget));
+        problem
+    }
+
+    fn solve_alive(&self, alive: &Alive, goal: Goal) -> Result<Solved, PassError> {
+        let mut unit = self.unit(alive);
         for _ in 0..RESCALINGS {
-            let solved = self.solve_scaled(&alive, goal, unit)?;
+            let solved = self.solve_scaled(alive, goal, unit)?;
             if solved.seconds <= 0.0 || solved.seconds >= unit * 0.1 {
                 return Ok(solved);
             }
             unit = solved.seconds;
         }
-        self.solve_scaled(&alive, goal, unit)
+        self.solve_scaled(alive, goal, unit)
     }
 
     /// Stored forms whose error alone is beyond the budget.
