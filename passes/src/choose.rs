@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMED: usize = 3;
 /// Where the fewest bytes are wanted, they count as the time in which a memory of 100 GB/s reads them.
 const SECONDS_PER_BYTE: f64 = 1e-11;
+/// Damages are measured to some percent, so that no program has to be better than this.
+const TOLERANCE: f64 = 0.005;
 /// So much of the time of kernels decides among programs of about as many bytes, or as much damage.
 const SPEED: f64 = 1e-3;
 
@@ -288,6 +290,7 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
         };
         Alternative { stores: c.stores.clone(), error, seconds }
     };
+    problem.tolerance = if opts.damage.is_some() { TOLERANCE } else { 0.0 };
     let decision = |o: &Open| Decision { options: o.options.iter().map(|c| alternative(o, c)).collect() };
     problem.decisions = open.iter().map(decision).collect();
     problem

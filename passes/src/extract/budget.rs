@@ -60,22 +60,29 @@ pub(super) enum Failure {
 }
 
 impl Tree {
-    /// The values with the least cost whose errors add up to `budget` at most.
+    /// The values with the least cost whose errors add up to `budget` at most. With a `tolerance`, values whose cost is
+    /// larger by at most this share of it do, too, and so do the best known ones where the search would take too long.
     ///
     /// # Errors
     /// See [`Failure`].
-    pub(super) fn within(&self, budget: f64) -> Result<Values, Failure> {
+    pub(super) fn within(&self, budget: f64, tolerance: f64) -> Result<Values, Failure> {
         let Bounds { costs, lower, upper } = match self.known(budget)? {
             Knowledge::Best(best) => return Ok(best),
             Knowledge::Between(bounds) => bounds,
         };
+        if upper.weighed.cost - lower <= tolerance * lower {
+            return Ok(upper);
+        }
         let rest = self.rest(&costs);
         for part in PARTS {
             let gap = (upper.weighed.cost - lower) * part;
             let search = Search { tree: self, costs: &costs, rest: &rest, budget, most: lower + gap };
-            // All solutions up to that cost have been looked at.
-            if let Some(best) = search.best()?.filter(|b| b.weighed.cost <= search.most) {
-                return Ok(best);
+            match search.best() {
+                // All solutions up to that cost have been looked at.
+                Ok(Some(best)) if best.weighed.cost <= search.most => return Ok(best),
+                Ok(_) => {}
+                Err(Failure::Intricate) if tolerance > 0.0 => break,
+                Err(e) => return Err(e),
             }
         }
         Ok(upper)

@@ -81,7 +81,7 @@ impl Problem {
 
     /// Without decisions.
     fn of(classes: BTreeMap<Id, Vec<Candidate>>, roots: Vec<Id>) -> Problem {
-        Problem { classes, roots, decisions: vec![], budget: 1.0, solutions: Cell::new(0) }
+        Problem { classes, roots, decisions: vec![], budget: 1.0, tolerance: 0.0, solutions: Cell::new(0) }
     }
 
     /// How often it was solved.

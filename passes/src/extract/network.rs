@@ -69,7 +69,7 @@ impl Problem {
         cuts.iter().for_each(|cut| requirements.add_cut(&mut net, cut, &classes));
         let tree = net.tree().ok_or(Failure::Intricate)?;
         let Values { of, .. } = match goal {
-            Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN))?,
+            Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN), self.tolerance)?,
             Goal::Error => tree.minimum(self.error_counts()).ok_or(Failure::Infeasible)?.0,
         };
         let picked = |(class, variables): (&Id, &Class)| {

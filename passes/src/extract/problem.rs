@@ -47,6 +47,8 @@ pub struct Problem {
     pub decisions: Vec<Decision>,
     /// Most that the errors of the taken options may add up to.
     pub budget: f64,
+    /// Share of the least cost by which a solution may be dearer; 0: it is exact.
+    pub tolerance: f64,
     pub(super) solutions: Cell<usize>,
 }
 

@@ -202,7 +202,7 @@ proptest! {
         prop_assert_eq!(free.map(|(v, _)| sum(&v.of).cost), least(f64::INFINITY));
         // Sums in another order differ by less than this; errors are hundredths.
         let budget = (budget * 100.0).floor() / 100.0 + 1e-9;
-        let within = tree.within(budget).ok();
+        let within = tree.within(budget, 0.0).ok();
         prop_assert!(within.as_ref().is_none_or(|v| sum(&v.of).error <= budget));
         prop_assert_eq!(within.map(|v| sum(&v.of).cost), least(budget));
     }
