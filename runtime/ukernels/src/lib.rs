@@ -10,8 +10,8 @@
 //!   `isa/*.rs`: one implementation per file.
 //! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,e4m3,int8}.rs`: a tile of each
 //!   weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all
-//!   formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix unit of AMX, which has no
-//!   vectors to be generic over.
+//!   formats; `panel/levels.rs`: trellis codes with many int8 rows; `panel/amx.rs`, `panel/amx/*.rs`:
+//!   panels for the matrix unit of AMX, which has no vectors to be generic over.
 //! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the
 //!   cache's element type; `split.rs`: its division among threads.
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
