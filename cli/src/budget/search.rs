@@ -246,7 +246,7 @@ fn excess(trials: &Trials<'_>) -> f64 {
     trials.job.bounds.iter().filter_map(beyond).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The least bound of damage that keeps the other bounds: faster and smaller programs do more damage, so it is bisected.
+/// The least bound of damage that keeps the other bounds. Faster and smaller programs do more damage: it is bisected.
 fn bisected(trials: &mut Trials<'_>) -> Result<Damage, Error> {
     let aims = aims(trials);
     let keeps = |trials: &mut Trials<'_>, most: f64| {
