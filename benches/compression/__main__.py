@@ -31,6 +31,7 @@ import sys
 from pathlib import Path
 from typing import Iterator, Optional
 
+import theirs
 from ours import UNIFORM, Artifact, Compiler
 from work import Work
 
@@ -94,10 +95,7 @@ def budget_table(ours: Compiler) -> Iterator[str]:
         yield row(*cells, bits(mixture.bytes, mixture.elements), kl(b), f"{b[0] / a[0]:.3f}")
 
 
-def beside_table(ours: Compiler, tools: object, formats: list[str], same_file: bool) -> Iterator[str]:
-    import theirs
-
-    assert isinstance(tools, theirs.Tools)
+def beside_table(ours: Compiler, tools: theirs.Tools, formats: list[str], same_file: bool) -> Iterator[str]:
     head = ["llama.cpp", "bits per weight", "KL", "ours", "bits", "KL", "ratio", "bar", "to the best uniform format"]
     head += ["KL of llama.cpp's file here", "ratio to it"] if same_file else []
     yield row(*head)
@@ -121,11 +119,8 @@ def beside_table(ours: Compiler, tools: object, formats: list[str], same_file: b
         yield row(*cells)
 
 
-def same_tokens(ours: Compiler, tools: object) -> str:
+def same_tokens(ours: Compiler, tools: theirs.Tools) -> str:
     """Whether both sides read the same tokens from the text. (llama.cpp's has whole windows alone.)"""
-    import theirs
-
-    assert isinstance(tools, theirs.Tools)
     a, b = tools.tokens(), ours.tokens()
     unlike = sum(x != y for x, y in zip(a, b))
     if unlike:
@@ -179,8 +174,6 @@ def main() -> None:
         for line in budget_table(ours):
             print(line, flush=True)
     if "llama.cpp" in wanted:
-        import theirs
-
         missing = [tool for tool in theirs.TOOLS if not (args.llama_bin / tool).exists()]
         if missing:
             sys.exit(f"{args.llama_bin} has no {', '.join(missing)}")

@@ -23,7 +23,7 @@ DOCUMENT = 4000
 @dataclass(frozen=True)
 class Artifact:
     path: Path
-    # Of the matrices, the embedding among them.
+    # Bytes and elements of the matrices, the embedding among them.
     bytes: int
     elements: int
     # Bytes of all weights, and of the file.

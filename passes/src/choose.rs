@@ -8,7 +8,7 @@
 //! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each
 //! regime with the taken forms only, as if there had been no choice.
 
-use crate::damage::{self, Damage, Offer};
+use crate::damage::{self, Aim, Offer};
 use crate::egraph::{Form, Graph, Term};
 use crate::extract::{Alternative, Decision, Problem, Scope, Solved, Stores};
 use crate::measure::Measured;
@@ -90,27 +90,6 @@ struct Choice {
     damage: f64,
     /// Classes of the form, in the joint problem.
     stores: Vec<Id>,
-}
-
-/// The least of a program, of all that keep to the budget.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Aim {
-    Fastest,
-    Smallest,
-    /// Within so many bytes, in place of the budget. Nats count as seconds.
-    LeastDamage {
-        bytes: f64,
-    },
-}
-
-impl Aim {
-    fn of(opts: &Options) -> Aim {
-        match opts.damage {
-            Some(Damage { bytes: Some(bytes), .. }) => Aim::LeastDamage { bytes: bytes.max(1.0) },
-            Some(Damage { smallest: true, .. }) => Aim::Smallest,
-            _ => Aim::Fastest,
-        }
-    }
 }
 
 impl Choice {
@@ -271,7 +250,7 @@ fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize>
 }
 
 fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {
-    let aim = Aim::of(opts);
+    let aim = opts.damage.as_ref().map(|d| d.aim).unwrap_or_default();
     let speed = if aim == Aim::Fastest { 1.0 } else { SPEED };
     let part = |(at, f): (usize, &Choosing<'_>)| {
         let contested: Stores =
@@ -286,7 +265,8 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
         let (error, seconds) = match aim {
             Aim::Fastest => (c.share(opts), 0.0),
             Aim::Smallest => (c.share(opts), bytes * SECONDS_PER_BYTE),
-            Aim::LeastDamage { bytes: most } => (bytes / most, c.damage),
+            // Nats count as seconds.
+            Aim::LeastDamage { bytes: most } => (bytes / most.max(1.0), c.damage),
         };
         Alternative { stores: c.stores.clone(), error, seconds }
     };

@@ -22,11 +22,24 @@ pub struct Damage {
     pub only: BTreeMap<usize, Vec<Format>>,
     /// Whether tables that are only looked up may be rounded, too. Else they keep the checkpoint's type.
     pub tables: bool,
-    /// Whether the program of the fewest bytes of weights is taken, in place of the fastest one.
-    pub smallest: bool,
-    /// Most bytes of weights whose forms are chosen ([`Offer::bytes`]). The least damage within them is taken then, and
-    /// [`Damage::most`] bounds nothing.
-    pub bytes: Option<f64>,
+    /// The program that is taken.
+    pub aim: Aim,
+}
+
+/// The least of a program, of all within the bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Aim {
+    /// Predicted time.
+    #[default]
+    Fastest,
+    /// Bytes of weights.
+    Smallest,
+    /// Damage, within bytes of the weights whose forms are chosen ([`Offer::bytes`]): these are the bound in place of
+    /// [`Damage::most`].
+    LeastDamage {
+        /// The most bytes.
+        bytes: f64,
+    },
 }
 
 /// Damage by rounding a weight.

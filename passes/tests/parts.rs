@@ -8,7 +8,7 @@ use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_ir::verify::verify_module;
-use llmcc_passes::damage::{Damage, Sensitivity};
+use llmcc_passes::damage::{Aim, Damage, Sensitivity};
 use llmcc_passes::measure::Measured;
 use llmcc_passes::module::parts::divide;
 use llmcc_passes::{Compiled, Options, Stored, compile_by_samples};
@@ -98,7 +98,7 @@ fn parts_have_forms_of_their_own() {
     let whole = toy().module();
     let mut divided = whole.clone();
     divide(&mut divided, LAYERS);
-    let free = Damage { most: f64::INFINITY, smallest: true, ..damage(&whole, 2, 200.0) };
+    let free = Damage { most: f64::INFINITY, aim: Aim::Smallest, ..damage(&whole, 2, 200.0) };
     let most = compile(&whole, free.clone()).damage.expect("a damage") / 8.0;
     let loss = Damage { most, ..free };
     let [one, several] = [&whole, &divided].map(|m| compile(m, loss.clone()));
@@ -125,7 +125,7 @@ fn the_least_damage_within_bytes() {
             offer.bytes(Format::parse(&s.form).expect("a format"))
         };
         let most: f64 = fastest.stored.iter().map(of).sum();
-        let least = compile(Damage { bytes: Some(most * (1.0 + 1e-9)), ..loss.clone() });
+        let least = compile(Damage { aim: Aim::LeastDamage { bytes: most * (1.0 + 1e-9) }, ..loss.clone() });
         assert!(least.stored.iter().map(of).sum::<f64>() <= most * (1.0 + 1e-6));
         let (found, fastest) = (least.damage.expect("a damage"), fastest.damage.expect("a damage"));
         assert!(found <= fastest * (1.0 + 1e-6) && found <= before * (1.0 + 1e-6), "{found} {fastest} {before}");
@@ -143,12 +143,12 @@ fn the_smallest_program_has_the_fewest_bytes() {
     let full = compile(Damage { most: f64::INFINITY, ..loss.clone() }).damage.expect("a damage");
     for share in [1.0, 0.3, 0.1, 0.01] {
         let most = full * share;
-        let mut of =
-            |smallest: bool, tables: bool| bytes(&compile(Damage { most, smallest, tables, ..loss.clone() }).plan);
-        let [fastest, smallest, with_tables] = [of(false, false), of(true, false), of(true, true)];
+        let mut of = |aim: Aim, tables: bool| bytes(&compile(Damage { most, aim, tables, ..loss.clone() }).plan);
+        let [fastest, smallest, with_tables] =
+            [of(Aim::Fastest, false), of(Aim::Smallest, false), of(Aim::Smallest, true)];
         assert!(smallest <= fastest && with_tables <= smallest, "{share}: {fastest} {smallest} {with_tables}");
     }
-    let all = compile(Damage { most: f64::INFINITY, smallest: true, tables: true, ..loss }).plan;
+    let all = compile(Damage { most: f64::INFINITY, aim: Aim::Smallest, tables: true, ..loss }).plan;
     let table = all.weights.iter().find(|w| w.expr == WeightExpr::Weight(0)).expect("the table");
     assert!(matches!(table.storage, Storage::Matrix { format, .. } if format.is_quantized()), "{:?}", table.storage);
 }

@@ -9,7 +9,6 @@ use crate::bounds::Bound;
 use crate::measured::{Decision, Domain, Held, Measured};
 use crate::options::CompileOptions;
 use crate::session::Lowered;
-use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
 use llmcc_passes::Stored;
 use std::collections::BTreeMap;
@@ -78,14 +77,11 @@ fn held(trials: &Trials<'_>, kept: &[Domain]) -> Result<Vec<Held>, Error> {
 }
 
 fn decision(trials: &Trials<'_>, s: &Stored) -> Decision {
-    let offer = trials.offers.iter().find(|o| o.weights == s.weights);
-    let format = Format::parse(&s.form);
-    let predicted = offer.zip(format).map(|(o, f)| trials.damage.of(&o.weights, f, s.error, o.elements));
     Decision {
         what: s.subject.clone(),
         form: s.form.clone(),
         relative_rms_error: s.error,
-        predicted_kl: predicted.unwrap_or(0.0),
+        predicted_kl: sensitivity::damage_of(&trials.damage, &trials.offers, s),
     }
 }
 

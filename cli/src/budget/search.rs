@@ -7,7 +7,7 @@ use crate::bounds::Bound;
 use crate::divergence::Mean;
 use crate::measured::Domain;
 use llmcc_passes::Stored;
-use llmcc_passes::damage::Damage;
+use llmcc_passes::damage::{Aim, Damage};
 use std::collections::BTreeMap;
 
 /// Artifacts measured at most.
@@ -65,7 +65,7 @@ pub(super) fn search(trials: &mut Trials<'_>) -> Result<Found, Error> {
         Err(e) if !bounds.iter().any(|b| b.is_size()) => Err(e),
         Err(_) => {
             (trials.job.say)("budget: the fastest choice is too large; searching the smallest one");
-            trials.damage.smallest = true;
+            trials.damage.aim = Aim::Smallest;
             let found = best(trials, &bounds)?;
             keeps_resources(trials, &found)?;
             Ok(found.choice)
@@ -75,9 +75,10 @@ pub(super) fn search(trials: &mut Trials<'_>) -> Result<Found, Error> {
 
 /// A choice that was measured.
 struct Tried {
+    choice: Found,
+    /// The bound of predicted damage that it keeps.
     most: f64,
-    stored: Vec<Stored>,
-    domains: Vec<Domain>,
+    /// Its share of the measured bounds.
     load: f64,
 }
 
@@ -93,17 +94,8 @@ fn allowed(bounds: &[Bound], base: &[Domain]) -> f64 {
     (least - before).max(0.0)
 }
 
-/// A choice of [`best`].
-struct Best {
-    choice: Found,
-    /// The bound of predicted damage that it keeps.
-    most: f64,
-    /// Its share of the measured bounds.
-    load: f64,
-}
-
 /// The fastest choice whose measured damage keeps the bounds, or the smallest.
-fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Best, Error> {
+fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Tried, Error> {
     let mut most = allowed(bounds, &trials.base);
     let (mut good, mut nearest): (Option<Tried>, f64) = (None, f64::INFINITY);
     // Bounds of predicted damage that are known to be small enough, and too large.
@@ -112,7 +104,7 @@ fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Best, Error> {
     while rounds < ROUNDS {
         let made = trials.make(&Damage { most, ..trials.damage.clone() })?;
         let (stored, predicted) = (trials.stored().to_vec(), trials.predicted());
-        if good.as_ref().is_some_and(|g| g.stored == stored) {
+        if good.as_ref().is_some_and(|g| g.choice.stored == stored) {
             break;
         }
         rounds += 1;
@@ -120,7 +112,7 @@ fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Best, Error> {
         let load = load(bounds, &domains);
         (trials.job.say)(&format!("budget: round {rounds} takes {:.0} % of the bound", load * 100.0));
         let next = if load <= 1.0 {
-            (good, low) = (Some(Tried { most, stored, domains, load }), most);
+            (good, low) = (Some(Tried { choice: Found { stored, domains, rounds }, most, load }), most);
             if load > ENOUGH {
                 break;
             }
@@ -138,8 +130,9 @@ fn best(trials: &mut Trials<'_>, bounds: &[Bound]) -> Result<Best, Error> {
         }
     }
     match good {
-        Some(Tried { most, stored, domains, load }) => {
-            Ok(Best { choice: Found { stored, domains, rounds }, most, load })
+        Some(mut tried) => {
+            tried.choice.rounds = rounds;
+            Ok(tried)
         }
         None => Err(broken(bounds, nearest, rounds)),
     }
@@ -171,31 +164,32 @@ pub(super) fn check_resources(trials: &mut Trials<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let Some((bound, value)) = first_broken(trials) else { return Ok(()) };
-    let forms = if aims.contains(&true) { "with the smallest formats" } else { "with the fastest formats" };
+    let smallest = aims.contains(&Aim::Smallest);
+    let forms = if smallest { "with the smallest formats" } else { "with the fastest formats" };
     Err(Error::Failed(out_of_reach(bound, value, forms)))
 }
 
-/// What choices may have the least of where bounds are not measured: bytes (`true`), if their bounds are of sizes, or
-/// time.
-fn aims(trials: &Trials<'_>) -> Vec<bool> {
+/// The aims of choices by bounds that are not measured: the smallest one where they are of sizes, the fastest one where
+/// they are of speed.
+fn aims(trials: &Trials<'_>) -> Vec<Aim> {
     let bounds = trials.job.bounds;
     let (sizes, speed) = (bounds.iter().any(|b| b.is_size()), bounds.iter().any(|b| matches!(b, Bound::Speed(_))));
-    [(!sizes || speed).then_some(false), sizes.then_some(true)].into_iter().flatten().collect()
+    [(!sizes || speed).then_some(Aim::Fastest), sizes.then_some(Aim::Smallest)].into_iter().flatten().collect()
 }
 
 /// Compiles by some damage for one aim after the other, until the bounds that are not measured hold. Returns that aim.
-fn first_that_keeps(trials: &mut Trials<'_>, damage: &Damage, aims: &[bool]) -> Result<Option<bool>, Error> {
-    for smallest in aims {
-        trials.compile(&Damage { smallest: *smallest, ..damage.clone() })?;
+fn first_that_keeps(trials: &mut Trials<'_>, damage: &Damage, aims: &[Aim]) -> Result<Option<Aim>, Error> {
+    for aim in aims {
+        trials.compile(&Damage { aim: *aim, ..damage.clone() })?;
         if first_broken(trials).is_none() {
-            return Ok(Some(*smallest));
+            return Ok(Some(*aim));
         }
     }
     Ok(None)
 }
 
 /// Checks the bounds that are not measured, for a choice.
-fn keeps_resources(trials: &mut Trials<'_>, best: &Best) -> Result<(), Error> {
+fn keeps_resources(trials: &mut Trials<'_>, best: &Tried) -> Result<(), Error> {
     trials.compile(&Damage { most: best.most, ..trials.damage.clone() })?;
     match first_broken(trials) {
         None => Ok(()),
@@ -208,33 +202,32 @@ fn keeps_resources(trials: &mut Trials<'_>, best: &Best) -> Result<(), Error> {
 
 /// The choice of the least predicted damage that keeps bounds of bytes, memory and speed.
 fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
-    let damage = match trials.job.bounds.iter().any(|b| matches!(b, Bound::Speed(_))) {
-        true => bisected(trials)?,
-        false => within_bytes(trials)?,
-    };
-    let made = trials.make(&damage)?;
+    match trials.job.bounds.iter().any(|b| matches!(b, Bound::Speed(_))) {
+        true => bisect(trials)?,
+        false => fill_bytes(trials)?,
+    }
+    let made = trials.pack()?;
     let stored = trials.stored().to_vec();
     let domains = trials.meter.domains(made.path(), trials.job.texts, Part::Choice)?;
     Ok(Found { stored, domains, rounds: 1 })
 }
 
-/// The least damage where sizes alone are bounded: the bytes that are left for the chosen forms.
-fn within_bytes(trials: &mut Trials<'_>) -> Result<Damage, Error> {
+/// Compiles the least damage where sizes alone are bounded: the bytes that are left for the chosen forms.
+fn fill_bytes(trials: &mut Trials<'_>) -> Result<(), Error> {
     let most = f64::INFINITY;
-    trials.compile(&Damage { most, smallest: true, ..trials.damage.clone() })?;
+    trials.compile(&Damage { most, aim: Aim::Smallest, ..trials.damage.clone() })?;
     // (Sums in another order.)
     let mut bytes = (trials.chosen_bytes() - excess(trials)) * (1.0 + 1e-9);
     for _ in 0..CORRECTIONS {
-        let damage = Damage { most, bytes: Some(bytes), ..trials.damage.clone() };
-        trials.compile(&damage)?;
+        trials.compile(&Damage { most, aim: Aim::LeastDamage { bytes }, ..trials.damage.clone() })?;
         let excess = excess(trials);
         if excess <= 0.0 {
-            return Ok(damage);
+            return Ok(());
         }
         bytes -= excess;
     }
     // The ends of rows take more than the sums know.
-    bisected(trials)
+    bisect(trials)
 }
 
 /// Bytes beyond the tightest bound, of the model compiled last; negative where there is room.
@@ -246,8 +239,9 @@ fn excess(trials: &Trials<'_>) -> f64 {
     trials.job.bounds.iter().filter_map(beyond).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The least bound of damage that keeps the other bounds. Faster and smaller programs do more damage: it is bisected.
-fn bisected(trials: &mut Trials<'_>) -> Result<Damage, Error> {
+/// Compiles by the least bound of damage that keeps the other bounds. Faster and smaller programs do more damage, so
+/// that it is bisected.
+fn bisect(trials: &mut Trials<'_>) -> Result<(), Error> {
     let aims = aims(trials);
     let keeps = |trials: &mut Trials<'_>, most: f64| {
         let damage = Damage { most, ..trials.damage.clone() };
@@ -267,5 +261,5 @@ fn bisected(trials: &mut Trials<'_>) -> Result<Damage, Error> {
             None => low = middle,
         }
     }
-    Ok(Damage { most: high, smallest: best, ..trials.damage.clone() })
+    trials.compile(&Damage { most: high, aim: best, ..trials.damage.clone() })
 }

@@ -79,6 +79,16 @@ impl Places {
     }
 }
 
+/// A form that is stored, as it was offered; `None` where there was no offer.
+pub fn offered<'a>(offers: &'a [Offer], s: &Stored) -> Option<(&'a Offer, Format)> {
+    Some((offers.iter().find(|o| o.weights == s.weights)?, Format::parse(&s.form)?))
+}
+
+/// The predicted damage of a form that is stored.
+pub fn damage_of(damage: &Damage, offers: &[Offer], s: &Stored) -> f64 {
+    offered(offers, s).map_or(0.0, |(o, format)| damage.of(&o.weights, format, s.error, o.elements))
+}
+
 /// The damage that the matrices of a group do in their forms, by sensitivities.
 pub fn predicted(
     module: &Module,
@@ -88,30 +98,36 @@ pub fn predicted(
     weights: &BTreeMap<usize, Sensitivity>,
 ) -> f64 {
     let damage = Damage { weights: weights.clone(), ..Damage::default() };
-    let one = |s: &Stored| {
-        let offer = offers.iter().find(|o| o.weights == s.weights)?;
-        Some(damage.of(&s.weights, Format::parse(&s.form)?, s.error, offer.elements))
-    };
-    stored.iter().filter(|s| belong(module, &s.weights, group)).filter_map(one).sum()
+    let own = stored.iter().filter(|s| belong(module, &s.weights, group));
+    own.map(|s| damage_of(&damage, offers, s)).sum()
+}
+
+/// A trial of a part of the layers.
+pub struct PartTrial<'a> {
+    /// Its matrices.
+    pub group: &'a Group,
+    /// Its measured divergence.
+    pub kl: f64,
+    /// The divergence predicted by kinds of matrices.
+    pub predicted: f64,
 }
 
 /// Least factor by which the damage of a part may differ from that of the others: trials have noise.
 const LEAST: f64 = 0.1;
 
-/// Divides the damage of kinds among the parts of the layers, by the measured and the predicted damages of parts. Their
-/// sum stays.
-pub fn by_parts(weights: &mut BTreeMap<usize, Sensitivity>, parts: &[(&Group, f64, f64)]) {
-    let known = || parts.iter().filter(|(_, _, predicted)| *predicted > 0.0);
-    let factors: Vec<f64> = known().map(|(_, kl, predicted)| kl / predicted).collect();
-    let mean = factors.iter().sum::<f64>() / factors.len().max(1) as f64;
+/// Divides the damage of kinds among the parts of the layers. The sum of predicted damages stays.
+pub fn by_parts(weights: &mut BTreeMap<usize, Sensitivity>, parts: &[PartTrial<'_>]) {
+    let known: Vec<&PartTrial<'_>> = parts.iter().filter(|p| p.predicted > 0.0).collect();
+    let ratios = || known.iter().map(|p| p.kl / p.predicted);
+    let mean = ratios().sum::<f64>() / known.len().max(1) as f64;
     if parts.len() < 2 || mean <= 0.0 || !mean.is_finite() {
         return;
     }
-    let factors: Vec<f64> = factors.iter().map(|f| f.max(LEAST * mean)).collect();
-    let before: f64 = known().map(|(_, _, predicted)| predicted).sum();
-    let after: f64 = known().zip(&factors).map(|((_, _, predicted), f)| predicted * f).sum();
-    for ((group, _, _), factor) in known().zip(&factors) {
-        for weight in *group {
+    let factors: Vec<f64> = ratios().map(|r| r.max(LEAST * mean)).collect();
+    let before: f64 = known.iter().map(|p| p.predicted).sum();
+    let after: f64 = known.iter().zip(&factors).map(|(p, factor)| p.predicted * factor).sum();
+    for (part, factor) in known.iter().zip(factors) {
+        for weight in part.group {
             if let Some(s) = weights.get_mut(weight) {
                 s.per_square *= factor * before / after;
                 s.of_operands *= factor * before / after;
@@ -161,8 +177,7 @@ impl Trial {
     pub fn of(module: &Module, offers: &[Offer], stored: &[Stored], group: &Group, kl: f64) -> Trial {
         let mut all = Trial { kl: kl.max(0.0), ..Trial::default() };
         for s in stored.iter().filter(|s| belong(module, &s.weights, group)) {
-            let quantized = Format::parse(&s.form).is_some_and(Format::is_quantized);
-            if let Some(offer) = offers.iter().find(|o| o.weights == s.weights).filter(|_| quantized) {
+            if let Some((offer, _)) = offered(offers, s).filter(|(_, format)| format.is_quantized()) {
                 all.squares += offer.elements * s.error * s.error;
                 all.elements += offer.elements;
             }
@@ -208,18 +223,21 @@ mod tests {
 
     #[test]
     fn damage_is_divided_among_parts() {
+        fn trial(group: &Group, kl: f64) -> PartTrial<'_> {
+            PartTrial { group, kl, predicted: 1.0 }
+        }
         let one = Sensitivity { per_square: 2.0, of_operands: 1.0 };
         let mut weights: BTreeMap<usize, Sensitivity> = (0..4).map(|i| (i, one)).collect();
         let (first, second) = (Group::from([0, 1]), Group::from([2]));
-        by_parts(&mut weights, &[(&first, 3.0, 1.0), (&second, 1.0, 1.0)]);
+        by_parts(&mut weights, &[trial(&first, 3.0), trial(&second, 1.0)]);
         let of = |factor: f64| Sensitivity { per_square: 2.0 * factor, of_operands: factor };
         assert_eq!(weights.into_values().collect::<Vec<_>>(), [of(1.5), of(1.5), of(0.5), one]);
         // A part without measured damage keeps some, and a single part all.
         let mut weights = BTreeMap::from([(0, one), (2, one)]);
-        by_parts(&mut weights, &[(&first, 4.0, 1.0), (&second, 0.0, 1.0)]);
+        by_parts(&mut weights, &[trial(&first, 4.0), trial(&second, 0.0)]);
         assert!(weights[&2].per_square > 0.0 && weights[&0].per_square > 1.8 * one.per_square, "{weights:?}");
         let mut weights = BTreeMap::from([(0, one)]);
-        by_parts(&mut weights, &[(&first, 4.0, 1.0)]);
+        by_parts(&mut weights, &[trial(&first, 4.0)]);
         assert_eq!(weights[&0], one);
     }
 

@@ -79,7 +79,8 @@ impl<'a> Trials<'a> {
             ));
         }
         let mut trials = Trials { job, meter, options, lowered, offers, damage, base: vec![], overhead: 0.0 };
-        trials.damage = trials.nothing_rounded();
+        // Any rounding does damage, and none is allowed.
+        trials.damage.weights = sensitivity::all_count(&trials.groups());
         let made = trials.make(&trials.damage.clone())?;
         (job.say)("budget: measuring the model with nothing rounded");
         trials.base = trials.meter.domains(made.path(), job.texts, Part::Trial)?;
@@ -112,6 +113,11 @@ impl<'a> Trials<'a> {
     /// An artifact by some damage.
     pub(super) fn make(&mut self, damage: &Damage) -> Result<Unnamed, Error> {
         self.compile(damage)?;
+        self.pack()
+    }
+
+    /// An artifact of the model that was compiled last.
+    pub(super) fn pack(&mut self) -> Result<Unnamed, Error> {
         session::unnamed(&mut self.lowered, &self.options, self.job.backends, self.job.out)
     }
 
@@ -127,11 +133,8 @@ impl<'a> Trials<'a> {
 
     /// Bytes of the weights whose forms were chosen for the version that was compiled last, but for the ends of rows.
     pub(super) fn chosen_bytes(&self) -> f64 {
-        let of = |s: &Stored| {
-            let offer = self.offers.iter().find(|o| o.weights == s.weights)?;
-            Some(offer.bytes(Format::parse(&s.form)?))
-        };
-        self.stored().iter().filter_map(of).sum()
+        let taken = self.stored().iter().filter_map(|s| sensitivity::offered(&self.offers, s));
+        taken.map(|(offer, format)| offer.bytes(format)).sum()
     }
 
     pub(super) fn weight_bytes(&self) -> f64 {
@@ -156,7 +159,7 @@ impl<'a> Trials<'a> {
             let what = format!("part {} of {} of the layers", i + 1, places.parts.len());
             let Some(trial) = self.trial(part, sensitivity::TRIED[0], &what)? else { continue };
             let predicted = sensitivity::predicted(&self.lowered.module, &self.offers, self.stored(), part, &weights);
-            results.push((part, trial.kl, predicted));
+            results.push(sensitivity::PartTrial { group: part, kl: trial.kl, predicted });
         }
         sensitivity::by_parts(&mut weights, &results);
         self.damage.weights = weights;
@@ -175,15 +178,11 @@ impl<'a> Trials<'a> {
             return Ok(None);
         }
         (self.job.say)(&format!("budget: trial of {what} as {format}"));
-        let made = self.make(&sensitivity::trial(self.nothing_rounded(), group, format))?;
+        // (Until all are measured, the damage allows nothing to be rounded.)
+        let made = self.make(&sensitivity::trial(self.damage.clone(), group, format))?;
         let found = self.meter.domains(made.path(), self.job.texts, Part::Trial)?;
         let kl = mean_kl(&found) - mean_kl(&self.base);
         Ok(Some(sensitivity::Trial::of(&self.lowered.module, &self.offers, self.stored(), group, kl)))
-    }
-
-    /// Forbids everything but the checkpoint's own types.
-    fn nothing_rounded(&self) -> Damage {
-        Damage { weights: sensitivity::all_count(&self.groups()), ..self.damage.clone() }
     }
 
     /// Whether all matrices of a group may have a format.

@@ -85,8 +85,6 @@ impl Problem {
         let seconds = |a: &Alternative| if goal == Goal::Seconds { a.seconds * SOLUTION / unit } else { 0.0 };
         let taken = net.variable(of.options.len() + 1);
         net.add(vec![taken], |v| match of.options.get(v[0]) {
-            // Nothing uses it.
-            Some(a) if goal == Goal::Seconds && a.error > self.budget => Weighed::FORBIDDEN,
             // Equal costs: the more exact form.
             Some(a) => Weighed { cost: seconds(a) + 1e-5 * v[0] as f64, error: a.error },
             None => Weighed::default(),
