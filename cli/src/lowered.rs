@@ -34,11 +34,14 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W8, 128),
 ];
 
-/// Formats that a mixture of measured damage is made of, too: 6.56 bits per weight, 5.5, 4.25, 3.25, 3.06, 2.06.
+/// Formats that a mixture of measured damage is made of, besides the checkpoint's own: 8.125 bits per weight, 6.56, 5.5,
+/// 4.25, 4.125, 3.25, 3.06, 2.06. (`c4` has less damage than `w4g64` and `w4g32` of as many bytes, or more.)
 const COMPRESSED: &[Format] = &[
+    Format::new(Elem::W8, 128),
     Format::new(Elem::named("q6k"), 16),
     Format::new(Elem::named("q5k"), 32),
     Format::new(Elem::named("c4"), 32),
+    Format::new(Elem::W4, 128),
     Format::new(Elem::named("c3"), 32),
     Format::new(Elem::named("t3"), 256),
     Format::new(Elem::named("t2"), 256),
@@ -441,9 +444,9 @@ fn pass_options(
     target: &'static TargetSpec,
     (checkpoint, module): (&Checkpoint, &Module),
 ) -> llmcc_passes::Options {
-    let mixture = |more: &[Format]| [MIXTURE, more, &stored_formats(module)].concat();
+    let mixture = |of: &[Format]| [of, &stored_formats(module)].concat();
     let mut o = match (options.choose.error_budget, &options.damage) {
-        (Some(budget), _) => llmcc_passes::Options::within(target, mixture(&[]), budget),
+        (Some(budget), _) => llmcc_passes::Options::within(target, mixture(MIXTURE), budget),
         (None, Some(damage)) => llmcc_passes::Options::damaged(target, mixture(COMPRESSED), damage.clone()),
         (None, None) => llmcc_passes::Options::new(target, weight_format(options, module)),
     };

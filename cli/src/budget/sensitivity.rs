@@ -19,7 +19,7 @@ use llmcc_passes::module::parts::Part;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Formats of trials: of few bits, and of many.
-pub const TRIED: [Format; 2] = [Format::new(Elem::W4, 32), Format::new(Elem::W8, 128)];
+pub const TRIED: [Format; 2] = [Format::new(Elem::named("c4"), 32), Format::new(Elem::W8, 128)];
 
 /// Matrices that are tried together: indices of the module's weights.
 pub type Group = BTreeSet<usize>;

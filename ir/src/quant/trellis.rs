@@ -1,6 +1,6 @@
 //! Trellis codes ([`llmcc_abi::encoding::trellis`]): the search of codes, and the formats that have them.
 //!
-//! Codes are found by a search of all states ([`viterbi`]), scales by least squares for those codes.
+//! Codes are found by a search of all states (module `viterbi`), scales by least squares for those codes.
 
 use super::{Encoding, FormatDef, Quantize, round_f16};
 pub use llmcc_abi::encoding::trellis::{LEVEL_ZERO, STATES};

@@ -3,16 +3,21 @@
 //! A price of errors turns the budget into costs; at the best price the cheapest values are a lower
 //! bound (Lagrange's dual), and the cheapest that keep to the budget an upper one. A value dearer
 //! at that price than the upper bound cannot be in the solution, and since elimination gives the
-//! least cost of each part together with all the rest, nearly everything is left out. For the rest,
-//! all pairs of cost and error are kept that no other beats in both.
+//! least cost of each part together with all the rest, nearly everything is left out: first from the values that are
+//! tried at further prices, and at the best price from single functions. For the rest, all pairs of cost and error are
+//! kept that no other beats in both.
 
-use super::eliminate::{Bucket, BucketSums, Costs, Prices, Tree, Values, Weighed};
+use super::eliminate::{Bucket, Costs, Prices, Tree, Values, Weighed};
+use super::sums::{Lie, Sums};
 use std::rc::Rc;
 
 /// Prices tried at most; any of them gives a valid bound.
 const PRICES: usize = 40;
 /// Parts of the gap between both bounds that are tried: a solution within one part is the best.
 const PARTS: [f64; 4] = [1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0];
+/// Share of the gap between both bounds at which values are left out once more: finding them takes as long as some
+/// prices.
+const NARROWED: f64 = 0.5;
 /// Pairs kept beyond which another method is better.
 const MOST: usize = 4_000_000;
 /// Largest difference of sums in another order.
@@ -36,18 +41,29 @@ struct Chosen {
 enum Knowledge {
     /// The solution.
     Best(Values),
-    /// Bounds on either side of it.
-    Between(Bounds),
+    /// The values that may be in the solution, and what is known of its cost.
+    Between(Narrowed, Bracket),
 }
 
-/// See [`Knowledge`].
-struct Bounds {
-    /// All functions at the best price.
-    costs: Costs,
-    /// Lower bound of the cost at that price, budget included.
-    lower: f64,
+/// Bounds on either side of the least cost.
+struct Bracket {
+    /// Most that errors may add up to.
+    budget: f64,
+    /// The cheapest values known that are beyond it.
+    over: Values,
     /// The cheapest values known that keep to the budget.
-    upper: Values,
+    within: Values,
+    /// Lower bound of the cost...
+    lower: f64,
+    /// ...and the prices by which it is known.
+    prices: Prices,
+}
+
+/// A tree without values that cannot be in the solution.
+struct Narrowed {
+    tree: Tree,
+    /// By variable: the values that are left, as numbers of the whole tree's.
+    kept: Vec<Vec<usize>>,
 }
 
 /// Why there are no values.
@@ -66,100 +82,176 @@ impl Tree {
     /// # Errors
     /// See [`Failure`].
     pub(super) fn within(&self, budget: f64, tolerance: f64) -> Result<Values, Failure> {
-        let Bounds { costs, lower, upper } = match self.known(budget)? {
+        let (narrowed, bracket) = match self.known(budget, tolerance)? {
             Knowledge::Best(best) => return Ok(best),
-            Knowledge::Between(bounds) => bounds,
+            Knowledge::Between(narrowed, bracket) => (narrowed, bracket),
         };
-        if upper.weighed.cost - lower <= tolerance * lower {
-            return Ok(upper);
-        }
-        let rest = self.rest(&costs);
+        let costs = narrowed.tree.eliminate(bracket.prices);
+        let rest = narrowed.tree.rest(&costs);
         for part in PARTS {
-            let gap = (upper.weighed.cost - lower) * part;
-            let search = Search { tree: self, costs: &costs, rest: &rest, budget, most: lower + gap };
+            let most = bracket.lower + bracket.gap() * part;
+            let search = Search { tree: &narrowed.tree, costs: &costs, rest: &rest, budget, most };
             match search.best() {
                 // All solutions up to that cost have been looked at.
-                Ok(Some(best)) if best.weighed.cost <= search.most => return Ok(best),
+                Ok(Some(best)) if best.weighed.cost <= search.most => return Ok(narrowed.whole(best)),
                 Ok(_) => {}
                 Err(Failure::Intricate) if tolerance > 0.0 => break,
                 Err(e) => return Err(e),
             }
         }
-        Ok(upper)
+        Ok(bracket.within)
     }
 
-    /// Bounds at the best price, or the solution if the budget does not matter or they meet.
-    fn known(&self, budget: f64) -> Result<Knowledge, Failure> {
-        let at = |cost: f64, error: f64| self.minimum(Prices { cost, error }).ok_or(Failure::Infeasible);
-        let (mut over, mut costs) = at(1.0, 0.0)?;
+    /// Bounds at the best price, or the solution if the budget does not matter or they meet, up to a tolerance.
+    fn known(&self, budget: f64, tolerance: f64) -> Result<Knowledge, Failure> {
+        let mut narrowed = Narrowed::new(self);
+        let at = |narrowed: &Narrowed, prices| narrowed.minimum(prices).ok_or(Failure::Infeasible);
+        let free = Prices { cost: 1.0, error: 0.0 };
+        let (over, _) = at(&narrowed, free)?;
         if over.weighed.error <= budget {
             return Ok(Knowledge::Best(over));
         }
-        let (mut within, _) = at(0.0, 1.0)?;
+        let (within, _) = at(&narrowed, Prices { cost: 0.0, error: 1.0 })?;
         if within.weighed.error > budget {
             return Err(Failure::Infeasible);
         }
-        let mut lower = over.weighed.cost;
+        let mut bracket = Bracket { budget, lower: over.weighed.cost, prices: free, over, within };
+        let mut gap = bracket.gap();
         for _ in 0..PRICES {
-            // Where both cost the same, anything that is cheaper lies between them.
-            let next = (within.weighed.cost - over.weighed.cost) / (over.weighed.error - within.weighed.error);
-            let prices = Prices { cost: 1.0, error: next };
-            let (found, functions) = at(prices.cost, prices.error)?;
-            let bound = found.weighed.at(prices) - next * budget;
-            if bound > lower {
-                (costs, lower) = (functions, bound);
+            let prices = bracket.next();
+            let (found, costs) = at(&narrowed, prices)?;
+            let is_last = !bracket.improve(found, prices);
+            if bracket.gap() <= tolerance * bracket.lower {
+                return Ok(Knowledge::Best(bracket.within));
             }
-            if found.weighed == within.weighed || found.weighed == over.weighed {
+            if is_last {
                 break;
             }
-            if found.weighed.error <= budget {
-                within = found;
-            } else {
-                over = found;
+            if bracket.prices == prices && bracket.gap() < NARROWED * gap {
+                gap = bracket.gap();
+                narrowed.narrow(&costs, bracket.within.weighed.cost + prices.error * budget);
             }
         }
-        let upper = within;
-        Ok(if upper.weighed.cost <= lower {
-            Knowledge::Best(upper)
-        } else {
-            Knowledge::Between(Bounds { costs, lower, upper })
-        })
+        Ok(Knowledge::Between(narrowed, bracket))
     }
 
-    /// The least cost of the rest, for each entry of the functions that buckets leave.
-    fn rest(&self, costs: &Costs) -> Vec<Vec<f64>> {
+    /// Least costs at some prices.
+    fn rest(&self, costs: &Costs) -> Rest {
         let left = &costs.left;
         let mut rest: Vec<Vec<f64>> = left.iter().map(|costs| vec![f64::INFINITY; costs.len()]).collect();
+        let mut values: Vec<Vec<f64>> = self.domains().iter().map(|n| vec![f64::INFINITY; *n]).collect();
         let all: f64 = self.last().map(|b| left[b][0]).sum();
         self.last().for_each(|b| rest[b][0] = all - left[b][0]);
         for (b, bucket) in self.buckets.iter().enumerate().rev() {
-            let sums = self.sums(bucket, costs);
-            let first = bucket.tables.len();
-            sums.visit(|number, at| {
-                let outside = rest[b][number];
-                for x in sums.values() {
-                    let sum = sums.of(at, x) + outside;
-                    if !sum.is_finite() {
-                        continue;
-                    }
-                    let at = sums.with(at, x);
-                    for (i, earlier) in bucket.earlier.iter().enumerate() {
-                        let entry = at[first + i];
-                        let others = sum - sums.one(first + i, entry);
-                        rest[*earlier][entry] = rest[*earlier][entry].min(others);
+            let (few, all) = (self.few(bucket, costs), self.earlier(bucket, costs));
+            let (earlier, later) = rest.split_at_mut(b);
+            let of_values = &mut values[bucket.variable];
+            let own = of_values.len();
+            let (lies, mut whole) = (all.lies(), vec![]);
+            self.of_few(bucket, &few).visit_blocks(&all, |number, at, block| {
+                whole.clear();
+                for (row, outside) in block.chunks_exact(own).zip(&later[0][number..]) {
+                    whole.extend(row.iter().map(|sum| sum + outside));
+                }
+                whole.chunks_exact(own).for_each(|row| lower(of_values, row));
+                for ((e, at), lie) in bucket.earlier.iter().zip(at).zip(&lies) {
+                    let least = &mut earlier[*e][*at..];
+                    match lie {
+                        Lie::Contiguous => lower(least, &whole),
+                        Lie::At(places) => {
+                            for (at, of) in places.iter().zip(&whole) {
+                                let least = &mut least[*at as usize];
+                                *least = if of < least { *of } else { *least };
+                            }
+                        }
                     }
                 }
             });
+            for e in &bucket.earlier {
+                // (Without what the function itself costs, which is infinite where the sum is.)
+                let own = |(rest, own): (&mut f64, &f64)| *rest = if rest.is_finite() { *rest - own } else { *rest };
+                earlier[*e].iter_mut().zip(&left[*e]).for_each(own);
+            }
         }
-        rest
+        Rest { left: rest, values }
     }
+}
+
+impl Bracket {
+    fn gap(&self) -> f64 {
+        self.within.weighed.cost - self.lower
+    }
+
+    /// The prices at which both sides cost the same: values that are cheaper lie between them.
+    fn next(&self) -> Prices {
+        let (over, within) = (self.over.weighed, self.within.weighed);
+        Prices { cost: 1.0, error: (within.cost - over.cost) / (over.error - within.error) }
+    }
+
+    /// Takes the cheapest values at some prices. Returns whether they are new.
+    fn improve(&mut self, found: Values, prices: Prices) -> bool {
+        let bound = found.weighed.at(prices) - prices.error * self.budget;
+        if bound > self.lower {
+            (self.lower, self.prices) = (bound, prices);
+        }
+        let is_new = found.weighed != self.within.weighed && found.weighed != self.over.weighed;
+        match found.weighed.error <= self.budget {
+            _ if !is_new => {}
+            true => self.within = found,
+            false => self.over = found,
+        }
+        is_new
+    }
+}
+
+impl Narrowed {
+    fn new(tree: &Tree) -> Narrowed {
+        Narrowed { tree: tree.clone(), kept: tree.domains().iter().map(|n| (0..*n).collect()).collect() }
+    }
+
+    /// See [`Tree::minimum`]. The values are those of the whole tree.
+    fn minimum(&self, prices: Prices) -> Option<(Values, Costs)> {
+        let (values, costs) = self.tree.minimum(prices)?;
+        Some((self.whole(values), costs))
+    }
+
+    /// Leaves out values with which all together cost more than `most` at the prices of these costs.
+    fn narrow(&mut self, costs: &Costs, most: f64) {
+        let rest = self.tree.rest(costs);
+        let is_kept = |cost: &f64| *cost <= most * (1.0 + ROUNDING);
+        let of_variable = |of: &Vec<f64>| (0..of.len()).filter(|x| is_kept(&of[*x])).collect::<Vec<_>>();
+        let kept: Vec<Vec<usize>> = rest.values.iter().map(of_variable).collect();
+        self.tree = self.tree.restricted(&kept);
+        for (whole, kept) in self.kept.iter_mut().zip(kept) {
+            *whole = kept.into_iter().map(|x| whole[x]).collect();
+        }
+    }
+
+    /// Values as those of the whole tree.
+    fn whole(&self, mut values: Values) -> Values {
+        values.of.iter_mut().zip(&self.kept).for_each(|(x, kept)| *x = kept[*x]);
+        values
+    }
+}
+
+/// Least costs at some prices, given a part of the values.
+struct Rest {
+    /// For each entry of the functions that buckets leave, of all the rest.
+    left: Vec<Vec<f64>>,
+    /// For each value of each variable, of all together.
+    values: Vec<Vec<f64>>,
+}
+
+/// Each number becomes the lower of two.
+fn lower(least: &mut [f64], of: &[f64]) {
+    least.iter_mut().zip(of).for_each(|(least, of)| *least = if of < least { *of } else { *least });
 }
 
 /// For the cheapest values whose cost at the prices is at most `most`, the budget included.
 struct Search<'a> {
     tree: &'a Tree,
     costs: &'a Costs,
-    rest: &'a [Vec<f64>],
+    rest: &'a Rest,
     budget: f64,
     most: f64,
 }
@@ -201,12 +293,12 @@ impl Search<'_> {
         let sums = self.tree.sums(of, self.costs);
         let mut out = vec![];
         sums.visit(|number, at| {
-            let rest = self.rest[bucket][number];
+            let rest = self.rest.left[bucket][number];
             let mut found = vec![];
             for value in sums.values().filter(|x| !self.hopeless(sums.of(at, *x) + rest)) {
                 let variable = of.variable;
                 let chosen = |l: Label| vec![Rc::new(Chosen { variable, value, earlier: l.chosen })];
-                let labels = self.sum(of, &sums, &sums.with(at, value), rest, earlier);
+                let labels = self.sum(of, &sums, &at.iter().map(|at| at + value).collect::<Vec<_>>(), rest, earlier);
                 found.extend(labels.into_iter().map(|l| Label { weighed: l.weighed, chosen: chosen(l) }));
             }
             out.push(undominated(found));
@@ -215,14 +307,7 @@ impl Search<'_> {
     }
 
     /// The sum of the functions of a bucket at these entries, where the rest costs at least `rest`.
-    fn sum(
-        &self,
-        of: &Bucket,
-        sums: &BucketSums<'_>,
-        at: &[usize],
-        rest: f64,
-        earlier: &[Vec<Vec<Label>>],
-    ) -> Vec<Label> {
+    fn sum(&self, of: &Bucket, sums: &Sums<'_>, at: &[usize], rest: f64, earlier: &[Vec<Vec<Label>>]) -> Vec<Label> {
         let (own, left) = at.split_at(of.tables.len());
         let one = |i: usize| sums.one(of.tables.len() + i, left[i]);
         let mut others: f64 = rest + (0..left.len()).map(one).sum::<f64>();

@@ -8,7 +8,9 @@
 //! elimination (Dechter 1999); for e-graphs see Goharshady et al., "Fast and Optimal Extraction for
 //! Sparse Equality Graphs" (2024).
 
+use super::sums::{Part, Sums};
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Sums to compute at most: some seconds, and a gigabyte.
@@ -46,7 +48,8 @@ pub(super) struct Network {
     tables: Vec<CostTable>,
 }
 
-/// A function of the variables in `scope`; the last changes fastest.
+/// A function of the variables in `scope`; the last changes fastest. In a [`Tree`], it is the one that is eliminated
+/// first.
 #[derive(Clone, Debug)]
 struct CostTable {
     scope: Vec<usize>,
@@ -61,7 +64,7 @@ pub(super) struct Weighed {
 }
 
 /// Prices of a unit of cost and of a unit of error.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prices {
     pub(super) cost: f64,
     pub(super) error: f64,
@@ -71,6 +74,8 @@ pub(super) struct Prices {
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     net: Network,
+    /// The bucket of each variable.
+    bucket_of: Vec<usize>,
     pub(super) buckets: Vec<Bucket>,
 }
 
@@ -78,6 +83,7 @@ pub(super) struct Tree {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     pub(super) variable: usize,
+    /// The variable that is eliminated next is the last.
     scope: Vec<usize>,
     /// Functions that read it: first the network's own...
     pub(super) tables: Vec<usize>,
@@ -101,8 +107,8 @@ pub(super) struct Costs {
     pub(super) left: Vec<Vec<f64>>,
 }
 
-/// A function: its variables, and its values.
-type Part<'a> = (&'a [usize], &'a [f64]);
+/// A function that may be a sum: its variables, and its values.
+type Owned<'a> = (Vec<usize>, Cow<'a, [f64]>);
 
 /// Values of a sum of functions that is computed beforehand.
 const SMALL: usize = 1 << 12;
@@ -116,15 +122,9 @@ impl Network {
 
     /// Adds a function of variables.
     pub(super) fn add(&mut self, scope: Vec<usize>, of: impl Fn(&[usize]) -> Weighed) {
-        let mut weighed = vec![];
-        let mut values = vec![0; scope.len()];
-        for number in 0..self.size(&scope) {
-            let mut left = number;
-            for (value, v) in values.iter_mut().zip(&scope).rev() {
-                (*value, left) = (left % self.domains[*v], left / self.domains[*v]);
-            }
-            weighed.push(of(&values));
-        }
+        let mut weighed = Vec::with_capacity(self.size(&scope));
+        let domains: Vec<usize> = scope.iter().map(|v| self.domains[*v]).collect();
+        each_value(&domains, |values| weighed.push(of(values)));
         self.tables.push(CostTable { scope, weighed });
     }
 
@@ -140,6 +140,8 @@ impl Network {
         if work > MOST {
             return None;
         }
+        let mut bucket_of = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, variable)| bucket_of[*variable] = at);
         // Functions not eliminated yet: scope, and the table or the bucket that left it.
         let mut functions: Vec<(Vec<usize>, Function)> =
             self.tables.iter().enumerate().map(|(i, t)| (t.scope.clone(), Function::Own(i))).collect();
@@ -148,7 +150,8 @@ impl Network {
             let (read, rest): (Vec<_>, Vec<_>) =
                 functions.into_iter().partition(|(scope, _)| scope.contains(&variable));
             let scope: BTreeSet<usize> = read.iter().flat_map(|(scope, _)| scope.iter().copied()).collect();
-            let scope: Vec<usize> = scope.into_iter().filter(|v| *v != variable).collect();
+            let mut scope: Vec<usize> = scope.into_iter().filter(|v| *v != variable).collect();
+            scope.sort_by_key(|v| Reverse(bucket_of[*v]));
             let own = |f: &(Vec<usize>, Function)| if let Function::Own(t) = f.1 { Some(t) } else { None };
             let left = |f: &(Vec<usize>, Function)| if let Function::Left(b) = f.1 { Some(b) } else { None };
             let (tables, earlier) = (read.iter().filter_map(own).collect(), read.iter().filter_map(left).collect());
@@ -156,7 +159,23 @@ impl Network {
             functions.push((scope.clone(), Function::Left(buckets.len())));
             buckets.push(Bucket { variable, scope, tables, earlier });
         }
-        Some(Tree { net: self, buckets })
+        Some(Tree { net: self.sorted(&bucket_of), bucket_of, buckets })
+    }
+
+    /// The same functions, each with the variable that is eliminated first as the last of its scope.
+    fn sorted(mut self, bucket_of: &[usize]) -> Network {
+        for table in &mut self.tables {
+            let mut scope = table.scope.clone();
+            scope.sort_by_key(|v| Reverse(bucket_of[*v]));
+            let strides: Vec<usize> = (0..scope.len()).map(|i| stride(&self.domains, &table.scope, scope[i])).collect();
+            let domains: Vec<usize> = scope.iter().map(|v| self.domains[*v]).collect();
+            let mut weighed = Vec::with_capacity(table.weighed.len());
+            each_value(&domains, |values| {
+                weighed.push(table.weighed[values.iter().zip(&strides).map(|(v, stride)| v * stride).sum::<usize>()]);
+            });
+            *table = CostTable { scope, weighed };
+        }
+        self
     }
 
     /// An order in which the next variable always is the least by a rule, with the number of sums.
@@ -227,30 +246,36 @@ impl Tree {
     }
 
     /// All functions.
-    fn eliminate(&self, prices: Prices) -> Costs {
+    pub(super) fn eliminate(&self, prices: Prices) -> Costs {
         let own = self.net.tables.iter().map(|t| t.weighed.iter().map(|w| w.at(prices)).collect()).collect();
         let mut costs = Costs { prices, own, left: vec![] };
         for bucket in &self.buckets {
-            let few = self.few(self.parts(bucket, &costs));
-            let few = few.iter().map(|(scope, costs)| (scope.as_slice(), costs.as_ref())).collect();
-            let sums = BucketSums::new(self, bucket, few);
-            let mut left = Vec::with_capacity(self.net.size(&bucket.scope));
-            sums.visit(|_, at| left.push(sums.values().map(|x| sums.of(at, x)).fold(f64::INFINITY, f64::min)));
+            let few = self.few(bucket, &costs);
+            let left = self.of_few(bucket, &few).least();
             costs.left.push(left);
         }
         costs
     }
 
+    /// The variables that the functions of a bucket read, its own being the last.
+    fn all(&self, bucket: &Bucket) -> Vec<usize> {
+        bucket.scope.iter().copied().chain([bucket.variable]).collect()
+    }
+
     /// The functions of a bucket: their variables and values.
     fn parts<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> Vec<Part<'a>> {
         let tables = bucket.tables.iter().map(|t| (self.net.tables[*t].scope.as_slice(), costs.own[*t].as_slice()));
-        let left = |b: &usize| (self.buckets[*b].scope.as_slice(), costs.left[*b].as_slice());
-        tables.chain(bucket.earlier.iter().map(left)).collect()
+        tables.chain(self.earlier_parts(bucket, costs)).collect()
     }
 
-    /// The same sum of fewer functions: small ones are added up beforehand.
-    fn few<'a>(&self, mut parts: Vec<Part<'a>>) -> Vec<(Vec<usize>, Cow<'a, [f64]>)> {
-        parts.sort_by_key(|(_, costs)| std::cmp::Reverse(costs.len()));
+    fn earlier_parts<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> impl Iterator<Item = Part<'a>> {
+        bucket.earlier.iter().map(|b| (self.buckets[*b].scope.as_slice(), costs.left[*b].as_slice()))
+    }
+
+    /// Fewer functions with the sum of a bucket's: small ones are added up beforehand.
+    pub(super) fn few<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> Vec<Owned<'a>> {
+        let mut parts = self.parts(bucket, costs);
+        parts.sort_by_key(|(_, costs)| Reverse(costs.len()));
         let mut groups: Vec<(BTreeSet<usize>, Vec<Part<'a>>)> = vec![];
         for part in parts {
             let joined = |scope: &BTreeSet<usize>| scope.iter().chain(part.0).copied().collect::<BTreeSet<usize>>();
@@ -264,49 +289,40 @@ impl Tree {
                 None => groups.push((part.0.iter().copied().collect(), vec![part])),
             }
         }
-        groups.into_iter().map(|(scope, of)| self.added(scope, &of)).collect()
+        let borrowed = |(scope, costs): Part<'a>| (scope.to_vec(), Cow::Borrowed(costs));
+        let whole = bucket.scope.len() + 1;
+        let mut few = vec![];
+        for (at, (scope, of)) in groups.into_iter().enumerate() {
+            // A sum of all variables would be as large as the one that is wanted. (The first is added up first anyway.)
+            match of.len() == 1 || at == 0 && scope.len() == whole {
+                true => few.extend(of.into_iter().map(borrowed)),
+                false => few.push(self.added(scope, of)),
+            }
+        }
+        few
     }
 
     /// The sum of functions, for all values of `scope`.
-    fn added<'a>(&self, scope: BTreeSet<usize>, parts: &[Part<'a>]) -> (Vec<usize>, Cow<'a, [f64]>) {
-        if let [(scope, costs)] = parts {
-            return (scope.to_vec(), Cow::Borrowed(costs));
-        }
-        let scope: Vec<usize> = scope.into_iter().collect();
-        let strides: Vec<Vec<usize>> = scope.iter().map(|v| self.strides(*v, parts)).collect();
-        let mut sum = Vec::with_capacity(self.net.size(&scope));
-        self.visit(&scope, &strides, parts.len(), |_, at| {
-            sum.push(parts.iter().zip(at).map(|((_, costs), at)| costs[*at]).sum());
-        });
+    fn added<'a>(&self, scope: BTreeSet<usize>, parts: Vec<Part<'_>>) -> Owned<'a> {
+        let mut scope: Vec<usize> = scope.into_iter().collect();
+        scope.sort_by_key(|v| Reverse(self.bucket_of[*v]));
+        let sum = self.of_parts(scope.clone(), parts).all();
         (scope, Cow::Owned(sum))
     }
 
-    /// In each function, the distance of values that differ by one in a variable; 0 where the
-    /// function does not read it.
-    fn strides(&self, variable: usize, parts: &[Part<'_>]) -> Vec<usize> {
-        let after = |scope: &[usize], at: usize| self.net.size(&scope[at + 1..]);
-        let stride = |scope: &[usize]| scope.iter().position(|v| *v == variable).map_or(0, |at| after(scope, at));
-        parts.iter().map(|(scope, _)| stride(scope)).collect()
+    /// The sum of functions that [`Tree::few`] has given for a bucket.
+    pub(super) fn of_few<'a>(&self, bucket: &Bucket, few: &'a [Owned<'_>]) -> Sums<'a> {
+        let parts = few.iter().map(|(scope, costs)| (scope.as_slice(), costs.as_ref())).collect();
+        self.of_parts(self.all(bucket), parts)
     }
 
-    /// Visits all values of these variables, the last one changing fastest: their number, and the
-    /// entries of `functions` functions.
-    fn visit(&self, scope: &[usize], strides: &[Vec<usize>], functions: usize, mut each: impl FnMut(usize, &[usize])) {
-        let mut values = vec![0; scope.len()];
-        let mut at = vec![0; functions];
-        for number in 0..self.net.size(scope) {
-            each(number, &at);
-            for i in (0..scope.len()).rev() {
-                let full = values[i] + 1 == self.net.domains[scope[i]];
-                for (at, stride) in at.iter_mut().zip(&strides[i]) {
-                    *at = if full { *at - stride * values[i] } else { *at + stride };
-                }
-                values[i] = if full { 0 } else { values[i] + 1 };
-                if !full {
-                    break;
-                }
-            }
-        }
+    /// The functions of a bucket that earlier buckets have left.
+    pub(super) fn earlier<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> Sums<'a> {
+        self.of_parts(self.all(bucket), self.earlier_parts(bucket, costs).collect())
+    }
+
+    fn of_parts<'a>(&self, scope: Vec<usize>, parts: Vec<Part<'a>>) -> Sums<'a> {
+        Sums::new(&self.net.domains, scope, parts)
     }
 
     /// Last buckets of the connected parts: they leave constants.
@@ -329,68 +345,52 @@ impl Tree {
     }
 
     /// The functions of a bucket, one by one.
-    pub(super) fn sums<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> BucketSums<'a> {
-        BucketSums::new(self, bucket, self.parts(bucket, costs))
+    pub(super) fn sums<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> Sums<'a> {
+        self.of_parts(self.all(bucket), self.parts(bucket, costs))
     }
 
-    /// The sum of the network's own functions in a bucket, at entries as [`BucketSums::visit`] gives them.
+    /// The same tree where each variable has these values only, by number.
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Tree {
+        let domains = kept.iter().map(Vec::len).collect();
+        let of_table = |t: &CostTable| {
+            let strides: Vec<usize> = t.scope.iter().map(|v| stride(&self.net.domains, &t.scope, *v)).collect();
+            let sizes: Vec<usize> = t.scope.iter().map(|v| kept[*v].len()).collect();
+            let mut weighed = Vec::with_capacity(sizes.iter().product());
+            each_value(&sizes, |values| {
+                let of = |((value, v), stride): ((&usize, &usize), &usize)| kept[*v][*value] * stride;
+                weighed.push(t.weighed[values.iter().zip(&t.scope).zip(&strides).map(of).sum::<usize>()]);
+            });
+            CostTable { scope: t.scope.clone(), weighed }
+        };
+        let tables = self.net.tables.iter().map(of_table).collect();
+        Tree { net: Network { domains, tables }, bucket_of: self.bucket_of.clone(), buckets: self.buckets.clone() }
+    }
+
+    /// The numbers of values of all variables.
+    pub(super) fn domains(&self) -> &[usize] {
+        &self.net.domains
+    }
+
+    /// The sum of the network's own functions in a bucket, at entries as [`Sums::visit`] gives them.
     pub(super) fn weighed(&self, bucket: &Bucket, entries: &[usize]) -> Weighed {
         let of = |(t, at): (&usize, &usize)| self.net.tables[*t].weighed[*at];
         bucket.tables.iter().zip(entries).map(of).fold(Weighed::default(), |a, b| a + b)
     }
 }
 
-/// The functions of a bucket, to be added up.
-pub(super) struct BucketSums<'a> {
-    tree: &'a Tree,
-    bucket: &'a Bucket,
-    /// By function: its values...
-    costs: Vec<&'a [f64]>,
-    /// ...and the distance of those that differ by one in the bucket's variable.
-    own: Vec<usize>,
-    /// The same for each variable of the scope.
-    strides: Vec<Vec<usize>>,
+/// The distance of values of a function that differ by one in a variable, which it reads.
+fn stride(domains: &[usize], scope: &[usize], variable: usize) -> usize {
+    scope.iter().rev().take_while(|v| **v != variable).map(|v| domains[*v]).product()
 }
 
-impl<'a> BucketSums<'a> {
-    fn new(tree: &'a Tree, bucket: &'a Bucket, parts: Vec<Part<'a>>) -> BucketSums<'a> {
-        let own = tree.strides(bucket.variable, &parts);
-        let strides = bucket.scope.iter().map(|v| tree.strides(*v, &parts)).collect();
-        BucketSums { tree, bucket, costs: parts.into_iter().map(|(_, costs)| costs).collect(), own, strides }
-    }
-
-    /// Values of the bucket's variable.
-    pub(super) fn values(&self) -> std::ops::Range<usize> {
-        0..self.tree.net.domains[self.bucket.variable]
-    }
-
-    /// The sum where the functions' entries are `at` for the scope, and the variable is `x`.
-    pub(super) fn of(&self, at: &[usize], x: usize) -> f64 {
-        self.costs.iter().zip(at).zip(&self.own).map(|((costs, at), own)| costs[at + x * own]).sum()
-    }
-
-    /// The value of one function.
-    pub(super) fn one(&self, function: usize, entry: usize) -> f64 {
-        self.costs[function][entry]
-    }
-
-    /// Entries of the functions where the variable is `x`.
-    pub(super) fn with(&self, at: &[usize], x: usize) -> Vec<usize> {
-        at.iter().zip(&self.own).map(|(at, own)| at + x * own).collect()
-    }
-
-    /// Entries of the functions where all variables have these values, the bucket's own being 0.
-    fn entries(&self, values: &[usize]) -> Vec<usize> {
-        let mut at = vec![0; self.own.len()];
-        for (v, strides) in self.bucket.scope.iter().zip(&self.strides) {
-            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += stride * values[*v]);
+/// Visits all values of variables with so many values each, the last one changing fastest.
+fn each_value(domains: &[usize], mut each: impl FnMut(&[usize])) {
+    let mut values = vec![0; domains.len()];
+    for number in 0..domains.iter().product() {
+        let mut left: usize = number;
+        for (value, n) in values.iter_mut().zip(domains).rev() {
+            (*value, left) = (left % n, left / n);
         }
-        at
-    }
-
-    /// Visits all values of the scope, the last variable changing fastest: their number, and the
-    /// functions' entries.
-    pub(super) fn visit(&self, each: impl FnMut(usize, &[usize])) {
-        self.tree.visit(&self.bucket.scope, &self.strides, self.own.len(), each);
+        each(&values);
     }
 }

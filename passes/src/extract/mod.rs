@@ -13,6 +13,7 @@ mod budget;
 mod eliminate;
 mod network;
 mod problem;
+mod sums;
 #[cfg(test)]
 mod tests;
 

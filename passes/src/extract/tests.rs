@@ -2,6 +2,7 @@
 
 use super::eliminate::{Network, Prices, Weighed};
 use super::problem::MARGIN;
+use super::sums::{Lie, Sums};
 use super::*;
 use proptest::prelude::*;
 
@@ -206,4 +207,42 @@ proptest! {
         prop_assert!(within.as_ref().is_none_or(|v| sum(&v.of).error <= budget));
         prop_assert_eq!(within.map(|v| sum(&v.of).cost), least(budget));
     }
+}
+
+/// Sums by blocks, in which functions read all variables, the last one, or some: as one by one.
+#[test]
+fn sums_of_blocks_are_those_of_single_values() {
+    let domains = [5, 2, 7, 3, 2, 11, 4];
+    let scopes: [&[usize]; 4] = [&[0, 1, 2, 3, 4, 5, 6], &[6], &[1, 3, 6], &[0, 5, 6]];
+    let mut next = random(3);
+    let size = |scope: &[usize]| scope.iter().map(|v| domains[*v]).product::<usize>();
+    let functions = scopes.map(|scope| (0..size(scope)).map(|_| next(1000) as f64).collect::<Vec<_>>());
+    let parts = || scopes.iter().zip(&functions).map(|(scope, costs)| (*scope, costs.as_slice())).collect();
+    let sums = Sums::new(&domains, scopes[0].to_vec(), parts());
+    let (all, least) = (sums.all(), sums.least());
+    assert_eq!((all.len(), least.len()), (18480, 4620));
+    let mut visited = 0;
+    sums.visit(|number, at| {
+        let of: Vec<f64> = sums.values().map(|x| sums.of(at, x)).collect();
+        assert_eq!(
+            (&all[number * 4..][..4], least[number]),
+            (&of[..], of.iter().copied().fold(f64::INFINITY, f64::min))
+        );
+        visited += 1;
+    });
+    assert_eq!(visited, least.len());
+    let (mut from_blocks, lies) = (vec![], sums.lies());
+    sums.visit_blocks(&sums, |number, at, block| {
+        assert_eq!(number * 4, from_blocks.len());
+        from_blocks.extend_from_slice(block);
+        let place = |f: usize, i: usize| match &lies[f] {
+            Lie::Contiguous => i,
+            Lie::At(places) => places[i] as usize,
+        };
+        for i in 0..block.len() {
+            let sum: f64 = (0..scopes.len()).map(|f| functions[f][at[f] + place(f, i)]).sum();
+            assert_eq!(sum, block[i]);
+        }
+    });
+    assert_eq!(from_blocks, all);
 }
