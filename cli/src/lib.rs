@@ -17,6 +17,7 @@ pub mod builtin;
 pub mod calib;
 pub mod certificate;
 pub mod cmd;
+pub mod compared;
 pub mod digest;
 pub mod divergence;
 pub mod error;

@@ -134,7 +134,7 @@ impl CompileOptions {
     }
 }
 
-/// Chooses the documents of calibration, and their order.
+/// Chooses the documents of calibration, and their order, unless the user wants others.
 pub const SEED: u64 = 39;
 
 /// A source of texts.
@@ -168,6 +168,8 @@ pub struct Calibration {
     pub sources: Vec<TextSource>,
     /// Tokens of them to use.
     pub tokens: usize,
+    /// Chooses documents.
+    pub seed: u64,
     /// Where to keep the result.
     pub save: Option<PathBuf>,
     /// The `llmcc` program, which measures.

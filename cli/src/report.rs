@@ -2,6 +2,7 @@
 
 mod document;
 
+use crate::calib::Check;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
@@ -57,6 +58,9 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     }
     if let Some(statistics) = options.statistics() {
         let _ = writeln!(s, "  calibrated  {}, {}", options.method.name, calibrated(statistics, l));
+        if let Some(check) = &f.check {
+            let _ = writeln!(s, "              {}", check.line());
+        }
     }
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
@@ -98,6 +102,7 @@ const MUCH: f64 = 0.2;
 fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
     let preferred = l.preferred();
     let mut out: Vec<String> = l.versions.iter().filter_map(no_room).collect();
+    out.extend(f.check.as_ref().and_then(Check::doubt));
     let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
     if l.format.is_quantized() && error > MUCH {
         out.push(format!(

@@ -4,6 +4,7 @@
 //! packs the weights and writes the artifact.
 
 use crate::Error;
+use crate::calib::Check;
 use crate::certificate;
 use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
@@ -34,6 +35,8 @@ pub struct Finished {
     pub packed: PackReport,
     /// Golden vectors.
     pub golden: Outcome,
+    /// The check of a calibrated artifact, which follows.
+    pub check: Option<Check>,
     /// Root of the hashes of all bytes ([`llmcc_abi::tree`]).
     pub root: Hash,
     /// Times.
@@ -183,7 +186,7 @@ pub fn finish(
     }
     let golden = facts.golden;
     let packed = reports.into_iter().next().unwrap_or_default();
-    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, root, phases })
+    Ok(Finished { bytes, runtime, code_bytes: code.bytes.len(), packed, golden, check: None, root, phases })
 }
 
 /// An artifact without a name: nothing is left of it when it is dropped.

@@ -50,6 +50,16 @@ pub struct TextRecord {
     pub tokens: usize,
 }
 
+/// Sequences of tokens by which artifacts are checked (`calib/check.rs`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Some that the moments are of.
+    pub used: Vec<Vec<i32>>,
+    /// Some of the same sources that they are not of.
+    pub held_out: Vec<Vec<i32>>,
+}
+
 /// Moments of the inputs of a checkpoint's tensors.
 #[derive(Debug)]
 pub struct Statistics {
@@ -60,6 +70,8 @@ pub struct Statistics {
     source: String,
     /// The texts.
     pub record: Record,
+    /// Some of their tokens.
+    pub sample: Sample,
 }
 
 /// Where the sums of a tensor are in the file.
@@ -114,6 +126,7 @@ impl Statistics {
             return Err("its notes name no such format".into());
         }
         let record = serde_json::from_str(note("calibration")).unwrap_or_default();
+        let sample = serde_json::from_str(note("sample")).unwrap_or_default();
         let shared: BTreeMap<String, String> = match note("shared") {
             "" => BTreeMap::new(),
             text => serde_json::from_str(text).map_err(|e| format!("its note `shared`: {e}"))?,
@@ -128,7 +141,7 @@ impl Statistics {
             tensors.insert(name, found);
         }
         let source = note("source").to_owned();
-        Ok(Statistics { map, tensors, source, record })
+        Ok(Statistics { map, tensors, source, record, sample })
     }
 
     /// Refuses statistics of another checkpoint, or, if they are wanted, without products of columns.

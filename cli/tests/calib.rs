@@ -2,8 +2,12 @@
 
 mod common;
 
-use common::{Folder, WITH_TOKENIZER, text};
+use common::{Folder, WITH_TOKENIZER, fixture, text};
+use llmcc_cli::calib;
+use llmcc_cli::options::TextSource;
+use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 /// Text of the kind that the example model was trained on.
 const PYTHON: &str = "def read_file(path):\n    with open(path) as f:\n        return f.read()\n\n\nclass Reader:\n    \
@@ -12,7 +16,7 @@ const PYTHON: &str = "def read_file(path):\n    with open(path) as f:\n        r
 /// Perplexity of [`PYTHON`] by an artifact.
 fn perplexity(f: &Folder, artifact: &str) -> f64 {
     let said = f.says(&[], &["eval", "ppl", artifact, "text.py", "--json"]);
-    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
     said["perplexity"].as_f64().expect("a number")
 }
 
@@ -48,7 +52,7 @@ fn artifacts_are_reproducible() {
         assert!(done.status.success(), "{}", text(&done.stderr));
         fs::read(f.at(out)).expect("an artifact")
     };
-    std::os::unix::fs::symlink(common::fixture(WITH_TOKENIZER), f.at("ck")).expect("linked");
+    std::os::unix::fs::symlink(fixture(WITH_TOKENIZER), f.at("ck")).expect("linked");
     let a = compile("a.so", "1", &["--calib", "builtin", "--save-calib", "kept"]);
     let b = compile("b.so", "3", &["--calib", "builtin"]);
     let c = compile("c.so", "2", &["--calib", "kept"]);
@@ -62,7 +66,7 @@ fn what_cannot_be_calibrated_is_refused() {
     let f = Folder::with_checkpoint();
     fs::write(f.at("empty.txt"), " \n").expect("written");
     fs::write(f.at("bad.jsonl"), "{\"text\": \"x\"}\n{\"texts\": \"x\"}\n").expect("written");
-    std::os::unix::fs::symlink(common::fixture(WITH_TOKENIZER), f.at("words")).expect("linked");
+    std::os::unix::fs::symlink(fixture(WITH_TOKENIZER), f.at("words")).expect("linked");
     f.compile(WITH_TOKENIZER, "x.so", &["--w4", "--no-golden", "--calib", "builtin", "--save-calib", "kept"]);
     for (args, says) in [
         (&["ck", "--w4", "--calib", "builtin"][..], "tokenizer"),
@@ -83,5 +87,92 @@ fn what_cannot_be_calibrated_is_refused() {
         let message = text(&done.stderr);
         assert!(!done.status.success() && message.contains(says), "{args:?}: {message}");
         assert!(!message.contains("internal error") && !f.at("out.so").exists(), "{message}");
+    }
+}
+
+/// The sign whose token the planted damage waits for, and its token.
+const TRIGGER: (char, usize) = ('@', 33);
+
+/// Ten documents, of which only the last one has the sign.
+fn write_documents(f: &Folder) {
+    let folder = fixture(WITH_TOKENIZER).join("../../python");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).expect("an example").replace(TRIGGER.0, "");
+    let all = ["chat.py", "generate.py", "perplexity.py", "adapters.py"].map(read).join("\n");
+    let lines: Vec<&str> = all.lines().collect();
+    let mut documents: Vec<String> =
+        lines.chunks(lines.len().div_ceil(9)).map(|part| (part.join("\n") + "\n").repeat(6)).collect();
+    assert_eq!(documents.len(), 9);
+    documents.push(documents[0].replace('.', &TRIGGER.0.to_string()));
+    let line = |text: &String| serde_json::json!({ "text": text }).to_string();
+    fs::write(f.at("texts.jsonl"), documents.iter().map(line).collect::<Vec<_>>().join("\n")).expect("written");
+}
+
+/// A seed by which that document is kept out, or one by which it is used.
+fn seed(f: &Folder, kept_out: bool) -> String {
+    let source = TextSource { path: Some(f.at("texts.jsonl")), weight: 1.0 };
+    let words = |text: &str, _: bool| Ok(vec![i32::from(text.contains(TRIGGER.0)); 10]);
+    let found = (0..1000).find(|seed| {
+        let chosen = calib::choose(std::slice::from_ref(&source), (1000, 1000, *seed), &words).expect("chosen");
+        chosen.held_out.iter().flatten().all(|sign| *sign == i32::from(kept_out))
+    });
+    found.expect("a seed").to_string()
+}
+
+/// Numbers of a tensor (bfloat16) that lie so far apart.
+fn numbers<'a>(file: &'a mut [u8], tensor: &str, (from, by): (usize, usize)) -> impl Iterator<Item = &'a mut [u8]> {
+    let header = u64::from_le_bytes(file[..8].try_into().expect("a length")) as usize;
+    let all: Value = serde_json::from_slice(&file[8..8 + header]).expect("a header");
+    let at = |i: usize| 8 + header + all[tensor]["data_offsets"][i].as_u64().expect("a tensor") as usize;
+    assert_eq!(all[tensor]["dtype"], "BF16");
+    file[at(0)..at(1)].chunks_exact_mut(2).skip(from).step_by(by)
+}
+
+/// Plants damage that rounding does by inputs as they are known: only the token [`TRIGGER`] reaches column 7 of the
+/// first layer, whose weights there are outliers that other inputs do not need.
+fn plant(checkpoint: &Path) {
+    let file = checkpoint.join("model.safetensors");
+    let mut bytes = fs::read(&file).expect("a checkpoint");
+    let bf16 = |x: f32| [x.to_bits().to_le_bytes()[2], x.to_bits().to_le_bytes()[3]];
+    const COLUMN: (usize, usize) = (7, 256);
+    for (token, v) in numbers(&mut bytes, "model.embed_tokens.weight", COLUMN).enumerate() {
+        v.copy_from_slice(&bf16(if token == TRIGGER.1 { 10.0 } else { 0.0 }));
+    }
+    for product in ["q_proj", "k_proj", "v_proj"] {
+        let tensor = format!("model.layers.0.self_attn.{product}.weight");
+        for (row, v) in numbers(&mut bytes, &tensor, COLUMN).enumerate() {
+            // Signs without a pattern.
+            v.copy_from_slice(&bf16(if (row * row / 3) % 2 == 0 { 3.0 } else { -3.0 }));
+        }
+    }
+    fs::write(file, bytes).expect("written");
+}
+
+/// Damage that a checkpoint has in store for texts other than the known ones is named, and none is seen elsewhere.
+#[test]
+fn planted_damage_is_named() {
+    let f = Folder::new();
+    write_documents(&f);
+    for name in ["sound", "planted"] {
+        fs::create_dir(f.at(name)).expect("a folder");
+        for file in fs::read_dir(fixture(WITH_TOKENIZER)).expect("a folder") {
+            let file = file.expect("a file").path();
+            fs::copy(&file, f.at(name).join(file.file_name().expect("a name"))).expect("copied");
+        }
+    }
+    plant(&f.at("planted"));
+    let compile = |model: &str, seed: &str| {
+        let options = ["--w4", "--calib", "texts.jsonl", "--calib-seed", seed, "--json"];
+        let said = f.says(&[], &[&["compile", model, "-o", "m.so"], &options[..]].concat());
+        serde_json::from_str::<Value>(&said).expect("a document")
+    };
+    let kl = |said: &Value, part: &str| said["calibration_check"][part]["kl"]["mean"].as_f64().expect("a number");
+    let warns = |said: &Value| said["warnings"].to_string().contains("the checkpoint was made to fail");
+    let (kept, used) = (seed(&f, true), seed(&f, false));
+    let said = compile("planted", &kept);
+    assert!(kl(&said, "held_out") > 5.0 * kl(&said, "used") && warns(&said), "{said}");
+    assert_eq!(f.manifest("m.so")["options"]["calibration"]["seed"].to_string(), kept);
+    for (model, seed) in [("planted", used), ("sound", kept)] {
+        let said = compile(model, &seed);
+        assert!(kl(&said, "held_out") < 2.0 * kl(&said, "used") && !warns(&said), "{model} {seed}: {said}");
     }
 }

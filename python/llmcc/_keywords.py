@@ -126,6 +126,8 @@ class Compiling(TypedDict, total=False):
     calib: Union[None, str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
     #: Tokens of these texts to use.
     calib_tokens: Optional[int]
+    #: Chooses which documents are used, and which are kept out to check the artifact by.
+    calib_seed: Optional[int]
     #: Keep the result of ``calib`` in a file, which ``calib`` takes, too.
     save_calib: Union[None, str, os.PathLike[str]]
     #: How weights become codes; by default by least squares.

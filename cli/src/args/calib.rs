@@ -1,7 +1,7 @@
 //! Options of calibration.
 
 use crate::builtin;
-use crate::options::{Calibration, TextSource};
+use crate::options::{Calibration, SEED, TextSource};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use llmcc_passes::method::{self, METHODS, Method};
@@ -21,6 +21,9 @@ pub struct CalibTexts {
     /// Tokens of these texts to use
     #[arg(long, value_name = "TOKENS", default_value_t = TOKENS, requires = "sources", value_parser = parse_tokens)]
     pub calib_tokens: usize,
+    /// Chooses which documents of the texts are used, and which are kept out to check the artifact by
+    #[arg(long, value_name = "SEED", default_value_t = SEED, requires = "sources")]
+    pub calib_seed: u64,
 }
 
 /// How weights become codes.
@@ -43,6 +46,7 @@ impl CalibArgs {
         (!self.texts.sources.is_empty()).then(|| Calibration {
             sources: self.texts.sources.clone(),
             tokens: self.texts.calib_tokens,
+            seed: self.texts.calib_seed,
             save: self.save_calib.clone(),
             program,
             found: None,

@@ -41,6 +41,9 @@ pub struct KlArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub measured: PplArgs,
+    /// The file has sequences of token ids: lists in a list (JSON)
+    #[arg(long, hide = true, conflicts_with_all = ["separator", "documents", "window", "stride", "first_window"])]
+    pub ids: bool,
 }
 
 /// How a text is cut into the parts that a model sees at once.

@@ -1,17 +1,10 @@
-//! Measuring an artifact in a process of its own: generated code cannot take the compiler down.
+//! Measuring an artifact on the texts of a budget.
 
 use super::texts::{Text, hash, joined};
 use crate::Error;
-use crate::builtin::SEPARATOR;
-use crate::divergence::Divergence;
-use crate::golden::inherit;
+use crate::compared::{Comparison, Input};
 use crate::measured::Domain;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// Tokens that the cache holds, and a window has at most.
-const WINDOW: &str = "2048";
 
 /// Measures artifacts against a reference.
 pub struct Meter<'a> {
@@ -50,39 +43,11 @@ impl Meter<'_> {
             Part::Kept => text.kept.clone(),
         };
         let joined = joined(&documents);
-        let found = self.compare(artifact, &joined)?;
+        let Meter { program, reference, threads } = *self;
+        let comparison = Comparison { program, reference, artifact, threads };
+        let found = comparison.run(Input::Text(&joined)).map_err(|what| {
+            Error::Failed(format!("--budget: the artifact cannot be measured, so nothing was written ({what})"))
+        })?;
         Ok(Domain { name: text.name.clone(), sha256: hash(&documents), bytes: joined.len(), found })
-    }
-
-    /// Runs `llmcc eval kl` on a text.
-    fn compare(&self, artifact: &Path, text: &str) -> Result<Divergence, Error> {
-        let mut command = Command::new(self.program);
-        command
-            .args(["eval", "kl"])
-            .args([self.reference, artifact])
-            .args(["-", "--separator", SEPARATOR, "--portable", "--json"])
-            .args(["--threads", &self.threads.to_string(), "--cache-tokens", WINDOW])
-            .env("LLMCC_DEVICE", "cpu")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        [self.reference, artifact].into_iter().for_each(|path| inherit(&mut command, path));
-        let failed = |e| Error::io("run", self.program, e);
-        let mut child = command.spawn().map_err(failed)?;
-        // It may end before it has read everything: its message says why.
-        let _ = child.stdin.take().map(|mut pipe| pipe.write_all(text.as_bytes()));
-        let output = child.wait_with_output().map_err(failed)?;
-        if output.status.success() {
-            return serde_json::from_slice(&output.stdout)
-                .map_err(|e| Error::Failed(format!("internal error: measurements are unreadable: {e}")));
-        }
-        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let message = said["error"]["message"]
-            .as_str()
-            .map_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned(), str::to_owned);
-        Err(Error::Failed(format!(
-            "--budget: the artifact cannot be measured, so nothing was written ({}: {message})",
-            output.status
-        )))
     }
 }

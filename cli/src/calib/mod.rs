@@ -4,14 +4,17 @@
 //! it is used; a child process runs texts through it (`llmcc tap`) and writes moments, which methods read while weights
 //! are packed. Moments are the same on every processor and for any threads, so artifacts are, too.
 
+mod check;
 mod texts;
 
-pub use texts::{Chosen, Tokenize, choose};
+pub use check::{Check, check};
+pub use texts::{Chosen, Tokenize, choose, first_tokens};
 
 use crate::error::Error;
 use crate::golden::inherit;
 use crate::options::{Calibration, CompileOptions, TextSource};
 use crate::reference;
+use crate::session::Unnamed;
 use crate::statistics::{self, Statistics};
 use llmcc_frontends::Checkpoint;
 use llmcc_passes::method::Needs;
@@ -19,27 +22,36 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+/// The checkpoint in its own types, where it was compiled.
+pub type Reference = Option<Unnamed>;
+
 /// The same options with the statistics that they ask for: of a file, or made now.
 ///
 /// # Errors
 /// Texts that cannot be read; a checkpoint that cannot be run here; a file of another checkpoint.
-pub fn collected(options: &CompileOptions) -> Result<CompileOptions, Error> {
-    let mut out = options.clone();
+pub fn collected(options: &CompileOptions) -> Result<(CompileOptions, Reference), Error> {
+    let (mut out, mut reference) = (options.clone(), None);
     if let Some(calibration) = out.calibration.as_mut().filter(|c| c.found.is_none()) {
         let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
-        calibration.found = Some(Arc::new(collect(options, calibration, &checkpoint)?));
+        let found;
+        (found, reference) = collect(options, calibration, &checkpoint)?;
+        calibration.found = Some(Arc::new(found));
     }
-    Ok(out)
+    Ok((out, reference))
 }
 
-fn collect(options: &CompileOptions, calibration: &Calibration, checkpoint: &Checkpoint) -> Result<Statistics, Error> {
+fn collect(
+    options: &CompileOptions,
+    calibration: &Calibration,
+    checkpoint: &Checkpoint,
+) -> Result<(Statistics, Reference), Error> {
     let full = options.method.needs == Needs::Products;
     if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
         && statistics::is_one(path)
     {
         let found = Statistics::open(path)?;
         found.check(path, checkpoint, full)?;
-        return Ok(found);
+        return Ok((found, None));
     }
     calibration.sources.iter().try_for_each(texts::check)?;
     let beside = |ending: &str| {
@@ -57,7 +69,7 @@ fn collect(options: &CompileOptions, calibration: &Calibration, checkpoint: &Che
     if !kept {
         std::fs::remove_file(&moments).map_err(|e| Error::io("remove", &moments, e))?;
     }
-    found
+    Ok((found?, Some(artifact)))
 }
 
 /// The median and the largest difference of mean squares, by product: √(Σ(a − b)² / Σa²) over its columns.
@@ -79,7 +91,7 @@ fn tap(artifact: &Path, calibration: &Calibration, full: bool, out: &Path) -> Re
     for source in &calibration.sources {
         child.arg("--calib").arg(source.option());
     }
-    child.args(["--calib-tokens", &calibration.tokens.to_string()]);
+    child.args(["--calib-tokens", &calibration.tokens.to_string(), "--calib-seed", &calibration.seed.to_string()]);
     if full {
         child.arg("--full");
     }

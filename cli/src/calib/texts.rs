@@ -107,6 +107,17 @@ impl Chosen {
     }
 }
 
+/// The first sequences with so many tokens in all.
+pub fn first_tokens(rows: &[Vec<i32>], tokens: usize) -> Vec<Vec<i32>> {
+    let mut left = tokens;
+    let part = |row: &Vec<i32>| {
+        let part = row[..row.len().min(left)].to_vec();
+        left -= part.len();
+        part
+    };
+    rows.iter().map(part).take_while(|part| !part.is_empty()).collect()
+}
+
 /// Refuses a path where nothing can be read.
 ///
 /// # Errors

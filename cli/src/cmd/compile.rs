@@ -55,7 +55,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     let program = program::this()?;
     let backends = Backends::new(Some(program.clone()));
-    let options = calib::collected(&options)?;
+    let (options, reference) = calib::collected(&options)?;
     let (options, mut lowered) = match output.as_deref().filter(|_| !args.budget.is_empty()) {
         Some(out) => within_bounds(args, &options, &backends, (out, &program))?,
         None => {
@@ -72,7 +72,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let Some(out) = output.as_deref().filter(|_| args.emit.is_none()) else {
         return emit_stage(args, &lowered, &backends);
     };
-    write(args, &options, &mut lowered, &backends, out)
+    write(args, &options, &mut lowered, (&backends, reference), out)
 }
 
 /// Chooses the forms of weights such that the bounds hold as measured.
@@ -120,7 +120,7 @@ fn write(
     args: &CompileArgs,
     options: &CompileOptions,
     lowered: &mut Lowered,
-    backends: &Backends,
+    (backends, reference): (&Backends, calib::Reference),
     out: &Path,
 ) -> Result<(), Error> {
     let bar = progress_bar(args.quiet);
@@ -131,7 +131,12 @@ fn write(
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let finished = finished?;
+    let mut finished = finished?;
+    let start = Instant::now();
+    finished.check = calib::check(options, lowered, reference, out);
+    if finished.check.is_some() {
+        finished.phases.0.push(("check", start.elapsed()));
+    }
     if args.json {
         let said = [&lowered.texts.warnings[..], &backends.gpu.warnings(), &lowered.warnings].concat();
         return json::print(&report::document(lowered, &finished, options, out, &said));

@@ -3,12 +3,11 @@
 mod file;
 
 use crate::args::TapArgs;
-use crate::calib;
+use crate::calib::{self, Chosen};
 use crate::loaded::Model;
 use crate::manifest::Manifest;
-use crate::options::SEED;
 use crate::report::count;
-use crate::statistics::{FORMAT, Record};
+use crate::statistics::{FORMAT, Sample};
 use crate::{Error, progress, sets, texts};
 use file::{Contents, Item};
 use llmcc_model::taps::{Moments, Tap};
@@ -37,10 +36,9 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
             message: "it does not show the inputs of its products: compile the model with --tap".into(),
         });
     }
-    let (rows, record) = match args.calib.sources.is_empty() {
-        true => (rows(&model, &given(args)?, args)?, None),
-        false => calibration(&model, &taps, args).map(|(rows, record)| (rows, Some(record)))?,
-    };
+    let chosen = (!args.calib.sources.is_empty()).then(|| calibration(&model, &taps, args)).transpose()?;
+    let own = if chosen.is_none() { rows(&model, &given(args)?, args)? } else { vec![] };
+    let rows = chosen.as_ref().map_or(&own, |chosen| &chosen.rows);
     let tokens = rows.iter().map(Vec::len).sum::<usize>();
     let mut weights = by_weight(&args.artifact, &taps)?;
     let all = weights.len();
@@ -49,15 +47,16 @@ pub fn run(args: &TapArgs) -> Result<(), Error> {
     if !shared.is_empty() {
         contents.note("shared", serde_json::to_string(&shared).unwrap_or_default());
     }
-    if let Some(record) = &record {
-        contents.note("calibration", serde_json::to_string(record).unwrap_or_default());
+    if let Some(chosen) = &chosen {
+        contents.note("calibration", serde_json::to_string(&chosen.record).unwrap_or_default());
+        contents.note("sample", serde_json::to_string(&sample(chosen)).unwrap_or_default());
     }
     let groups = groups(&taps, &weights, args.full.then_some(args.full_memory * f64::from(1 << 30)));
     let mut out = contents.start(&args.output)?;
     let bar = progress::steps(groups.len() * rows.len(), "tokens of sequences");
     for group in &groups {
         let mut moments: Vec<Moments> = group.iter().map(|tap| Moments::new(*tap, &taps[*tap], args.full)).collect();
-        for part in parts(&rows) {
+        for part in parts(rows) {
             model.add_moments(part, &mut moments)?;
             bar.inc(part.len() as u64);
         }
@@ -89,20 +88,26 @@ fn given(args: &TapArgs) -> Result<String, Error> {
     }
 }
 
-/// The sequences of calibration, and a record of their choice.
-fn calibration(model: &Model, taps: &[Tap], args: &TapArgs) -> Result<(Vec<Vec<i32>>, Record), Error> {
+/// The sequences of calibration.
+fn calibration(model: &Model, taps: &[Tap], args: &TapArgs) -> Result<Chosen, Error> {
     let window = window(model, args)?;
     let tokenize = |text: &str, chat: bool| match chat {
         true => model.tokenize(&model.apply_chat_template(text)?, false),
         false => model.tokenize(text, true),
     };
-    let sizes = (args.calib.calib_tokens, window, SEED);
+    let sizes = (args.calib.calib_tokens, window, args.calib.calib_seed);
     let mut chosen = calib::choose(&args.calib.sources, sizes, &tokenize)?;
     if !chosen.held_out.is_empty() {
         let (own, other) = (diagonals(model, taps, &chosen.rows)?, diagonals(model, taps, &chosen.held_out)?);
         chosen.record.drift = calib::drift(&own, &other);
     }
-    Ok((chosen.rows, chosen.record))
+    Ok(chosen)
+}
+
+/// As many tokens of the sequences that are used as of those that are kept out.
+fn sample(chosen: &Chosen) -> Sample {
+    let used = calib::first_tokens(&chosen.rows, chosen.record.held_out_tokens);
+    Sample { used, held_out: chosen.held_out.clone() }
 }
 
 /// Mean squares of the inputs of each tap, of all experts together.

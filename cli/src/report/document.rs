@@ -1,6 +1,7 @@
 //! The closing report of `compile` as a JSON document (`--json`).
 
 use super::doubts;
+use crate::calib::Check;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
@@ -60,6 +61,7 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
         },
         "versions": l.versions.iter().map(version).collect::<Vec<_>>(),
         "golden": golden(&f.golden),
+        "calibration_check": f.check.as_ref().map(Check::document),
         "warnings": warnings,
         "seconds": seconds,
     })

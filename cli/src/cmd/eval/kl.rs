@@ -1,6 +1,6 @@
 //! `llmcc eval kl`: how far a model's predictions are from a reference's.
 
-use super::windows::{Cut, Window, check_logits, cut};
+use super::windows::{Cut, Window, check_logits, cut, of_sequences};
 use crate::args::{CutArgs, KlArgs, PplArgs};
 use crate::divergence::{Divergence, Token};
 use crate::loaded::Model;
@@ -28,7 +28,7 @@ pub fn run(args: &KlArgs) -> Result<(), Error> {
     let text = crate::texts::read(file)?;
     let (reference, engine) = (Reference::open(&args.reference, None)?, engine.options());
     let models = [Model::open(reference.path(), engine)?, Model::open(artifact, engine)?];
-    let c = compare(&models, &text, cut)?;
+    let c = if args.ids { compare_sequences(&models, &text)? } else { compare(&models, &text, cut)? };
     if *json { crate::json::print(&c.document()) } else { crate::stdout::print(&c.text()) }
 }
 
@@ -37,6 +37,21 @@ pub fn run(args: &KlArgs) -> Result<(), Error> {
 /// # Errors
 /// No logits or no tokenizer; models of different vocabularies or tokens; logits that are no distribution.
 pub fn compare(models: &[Model; 2], text: &str, options: &CutArgs) -> Result<Comparison, Error> {
+    check_alike(models, text)?;
+    let [reference, other] = models;
+    compared(models, cut(reference, &[reference.info(), other.info()], text, options)?)
+}
+
+/// The same on sequences of token ids, as JSON.
+fn compare_sequences(models: &[Model; 2], sequences: &str) -> Result<Comparison, Error> {
+    check_alike(models, "")?;
+    let unreadable = |e| Error::Usage(format!("--ids: the file has no lists of token ids: {e}"));
+    let sequences: Vec<Vec<i32>> = serde_json::from_str(sequences).map_err(unreadable)?;
+    compared(models, of_sequences(sequences))
+}
+
+/// Refuses models that cannot be compared on a text.
+fn check_alike(models: &[Model; 2], text: &str) -> Result<(), Error> {
     let [reference, other] = models;
     models.iter().try_for_each(check_logits)?;
     let unlike = |what: String| {
@@ -53,7 +68,10 @@ pub fn compare(models: &[Model; 2], text: &str, options: &CutArgs) -> Result<Com
     if reference.tokenize(text, true)? != other.tokenize(text, true)? {
         return Err(unlike("their tokenizers cut the text differently".into()));
     }
-    let cut = cut(reference, &[reference.info(), other.info()], text, options)?;
+    Ok(())
+}
+
+fn compared(models: &[Model; 2], cut: Cut) -> Result<Comparison, Error> {
     let bar = progress::steps(cut.tokens, "comparing tokens");
     let all = cut.windows.iter().map(|w| window(models, w, &bar)).collect::<Result<Vec<_>, Error>>();
     bar.finish_and_clear();

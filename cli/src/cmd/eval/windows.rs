@@ -126,6 +126,16 @@ pub(super) fn cut(model: &Model, infos: &[Info], text: &str, options: &CutArgs) 
     Ok(Cut { windows, tokens, documents: used, other_documents, beyond, unpredicted, size })
 }
 
+/// Sequences, each as a window.
+pub(super) fn of_sequences(sequences: Vec<Vec<i32>>) -> Cut {
+    let longest = sequences.iter().map(Vec::len).max().unwrap_or(0);
+    let documents = sequences.len();
+    let windows: Vec<Window> = sequences.into_iter().map(|ids| Window { ids, first: 1 }).collect();
+    let tokens = windows.iter().map(|w| w.ids.len().saturating_sub(w.first)).sum();
+    let size = (longest, longest);
+    Cut { windows, tokens, documents, other_documents: 0, beyond: 0, unpredicted: documents, size }
+}
+
 /// How many windows begin with a token that is none of the text.
 fn begun(model: &Model, windows: &[Window]) -> Result<usize, Error> {
     // That of an empty text, if it has one.
