@@ -61,6 +61,7 @@ fn compile_run_and_verify() {
         ".artifact: string",
         ".budget: null",
         ".bytes: whole",
+        ".calibration_check: null",
         ".code_bytes: whole",
         ".golden: object",
         ".golden.difference_to_evaluator: real",
