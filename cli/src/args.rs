@@ -4,6 +4,7 @@ mod bench;
 mod calib;
 mod engine;
 mod eval;
+mod frontier;
 mod lir;
 mod run;
 mod tap;
@@ -17,10 +18,13 @@ pub use calib::{CalibArgs, CalibTexts};
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 pub use eval::{CutArgs, EvalCommand, KlArgs, PplArgs};
+pub use frontier::FrontierArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
+use llmcc_passes::ActPolicy;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
 pub use tap::TapArgs;
@@ -90,6 +94,8 @@ pub enum Command {
     /// Measure quality
     #[command(subcommand)]
     Eval(EvalCommand),
+    /// Measure what sizes cost: mixtures of formats at several numbers of bytes, beside uniform formats
+    Frontier(Box<FrontierArgs>),
     /// List the targets
     Targets(TargetsArgs),
     /// Print the licences of the software in this program
@@ -319,6 +325,29 @@ pub enum KvType {
     /// The fastest of f16, bf16, int8 and int4 that is exact enough: error at most 0.01, or the
     /// --error-budget
     Auto,
+}
+
+impl From<ActType> for ActPolicy {
+    fn from(act: ActType) -> ActPolicy {
+        match act {
+            ActType::F32 => ActPolicy::F32,
+            ActType::Int8 => ActPolicy::Int8,
+            ActType::Fp8 => ActPolicy::Fp8,
+        }
+    }
+}
+
+impl From<KvType> for Option<KvDType> {
+    fn from(kv: KvType) -> Option<KvDType> {
+        match kv {
+            KvType::F32 => Some(KvDType::F32),
+            KvType::F16 => Some(KvDType::F16),
+            KvType::Bf16 => Some(KvDType::Bf16),
+            KvType::Int8 => Some(KvDType::Int8),
+            KvType::Int4 => Some(KvDType::Int4),
+            KvType::Auto => None,
+        }
+    }
 }
 
 /// Places for weights.

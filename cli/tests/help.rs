@@ -5,9 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "compile", "run", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
-    "tap", "diff", "help",
+    "tap", "diff", "frontier", "help",
 ];
 
 #[test]

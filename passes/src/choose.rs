@@ -75,6 +75,8 @@ struct Open {
     name: String,
     /// Elements of all its matrices.
     elements: f64,
+    /// Elements of a row of these.
+    columns: usize,
     /// By ascending error.
     options: Vec<Choice>,
 }
@@ -197,7 +199,8 @@ fn open_decisions(
             });
             let name = format!("{}.{}", f.func.name, name_of(&m.expr, f.func));
             let subject = Subject::Matrix(m.bound.clone());
-            join(&mut open, Open { subject, name, elements, options: options.collect() });
+            let options = options.collect();
+            join(&mut open, Open { subject, name, elements, columns: m.columns, options });
         }
         for (class, forms) in f.storages.cached.iter().filter(|(_, forms)| forms.len() > 1) {
             let options = forms.iter().filter_map(|(dtype, error)| {
@@ -210,6 +213,7 @@ fn open_decisions(
                     subject: Subject::Cache(states),
                     name: format!("{}.cache", f.func.name),
                     elements: 0.0,
+                    columns: 1,
                     options: options.collect(),
                 },
             );
@@ -285,10 +289,10 @@ impl Open {
         self.options.iter().any(|o| o.stores.contains(&store))
     }
 
-    /// Bytes of weights in a form, but for the ends of rows.
+    /// Bytes of weights in a form, but for rows that fill up the last block.
     fn bytes(&self, form: Form) -> f64 {
         match form {
-            Form::Packed(format) => damage::bytes(self.elements, format),
+            Form::Packed(format) => damage::bytes(self.elements, self.columns, format),
             Form::Cached(_) => 0.0,
         }
     }
@@ -313,6 +317,7 @@ impl Open {
                 subject: self.name.clone(),
                 weights: bound.clone(),
                 elements: self.elements,
+                columns: self.columns,
                 forms: self.options.iter().filter_map(form).collect(),
             }),
         }

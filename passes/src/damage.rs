@@ -61,23 +61,22 @@ pub struct Offer {
     pub weights: BTreeSet<WeightExpr>,
     /// Elements of all of them.
     pub elements: f64,
+    /// Elements of a row.
+    pub columns: usize,
     /// Formats with their relative errors, by ascending error.
     pub forms: Vec<(Format, f64)>,
 }
 
-/// Columns by which the bytes of an element are counted.
-const COLUMNS: usize = 4096;
-
 impl Offer {
-    /// Bytes of the matrices in a format, but for the ends of rows.
+    /// Bytes of the matrices in a format, but for rows that fill up the last block.
     pub fn bytes(&self, format: Format) -> f64 {
-        bytes(self.elements, format)
+        bytes(self.elements, self.columns, format)
     }
 }
 
-/// Bytes of elements in a format, but for the ends of rows.
-pub(crate) fn bytes(elements: f64, format: Format) -> f64 {
-    elements * format.block_bytes(COLUMNS) as f64 / (BLOCK * COLUMNS) as f64
+/// Bytes of elements in rows of so many columns, in a format.
+pub(crate) fn bytes(elements: f64, columns: usize, format: Format) -> f64 {
+    elements * format.block_bytes(columns) as f64 / (BLOCK * columns) as f64
 }
 
 impl Damage {

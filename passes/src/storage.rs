@@ -42,6 +42,8 @@ pub struct Matrix {
     pub bound: BTreeSet<WeightExpr>,
     /// Elements.
     pub elements: usize,
+    /// Elements of a row, at least 1.
+    pub columns: usize,
     /// Whether rows of it are looked up, and it is not multiplied.
     pub table: bool,
     /// The format of the codes that it is made of.
@@ -80,6 +82,7 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
                 let Some(expr) = terms.get(g, w).cloned() else { continue };
                 let ty = g[w].data.ty.as_ref().and_then(ValueType::tensor);
                 let elements = ty.map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
+                let columns = ty.and_then(|t| t.shape.last()?.known()).unwrap_or(1).max(1);
                 let coded = ty.and_then(|t| t.dtype.coded());
                 let routes = routers.contains(&w);
                 let bound = || bound(module, func, &expr);
@@ -87,6 +90,7 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
                     bound: bound(),
                     expr: expr.clone(),
                     elements,
+                    columns,
                     table,
                     coded,
                     routes,

@@ -1,10 +1,10 @@
 //! Options of calibration.
 
-use crate::builtin;
 use crate::options::{Calibration, SEED, TextSource};
+use crate::{Error, builtin};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use llmcc_passes::method::{self, METHODS, Method};
+use llmcc_passes::method::{self, LEAST_SQUARES, METHODS, Method, Needs};
 use std::path::{Path, PathBuf};
 
 /// Tokens of calibration, unless the user wants others.
@@ -51,6 +51,26 @@ impl CalibArgs {
             program,
             found: None,
         })
+    }
+}
+
+impl CalibArgs {
+    /// Refuses a method without the statistics that it needs, and statistics that it does not use.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check(&self) -> Result<(), Error> {
+        let (method, texts) = (self.method.unwrap_or(&LEAST_SQUARES), !self.texts.sources.is_empty());
+        match method.needs {
+            Needs::Products if !texts => Err(Error::Usage(format!(
+                "--method {}: it weighs errors by the inputs of products: give --calib builtin, or a text",
+                method.name
+            ))),
+            Needs::Nothing if texts => {
+                Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)))
+            }
+            Needs::Nothing | Needs::Squares | Needs::Products => Ok(()),
+        }
     }
 }
 

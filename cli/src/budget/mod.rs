@@ -10,6 +10,7 @@
 //! Trials are files without names, and are measured in processes of their own. Nothing depends on time or threads.
 
 mod certify;
+pub mod frontier;
 mod measure;
 mod search;
 mod sensitivity;

@@ -1,7 +1,7 @@
 //! The search for forms that keep the bounds as measured: the fastest ones, or the smallest.
 
 use super::measure::Part;
-use super::trials::Trials;
+use super::trials::{ROUNDING, Trials};
 use crate::Error;
 use crate::bounds::Bound;
 use crate::divergence::Mean;
@@ -216,8 +216,7 @@ fn least_damage(trials: &mut Trials<'_>) -> Result<Found, Error> {
 fn fill_bytes(trials: &mut Trials<'_>) -> Result<(), Error> {
     let most = f64::INFINITY;
     trials.compile(&Damage { most, aim: Aim::Smallest, ..trials.damage.clone() })?;
-    // (Sums in another order.)
-    let mut bytes = (trials.chosen_bytes() - excess(trials)) * (1.0 + 1e-9);
+    let mut bytes = (trials.chosen_bytes() - excess(trials)) * (1.0 + ROUNDING);
     for _ in 0..CORRECTIONS {
         trials.compile(&Damage { most, aim: Aim::LeastDamage { bytes }, ..trials.damage.clone() })?;
         let excess = excess(trials);
@@ -226,7 +225,7 @@ fn fill_bytes(trials: &mut Trials<'_>) -> Result<(), Error> {
         }
         bytes -= excess;
     }
-    // The ends of rows take more than the sums know.
+    // Blocks of rows take more than the sums know.
     bisect(trials)
 }
 

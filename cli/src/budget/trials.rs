@@ -38,6 +38,9 @@ pub struct Job<'a> {
 /// Room for golden vectors and certificate, which trials lack, and for more code. (The finished artifact is checked.)
 const RECORDS: f64 = 131_072.0;
 
+/// Share by which a number of bytes may be exceeded: sums in another order.
+pub(super) const ROUNDING: f64 = 1e-9;
+
 /// A model that is compiled again and again.
 pub(super) struct Trials<'a> {
     pub(super) job: &'a Job<'a>,
@@ -131,7 +134,8 @@ impl<'a> Trials<'a> {
         self.lowered.preferred().compiled.damage.unwrap_or(0.0)
     }
 
-    /// Bytes of the weights whose forms were chosen for the version that was compiled last, but for the ends of rows.
+    /// Bytes of the weights whose forms were chosen for the version that was compiled last, but for rows that fill
+    /// up the last block.
     pub(super) fn chosen_bytes(&self) -> f64 {
         let taken = self.stored().iter().filter_map(|s| sensitivity::offered(&self.offers, s));
         taken.map(|(offer, format)| offer.bytes(format)).sum()
@@ -205,6 +209,6 @@ impl<'a> Trials<'a> {
 }
 
 /// The mean divergence over domains.
-fn mean_kl(domains: &[Domain]) -> f64 {
+pub(super) fn mean_kl(domains: &[Domain]) -> f64 {
     domains.iter().map(|d| d.found.kl.mean.mean).sum::<f64>() / domains.len().max(1) as f64
 }

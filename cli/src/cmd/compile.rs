@@ -14,10 +14,9 @@ use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kernel::Kernel;
-use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
-use llmcc_passes::method::{LEAST_SQUARES, Needs};
+use llmcc_passes::method::LEAST_SQUARES;
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
@@ -203,15 +202,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         targets,
         weights: format_option(args),
         keep_quantized: args.keep_quantized.clone(),
-        act: args.act.map(policy),
-        kv: args.kv.and_then(|k| match k {
-            KvType::F32 => Some(KvDType::F32),
-            KvType::F16 => Some(KvDType::F16),
-            KvType::Bf16 => Some(KvDType::Bf16),
-            KvType::Int8 => Some(KvDType::Int8),
-            KvType::Int4 => Some(KvDType::Int4),
-            KvType::Auto => None,
-        }),
+        act: args.act.map(Into::into),
+        kv: args.kv.and_then(Into::into),
         choose: Choose {
             error_budget: args.error_budget,
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
@@ -248,16 +240,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
 
 /// Refuses methods without the statistics they need, and statistics that nothing uses.
 fn check_method(args: &CompileArgs, options: &CompileOptions) -> Result<(), Error> {
-    let (method, texts) = (options.method, options.calibration.is_some());
-    if method.needs == Needs::Products && !texts {
-        return Err(Error::Usage(format!(
-            "--method {}: it weighs errors by the inputs of products: give --calib builtin, or a text",
-            method.name
-        )));
-    }
-    if texts && method.needs == Needs::Nothing {
-        return Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)));
-    }
+    args.calib.check()?;
+    let texts = options.calibration.is_some();
     let rounds = options.rounds() || !args.budget.is_empty();
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || args.calib.method.is_some()) && !rounds {
@@ -324,14 +308,6 @@ fn format_option(args: &CompileArgs) -> Option<Format> {
     }
 }
 
-fn policy(act: ActType) -> ActPolicy {
-    match act {
-        ActType::F32 => ActPolicy::F32,
-        ActType::Int8 => ActPolicy::Int8,
-        ActType::Fp8 => ActPolicy::Fp8,
-    }
-}
-
 /// Activations that the weights or all targets do not go with.
 fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), Error> {
     let Some(act) = args.act else { return Ok(()) };
@@ -350,7 +326,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     if act == ActType::Fp8 && !args.fp8 {
         return Err(Error::Usage("--act fp8 needs 8-bit float weights: give --fp8, too".into()));
     }
-    let act = policy(act);
+    let act = ActPolicy::from(act);
     if targets.iter().any(|t| t.multiplies(act)) {
         return Ok(());
     }

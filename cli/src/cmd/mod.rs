@@ -5,6 +5,7 @@ pub mod check;
 pub mod compile;
 pub mod diff;
 pub mod eval;
+pub mod frontier;
 pub mod inspect;
 pub mod lower;
 pub mod models;
@@ -34,6 +35,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(command) => eval::run(&command).map_err(Error::in_options),
+        Command::Frontier(args) => frontier::run(&args),
         Command::Targets(args) => targets::run(&args),
         Command::Licenses => print(version::LICENSES),
         Command::Models(args) => models::run(&args),
