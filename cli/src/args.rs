@@ -83,6 +83,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
+    /// Sign an artifact: write ARTIFACT.sig
+    Sign(SignArgs),
     /// Show how two artifacts differ: formats by tensor, decisions, options, sources, bytes
     Diff(DiffArgs),
     /// Show the tokens of a text, or the text of tokens
@@ -267,6 +269,10 @@ pub struct CompileArgs {
     /// Do not run the finished artifact: no golden vectors for `llmcc verify`
     #[arg(long)]
     pub no_golden: bool,
+    /// Sign the artifact with a private key of Ed25519 in PEM: OUTPUT.sig, which `verify --key`, `run --key` and Python's
+    /// `load(key=)` check
+    #[arg(long, value_name = "FILE", conflicts_with = "emit")]
+    pub sign: Option<PathBuf>,
     /// No progress bar and no report
     #[arg(long, short)]
     pub quiet: bool,
@@ -462,6 +468,12 @@ pub struct VerifyArgs {
     /// an artifact whose hashes are all consistent
     #[arg(long, value_name = "HEX", value_parser = parse_root)]
     pub root: Option<String>,
+    /// The artifact must be signed with the private key to this public one, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Check hashes (and signature) only: nothing of the artifact is run
+    #[arg(long, conflicts_with = "certificate")]
+    pub no_run: bool,
     /// Measure again what the certificate of an artifact made with `compile --budget` says, on this text: the same
     /// file as there (or `builtin`), or another one of its kind; with --reference
     #[arg(long, value_name = "TEXT", requires = "reference")]
@@ -475,6 +487,16 @@ pub struct VerifyArgs {
     /// Print the findings as a JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// `llmcc sign`
+#[derive(Debug, ClapArgs)]
+pub struct SignArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Private key of Ed25519 in PEM, such as `openssl genpkey -algorithm ed25519` writes
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
 }
 
 /// `llmcc golden`

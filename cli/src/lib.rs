@@ -41,6 +41,7 @@ pub mod requantized;
 pub mod session;
 mod sets;
 pub mod shared;
+pub mod signature;
 mod stamp;
 pub mod statistics;
 pub mod stdout;

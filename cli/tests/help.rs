@@ -5,9 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "compile", "run", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
-    "tap", "diff", "frontier", "help",
+    "tap", "diff", "frontier", "sign", "help",
 ];
 
 #[test]

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Mapping, Optional, TypeVar, Union
 
 from . import _ffi as ffi
+from . import _signature
 from ._errors import LlmccError, Status, Unique
 from ._params import positive as _positive
 from ._pickled import LoadedAdapter
@@ -49,6 +50,7 @@ class Opened(Unique):
         profile: bool = False,
         pin: bool = False,
         portable: bool = False,
+        key: Union[None, str, os.PathLike[str]] = None,
     ) -> None:
         self._handle: Optional[c.c_void_p] = None
         self._lock = threading.Lock()
@@ -64,6 +66,7 @@ class Opened(Unique):
             "profile": profile,
             "pin": pin,
             "portable": portable,
+            "key": None if key is None else os.path.abspath(os.fspath(key)),
         }
         self._adapters: dict[int, LoadedAdapter] = {}
         self.path: str = os.path.abspath(os.fspath(path))
@@ -73,6 +76,8 @@ class Opened(Unique):
             max_batch_tokens=_positive(max_batch_tokens, "max_batch_tokens", 64),
             flags=(ffi.OPEN_PROFILE if profile else 0) | (ffi.OPEN_PIN if pin else 0) | (ffi.OPEN_PORTABLE if portable else 0),
         )
+        if self._options["key"] is not None:
+            _signature.check(self.path, self._options["key"])
         handle = c.c_void_p()
         self._lib = ffi.Library.acquire(self.path)
         try:

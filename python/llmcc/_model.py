@@ -18,6 +18,7 @@ def load(
     profile: bool = False,
     pin: bool = False,
     portable: bool = False,
+    key: Union[None, str, os.PathLike[str]] = None,
 ) -> Model:
     """Opens an artifact.
 
@@ -29,9 +30,11 @@ def load(
     :param pin: keep each thread on a processor of its own, the calling one while it computes.
     :param portable: give the same bits on every processor. Without it only products of bf16 rows differ: processors with AMX sum them in another order,
         several times as fast.
+    :param key: a public key of Ed25519 in PEM: every byte must be as it was signed (``llmcc compile --sign``) with the private one. The program ``llmcc``
+        checks that before anything of the file is executed.
     :raises LlmccError: the file is missing, is no artifact, or cannot run here.
     """
-    return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin, portable=portable)
+    return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin, portable=portable, key=key)
 
 
 class Model(Awaits):

@@ -1,7 +1,9 @@
 //! Options of the engine, for all subcommands that open an artifact.
 
-use crate::loaded::EngineOptions;
+use crate::loaded::{EngineOptions, Model};
+use crate::{Error, signature};
 use clap::Args as ClapArgs;
+use std::path::{Path, PathBuf};
 
 /// How an artifact is opened.
 #[derive(Clone, Debug, Default, ClapArgs)]
@@ -20,9 +22,30 @@ pub struct EngineArgs {
     /// in another order and faster
     #[arg(long)]
     pub portable: bool,
+    /// Check first that every byte is as it was signed (`compile --sign`) with the private key to this public one, in
+    /// PEM; nothing of another file is run
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
 }
 
 impl EngineArgs {
+    /// Opens an artifact.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; a signature that is wanted and missing or wrong.
+    pub fn open(&self, artifact: &Path) -> Result<Model, Error> {
+        self.open_with(artifact, self.options())
+    }
+
+    /// Opens an artifact with options that are these and more.
+    ///
+    /// # Errors
+    /// As [`EngineArgs::open`].
+    pub fn open_with(&self, artifact: &Path, options: EngineOptions) -> Result<Model, Error> {
+        self.key.as_ref().map_or(Ok(()), |key| signature::check(artifact, key))?;
+        Model::open(artifact, options)
+    }
+
     /// The options that they are.
     pub fn options(&self) -> EngineOptions {
         let max_tokens = self.cache_tokens.unwrap_or(0);

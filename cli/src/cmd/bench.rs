@@ -29,7 +29,7 @@ use std::time::Instant;
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let start = Instant::now();
     let options = EngineOptions { profile: args.kernels, ..args.engine.options() };
-    let model = Model::open(&args.artifact, options)?;
+    let model = args.engine.open_with(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
     check_sizes(args, &model)?;

@@ -6,8 +6,9 @@ use crate::budget::{self, Chosen, Job, Text};
 use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
-use crate::session::{self, Lowered, Version};
-use crate::{Error, advice, calib, json, output, program, report};
+use crate::session::{self, Finished, Lowered, Version};
+use crate::{Error, advice, calib, json, output, program, report, signature};
+use ed25519_dalek::SigningKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
@@ -34,6 +35,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return Err(Error::Usage("--dot is for --emit graph, egraph and plan; the other stages are no graphs".into()));
     }
     let mut options = options(args)?;
+    let key = signing_key(args)?;
     let output = match (&args.output, args.emit) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
@@ -71,7 +73,8 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let Some(out) = output.as_deref().filter(|_| args.emit.is_none()) else {
         return emit_stage(args, &lowered, &backends);
     };
-    write(args, &options, &mut lowered, (&backends, reference), out)
+    let finished = write(args, &options, &mut lowered, (&backends, reference), out)?;
+    key.map_or(Ok(()), |key| signature::write(out, &finished.root, &key).map(|_| ()))
 }
 
 /// Chooses the forms of weights such that the bounds hold as measured.
@@ -121,7 +124,7 @@ fn write(
     lowered: &mut Lowered,
     (backends, reference): (&Backends, calib::Reference),
     out: &Path,
-) -> Result<(), Error> {
+) -> Result<Finished, Error> {
     let bar = progress_bar(args.quiet);
     let stored = |l: &Lowered| l.versions.iter().map(|v| v.compiled.stored.clone()).collect::<Vec<_>>();
     let chosen = stored(lowered);
@@ -138,7 +141,8 @@ fn write(
     }
     if args.json {
         let said = [&lowered.texts.warnings[..], &backends.gpu.warnings(), &lowered.warnings].concat();
-        return json::print(&report::document(lowered, &finished, options, out, &said));
+        json::print(&report::document(lowered, &finished, options, out, &said))?;
+        return Ok(finished);
     }
     if args.explain && stored(lowered) != chosen {
         eprint!("chosen again by the errors of whole tensors:\n{}", report::explain(lowered));
@@ -146,7 +150,15 @@ fn write(
     if !args.quiet {
         eprint!("{}", report::closing(lowered, &finished, options, out));
     }
-    Ok(())
+    Ok(finished)
+}
+
+/// The key of --sign, before anything takes time.
+fn signing_key(args: &CompileArgs) -> Result<Option<SigningKey>, Error> {
+    if args.sign.is_some() && args.weights == Place::Absent {
+        return Err(Error::Usage("--sign covers the weights, which --weights absent leaves out".into()));
+    }
+    args.sign.as_deref().map(signature::secret).transpose()
 }
 
 /// Refuses an output that is a file of the input, and has signals remove unfinished files.

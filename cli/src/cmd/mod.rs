@@ -11,6 +11,7 @@ pub mod lower;
 pub mod models;
 pub mod opt;
 pub mod run;
+pub mod sign;
 pub mod tap;
 pub mod targets;
 pub mod tokenize;
@@ -31,6 +32,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Sign(args) => sign::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),

@@ -30,7 +30,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         ));
     }
     let given = input(args)?;
-    let model = Model::open(&args.artifact, args.engine.options())?;
+    let model = args.engine.open(&args.artifact)?;
     let manifest = Manifest::of_model(&model)?;
     let mut options = sampling::options(&args.sampling, &manifest, args.chat || args.audio.is_some());
     if let Some(folder) = &args.adapter {
@@ -91,7 +91,7 @@ fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
         Some("lookup") => return Ok(Guesses::Lookup),
         _ => {}
     }
-    let drafter = Drafter::new(Model::open(of, args.engine.options())?)?;
+    let drafter = Drafter::new(args.engine.open(of)?)?;
     match drafter.differs(model) {
         Some(message) => Err(Error::Artifact { path: of.clone(), message }),
         None => Ok(Guesses::Model(Rc::new(drafter))),

@@ -28,7 +28,7 @@ const WINDOW: usize = 2048;
 /// # Errors
 /// An artifact without taps or tokenizer; files that cannot be read or written; a text without tokens.
 pub fn run(args: &TapArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, args.engine.options())?;
+    let model = args.engine.open(&args.artifact)?;
     let taps = model.taps()?;
     if taps.is_empty() {
         return Err(Error::Artifact {

@@ -8,9 +8,9 @@ use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
 use crate::golden::{self, Answer, Batching, Distance, Golden, Ran};
 use crate::manifest::{GoldenRecord, Manifest, Version};
-use crate::program;
 use crate::report::count;
 use crate::stamp::Stamp;
+use crate::{program, signature};
 use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
 use llmcc_codegen::sealed::{Damage, Sealed};
@@ -39,6 +39,9 @@ fn say(args: &VerifyArgs, said: Said) -> Result<Value, Error> {
 
 fn check(args: &VerifyArgs) -> Result<(), Error> {
     let (seed, mut document) = hashes(args)?;
+    if args.no_run {
+        return if args.json { crate::json::print(&document) } else { Ok(()) };
+    }
     let manifest = Manifest::of(&args.artifact)?;
     let kept = golden_vectors(&manifest.golden);
     if let Err(why) = &kept {
@@ -106,6 +109,10 @@ fn hashes(args: &VerifyArgs) -> Result<(u64, Value), Error> {
             args.artifact.display()
         )));
     }
+    if let Some(key) = &args.key {
+        signature::check_root(&args.artifact, &sealed.root(), &signature::public(key)?)?;
+        signature::check_covered(&args.artifact, &sealed)?;
+    }
     sealed.check_side_file()?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -121,10 +128,12 @@ fn hashes(args: &VerifyArgs) -> Result<(u64, Value), Error> {
         "artifact": args.artifact.display().to_string(),
         "root": root,
         "root_compared": args.root.is_some(),
+        "signature_checked": args.key.is_some(),
         "weights_hashed": !sealed.weights_unhashed(),
         "unchanged_bytes": parts,
     });
-    let document = say(args, Said { text: format!("root         {root}{compared}\n"), facts })?;
+    let signed = if args.key.is_some() { "signature    right, with the given key\n" } else { "" };
+    let document = say(args, Said { text: format!("root         {root}{compared}\n{signed}"), facts })?;
     let code = sealed.parts.iter().find(|p| p.kind == part::CODE).map_or(Hash::default(), |p| p.hash);
     let weights = if sealed.weights_unhashed() { Hash::default() } else { tree::weights(&sealed.parts) };
     Ok((golden::seed((code, weights)), document))

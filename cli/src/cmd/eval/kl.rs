@@ -26,8 +26,12 @@ pub struct Comparison {
 pub fn run(args: &KlArgs) -> Result<(), Error> {
     let PplArgs { artifact, file, cut, json, engine } = &args.measured;
     let text = crate::texts::read(file)?;
-    let (reference, engine) = (Reference::open(&args.reference, None)?, engine.options());
-    let models = [Model::open(reference.path(), engine)?, Model::open(artifact, engine)?];
+    let reference = Reference::open(&args.reference, None)?;
+    let opened = match &reference {
+        Reference::Artifact(path) => engine.open(path)?,
+        Reference::Checkpoint(made) => Model::open(made.path(), engine.options())?,
+    };
+    let models = [opened, engine.open(artifact)?];
     let c = if args.ids { compare_sequences(&models, &text)? } else { compare(&models, &text, cut)? };
     if *json { crate::json::print(&c.document()) } else { crate::stdout::print(&c.text()) }
 }

@@ -24,7 +24,7 @@ pub struct Perplexity {
 /// An artifact without a tokenizer; files that cannot be read.
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let text = crate::texts::read(&args.file)?;
-    let model = Model::open(&args.artifact, args.engine.options())?;
+    let model = args.engine.open(&args.artifact)?;
     super::windows::check_logits(&model)?;
     let p = perplexity(&model, &text, &args.cut)?;
     if args.json { crate::json::print(&p.document()) } else { crate::stdout::print(&p.text()) }
