@@ -8,7 +8,7 @@
 //! kept that no other beats in both.
 
 use super::eliminate::{Bucket, Costs, Prices, Tree, Values, Weighed};
-use super::sums::{Lie, Sums};
+use super::sums::{Offsets, Sums};
 use std::rc::Rc;
 
 /// Prices tried at most; any of them gives a valid bound.
@@ -129,7 +129,8 @@ impl Tree {
             }
             if bracket.prices == prices && bracket.gap() < NARROWED * gap {
                 gap = bracket.gap();
-                narrowed.narrow(&costs, bracket.within.weighed.cost + prices.error * budget);
+                let most = bracket.within.weighed.cost + prices.error * budget;
+                narrowed.narrow(&costs, most, &bracket.within);
             }
         }
         Ok(Knowledge::Between(narrowed, bracket))
@@ -147,20 +148,20 @@ impl Tree {
             let (earlier, later) = rest.split_at_mut(b);
             let of_values = &mut values[bucket.variable];
             let own = of_values.len();
-            let (lies, mut whole) = (all.lies(), vec![]);
+            let (offsets, mut whole) = (all.offsets(), vec![]);
             self.of_few(bucket, &few).visit_blocks(&all, |number, at, block| {
                 whole.clear();
                 for (row, outside) in block.chunks_exact(own).zip(&later[0][number..]) {
                     whole.extend(row.iter().map(|sum| sum + outside));
                 }
                 whole.chunks_exact(own).for_each(|row| lower(of_values, row));
-                for ((e, at), lie) in bucket.earlier.iter().zip(at).zip(&lies) {
+                for ((e, at), offsets) in bucket.earlier.iter().zip(at).zip(&offsets) {
                     let least = &mut earlier[*e][*at..];
-                    match lie {
-                        Lie::Contiguous => lower(least, &whole),
-                        Lie::At(places) => {
+                    match offsets {
+                        Offsets::Contiguous => lower(least, &whole),
+                        Offsets::At(places) => {
                             for (at, of) in places.iter().zip(&whole) {
-                                let least = &mut least[*at as usize];
+                                let least = &mut least[*at];
                                 *least = if of < least { *of } else { *least };
                             }
                         }
@@ -215,12 +216,15 @@ impl Narrowed {
         Some((self.whole(values), costs))
     }
 
-    /// Leaves out values with which all together cost more than `most` at the prices of these costs.
-    fn narrow(&mut self, costs: &Costs, most: f64) {
+    /// Leaves out values with which all together cost more than `most` at the prices of these costs, but for the best
+    /// known ones.
+    fn narrow(&mut self, costs: &Costs, most: f64, best: &Values) {
         let rest = self.tree.rest(costs);
-        let is_kept = |cost: &f64| *cost <= most * (1.0 + ROUNDING);
-        let of_variable = |of: &Vec<f64>| (0..of.len()).filter(|x| is_kept(&of[*x])).collect::<Vec<_>>();
-        let kept: Vec<Vec<usize>> = rest.values.iter().map(of_variable).collect();
+        let is_kept = |cost: f64| cost <= most * (1.0 + ROUNDING);
+        let of_variable = |((of, whole), best): ((&Vec<f64>, &Vec<usize>), &usize)| {
+            (0..of.len()).filter(|x| is_kept(of[*x]) || whole[*x] == *best).collect()
+        };
+        let kept: Vec<Vec<usize>> = rest.values.iter().zip(&self.kept).zip(&best.of).map(of_variable).collect();
         self.tree = self.tree.restricted(&kept);
         for (whole, kept) in self.kept.iter_mut().zip(kept) {
             *whole = kept.into_iter().map(|x| whole[x]).collect();

@@ -29,12 +29,12 @@ pub(super) struct Sums<'a> {
     strides: Vec<Vec<usize>>,
 }
 
-/// Where the values of a block lie in a function, from that of its first sum.
-pub(super) enum Lie {
+/// Where a function has its values for a block, from the first one on.
+pub(super) enum Offsets {
     /// Beside each other.
     Contiguous,
     /// At these distances.
-    At(Vec<u32>),
+    At(Vec<usize>),
 }
 
 impl<'a> Sums<'a> {
@@ -102,43 +102,41 @@ impl<'a> Sums<'a> {
     /// functions of the same variables, and the sums.
     pub(super) fn visit_blocks(&self, others: &Sums<'_>, mut each: impl FnMut(usize, &[usize], &[f64])) {
         let (mut own, mut other) = (Places::new(self, self.outer, 0), Places::new(others, self.outer, 0));
-        let lies = self.lies();
+        let offsets = self.offsets();
         let mut sums = vec![0.0; self.block()];
         for block in 0..self.blocks() {
-            self.add(&lies, &own.at, &mut sums);
+            self.add(&offsets, &own.at, &mut sums);
             each(block * self.rows(), &other.at, &sums);
             own.advance();
             other.advance();
         }
     }
 
-    /// Where the values of a block lie in each function.
-    pub(super) fn lies(&self) -> Vec<Lie> {
+    /// Where each function has its values for a block.
+    pub(super) fn offsets(&self) -> Vec<Offsets> {
         let mut places = Places::new(self, self.domains.len(), 0);
-        let mut at: Vec<Vec<u32>> = vec![Vec::with_capacity(self.block()); self.costs.len()];
+        let mut at: Vec<Vec<usize>> = vec![Vec::with_capacity(self.block()); self.costs.len()];
         for _ in 0..self.rows() {
-            // (The first sums of a block that reads many values are few.)
-            let from = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-            at.iter_mut().zip(&places.at).for_each(|(of, at)| of.extend(from(*at)..from(at + self.own)));
+            at.iter_mut().zip(&places.at).for_each(|(of, at)| of.extend(*at..at + self.own));
             places.advance();
         }
-        let of_function = |at: Vec<u32>| match at.iter().zip(0..).all(|(at, i)| *at == i) {
-            true => Lie::Contiguous,
-            false => Lie::At(at),
+        let of_function = |at: Vec<usize>| match at.iter().enumerate().all(|(i, at)| *at == i) {
+            true => Offsets::Contiguous,
+            false => Offsets::At(at),
         };
         at.into_iter().map(of_function).collect()
     }
 
     /// Results of `size` numbers for each block, in their order.
     fn by_blocks(&self, size: usize, result: impl Fn(&[f64], &mut [f64]) + Sync) -> Vec<f64> {
-        let lies = self.lies();
+        let offsets = self.offsets();
         let share = (SHARE / self.block().max(1)).max(1);
         let mut out = vec![0.0; self.blocks() * size];
         let of_share = |(i, out): (usize, &mut [f64])| {
             let mut places = Places::new(self, self.outer, i * share);
             let mut sums = vec![0.0; self.block()];
             for out in out.chunks_exact_mut(size.max(1)) {
-                self.add(&lies, &places.at, &mut sums);
+                self.add(&offsets, &places.at, &mut sums);
                 result(&sums, out);
                 places.advance();
             }
@@ -151,14 +149,14 @@ impl<'a> Sums<'a> {
     }
 
     /// Adds up a block.
-    fn add(&self, lies: &[Lie], at: &[usize], sums: &mut [f64]) {
+    fn add(&self, offsets: &[Offsets], at: &[usize], sums: &mut [f64]) {
         sums.fill(0.0);
-        for ((costs, lie), at) in self.costs.iter().zip(lies).zip(at) {
-            match lie {
-                Lie::Contiguous => sums.iter_mut().zip(&costs[*at..]).for_each(|(sum, cost)| *sum += cost),
-                Lie::At(places) => {
+        for ((costs, offsets), at) in self.costs.iter().zip(offsets).zip(at) {
+            match offsets {
+                Offsets::Contiguous => sums.iter_mut().zip(&costs[*at..]).for_each(|(sum, cost)| *sum += cost),
+                Offsets::At(places) => {
                     let costs = &costs[*at..];
-                    sums.iter_mut().zip(places).for_each(|(sum, place)| *sum += costs[*place as usize]);
+                    sums.iter_mut().zip(places).for_each(|(sum, place)| *sum += costs[*place]);
                 }
             }
         }

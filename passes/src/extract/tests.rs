@@ -2,7 +2,7 @@
 
 use super::eliminate::{Network, Prices, Weighed};
 use super::problem::MARGIN;
-use super::sums::{Lie, Sums};
+use super::sums::{Offsets, Sums};
 use super::*;
 use proptest::prelude::*;
 
@@ -231,13 +231,13 @@ fn sums_of_blocks_are_those_of_single_values() {
         visited += 1;
     });
     assert_eq!(visited, least.len());
-    let (mut from_blocks, lies) = (vec![], sums.lies());
+    let (mut from_blocks, offsets) = (vec![], sums.offsets());
     sums.visit_blocks(&sums, |number, at, block| {
         assert_eq!(number * 4, from_blocks.len());
         from_blocks.extend_from_slice(block);
-        let place = |f: usize, i: usize| match &lies[f] {
-            Lie::Contiguous => i,
-            Lie::At(places) => places[i] as usize,
+        let place = |f: usize, i: usize| match &offsets[f] {
+            Offsets::Contiguous => i,
+            Offsets::At(places) => places[i],
         };
         for i in 0..block.len() {
             let sum: f64 = (0..scopes.len()).map(|f| functions[f][at[f] + place(f, i)]).sum();
