@@ -425,6 +425,8 @@ mod tests {
         let args = VerifyArgs {
             artifact: "m.so".into(),
             root: None,
+            key: None,
+            no_run: false,
             certificate: None,
             reference: None,
             threads: 1,
