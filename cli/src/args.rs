@@ -9,6 +9,7 @@ mod lir;
 mod run;
 mod tap;
 mod tokenize;
+mod types;
 mod values;
 
 use crate::bounds::Bound;
@@ -22,13 +23,12 @@ pub use frontier::FrontierArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
-use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_passes::ActPolicy;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 use std::path::PathBuf;
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
+pub use types::{ActType, KvType};
 use values::{
     draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
 };
@@ -87,6 +87,8 @@ pub enum Command {
     Sign(SignArgs),
     /// Show how two artifacts differ: formats by tensor, decisions, options, sources, bytes
     Diff(DiffArgs),
+    /// Write a page about an artifact: formats, errors, certificate, decisions, roofline of its kernels
+    Explain(ExplainArgs),
     /// Show the tokens of a text, or the text of tokens
     Tokenize(TokenizeArgs),
     /// Measure the inputs of a model's products on a text: moments, for calibration
@@ -304,58 +306,6 @@ pub enum FactorType {
     Bf16,
 }
 
-/// Activation types of quantized matrix products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ActType {
-    /// Exact
-    F32,
-    /// int8 with a scale per group: faster
-    Int8,
-    /// 8-bit floats (e4m3) with a scale per token: with --fp8, on GPUs that multiply them
-    Fp8,
-}
-
-/// KV cache types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KvType {
-    /// IEEE binary32
-    F32,
-    /// IEEE binary16
-    F16,
-    /// bfloat16
-    Bf16,
-    /// int8 with a scale per token and head
-    Int8,
-    /// int4 with a scale per token and head
-    Int4,
-    /// The fastest of f16, bf16, int8 and int4 that is exact enough: error at most 0.01, or the
-    /// --error-budget
-    Auto,
-}
-
-impl From<ActType> for ActPolicy {
-    fn from(act: ActType) -> ActPolicy {
-        match act {
-            ActType::F32 => ActPolicy::F32,
-            ActType::Int8 => ActPolicy::Int8,
-            ActType::Fp8 => ActPolicy::Fp8,
-        }
-    }
-}
-
-impl From<KvType> for Option<KvDType> {
-    fn from(kv: KvType) -> Option<KvDType> {
-        match kv {
-            KvType::F32 => Some(KvDType::F32),
-            KvType::F16 => Some(KvDType::F16),
-            KvType::Bf16 => Some(KvDType::Bf16),
-            KvType::Int8 => Some(KvDType::Int8),
-            KvType::Int4 => Some(KvDType::Int4),
-            KvType::Auto => None,
-        }
-    }
-}
-
 /// Places for weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
@@ -487,6 +437,16 @@ pub struct VerifyArgs {
     /// Print the findings as a JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// `llmcc explain`
+#[derive(Debug, ClapArgs)]
+pub struct ExplainArgs {
+    /// Artifact; nothing of it is run
+    pub artifact: PathBuf,
+    /// File to write: one page of HTML, which needs no other file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
 }
 
 /// `llmcc sign`

@@ -16,6 +16,7 @@ pub mod budget;
 pub mod builtin;
 pub mod calib;
 pub mod certificate;
+pub mod checked;
 pub mod cmd;
 pub mod compared;
 pub mod digest;

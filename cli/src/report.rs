@@ -2,7 +2,7 @@
 
 mod document;
 
-use crate::calib::Check;
+use crate::checked::Check;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};

@@ -4,8 +4,8 @@
 //! packs the weights and writes the artifact.
 
 use crate::Error;
-use crate::calib::Check;
 use crate::certificate;
+use crate::checked::Check;
 use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
 use crate::lowered::Source;

@@ -98,20 +98,21 @@ pub fn check_root(artifact: &Path, root: &Hash, key: &VerifyingKey) -> Result<()
     let [label, of, by, signature] = file.lines().collect::<Vec<_>>()[..] else {
         return Err(failed("it is no signature by llmcc"));
     };
-    let (by, signature) = (by.strip_prefix("key "), signature.strip_prefix("signature ").and_then(bytes));
-    let (Some(by), Some(signature)) = (by, signature.filter(|_| label == LABEL)) else {
+    let signature = signature.strip_prefix("signature ").and_then(bytes::<{ Signature::BYTE_SIZE }>);
+    let (of, by) = (bytes::<32>(of), by.strip_prefix("key ").and_then(bytes::<32>));
+    let (Some(of), Some(by), Some(signature)) = (of, by, signature.filter(|_| label == LABEL)) else {
         return Err(failed("it is no signature by llmcc"));
     };
-    if of != hex(root) {
+    if of != *root {
         return Err(failed(&format!(
             "it is the signature of another artifact, with the root {}: {} has {}",
-            crate::report::plain(of),
+            hex(&of),
             artifact.display(),
             hex(root)
         )));
     }
-    if by != hex(key.as_bytes()) {
-        return Err(failed(&format!("it was signed with another key, {}", crate::report::plain(by))));
+    if by != *key.as_bytes() {
+        return Err(failed(&format!("it was signed with another key, {}", hex(&by))));
     }
     let right = key.verify_strict(text(root).as_bytes(), &Signature::from_bytes(&signature));
     right.map_err(|_| failed("the signature is wrong: it was not made with this key"))
@@ -151,11 +152,11 @@ pub fn check_covered(artifact: &Path, sealed: &Sealed) -> Result<(), Error> {
     }
 }
 
-/// 64 bytes of hexadecimal digits.
-fn bytes(digits: &str) -> Option<[u8; Signature::BYTE_SIZE]> {
+/// Bytes of hexadecimal digits.
+fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     let digits = digits.as_bytes();
     let digit = |d: u8| char::from(d).to_digit(16).map(|d| d as u8);
     let pair = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
     let all: Option<Vec<u8>> = digits.chunks_exact(2).map(pair).collect();
-    all.filter(|_| digits.len() == 2 * Signature::BYTE_SIZE)?.try_into().ok()
+    all.filter(|_| digits.len() == 2 * N)?.try_into().ok()
 }

@@ -5,9 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "compile", "run", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
-    "tap", "diff", "frontier", "sign", "help",
+    "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 
 #[test]

@@ -147,6 +147,7 @@ fn compile_run_and_verify() {
         ".not_checked: list",
         ".root: string",
         ".root_compared: bool",
+        ".signature_checked: bool",
         ".unchanged_bytes: object",
         ".weights_hashed: bool",
     ];

@@ -156,6 +156,8 @@ class Compiling(TypedDict, total=False):
     lora_targets: Optional[str]
     #: The checkpoint that a folder with an adapter only belongs to.
     base: Union[None, str, os.PathLike[str]]
+    #: Sign the artifact with a private key of Ed25519 in PEM: ``OUT.sig``.
+    sign: Union[None, str, os.PathLike[str]]
     #: Embeddings of a model that writes text.
     embed: bool
     #: The model's draft heads beside it, for guesses of next tokens; a number takes the first so many.

@@ -1,6 +1,7 @@
 //! Arguments of `llmcc frontier`.
 
-use super::{ActType, CalibArgs, KvType};
+use super::calib::CalibArgs;
+use super::types::{ActType, KvType};
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 

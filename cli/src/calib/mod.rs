@@ -7,7 +7,7 @@
 mod check;
 mod texts;
 
-pub use check::{Check, check};
+pub use check::check;
 pub use texts::{Chosen, Tokenize, choose, first_tokens};
 
 use crate::error::Error;

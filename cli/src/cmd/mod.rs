@@ -5,6 +5,7 @@ pub mod check;
 pub mod compile;
 pub mod diff;
 pub mod eval;
+pub mod explain;
 pub mod frontier;
 pub mod inspect;
 pub mod lower;
@@ -37,6 +38,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(command) => eval::run(&command).map_err(Error::in_options),
+        Command::Explain(args) => explain::run(&args),
         Command::Frontier(args) => frontier::run(&args),
         Command::Targets(args) => targets::run(&args),
         Command::Licenses => print(version::LICENSES),

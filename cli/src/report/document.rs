@@ -1,7 +1,7 @@
 //! The closing report of `compile` as a JSON document (`--json`).
 
 use super::doubts;
-use crate::calib::Check;
+use crate::checked::Check;
 use crate::digest::hex;
 use crate::golden::Outcome;
 use crate::lowered::{Lowered, Version};
