@@ -271,8 +271,8 @@ pub struct CompileArgs {
     /// Do not run the finished artifact: no golden vectors for `llmcc verify`
     #[arg(long)]
     pub no_golden: bool,
-    /// Sign the artifact with a private key of Ed25519 in PEM: OUTPUT.sig, which `verify --key`, `run --key` and Python's
-    /// `load(key=)` check
+    /// Sign the artifact with a private key of Ed25519 in PEM: OUTPUT.sig, which `verify --key`, `run --key` and
+    /// Python's `load(key=)` check
     #[arg(long, value_name = "FILE", conflicts_with = "emit")]
     pub sign: Option<PathBuf>,
     /// No progress bar and no report

@@ -34,8 +34,8 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W8, 128),
 ];
 
-/// Formats that a mixture of measured damage is made of, besides the checkpoint's own: 8.125 bits per weight, 6.56, 5.5,
-/// 4.25, 4.125, 3.25, 3.06, 2.06. (`c4` has less damage than `w4g64` and `w4g32` of as many bytes, or more.)
+/// Formats that a mixture of measured damage is made of, besides the checkpoint's own: 8.125 bits per weight, 6.56,
+/// 5.5, 4.25, 4.125, 3.25, 3.06, 2.06. (`c4` has less damage than `w4g64` and `w4g32` of as many bytes, or more.)
 const COMPRESSED: &[Format] = &[
     Format::new(Elem::W8, 128),
     Format::new(Elem::named("q6k"), 16),

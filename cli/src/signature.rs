@@ -40,7 +40,8 @@ pub fn secret(path: &Path) -> Result<SigningKey, Error> {
     let pem = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     SigningKey::from_pkcs8_pem(&pem).map_err(|_| {
         Error::Usage(format!(
-            "{}: it is no private key of Ed25519 in PEM: `openssl genpkey -algorithm ed25519 -out secret.pem` makes one",
+            "{}: it is no private key of Ed25519 in PEM: `openssl genpkey -algorithm ed25519 -out secret.pem` makes \
+             one",
             path.display()
         ))
     })

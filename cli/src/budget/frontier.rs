@@ -41,7 +41,8 @@ pub struct Point {
 /// Measures an artifact's speed.
 pub type Speed<'a> = dyn Fn(&Path) -> Result<f64, Error> + 'a;
 
-/// Measures mixtures of `points` sizes and all uniform formats, by ascending bytes. With `speed`, also how fast they are.
+/// Measures mixtures of `points` sizes and all uniform formats, by ascending bytes. With `speed`, also how fast they
+/// are.
 ///
 /// # Errors
 /// As [`super::choose`].

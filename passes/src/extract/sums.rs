@@ -1,7 +1,7 @@
 //! Sums of functions of few variables, for all values of the variables.
 //!
-//! All functions have their variables in the same order, and all read the last one. Sums are computed by blocks: for all
-//! values of the last variables at a time. Most variables have few values, so that a block has several of them.
+//! All functions have their variables in the same order, and all read the last one. Sums are computed by blocks: for
+//! all values of the last variables at a time. Most variables have few values, so that a block has several of them.
 
 use rayon::prelude::*;
 
@@ -98,8 +98,8 @@ impl<'a> Sums<'a> {
         self.by_blocks(self.block(), |sums, out| out.copy_from_slice(sums))
     }
 
-    /// Visits all blocks: the number of the values of all but the last variable at which it begins, the entries of other
-    /// functions of the same variables, and the sums.
+    /// Visits all blocks: the number of the values of all but the last variable at which it begins, the entries of
+    /// other functions of the same variables, and the sums.
     pub(super) fn visit_blocks(&self, others: &Sums<'_>, mut each: impl FnMut(usize, &[usize], &[f64])) {
         let (mut own, mut other) = (Places::new(self, self.outer, 0), Places::new(others, self.outer, 0));
         let offsets = self.offsets();
