@@ -98,7 +98,7 @@ pub enum Command {
     /// Measure quality
     #[command(subcommand)]
     Eval(EvalCommand),
-    /// Measure what sizes cost: mixtures of formats at several numbers of bytes, beside uniform formats
+    /// Measure divergences by size: mixtures of formats at several numbers of bytes, beside uniform formats
     Frontier(Box<FrontierArgs>),
     /// List the targets
     Targets(TargetsArgs),

@@ -1,4 +1,4 @@
-//! `llmcc frontier`: sizes and what they cost.
+//! `llmcc frontier`: sizes and their divergences.
 
 mod common;
 

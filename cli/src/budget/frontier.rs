@@ -1,4 +1,4 @@
-//! `llmcc frontier`: what sizes cost, measured: mixtures of the least damage at several sizes, and uniform formats.
+//! `llmcc frontier`: divergences of mixtures of several sizes, and of uniform formats, as measured.
 
 use super::measure::{Meter, Part};
 use super::sensitivity::{self, Group};

@@ -1,4 +1,4 @@
-//! `llmcc frontier`: what sizes cost.
+//! `llmcc frontier`: divergences by size, as a table, a document or a picture.
 
 mod picture;
 
