@@ -56,12 +56,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
-    if let Some(statistics) = options.statistics() {
-        let _ = writeln!(s, "  calibrated  {}, {}", options.method.name, calibrated(statistics, l));
-        if let Some(check) = &f.check {
-            let _ = writeln!(s, "              {}", check.line());
-        }
-    }
+    s += &calibration(l, f, options);
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
     }
@@ -87,6 +82,13 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// The calibration, and the check of its result.
+fn calibration(l: &Lowered, f: &Finished, options: &CompileOptions) -> String {
+    let Some(statistics) = options.statistics() else { return String::new() };
+    let check = f.check.as_ref().map(|check| format!("              {}\n", check.line()));
+    format!("  calibrated  {}, {}\n", options.method.name, calibrated(statistics, l)) + &check.unwrap_or_default()
 }
 
 /// Measured bounds and domains, a line each.

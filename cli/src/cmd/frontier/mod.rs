@@ -103,8 +103,8 @@ fn table(points: &[Point]) -> String {
             formats(p)
         );
     }
-    s + "KL: nats per token on text kept aside. A number behind `mixture`: its KL as a share of that of the best uniform \
-         format of at most as many bytes.\n"
+    s + "KL: nats per token on text kept aside. A number behind `mixture`: its KL as a share of that of the best \
+         uniform format of at most as many bytes.\n"
 }
 
 /// The formats of a point with their shares of its bytes, largest first.
