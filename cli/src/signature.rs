@@ -127,16 +127,24 @@ pub fn check(artifact: &Path, key: &Path) -> Result<(), Error> {
     let key = public(key)?;
     let sealed = Sealed::open(artifact)?;
     check_root(artifact, &sealed.root(), &key)?;
-    check_covered(artifact, &sealed)?;
-    sealed.check_side_file()?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    match sealed.check(|_| true, threads)?.first() {
+    match damage(artifact, &sealed)? {
         None => Ok(()),
         Some(Damage { from, to, .. }) => Err(Error::Failed(format!(
             "{}: bytes {from} to {to} were changed after it was signed; nothing of it was run",
             artifact.display()
         ))),
     }
+}
+
+/// The first bytes of an artifact that are not as their hashes say.
+///
+/// # Errors
+/// As [`check_covered`]; a file that cannot be read, or that belongs to another artifact.
+pub fn damage(artifact: &Path, sealed: &Sealed) -> Result<Option<Damage>, Error> {
+    check_covered(artifact, sealed)?;
+    sealed.check_side_file()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(sealed.check(|_| true, threads)?.first().copied())
 }
 
 /// Refuses artifacts whose weights are not hashed.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import warnings
 from typing import TYPE_CHECKING, Any, Mapping, Union
 
-from ._errors import LlmccError, Status
-from ._program import compiler
+from ._errors import LlmccError
+from ._program import run
 from ._keywords import Compiling, spelled_out
 
 if TYPE_CHECKING:
@@ -29,17 +28,12 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     are left out, and a list repeats an option. Uses the program named by the environment variable ``LLMCC``, else the one installed with this package,
     else the ``llmcc`` in ``PATH``.
     """
-    program = compiler()
-    command = [program, "compile", os.fspath(path), *arguments(dict(params)), "-o", os.fspath(out)]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    except OSError as error:
-        raise LlmccError(f"cannot run {program}: {error}", Status.SYSTEM) from None
+    done = run(["compile", os.fspath(path), *arguments(dict(params)), "-o", os.fspath(out)])
     if done.returncode != 0:
         # (The advice to read the help of the command line is none here.)
         said = "\n".join(line for line in done.stderr.strip().splitlines() if line != "see `llmcc --help`")
         message = said.removeprefix("error: ") or done.stdout.strip()
-        raise LlmccError(message or f"{program} ended with status {done.returncode}")
+        raise LlmccError(message or f"{done.args[0]} ended with status {done.returncode}")
     made = Compiled(os.path.abspath(os.fspath(out)))
     made.report = done.stderr
     for line in done.stderr.splitlines():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sysconfig
 from typing import Optional
 
@@ -18,6 +19,18 @@ def compiler() -> str:
         message = "the program llmcc is neither installed with this package nor in PATH; `pip install llmcc-aot` brings it, or set LLMCC to its path"
         raise LlmccError(message, Status.SYSTEM)
     return program
+
+
+def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs the program with these arguments, and returns what it wrote and its status.
+
+    :raises LlmccError: it is missing, or cannot be started.
+    """
+    program = compiler()
+    try:
+        return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise LlmccError(f"cannot run {program}: {error}", Status.SYSTEM) from None
 
 
 def _installed() -> Optional[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 from ._errors import LlmccError, Status
-from ._program import compiler
+from ._program import run
 
 
 def check(path: str, key: str) -> None:
@@ -14,14 +13,10 @@ def check(path: str, key: str) -> None:
 
     :raises LlmccError: there is no signature, it is wrong or of other bytes, or the program is missing.
     """
-    command = [compiler(), "verify", path, "--key", key, "--no-run", "--json"]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    except OSError as error:
-        raise LlmccError(f"cannot run {command[0]}: {error}", Status.SYSTEM) from None
+    done = run(["verify", path, "--key", key, "--no-run", "--json"])
     if done.returncode != 0:
         try:
             message = json.loads(done.stdout)["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode}"
+            message = done.stderr.strip() or f"{done.args[0]} ended with status {done.returncode}"
         raise LlmccError(message, Status.ARTIFACT)

@@ -52,9 +52,7 @@ impl CalibArgs {
             found: None,
         })
     }
-}
 
-impl CalibArgs {
     /// Refuses a method without the statistics that it needs, and statistics that it does not use.
     ///
     /// # Errors

@@ -11,10 +11,7 @@ use llmcc_codegen::sealed::Sealed;
 pub fn run(args: &SignArgs) -> Result<(), Error> {
     let key = signature::secret(&args.key)?;
     let sealed = Sealed::open(&args.artifact)?;
-    signature::check_covered(&args.artifact, &sealed)?;
-    sealed.check_side_file()?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if !sealed.check(|_| true, threads)?.is_empty() {
+    if signature::damage(&args.artifact, &sealed)?.is_some() {
         return Err(Error::Failed(format!(
             "{}: it is damaged (`llmcc verify` says where), and was not signed",
             args.artifact.display()

@@ -167,13 +167,8 @@ impl Network {
         for table in &mut self.tables {
             let mut scope = table.scope.clone();
             scope.sort_by_key(|v| Reverse(bucket_of[*v]));
-            let strides: Vec<usize> = (0..scope.len()).map(|i| stride(&self.domains, &table.scope, scope[i])).collect();
-            let domains: Vec<usize> = scope.iter().map(|v| self.domains[*v]).collect();
-            let mut weighed = Vec::with_capacity(table.weighed.len());
-            each_value(&domains, |values| {
-                weighed.push(table.weighed[values.iter().zip(&strides).map(|(v, stride)| v * stride).sum::<usize>()]);
-            });
-            *table = CostTable { scope, weighed };
+            let sizes: Vec<usize> = scope.iter().map(|v| self.domains[*v]).collect();
+            *table = table.picked(&self.domains, scope, &sizes, |_, value| value);
         }
         self
     }
@@ -215,6 +210,26 @@ impl Network {
     /// Combinations of the values of these variables.
     fn size(&self, variables: &[usize]) -> usize {
         variables.iter().fold(1, |n, v| n.saturating_mul(self.domains[*v]))
+    }
+}
+
+impl CostTable {
+    /// The same function with its variables, which have `domains` values here, in another order, and with `sizes` of
+    /// their values each: `value` has a variable's, by number.
+    fn picked(
+        &self,
+        domains: &[usize],
+        scope: Vec<usize>,
+        sizes: &[usize],
+        value: impl Fn(usize, usize) -> usize,
+    ) -> CostTable {
+        let strides: Vec<usize> = scope.iter().map(|v| stride(domains, &self.scope, *v)).collect();
+        let mut weighed = Vec::with_capacity(sizes.iter().product());
+        each_value(sizes, |values| {
+            let of = |((x, v), stride): ((&usize, &usize), &usize)| value(*v, *x) * stride;
+            weighed.push(self.weighed[values.iter().zip(&scope).zip(&strides).map(of).sum::<usize>()]);
+        });
+        CostTable { scope, weighed }
     }
 }
 
@@ -353,14 +368,8 @@ impl Tree {
     pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Tree {
         let domains = kept.iter().map(Vec::len).collect();
         let of_table = |t: &CostTable| {
-            let strides: Vec<usize> = t.scope.iter().map(|v| stride(&self.net.domains, &t.scope, *v)).collect();
             let sizes: Vec<usize> = t.scope.iter().map(|v| kept[*v].len()).collect();
-            let mut weighed = Vec::with_capacity(sizes.iter().product());
-            each_value(&sizes, |values| {
-                let of = |((value, v), stride): ((&usize, &usize), &usize)| kept[*v][*value] * stride;
-                weighed.push(t.weighed[values.iter().zip(&t.scope).zip(&strides).map(of).sum::<usize>()]);
-            });
-            CostTable { scope: t.scope.clone(), weighed }
+            t.picked(&self.net.domains, t.scope.clone(), &sizes, |v, value| kept[v][value])
         };
         let tables = self.net.tables.iter().map(of_table).collect();
         Tree { net: Network { domains, tables }, bucket_of: self.bucket_of.clone(), buckets: self.buckets.clone() }

@@ -1,16 +1,13 @@
 //! `llmcc explain`: a page about an artifact, of the figures in its manifest. Nothing of the artifact is run.
 
-mod chart;
 mod page;
 
 use crate::args::ExplainArgs;
 use crate::digest::hex;
 use crate::manifest::Manifest;
-use crate::{Error, output};
+use crate::{Error, output, template};
 use llmcc_codegen::sealed::Sealed;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
-use page::{Page, page};
+use page::page;
 use std::path::Path;
 
 /// The page's template; it needs nothing from elsewhere.
@@ -22,18 +19,11 @@ const TEMPLATE: &str = include_str!("report.html");
 /// Not an artifact; a file that cannot be written.
 pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let (sealed, manifest) = (Sealed::open(&args.artifact)?, Manifest::of(&args.artifact)?);
-    let text = html(&page(&manifest, &hex(&sealed.root()), sealed.image.file_len))?;
+    let text = template::filled(TEMPLATE, &page(&manifest, &hex(&sealed.root()), sealed.image.file_len))?;
     match args.html == Path::new("-") {
         true => super::print(&text),
         false => output::write_text(&args.html, &text),
     }
-}
-
-fn html(page: &Page) -> Result<String, Error> {
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let rendered = environment.render_str(TEMPLATE, Serde(page));
-    rendered.map_err(|e| Error::Failed(format!("internal error: the page cannot be made: {e}")))
 }
 
 #[cfg(test)]
@@ -49,7 +39,7 @@ mod tests {
         let tensor = Tensor { name, storage: "w4g32[2, 2]".into(), relative_rms_error: Some(0.1), ..Tensor::default() };
         manifest.weights.tensors.push(tensor);
         for manifest in [manifest, Manifest::default()] {
-            let text = html(&page(&manifest, "00", 1)).expect("a page");
+            let text = template::filled(TEMPLATE, &page(&manifest, "00", 1)).expect("a page");
             assert!(!text.contains("<script") && !text.contains("<img"), "{text}");
             assert!(text.ends_with("</html>\n") || text.ends_with("</html>"), "{text}");
         }

@@ -1,6 +1,6 @@
 //! The content of the page: the manifest's figures as texts, shares and charts.
 
-use super::chart::{Axes, Chart, Scale, color};
+use crate::chart::{self, Axes, Chart, Scale, color};
 use crate::digest::SourceFile;
 use crate::manifest::{Manifest, Tensor, Version};
 use crate::measured::Domain;
@@ -78,7 +78,6 @@ struct Kernels {
     about: String,
     many: String,
     roofline: Chart,
-    roof: String,
     kernels: Vec<Kernel>,
 }
 
@@ -167,8 +166,13 @@ fn layer(name: &str) -> i64 {
     name.split('.').find_map(|part| part.parse::<u32>().ok()).map_or(-1, i64::from)
 }
 
+/// Tensors with an error, and that.
+fn rounded(tensors: &[Tensor]) -> impl Iterator<Item = (&Tensor, f64)> {
+    tensors.iter().filter_map(|t| Some((t, t.relative_rms_error.filter(|e| *e > 0.0)?)))
+}
+
 fn errors<'a>(tensors: &'a [Tensor], color_of: &dyn Fn(&str) -> &'static str) -> Chart {
-    let rounded = || tensors.iter().filter_map(|t| Some((t, t.relative_rms_error.filter(|e| *e > 0.0)?)));
+    let rounded = || rounded(tensors);
     if rounded().next().is_none() {
         return Chart::default();
     }
@@ -177,14 +181,14 @@ fn errors<'a>(tensors: &'a [Tensor], color_of: &dyn Fn(&str) -> &'static str) ->
     let axes = Axes { x: Scale::whole(ends.0, ends.1, named), y: Scale::log(rounded().map(|(_, e)| e)) };
     let dot = |(t, e): (&'a Tensor, f64)| {
         let label = format!("{}: {}, {:.2} %", plain(&t.name), t.storage, e * 100.0);
-        ((layer(&t.name) as f64, e), color_of(&t.storage), label)
+        let at = (layer(&t.name) as f64, e);
+        chart::Point { at, color: color_of(&t.storage), label, name: String::new() }
     };
-    axes.chart(rounded().map(dot))
+    axes.chart(rounded().map(dot), &[])
 }
 
 fn tensors(tensors: &[Tensor]) -> Vec<Matrix> {
-    let mut rounded: Vec<(&Tensor, f64)> =
-        tensors.iter().filter_map(|t| Some((t, t.relative_rms_error.filter(|e| *e > 0.0)?))).collect();
+    let mut rounded: Vec<(&Tensor, f64)> = rounded(tensors).collect();
     rounded.sort_by(|a, b| b.1.total_cmp(&a.1));
     let matrix = |(t, e): (&Tensor, f64)| Matrix {
         name: plain(&t.name),
@@ -240,7 +244,6 @@ fn kernels(v: &Version) -> Kernels {
     let single: Vec<(&KernelCost, Point)> = of(first).map(|k| (k, k.at(1.0))).collect();
     let many: Vec<(&KernelCost, Point)> =
         of(last).map(|k| (k, k.at(if k.of_logits { 1.0 } else { largest }))).collect();
-    let (roofline, roof) = roofline(machine, &single, &many);
     let sum: f64 = single.iter().map(|(_, p)| p.us).sum();
     let kernel = |(k, p): &(&KernelCost, Point)| Kernel {
         name: k.kernel.clone(),
@@ -261,8 +264,7 @@ fn kernels(v: &Version) -> Kernels {
         ),
         many: count(largest as usize, "token"),
         kernels: single.iter().map(kernel).collect(),
-        roofline,
-        roof,
+        roofline: roofline(machine, &single, &many),
     }
 }
 
@@ -278,7 +280,7 @@ fn bound(machine: &Machine, k: &KernelCost, p: &Point) -> &'static str {
     }
 }
 
-fn roofline(machine: &Machine, single: &[(&KernelCost, Point)], many: &[(&KernelCost, Point)]) -> (Chart, String) {
+fn roofline(machine: &Machine, single: &[(&KernelCost, Point)], many: &[(&KernelCost, Point)]) -> Chart {
     let rate = |p: &Point| p.macs / (p.us * 1e-6);
     let all = || single.iter().chain(many).map(|(_, p)| p).filter(|p| p.macs > 0.0 && p.us > 0.0 && p.bytes > 0.0);
     let peak = machine.f32_macs.max(machine.int8_macs) * machine.cores as f64;
@@ -289,12 +291,11 @@ fn roofline(machine: &Machine, single: &[(&KernelCost, Point)], many: &[(&Kernel
         let dot = |(k, p): &(&KernelCost, Point)| {
             let label =
                 format!("{}: {:.2} µs, {} read, {:.3e} multiply-adds/s", k.kernel, p.us, bytes(p.bytes), rate(p));
-            ((p.macs / p.bytes, rate(p)), color(i), label)
+            chart::Point { at: (p.macs / p.bytes, rate(p)), color: color(i), label, name: String::new() }
         };
         shown.map(dot).collect()
     };
     let points = dots(many, 1).into_iter().chain(dots(single, 0));
     let knee = peak / machine.memory;
-    let roof = axes.polyline(&[(1e-3, 1e-3 * machine.memory), (knee, peak), (1e9, peak)]);
-    (axes.chart(points), roof)
+    axes.chart(points, &[(1e-3, 1e-3 * machine.memory), (knee, peak), (1e9, peak)])
 }

@@ -39,8 +39,8 @@ pub fn run(args: &FrontierArgs) -> Result<(), Error> {
             eprintln!("{line}");
         }
     };
-    // Any number of bytes will do, so that all forms are tried: tables, too.
-    let bounds = [Bound::Bytes(f64::INFINITY)];
+    // Any size will do, so that all forms are tried: tables, too.
+    let bounds = [Bound::Memory(f64::INFINITY, None)];
     let out = std::env::temp_dir().join("llmcc");
     let job = Job {
         options: &options,
@@ -55,7 +55,7 @@ pub fn run(args: &FrontierArgs) -> Result<(), Error> {
     let points = frontier(&job, args.points as usize, args.bench.then_some(&speed))?;
     let name = args.checkpoint.display().to_string();
     if let Some(path) = &args.svg {
-        output::write_text(path, &picture::svg(&name, &points))?;
+        output::write_text(path, &picture::svg(&name, &points)?)?;
     }
     match args.json {
         true => crate::json::print(&json!({ "checkpoint": name, "target": args.target, "points": points })),

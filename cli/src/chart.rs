@@ -1,4 +1,4 @@
-//! Charts: places of points on scales, for SVG.
+//! Charts: places of points on scales, which the template `chart.svg` draws.
 
 use serde::Serialize;
 
@@ -25,8 +25,9 @@ pub struct Chart {
     bottom: f64,
     rows: Vec<Line>,
     columns: Vec<Line>,
-    /// The points.
-    pub points: Vec<Dot>,
+    points: Vec<Dot>,
+    /// Places of a line, as SVG has them; empty: none.
+    line: String,
 }
 
 /// A line of the grid.
@@ -42,7 +43,22 @@ pub struct Dot {
     x: f64,
     y: f64,
     color: &'static str,
+    /// Shown when it is pointed at.
     label: String,
+    /// Shown beside it.
+    name: String,
+}
+
+/// A point to be drawn.
+pub struct Point {
+    /// On both axes.
+    pub at: (f64, f64),
+    /// CSS colour.
+    pub color: &'static str,
+    /// Shown when it is pointed at.
+    pub label: String,
+    /// Shown beside it.
+    pub name: String,
 }
 
 /// A scale: values and their labels at lines of the grid, and whether distances are ratios.
@@ -87,9 +103,14 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// A chart of points: their values on both axes, colours and labels.
-    pub fn chart(&self, points: impl Iterator<Item = ((f64, f64), &'static str, String)>) -> Chart {
-        let line = |at: f64, label: &String| Line { at, label: label.clone() };
+    /// A chart of points, with a line through some places.
+    pub fn chart(&self, points: impl Iterator<Item = Point>, line: &[(f64, f64)]) -> Chart {
+        let grid = |at: f64, label: &String| Line { at, label: label.clone() };
+        let dot = |Point { at, color, label, name }: Point| {
+            let (x, y) = self.place(at);
+            Dot { x, y, color, label, name }
+        };
+        let places = line.iter().map(|v| self.place(*v)).map(|(x, y)| format!("{x},{y}"));
         Chart {
             width: SIZE.0,
             height: SIZE.1,
@@ -97,21 +118,11 @@ impl Axes {
             right: SIZE.0 - MARGIN.0,
             top: MARGIN.1,
             bottom: SIZE.1 - MARGIN.1,
-            rows: self.y.lines.iter().map(|(v, label)| line(self.place((0.0, *v)).1, label)).collect(),
-            columns: self.x.lines.iter().map(|(v, label)| line(self.place((*v, 0.0)).0, label)).collect(),
-            points: points
-                .map(|(value, color, label)| {
-                    let (x, y) = self.place(value);
-                    Dot { x, y, color, label }
-                })
-                .collect(),
+            rows: self.y.lines.iter().map(|(v, label)| grid(self.place((0.0, *v)).1, label)).collect(),
+            columns: self.x.lines.iter().map(|(v, label)| grid(self.place((*v, 0.0)).0, label)).collect(),
+            points: points.map(dot).collect(),
+            line: places.collect::<Vec<_>>().join(" "),
         }
-    }
-
-    /// A line through values, as SVG has it.
-    pub fn polyline(&self, values: &[(f64, f64)]) -> String {
-        let places = values.iter().map(|v| self.place(*v)).map(|(x, y)| format!("{x},{y}"));
-        places.collect::<Vec<_>>().join(" ")
     }
 
     fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
