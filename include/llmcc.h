@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010008u
+#define LLMCC_ABI_VERSION 0x00010009u
 
 typedef int32_t llmcc_status;
 enum {
@@ -55,7 +55,9 @@ enum {
     LLMCC_E_TEMPLATE = 9,     /* the chat template refused the conversation or failed */
     LLMCC_E_NUMERIC = 10,     /* the logits hold NaN */
     LLMCC_E_INTERNAL = 11,    /* a bug in llmcc */
-    LLMCC_E_INTERRUPTED = 12  /* llmcc_interrupt ended the call */
+    LLMCC_E_INTERRUPTED = 12, /* llmcc_interrupt ended the call, or a request was cancelled */
+    LLMCC_E_BUSY = 13,        /* the engine has as many requests as it may (since 1.9) */
+    LLMCC_E_DEADLINE = 14     /* the request's time has passed (since 1.9) */
 };
 
 typedef struct llmcc_model llmcc_model; /* an open model: its threads, cache and sequences */
@@ -578,6 +580,85 @@ void llmcc_drafter_free(llmcc_drafter *drafter);
 /* Text in, text out. `params`, `callback` and `stats` may be NULL. */
 llmcc_status llmcc_generate(const llmcc_model *model, const char *prompt, size_t len, const llmcc_gen_params *params, llmcc_callback callback,
                             void *user, llmcc_gen_stats_t *stats);
+
+/* ---- engine: many requests at once. Since 1.9 -------------------------------------------------------------------------------- */
+
+/* An engine serves requests on a thread of this library. They join and leave between steps: each step takes the running requests one token further, and as much of new prompts as
+ * leaves the time between two tokens short. A request's tokens depend on its prompt, parameters and seed alone: they are those of llmcc_gen_next, bit for bit (on CPUs), whatever else
+ * runs, is cached, or takes their turn. Requests that begin with the same tokens compute them once; ended ones leave theirs to later ones, as long as the cache has room.
+ *
+ *     llmcc_engine *engine; uint64_t id; size_t n; llmcc_event event = {sizeof event};
+ *     llmcc_engine_open(model, NULL, &engine);
+ *     llmcc_request request = {sizeof request, "Once upon", 9};
+ *     llmcc_engine_submit(engine, &request, &id);
+ *     do { llmcc_engine_poll(engine, &event, 1, &n, -1); fputs(event.text, stdout); } while (!event.ended);
+ *     llmcc_engine_close(engine);
+ */
+typedef struct llmcc_engine llmcc_engine;
+
+enum { LLMCC_ENGINE_NO_PREFIXES = 1 /* every request computes its whole prompt, and leaves nothing */ };
+
+typedef struct llmcc_engine_options {
+    size_t size;
+    uint32_t max_running;  /* most requests in a step; 0: 64 */
+    uint32_t flags;        /* LLMCC_ENGINE_* */
+    uint64_t max_queued;   /* most requests beside these, further ones are LLMCC_E_BUSY; 0: 4096 */
+    uint64_t target_ns;    /* longest time between two tokens of a request that prompts of others may cause; 0: twice that of a step without prompts, or 50 ms if that is longer */
+    uint64_t prefix_bytes; /* most bytes of pages that stay after their requests; 0: as many as the cache has room for */
+} llmcc_engine_options;
+
+typedef struct llmcc_request {
+    size_t size;
+    const char *text;               /* UTF-8, `len` bytes: the prompt, which gets the special tokens of a plain prompt without LLMCC_GEN_RAW_PROMPT; NULL: `tokens` */
+    size_t len;
+    const int32_t *tokens;          /* [n_tokens] the whole sequence from its first token */
+    size_t n_tokens;
+    const llmcc_gen_params *params; /* NULL: the model's defaults. All that is not LLMCC_GUESS_CALLER. Needed during the call only */
+    int32_t priority;               /* requests of larger ones go first. Who waits for long rises */
+    uint32_t reserved;              /* 0 */
+    uint64_t timeout_ns;            /* the request ends with LLMCC_E_DEADLINE after so long; 0: never */
+    uint64_t salt;                  /* computed tokens are shared among requests of the same number only: give tenants numbers that others cannot guess */
+} llmcc_request;
+
+/* A token of a request, or its end. */
+typedef struct llmcc_event {
+    size_t size;
+    uint64_t request;           /* its number */
+    const char *text;           /* as in llmcc_piece; valid until the engine's next llmcc_engine_poll, as all pointers here */
+    size_t text_len;
+    int32_t token;              /* -1: the request ended without a further one */
+    llmcc_finish finish;        /* not 0 where the text is finished */
+    double logprob;             /* with LLMCC_GEN_LOGPROBS */
+    const int32_t *top_tokens;  /* [n_top] */
+    const double *top_logprobs; /* [n_top] */
+    size_t n_top;
+    uint32_t ended;             /* 1: the last event of the request */
+    llmcc_status status;        /* of a request that failed, was cancelled (LLMCC_E_INTERRUPTED) or too late; its tokens so far are right */
+    const char *message;        /* the reason then */
+    uint64_t prompt_tokens;     /* from here on in the last event only */
+    uint64_t reused_tokens;     /* tokens of the prompt that others had computed */
+    uint64_t generated_tokens;
+    uint64_t waited_ns;         /* from its arrival until it first took part in a step */
+    uint64_t first_token_ns;    /* to its first token */
+    uint64_t total_ns;          /* to its end */
+} llmcc_event;
+
+/* `options` may be NULL. The model may have several users; each engine has its own queue. Close it before the model. */
+llmcc_status llmcc_engine_open(const llmcc_model *model, const llmcc_engine_options *options, llmcc_engine **out);
+/* Hands a request over, and stores its number in `id`. Wrong requests fail here; those that turn out too large for the cache end with LLMCC_E_CACHE_FULL. */
+llmcc_status llmcc_engine_submit(llmcc_engine *engine, const llmcc_request *request, uint64_t *id);
+/* Stores up to `capacity` events in `events`, in their order, and how many in `n`. Waits for the first one for up to `timeout_ns` (0: not at all; below 0: as long as it takes, or until
+ * llmcc_interrupt or llmcc_engine_close ends the wait with LLMCC_E_INTERRUPTED). Set events[0].size; all others have the same. One thread at a time calls this. */
+llmcc_status llmcc_engine_poll(llmcc_engine *engine, llmcc_event *events, size_t capacity, size_t *n, int64_t timeout_ns);
+/* Ends a request after the step under way, if it has not ended. */
+llmcc_status llmcc_engine_cancel(llmcc_engine *engine, uint64_t request);
+/* Counts since the engine was opened, as JSON: requests running, waiting, submitted, finished, failed, cancelled, expired; steps and tokens in them; tokens of prompts, reused and generated
+ * ones; kept sequences. More members may follow. */
+llmcc_status llmcc_engine_stats(llmcc_engine *engine, char *out, size_t capacity, size_t *needed);
+/* A descriptor for poll(2) and the like that is readable while there are events. It belongs to the engine. */
+llmcc_status llmcc_engine_fd(llmcc_engine *engine, int32_t *fd);
+/* Ends all requests, without further events. NULL and closed handles are fine. Waits for the step under way. */
+void llmcc_engine_close(llmcc_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -7,11 +7,13 @@
 
 from ._classes import Class
 from ._compile import Compiled, compile
+from ._engine import Engine
 from ._errors import LlmccError, Status
 from ._model import Model, load
 from ._pairs import Ranked, RankedDocument
 from ._pieces import Completion, Piece, TokenLogprob
+from ._request import Request, Times
 from ._session import Session
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Class", "Compiled", "Completion", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Class", "Compiled", "Completion", "Engine", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Request", "Session", "Status", "Times", "TokenLogprob", "compile", "load", "__version__"]

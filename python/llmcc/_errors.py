@@ -22,6 +22,8 @@ class Status(enum.IntEnum):
     NUMERIC = 10
     INTERNAL = 11
     INTERRUPTED = 12
+    BUSY = 13
+    DEADLINE = 14
 
 
 class LlmccError(RuntimeError):

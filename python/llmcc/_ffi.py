@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 8
+ABI_MINOR = 9
 #: Axes along which tokens have positions, where they do.
 AXES = 3
 #: How the rows of a text become one (``LLMCC_POOL_*``).
@@ -52,6 +52,7 @@ NEEDS_SOURCE = 128
 HEARS = 256
 SEES = 512
 PAIR_TRUNCATE = 1
+ENGINE_NO_PREFIXES = 1
 
 
 class Sized(c.Structure):
@@ -233,6 +234,56 @@ class GenStats(Sized):
     ]
 
 
+class EngineOptions(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("max_running", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("max_queued", c.c_uint64),
+        ("target_ns", c.c_uint64),
+        ("prefix_bytes", c.c_uint64),
+    ]
+
+
+class EngineRequest(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("text", c.c_char_p),
+        ("len", c.c_size_t),
+        ("tokens", c.POINTER(c.c_int32)),
+        ("n_tokens", c.c_size_t),
+        ("params", c.POINTER(GenParams)),
+        ("priority", c.c_int32),
+        ("reserved", c.c_uint32),
+        ("timeout_ns", c.c_uint64),
+        ("salt", c.c_uint64),
+    ]
+
+
+class EngineEvent(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("request", c.c_uint64),
+        ("text", c.c_void_p),
+        ("text_len", c.c_size_t),
+        ("token", c.c_int32),
+        ("finish", c.c_int32),
+        ("logprob", c.c_double),
+        ("top_tokens", c.POINTER(c.c_int32)),
+        ("top_logprobs", c.POINTER(c.c_double)),
+        ("n_top", c.c_size_t),
+        ("ended", c.c_uint32),
+        ("status", c.c_int32),
+        ("message", c.c_void_p),
+        ("prompt_tokens", c.c_uint64),
+        ("reused_tokens", c.c_uint64),
+        ("generated_tokens", c.c_uint64),
+        ("waited_ns", c.c_uint64),
+        ("first_token_ns", c.c_uint64),
+        ("total_ns", c.c_uint64),
+    ]
+
+
 _P = c.c_void_p
 _I32P = c.POINTER(c.c_int32)
 _F64P = c.POINTER(c.c_double)
@@ -311,6 +362,14 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
     8: {
         "llmcc_image_grid": (c.c_int32, [_P, c.c_char_p, c.c_size_t, c.c_uint32, c.c_uint32, _P]),
         "llmcc_image_prompt_of": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _P, c.c_size_t, c.c_char_p, c.c_size_t, _SIZEP]),
+    },
+    9: {
+        "llmcc_engine_open": (c.c_int32, [_P, c.POINTER(EngineOptions), c.POINTER(_P)]),
+        "llmcc_engine_submit": (c.c_int32, [_P, c.POINTER(EngineRequest), c.POINTER(c.c_uint64)]),
+        "llmcc_engine_poll": (c.c_int32, [_P, c.POINTER(EngineEvent), c.c_size_t, _SIZEP, c.c_int64]),
+        "llmcc_engine_cancel": (c.c_int32, [_P, c.c_uint64]),
+        "llmcc_engine_stats": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_engine_close": (None, [_P]),
     },
 }
 

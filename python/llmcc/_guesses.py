@@ -68,6 +68,11 @@ class Guesses:
         else:
             raise TypeError(f"draft is {draft!r}; use {', '.join(map(repr, _NAMES))}, a smaller Model with the same tokenizer, or None for the model's own draft heads")
 
+    @property
+    def is_model(self) -> bool:
+        """Whether another model guesses."""
+        return self._model is not None
+
     def drafter(self) -> Optional[Drafter]:
         """A drafter for one generation, if another model guesses."""
         return None if self._model is None else Drafter(self._model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Union
 
 from . import _ffi as ffi
 
@@ -61,7 +61,7 @@ class Completion:
     guess_steps: int = 0
 
 
-def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:
+def piece_of(piece: Union[ffi.Piece, ffi.EngineEvent], logprobs: bool) -> Piece:
     """The token that C reported."""
     length = piece.text_len
     text = c.string_at(piece.text, length).decode("utf-8") if length else ""
@@ -72,6 +72,6 @@ def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:
     return Piece(piece.token, text, finish_of(piece), logprob)
 
 
-def finish_of(piece: ffi.Piece) -> Optional[str]:
+def finish_of(piece: Union[ffi.Piece, ffi.EngineEvent]) -> Optional[str]:
     """Why the generation ended, if it has."""
     return _FINISH.get(piece.finish, "other")

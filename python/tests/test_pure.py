@@ -33,6 +33,9 @@ STRUCTURES = {
     "llmcc_gen_params": ffi.GenParams,
     "llmcc_piece": ffi.Piece,
     "llmcc_gen_stats_t": ffi.GenStats,
+    "llmcc_engine_options": ffi.EngineOptions,
+    "llmcc_request": ffi.EngineRequest,
+    "llmcc_event": ffi.EngineEvent,
 }
 CONSTANTS = {
     "LLMCC_NEW_SEQ": ffi.NEW_SEQ,
@@ -55,6 +58,7 @@ CONSTANTS = {
     "LLMCC_IS_WHOLE": ffi.IS_WHOLE,
     "LLMCC_HAS_TYPES": ffi.HAS_TYPES,
     "LLMCC_PAIR_TRUNCATE": ffi.PAIR_TRUNCATE,
+    "LLMCC_ENGINE_NO_PREFIXES": ffi.ENGINE_NO_PREFIXES,
     "LLMCC_EMBED_NORMALIZE": ffi.EMBED_NORMALIZE,
     "LLMCC_EMBED_RAW": ffi.EMBED_RAW,
     **{f"LLMCC_POOL_{name.upper()}": number for name, number in ffi.POOLINGS.items()},

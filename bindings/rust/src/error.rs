@@ -29,8 +29,12 @@ pub enum Status {
     Numeric,
     /// A bug in llmcc.
     Internal,
-    /// [`crate::Model::interrupt`] ended the call.
+    /// [`crate::Model::interrupt`] ended the call, or a request was cancelled.
     Interrupted,
+    /// The engine has as many requests as it may.
+    Busy,
+    /// The request's time has passed.
+    Deadline,
     /// A status of a later version of the API.
     Other(i32),
 }
@@ -51,6 +55,8 @@ impl Status {
             10 => Status::Numeric,
             11 => Status::Internal,
             12 => Status::Interrupted,
+            13 => Status::Busy,
+            14 => Status::Deadline,
             other => Status::Other(other),
         }
     }

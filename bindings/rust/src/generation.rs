@@ -25,7 +25,7 @@ pub enum Finish {
 }
 
 impl Finish {
-    fn of(code: i32) -> Option<Finish> {
+    pub(crate) fn of(code: i32) -> Option<Finish> {
         match code {
             0 => None,
             1 => Some(Finish::Token),
@@ -251,7 +251,7 @@ unsafe fn piece(raw: &llmcc_piece) -> Piece {
 
 /// # Safety
 /// `start` is null, or has `n` elements, which stay as they are as long as the slice is used.
-unsafe fn slice<'a, T>(start: *const T, n: usize) -> &'a [T] {
+pub(crate) unsafe fn slice<'a, T>(start: *const T, n: usize) -> &'a [T] {
     if start.is_null() {
         return &[];
     }

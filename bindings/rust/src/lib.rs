@@ -26,6 +26,7 @@ mod adapter;
 mod audio;
 #[doc(hidden)]
 pub mod capi;
+mod engine;
 mod error;
 mod generation;
 mod guesses;
@@ -42,6 +43,7 @@ mod version;
 
 pub use adapter::Adapter;
 pub use audio::{Clip, Sound};
+pub use engine::{End, Engine, EngineOptions, Event, Terms};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, next_of_each};
 pub use guesses::{Drafter, Guesses};

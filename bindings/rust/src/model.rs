@@ -163,7 +163,7 @@ impl Model {
         check(&self.api, status)
     }
 
-    /// How many generations are not freed.
+    /// How many generations and engines are not freed.
     pub(crate) fn generations(&self) -> &AtomicUsize {
         &self.generations
     }

@@ -15,6 +15,8 @@ pub type RawModel = c_void;
 pub type RawGeneration = c_void;
 /// Opaque `llmcc_drafter`.
 pub type RawDrafter = c_void;
+/// Opaque `llmcc_engine`.
+pub type RawEngine = c_void;
 /// `llmcc_status`.
 pub type RawStatus = i32;
 
@@ -117,6 +119,13 @@ api! {
     llmcc_drafter_new: fn(*const RawModel, *mut *mut RawDrafter) -> RawStatus;
     llmcc_drafter_guess: fn(*mut c_void, *const i32, usize, *mut i32, usize) -> i32;
     llmcc_drafter_free: fn(*mut RawDrafter);
+    llmcc_engine_open: fn(*const RawModel, *const llmcc_engine_options, *mut *mut RawEngine) -> RawStatus;
+    llmcc_engine_submit: fn(*const RawEngine, *const llmcc_request, *mut u64) -> RawStatus;
+    llmcc_engine_poll: fn(*const RawEngine, *mut llmcc_event, usize, *mut usize, i64) -> RawStatus;
+    llmcc_engine_cancel: fn(*const RawEngine, u64) -> RawStatus;
+    llmcc_engine_stats: fn(*const RawEngine, *mut c_char, usize, *mut usize) -> RawStatus;
+    llmcc_engine_fd: fn(*const RawEngine, *mut i32) -> RawStatus;
+    llmcc_engine_close: fn(*mut RawEngine);
     llmcc_generate:
         fn(*const RawModel, *const c_char, usize, *const llmcc_gen_params, llmcc_callback, *mut c_void,
             *mut llmcc_gen_stats_t) -> RawStatus;

@@ -22,6 +22,21 @@ pub struct BenchArgs {
     /// after any number, caches are read whole)
     #[arg(long, value_delimiter = ',')]
     pub depth: Vec<usize>,
+    /// Numbers of users that an engine serves at once, besides: each asks for the next text when its last one has ended
+    #[arg(long, value_delimiter = ',')]
+    pub serve: Vec<usize>,
+    /// Requests of each user
+    #[arg(long, default_value_t = 4, requires = "serve")]
+    pub requests: usize,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 128, requires = "serve")]
+    pub serve_prompt: usize,
+    /// Tokens of these that all prompts begin with
+    #[arg(long, default_value_t = 0, requires = "serve")]
+    pub serve_shared: usize,
+    /// Tokens of each text
+    #[arg(long, default_value_t = 64, requires = "serve")]
+    pub serve_tokens: usize,
     /// Repetitions; the median is printed
     #[arg(long, default_value_t = 3)]
     pub repeat: usize,

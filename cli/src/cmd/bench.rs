@@ -4,6 +4,7 @@
 mod depth;
 mod kernels;
 mod prompt;
+mod serve;
 mod stream;
 
 use crate::Error;
@@ -65,6 +66,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         })
     };
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
+    let served = args.serve.iter().map(|users| serve::serve(&model, args, *users)).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
     let (step_bytes, mut predicted) = (version.read_per_step as f64, version.predicted);
     predicted.machine.memory = said.unwrap_or(predicted.machine.memory);
@@ -76,6 +78,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         prefill,
         decode,
         depth,
+        served,
         machine,
         rss,
         step_bytes,
@@ -91,27 +94,39 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     let info = model.info();
     let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
     let prefill = args.prefill.iter().copied().max().unwrap_or(0);
-    let counts: [(&str, &[usize]); 5] = [
+    let counts: [(&str, &[usize]); 9] = [
         ("--prefill", &args.prefill),
         ("--batch", &args.batch),
         ("--depth", &args.depth),
+        ("--serve", &args.serve),
+        ("--requests", std::slice::from_ref(&args.requests)),
+        ("--serve-prompt", std::slice::from_ref(&args.serve_prompt)),
+        ("--serve-tokens", std::slice::from_ref(&args.serve_tokens)),
         ("--steps", std::slice::from_ref(&args.steps)),
         ("--repeat", std::slice::from_ref(&args.repeat)),
     ];
     if let Some((option, _)) = counts.iter().find(|(_, counts)| counts.contains(&0)) {
         return Err(Error::Usage(format!("{option} 0: there is nothing to measure; give a positive number")));
     }
-    let lengths = [("--prefill", prefill), ("--steps", args.steps.saturating_add(1)), ("--depth", deepest)];
+    let asked = args.serve_prompt.saturating_add(args.serve_tokens);
+    let lengths = [
+        ("--prefill", prefill),
+        ("--steps", args.steps.saturating_add(1)),
+        ("--depth", deepest),
+        ("--serve-tokens", if args.serve.is_empty() { 0 } else { asked }),
+    ];
     if let Some((option, tokens)) = lengths.iter().find(|(_, n)| *n > info.max_context) {
         return Err(Error::Usage(format!(
             "{option}: a sequence would have {tokens} tokens, but the longest context is {}: give a smaller {option}",
             info.max_context
         )));
     }
-    if info.whole && !args.depth.is_empty() {
-        return Err(Error::Usage(
-            "--depth: tokens of this model see later ones, so it does not decode; leave --depth out".into(),
-        ));
+    for (option, asked) in [("--depth", &args.depth), ("--serve", &args.serve)] {
+        if info.whole && !asked.is_empty() {
+            return Err(Error::Usage(format!(
+                "{option}: tokens of this model see later ones, so it does not decode; leave {option} out"
+            )));
+        }
     }
     Ok(())
 }
@@ -259,6 +274,8 @@ struct Results<'a> {
     decode: Vec<Rate>,
     /// Rates of one sequence after so many tokens, and the most memory the process held then.
     depth: Vec<depth::Deep>,
+    /// Users at once.
+    served: Vec<serve::Served>,
     machine: Machine,
     rss: f64,
     /// Bytes of weights a step reads: all but tables with only some rows looked up.
@@ -296,6 +313,7 @@ impl Results<'_> {
                 "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
                 "stream_bytes_per_second": r.memory, "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
             "depth": self.depth.iter().map(depth::Deep::json).collect::<Vec<_>>(),
+            "serve": self.served.iter().map(serve::Served::json).collect::<Vec<_>>(),
             "kernels": if self.args.kernels { kernels::json(&self.kernels, &self.predicted) } else { Value::Null },
         })
     }
@@ -332,6 +350,7 @@ impl Results<'_> {
             );
         }
         self.depth.iter().for_each(|d| s += &d.text());
+        self.served.iter().for_each(|served| s += &served.text());
         if !self.decode.is_empty() {
             let _ = writeln!(
                 s,

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod audio;
+mod engine;
 mod generation;
 mod images;
 mod pairs;
@@ -14,6 +15,7 @@ pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
+pub use engine::{Engine, Event};
 pub use generation::{Drafter, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;

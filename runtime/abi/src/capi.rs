@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 8;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 9;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -492,3 +492,139 @@ pub struct llmcc_gen_stats_t {
 /// Called with each piece of text; a nonzero result stops the generation.
 pub type llmcc_callback =
     Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char, len: usize, token: i32) -> i32>;
+
+/// An engine shares nothing that it has computed between requests.
+pub const LLMCC_ENGINE_NO_PREFIXES: u32 = 1;
+
+/// Limits of an engine.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_engine_options {
+    /// `sizeof(llmcc_engine_options)`.
+    pub size: usize,
+    /// Most requests in a step; 0: 64.
+    pub max_running: u32,
+    /// `LLMCC_ENGINE_*`.
+    pub flags: u32,
+    /// Most requests beside these; 0: 4096.
+    pub max_queued: u64,
+    /// Nanoseconds between two tokens of a request that prompts of others may cause; 0: the engine's choice.
+    pub target_ns: u64,
+    /// Most bytes of pages that stay after their requests; 0: as many as the cache has.
+    pub prefix_bytes: u64,
+}
+
+/// A request to an engine.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_request {
+    /// `sizeof(llmcc_request)`.
+    pub size: usize,
+    /// UTF-8, `len` bytes; null: `tokens` are the prompt.
+    pub text: *const c_char,
+    /// Bytes of `text`.
+    pub len: usize,
+    /// The prompt, the whole sequence from its first token.
+    pub tokens: *const i32,
+    /// Number of `tokens`.
+    pub n_tokens: usize,
+    /// Null: the model's defaults.
+    pub params: *const llmcc_gen_params,
+    /// Larger ones go first.
+    pub priority: i32,
+    /// Zero.
+    pub reserved: u32,
+    /// Nanoseconds from now after which the request ends; 0: never.
+    pub timeout_ns: u64,
+    /// Requests share computed tokens with those of the same number only.
+    pub salt: u64,
+}
+
+impl Default for llmcc_request {
+    /// No prompt.
+    fn default() -> Self {
+        llmcc_request {
+            size: size_of::<llmcc_request>(),
+            text: core::ptr::null(),
+            len: 0,
+            tokens: core::ptr::null(),
+            n_tokens: 0,
+            params: core::ptr::null(),
+            priority: 0,
+            reserved: 0,
+            timeout_ns: 0,
+            salt: 0,
+        }
+    }
+}
+
+/// Something that happened to a request.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_event {
+    /// `sizeof(llmcc_event)`.
+    pub size: usize,
+    /// The request's number.
+    pub request: u64,
+    /// UTF-8 text, NUL-terminated.
+    pub text: *const c_char,
+    /// Bytes of it.
+    pub text_len: usize,
+    /// Token id; -1: none.
+    pub token: i32,
+    /// 0 or the reason of the text's end.
+    pub finish: i32,
+    /// Log-probability of the token; 0 if not asked for.
+    pub logprob: f64,
+    /// The most probable tokens.
+    pub top_tokens: *const i32,
+    /// Their log-probabilities.
+    pub top_logprobs: *const f64,
+    /// How many there are.
+    pub n_top: usize,
+    /// 1: the request's last event.
+    pub ended: u32,
+    /// Status of a request that failed; 0 for others.
+    pub status: i32,
+    /// Reason of a failure, NUL-terminated; empty for others.
+    pub message: *const c_char,
+    /// Of the last event: tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens of these that had been computed.
+    pub reused_tokens: u64,
+    /// Generated tokens.
+    pub generated_tokens: u64,
+    /// Nanoseconds from the request's arrival until it took part in a step.
+    pub waited_ns: u64,
+    /// Nanoseconds from its arrival to its first token.
+    pub first_token_ns: u64,
+    /// Nanoseconds from its arrival to its end.
+    pub total_ns: u64,
+}
+
+impl Default for llmcc_event {
+    /// Nothing has happened.
+    fn default() -> Self {
+        llmcc_event {
+            size: size_of::<llmcc_event>(),
+            request: 0,
+            text: core::ptr::null(),
+            text_len: 0,
+            token: -1,
+            finish: 0,
+            logprob: 0.0,
+            top_tokens: core::ptr::null(),
+            top_logprobs: core::ptr::null(),
+            n_top: 0,
+            ended: 0,
+            status: 0,
+            message: core::ptr::null(),
+            prompt_tokens: 0,
+            reused_tokens: 0,
+            generated_tokens: 0,
+            waited_ns: 0,
+            first_token_ns: 0,
+            total_ns: 0,
+        }
+    }
+}

@@ -34,6 +34,8 @@ struct Plan {
     parts: Vec<Part>,
     /// Most of them.
     most: usize,
+    /// Whether a prompt waits for room in the cache.
+    waits: bool,
 }
 
 /// The part of a step that is of one generation.
@@ -49,6 +51,40 @@ struct Part {
     chooses: bool,
 }
 
+/// The terms of a step.
+pub struct Terms<'a> {
+    /// Most tokens of prompts in a step in which generations get their next token.
+    pub prompt_tokens: usize,
+    /// Frees pages of the cache that no generation has. Returns whether there were any.
+    pub reclaim: &'a mut dyn FnMut(&mut Engine) -> Result<bool>,
+}
+
+/// A step that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// The failure.
+    pub error: Error,
+    /// The generation on which the step failed, if it did on one of them.
+    pub generation: Option<usize>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { error, generation: None }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure.generation {
+            Some(i) => Error::new(failure.error.status, format!("generation {i}: {}", failure.error.message)),
+            None => failure.error,
+        }
+    }
+}
+
+type Step<T> = std::result::Result<T, Failure>;
+
 /// One step of all `gens`, which are of one model. `None`: this one has ended before, or has no
 /// token yet, since its prompt is long or waits for room.
 ///
@@ -58,6 +94,20 @@ struct Part {
 /// The same sequence twice; the cache has no room for even one of them; any failure of a single
 /// generation. Then none has got a token.
 pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
+    let terms = &mut Terms { prompt_tokens: usize::MAX, reclaim: &mut |_| Ok(false) };
+    Ok(next_within(gens, engine, text, terms)?)
+}
+
+/// [`next`] within some terms.
+///
+/// # Errors
+/// As there.
+pub fn next_within(
+    gens: &mut [&mut Generation],
+    engine: &mut Engine,
+    text: Option<&Text>,
+    terms: &mut Terms,
+) -> Step<Vec<Option<Piece>>> {
     // The lists of the step, its results, and the lists of all tokens, which grow after it.
     let history: usize = gens.iter().map(|g| g.length()).sum();
     need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
@@ -66,8 +116,8 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
     need(2 * size_of::<f32>() * kept)?;
     check(gens, engine)?;
     let start = Instant::now();
-    encode(gens, engine)?;
-    let (plan, mut choices) = step(gens, engine)?;
+    encode(gens, engine, terms)?;
+    let (plan, mut choices) = step(gens, engine, terms)?;
     for part in &plan.parts {
         gens[part.generation].advance(part.count, start);
     }
@@ -82,7 +132,7 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
             Err(error) => {
                 let chose = plan.parts.iter().filter(|part| part.chooses);
                 chose.map(|part| part.generation).try_for_each(|i| gens[i].take_back(engine))?;
-                return Err(of_generation(i, &error));
+                return Err(Failure { error, generation: Some(i) });
             }
         }
     }
@@ -97,11 +147,14 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
 }
 
 /// Runs the next step. Returns its plan, and the choices of each part.
-fn step(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<(Plan, Vec<Choices>)> {
+fn step(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) -> Step<(Plan, Vec<Choices>)> {
     propose(gens, engine)?;
     let mut most = usize::MAX;
     loop {
-        let plan = plan(gens, engine, most);
+        let plan = plan(gens, engine, most, terms.prompt_tokens);
+        if plan.waits && (terms.reclaim)(engine)? {
+            continue;
+        }
         if plan.parts.is_empty() {
             return Ok((plan, Vec::new()));
         }
@@ -109,8 +162,9 @@ fn step(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<(Plan, Vec<
             Ok(choices) => return Ok((plan, choices)),
             Err(error) if error.status != Status::CacheFull => {
                 plan.parts.iter().for_each(|part| gens[part.generation].resume(engine));
-                return Err(error);
+                return Err(error.into());
             }
+            Err(_) if (terms.reclaim)(engine)? => {}
             Err(error) => {
                 // Guesses give way first, and then the last generations.
                 let guessed = plan.parts.iter().any(|part| part.guesses > 0);
@@ -120,8 +174,9 @@ fn step(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<(Plan, Vec<
                 }
                 // Sequences of the caller's keep their pages; perhaps the first of them can go on.
                 if plan.parts.len() == 1 {
-                    gens[plan.parts[0].generation].resume(engine);
-                    return Err(error);
+                    let i = plan.parts[0].generation;
+                    gens[i].resume(engine);
+                    return Err(Failure { error, generation: Some(i) });
                 }
                 most = plan.parts.len() - 1;
             }
@@ -195,10 +250,6 @@ fn positions(gens: &[&mut Generation], engine: &Engine, plan: &Plan, images: boo
     Ok(all)
 }
 
-fn of_generation(i: usize, e: &Error) -> Error {
-    Error::new(e.status, format!("generation {i}: {}", e.message))
-}
-
 /// Every generation has a sequence of its own, which nobody else has changed.
 fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
     let mut seqs: Vec<SeqId> = Vec::with_capacity(gens.len());
@@ -215,48 +266,53 @@ fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
 
 /// Reads the sources of those that have to, in their order, as long as the cache has room. A generation whose source
 /// finds none waits while others go on.
-fn encode(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<()> {
+fn encode(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) -> Step<()> {
     for i in 0..gens.len() {
         loop {
             match gens[i].encode(engine) {
                 Ok(_) => break,
+                Err(error) if error.status == Status::CacheFull && (terms.reclaim)(engine)? => drop(error),
                 Err(error) if error.status == Status::CacheFull => {
                     let others = gens.iter().any(|g| g.finish().is_none() && !g.lacks_source(engine));
                     if others {
                         return Ok(());
                     }
                     if !make_room(gens, engine)? {
-                        return Err(error);
+                        return Err(Failure { error, generation: Some(i) });
                     }
                 }
-                Err(error) => return Err(of_generation(i, &error)),
+                Err(error) => return Err(Failure { error, generation: Some(i) }),
             }
         }
     }
     Ok(())
 }
 
-/// The next step, of up to `most` generations.
-fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
-    let limit = engine.max_batch_tokens();
+/// The next step, of up to `most` generations, with up to `prompt_tokens` tokens of prompts if others get their next one.
+fn plan(gens: &[&mut Generation], engine: &Engine, most: usize, prompt_tokens: usize) -> Plan {
+    let chunk = engine.max_batch_tokens();
     let mut plan = Plan { most, ..Plan::default() };
     let ready = |i: usize| gens[i].steps() && !gens[i].lacks_source(engine);
     let alive = |begun: bool| (0..gens.len()).filter(move |&i| ready(i) && begun == (gens[i].evaluated() > 0));
     // Those whose prompt has been evaluated first: nobody waits for a token because of others'
     // prompts.
     let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
-    for &i in running.iter().chain(&filling) {
-        plan.add(i, gens[i], limit, engine);
-    }
+    running.iter().for_each(|&i| plan.add(i, gens[i], chunk, engine));
+    // (The tokens of an image come in one step.)
+    let limit = match plan.tokens.is_empty() || engine.has_runs() {
+        true => chunk,
+        false => chunk.min(plan.tokens.len().saturating_add(prompt_tokens)),
+    };
+    filling.iter().for_each(|&i| plan.add(i, gens[i], limit, engine));
     // Pages that running generations need for their next token are not free.
     let kv = engine.kv();
     // (Those of sources are in use already.)
     let own = |group: usize| engine.image().track(group) == engine.image().step().track;
     let whole = |group: usize, i: usize| match own(group) {
-        true => kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit),
+        true => kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, chunk),
         false => 0,
     };
-    let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
+    let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), chunk));
     let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
     let mut free: Vec<usize> =
         (0..kv.groups()).map(|group| kv.free_pages(group).saturating_sub(grows(group))).collect();
@@ -264,6 +320,7 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
         // The first of all is tried in any case.
         let room = free.iter().enumerate().all(|(group, free)| whole(group, i) <= *free);
         if !room && !plan.parts.is_empty() {
+            plan.waits = true;
             break;
         }
         free.iter_mut().enumerate().for_each(|(group, free)| *free = free.saturating_sub(whole(group, i)));
@@ -276,12 +333,12 @@ impl Plan {
     /// Adds as much of generation number `i` as the step has room for.
     fn add(&mut self, i: usize, generation: &Generation, limit: usize, engine: &Engine) {
         let pending = generation.pending();
-        let count = engine.step_of(pending, limit - self.tokens.len());
+        let count = generation.part(limit.saturating_sub(self.tokens.len()), engine);
         if count == 0 || self.parts.len() == self.most {
             return;
         }
         let (first, chooses) = (self.tokens.len(), count == pending.len());
-        let room = limit - self.tokens.len() - count;
+        let room = limit.saturating_sub(self.tokens.len() + count);
         let guesses = if chooses { generation.guesses() } else { &[] };
         let guesses = &guesses[..guesses.len().min(room)];
         self.tokens.extend_from_slice(&pending[..count]);

@@ -33,8 +33,12 @@ pub enum Status {
     Numeric = 10,
     /// A bug in the runtime.
     Internal = 11,
-    /// `llmcc_interrupt` ended the call.
+    /// `llmcc_interrupt` ended the call, or the request was cancelled.
     Interrupted = 12,
+    /// The engine has as many requests as it may.
+    Busy = 13,
+    /// The request's deadline has passed.
+    Deadline = 14,
 }
 
 /// A failure, and the remedy.

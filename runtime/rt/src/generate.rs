@@ -20,7 +20,7 @@ use crate::speculate::{Counts, Speculation};
 use crate::stream::Decode;
 use crate::text::Text;
 use cursor::Cursor;
-pub(crate) use images::tokens_of;
+pub(crate) use images::{marked, tokens_of};
 pub(crate) use params::Choice;
 pub use params::{Finish, GenParams, Images, Piece, TokenLogProbs};
 use request::{Request, SoFar};
@@ -62,6 +62,8 @@ pub struct Generation {
     guesses: Vec<i32>,
     /// Tokens of the history whose pieces nobody has taken.
     ready: VecDeque<Piece>,
+    /// A step ends here if it would go further: others begin with as many tokens.
+    border: usize,
 }
 
 impl Generation {
@@ -101,7 +103,7 @@ impl Generation {
         let (history, reused, evaluated) = match about {
             true => (first_tokens(engine, &params.starts)?, begin_about(engine, seq, prompt)?, 0),
             false => {
-                let marked = images::marked(engine, prompt, &params.images.rows);
+                let marked = marked(engine, prompt, &params.images.rows);
                 let reused = begin_with(engine, seq, (&marked, prompt), &request.positions)?;
                 (prompt.to_vec(), reused, reused)
             }
@@ -119,6 +121,7 @@ impl Generation {
             speculation,
             guesses: Vec::new(),
             ready: VecDeque::new(),
+            border: 0,
         })
     }
 
@@ -279,6 +282,40 @@ impl Generation {
             return engine.kv_mut().seq_free(self.cursor.seq);
         }
         self.speculation.as_mut().map_or(Ok(()), |s| s.restart(engine, self.cursor.seq))
+    }
+
+    /// Makes a given sequence the generation's own, which is freed with it.
+    pub(crate) fn adopt(&mut self) {
+        self.cursor.owned = true;
+    }
+
+    /// Ends the generation and hands over its own sequence, with the tokens that the model has seen.
+    pub(crate) fn release(mut self, engine: &mut Engine) -> Result<SeqId> {
+        let seq = self.cursor.seq;
+        self.speculation.as_mut().map_or(Ok(()), |s| s.restart(engine, seq))?;
+        Ok(seq)
+    }
+
+    /// Prompt and generated tokens.
+    pub(crate) fn history(&self) -> &[i32] {
+        &self.cursor.history
+    }
+
+    /// Lets a step end after the first `tokens` of the history, where states that are not pages are kept.
+    pub(crate) fn end_step_at(&mut self, tokens: usize) {
+        self.border = tokens;
+    }
+
+    /// The most pending tokens, up to `room`, that a step may have of it.
+    pub(crate) fn part(&self, room: usize, engine: &Engine) -> usize {
+        let whole = engine.step_of(self.pending(), room);
+        match self.border.checked_sub(self.evaluated()) {
+            Some(left) if 0 < left && left < whole => match engine.step_of(self.pending(), left) {
+                0 => whole,
+                part => part,
+            },
+            _ => whole,
+        }
     }
 
     /// After a failed step: see [`Cursor::resume`].

@@ -6,7 +6,7 @@
 //! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`] and the
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
 //! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
-//! several tokens at once with [`speculate`], several sequences at once in [`continuous`], [`embed`]
+//! several tokens at once with [`speculate`], several sequences at once in [`continuous`], many requests at once in [`serve`], [`embed`]
 //! makes one row of a text's, [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of
 //! products, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
@@ -48,6 +48,7 @@ pub mod reserve;
 pub mod rules;
 pub mod sample;
 pub mod select;
+pub mod serve;
 pub mod spawn;
 pub mod speculate;
 pub mod stream;

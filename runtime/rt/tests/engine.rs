@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::served::{check_serving, check_warm};
 use common::speculated::{check_speculation, check_trees};
 
 use common::*;
@@ -167,6 +168,22 @@ fn guesses_change_no_text() {
         let mut engine = toy_engine(Options { threads, max_batch_tokens, ..Options::default() });
         assert!(check_speculation(&mut engine, max_batch_tokens as u64, 60) > 20);
     }
+}
+
+#[test]
+fn requests_that_share_are_those_alone() {
+    // The smallest cache has room for the longest request, and not for two.
+    for (max_batch_tokens, max_tokens) in [(5, 2000), (64, 2000), (64, 176), (7, 176)] {
+        let mut engine = toy_engine(Options { threads: 2, max_batch_tokens, max_tokens, ..Options::default() });
+        let reused = check_serving(&mut engine, (max_batch_tokens + max_tokens) as u64, 80);
+        assert!(reused > 100, "{reused}");
+    }
+}
+
+#[test]
+fn requests_go_on_from_any_length() {
+    let mut engine = toy_engine(Options { threads: 1, max_batch_tokens: 16, max_tokens: 2000, ..Options::default() });
+    check_warm(&mut engine, 2..70, 1);
 }
 
 #[test]

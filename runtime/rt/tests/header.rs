@@ -69,8 +69,13 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);
+    layout!(c, llmcc_engine_options: size max_running flags max_queued target_ns prefix_bytes);
+    layout!(c, llmcc_request: size text len tokens n_tokens params priority reserved timeout_ns salt);
+    layout!(c, llmcc_event: size request text text_len token finish logprob top_tokens top_logprobs n_top ended status
+        message prompt_tokens reused_tokens generated_tokens waited_ns first_token_ns total_ns);
     let constants = [
         ("LLMCC_OPEN_PROFILE", LLMCC_OPEN_PROFILE),
+        ("LLMCC_ENGINE_NO_PREFIXES", LLMCC_ENGINE_NO_PREFIXES),
         ("LLMCC_OPEN_PIN", LLMCC_OPEN_PIN),
         ("LLMCC_OPEN_PORTABLE", LLMCC_OPEN_PORTABLE),
         ("LLMCC_HAS_TOKENIZER", LLMCC_HAS_TOKENIZER),
@@ -110,6 +115,8 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_E_CACHE_FULL", llmcc_rt::Status::CacheFull as u32),
         ("LLMCC_E_INTERNAL", llmcc_rt::Status::Internal as u32),
         ("LLMCC_E_INTERRUPTED", llmcc_rt::Status::Interrupted as u32),
+        ("LLMCC_E_BUSY", llmcc_rt::Status::Busy as u32),
+        ("LLMCC_E_DEADLINE", llmcc_rt::Status::Deadline as u32),
         ("LLMCC_FINISH_CONTEXT", llmcc_rt::generate::Finish::Context as u32),
     ];
     for (name, value) in constants {
@@ -161,6 +168,7 @@ fn every_exported_function_is_declared() {
         "logprobs.rs",
         "vocab.rs",
         "pairs.rs",
+        "serve.rs",
         "drafter.rs",
         "tree.rs",
         "tap.rs",

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::served::{check_serving, check_warm};
 use common::speculated::{check_speculation, check_trees};
 #[path = "common/cuda.rs"]
 mod cuda;
@@ -230,6 +231,22 @@ fn guesses_change_no_text() {
     }
     assert!(check_speculation(&mut on_gpu(16), 5, 30) > 30);
     cuda::assert_clean();
+}
+
+#[test]
+fn requests_that_share_are_those_alone() {
+    for max_batch_tokens in [7, 40] {
+        let reused = check_serving(&mut on_cpu(max_batch_tokens), max_batch_tokens as u64, 60);
+        assert!(reused > 100, "{reused}");
+    }
+    check_serving(&mut on_gpu(16), 5, 20);
+    cuda::assert_clean();
+}
+
+/// A state is kept after the last chunk before the end of a prompt.
+#[test]
+fn requests_go_on_from_snapshots() {
+    check_warm(&mut on_cpu(16), 2..70, 16);
 }
 
 /// A prompt that begins like the one before goes on from a snapshot.

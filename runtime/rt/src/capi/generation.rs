@@ -9,7 +9,7 @@ use super::sequences::{Zeros, bias_from, sampling_from};
 use super::types::*;
 use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, null, owned, read_struct, utf8};
 use crate::error::{Error, Result, Status};
-use crate::generate::{GenParams, Generation, Images, Piece};
+use crate::generate::{Finish, GenParams, Generation, Images, Piece};
 use crate::reserve::need;
 use crate::rules::Defaults;
 use crate::sample::Sampling;
@@ -33,16 +33,56 @@ pub struct Gen {
 pub(super) struct State {
     /// Taken on drop.
     generation: Option<Generation>,
-    /// Text of the last piece, NUL-terminated.
+    last: Shown,
+}
+
+/// Memory of a piece that C reads.
+pub(super) struct Shown {
+    /// Its text, NUL-terminated.
     text: Vec<u8>,
     /// Its most probable tokens and their log-probabilities.
     top_tokens: Vec<i32>,
     top_logprobs: Vec<f64>,
+    token: i32,
+    logprob: f64,
+}
+
+impl Shown {
+    /// That of a piece; `None`: no token, and no text.
+    pub(super) fn new(piece: Option<Piece>) -> Shown {
+        let token = piece.as_ref().map_or(-1, |p| p.token);
+        let (text, logprob) = piece.map(|p| (p.text, p.logprob)).unwrap_or_default();
+        let mut text = text.into_bytes();
+        text.push(0);
+        let top = logprob.as_ref().map_or(&[][..], |l| &l.top);
+        Shown {
+            text,
+            top_tokens: top.iter().map(|t| t.token).collect(),
+            top_logprobs: top.iter().map(|t| t.logprob).collect(),
+            token,
+            logprob: logprob.as_ref().map_or(0.0, |l| l.chosen),
+        }
+    }
+
+    /// The piece, valid as long as this.
+    pub(super) fn piece(&self, finish: Option<Finish>) -> llmcc_piece {
+        llmcc_piece {
+            size: size_of::<llmcc_piece>(),
+            text: self.text.as_ptr().cast(),
+            text_len: self.text.len() - 1,
+            token: self.token,
+            finish: finish.map_or(0, |f| f as i32),
+            logprob: self.logprob,
+            top_tokens: self.top_tokens.as_ptr(),
+            top_logprobs: self.top_logprobs.as_ptr(),
+            n_top: self.top_tokens.len(),
+        }
+    }
 }
 
 impl State {
     fn new(generation: Generation) -> State {
-        State { generation: Some(generation), text: vec![0], top_tokens: Vec::new(), top_logprobs: Vec::new() }
+        State { generation: Some(generation), last: Shown::new(None) }
     }
 
     /// The generation, alive as long as its handle.
@@ -52,24 +92,8 @@ impl State {
 
     /// Keeps the memory of a piece that C reads until the next one.
     pub(super) fn show(&mut self, piece: Option<Piece>) -> llmcc_piece {
-        let token = piece.as_ref().map_or(-1, |p| p.token);
-        let (text, logprob) = piece.map(|p| (p.text, p.logprob)).unwrap_or_default();
-        self.text = text.into_bytes();
-        self.text.push(0);
-        let top = logprob.as_ref().map_or(&[][..], |l| &l.top);
-        self.top_tokens = top.iter().map(|t| t.token).collect();
-        self.top_logprobs = top.iter().map(|t| t.logprob).collect();
-        llmcc_piece {
-            size: size_of::<llmcc_piece>(),
-            text: self.text.as_ptr().cast(),
-            text_len: self.text.len() - 1,
-            token,
-            finish: self.generation.as_ref().and_then(Generation::finish).map_or(0, |f| f as i32),
-            logprob: logprob.as_ref().map_or(0.0, |l| l.chosen),
-            top_tokens: self.top_tokens.as_ptr(),
-            top_logprobs: self.top_logprobs.as_ptr(),
-            n_top: self.top_tokens.len(),
-        }
+        self.last = Shown::new(piece);
+        self.last.piece(self.generation.as_ref().and_then(Generation::finish))
     }
 }
 
@@ -358,7 +382,7 @@ unsafe fn images(c: &llmcc_gen_params) -> Result<Images> {
 ///
 /// # Safety
 /// `p` is null or valid, with valid arrays.
-unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model) -> Result<GenParams> {
+pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model) -> Result<GenParams> {
     // SAFETY: the caller's promise.
     unsafe {
         let c = read_struct(p)?;

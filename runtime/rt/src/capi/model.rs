@@ -2,8 +2,8 @@
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use std::{ptr, slice};
 
@@ -34,6 +34,8 @@ const TOKENIZER_BYTES: usize = 12;
 /// is harmless.
 pub struct Model {
     engine: Mutex<Engine>,
+    /// Calls that wait for the engine.
+    waiting: AtomicUsize,
     text: Option<Arc<Text>>,
     defaults: Defaults,
     ears: Option<Ears>,
@@ -77,6 +79,7 @@ impl Model {
         Ok(Model {
             interrupts: engine.interrupts().clone(),
             engine: Mutex::new(engine),
+            waiting: AtomicUsize::new(0),
             text: text.map(Arc::new),
             defaults,
             ears,
@@ -176,7 +179,21 @@ impl Model {
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable:
         // steps commit last.
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Relaxed);
+                let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Relaxed);
+                engine
+            }
+        }
+    }
+
+    /// Whether a call waits for the engine.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
     }
 
     /// The model's defaults for generations.

@@ -13,4 +13,4 @@ macro_rules! sized {
 }
 
 sized!(llmcc_options llmcc_model_info llmcc_entry_info llmcc_batch llmcc_embed_rows llmcc_gen_params llmcc_piece);
-sized!(llmcc_gen_stats_t llmcc_tap_info llmcc_audio_info);
+sized!(llmcc_gen_stats_t llmcc_tap_info llmcc_audio_info llmcc_engine_options llmcc_request llmcc_event);

@@ -20,6 +20,12 @@ impl Engine {
         }
     }
 
+    /// Whether tokens of an image see each other.
+    pub(crate) fn has_runs(&self) -> bool {
+        let step = &self.image().entries[STEP];
+        step.placeholder.is_some() && step.runs
+    }
+
     /// Tokens of images that see each other come in one step, which has room for them.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub(super) fn positions(engine: &Engine, prompt: &[i32], grids: &[[u32; 2]]) -> 
 }
 
 /// A prompt as a sequence that has seen it lists it.
-pub(super) fn marked<'a>(engine: &Engine, prompt: &'a [i32], rows: &[f32]) -> Cow<'a, [i32]> {
+pub(crate) fn marked<'a>(engine: &Engine, prompt: &'a [i32], rows: &[f32]) -> Cow<'a, [i32]> {
     match engine.placeholder() {
         Some(token) if !rows.is_empty() => {
             let mut rows = rows.chunks_exact(engine.image().entries[STEP].given.max(1));

@@ -101,6 +101,20 @@ impl Kv {
         self.pools.iter().zip(&self.layout.groups).map(|(pool, group)| pool.used() * group.page_bytes).sum()
     }
 
+    /// Bytes of the pages that a sequence refers to, shared ones included.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn held_bytes(&self, seq: SeqId) -> Result<usize> {
+        let tables = self.layout.groups.iter().zip(&self.seqs[self.slot(seq)?].tables);
+        Ok(tables.map(|(group, table)| (table.held().len() + table.snapshots.len()) * group.page_bytes).sum())
+    }
+
+    /// Whether all groups of states of fixed size have so many places without even a snapshot in them.
+    pub fn has_places(&self, places: usize) -> bool {
+        self.pools.iter().zip(&self.layout.groups).all(|(pool, group)| !group.fixed || pool.free() >= places)
+    }
+
     /// Pages of a group that nobody uses, but for a snapshot.
     pub fn free_pages(&self, group: usize) -> usize {
         let pool = &self.pools[group];

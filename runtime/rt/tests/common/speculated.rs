@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 type Text = (Vec<i32>, Option<Finish>, Vec<i32>);
 
 /// Parameters of a random generation. (The last token of the vocabulary says which kernel ran.)
-fn params(rng: &mut Rng) -> GenParams {
+pub fn params(rng: &mut Rng) -> GenParams {
     let hot = Sampling { temperature: 300.0, seed: rng.below(1 << 20) as u64, ..Sampling::default() };
     GenParams {
         max_tokens: 1 + rng.below(30),

@@ -1,0 +1,153 @@
+//! Requests that share steps and computed tokens, against each alone.
+
+use super::speculated::params;
+use super::{Rng, VOCAB};
+use llmcc_rt::generate::{Finish, GenParams, Generation};
+use llmcc_rt::serve::{Core, Event, Limits, Order};
+use llmcc_rt::speculate::Guesses;
+use llmcc_rt::{Engine, Status};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A text: its tokens, and the reason of its end.
+type Text = (Vec<i32>, Option<Finish>);
+
+fn alone(engine: &mut Engine, prompt: &[i32], params: GenParams) -> Text {
+    let mut generation = Generation::new(engine, None, None, prompt, params).unwrap();
+    let mut tokens = vec![];
+    while let Some(piece) = generation.next(engine, None).unwrap() {
+        tokens.push(piece.token);
+    }
+    let finish = generation.finish();
+    generation.close(engine).unwrap();
+    (tokens, finish)
+}
+
+/// A request, its text alone, and its events so far.
+struct Asked {
+    order: Order,
+    text: Text,
+    tokens: Vec<i32>,
+    finish: Option<Finish>,
+    /// Its status at its end.
+    ended: Option<Option<Status>>,
+    cancelled: bool,
+}
+
+fn take(all: &mut BTreeMap<u64, Asked>, events: Vec<Event>) {
+    for event in events {
+        let asked = all.get_mut(&event.request).expect("a known request");
+        assert!(asked.ended.is_none(), "an event after the last one");
+        asked.finish = asked.finish.or(event.finish());
+        asked.tokens.extend(event.piece.map(|piece| piece.token));
+        if let Some(end) = event.end {
+            assert_eq!(end.stats.generated_tokens, asked.tokens.len() as u64);
+            assert!(end.waited <= end.total && end.first <= end.total);
+            asked.ended = Some(end.error.map(|error| error.status));
+        }
+    }
+}
+
+/// Random requests with beginnings in common, some of which are cancelled, by random limits: those that end have the
+/// tokens that they have alone, the others the first of them; nothing is left in the end. Returns how many tokens of
+/// prompts were not computed again.
+pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
+    let (mut rng, mut reused) = (Rng(seed), 0);
+    for round in 0..rounds {
+        let beginnings: Vec<Vec<i32>> =
+            (0..3).map(|_| (0..rng.below(90)).map(|_| rng.below(VOCAB - 1) as i32).collect()).collect();
+        let limits = Limits {
+            running: 1 + rng.below(6),
+            target: [None, Some(Duration::from_nanos(1)), Some(Duration::from_secs(1))][rng.below(3)],
+            kept_bytes: [0, 600, usize::MAX][rng.below(3)],
+        };
+        let mut all = BTreeMap::new();
+        for id in 0..3 + rng.below(8) as u64 {
+            let tail = (0..1 + rng.below(40)).map(|_| rng.below(VOCAB - 1) as i32);
+            let prompt: Vec<i32> = beginnings[rng.below(3)].iter().copied().chain(tail).collect();
+            let params = params(&mut rng);
+            let text = alone(engine, &prompt, params.clone());
+            let guesses = if rng.below(3) == 0 { Guesses::Lookup } else { Guesses::None };
+            let params = GenParams { guesses, ..params };
+            let (priority, salt) = (rng.below(3) as i32, rng.below(2) as u64);
+            let order = Order { id, prompt, params, priority, salt, deadline: None };
+            let asked = Asked { order, text, tokens: vec![], finish: None, ended: None, cancelled: false };
+            all.insert(id, asked);
+        }
+        let mut core = Core::new(limits);
+        let (mut arrived, count, mut steps) = (0, all.len() as u64, 0);
+        while arrived < count || !core.is_idle() {
+            while arrived < count && rng.below(3) == 0 {
+                core.submit(all[&arrived].order.clone(), Instant::now());
+                arrived += 1;
+            }
+            if rng.below(40) == 0 && arrived > 0 {
+                let id = rng.below(arrived as usize) as u64;
+                let event = core.cancel(id, engine);
+                all.get_mut(&id).unwrap().cancelled |= event.is_some();
+                take(&mut all, event.into_iter().collect());
+            }
+            let events = core.step(engine, None);
+            take(&mut all, events);
+            steps += 1;
+            assert!(steps < 10_000, "no end");
+        }
+        for (id, asked) in &all {
+            let what = format!("round {round}, request {id}, {limits:?}: {:?}", asked.order);
+            let (tokens, finish) = &asked.text;
+            match asked.cancelled {
+                true => {
+                    assert_eq!(asked.ended, Some(Some(Status::Interrupted)), "{what}");
+                    assert!(tokens.starts_with(&asked.tokens), "{what}: {:?} for {tokens:?}", asked.tokens);
+                }
+                false => {
+                    assert_eq!((&asked.tokens, &asked.finish), (tokens, finish), "{what}");
+                    assert_eq!(asked.ended, Some(None), "{what}");
+                }
+            }
+        }
+        let counts = core.counts();
+        assert_eq!(counts.finished + counts.cancelled, count);
+        assert!(limits.kept_bytes > 0 || (counts.reused_tokens, counts.kept_sequences) == (0, 0), "{counts:?}");
+        reused += counts.reused_tokens;
+        assert_eq!(engine.kv().sequences(), counts.kept_sequences);
+        core.close(&llmcc_rt::Error::invalid("closed"), engine);
+        assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0));
+    }
+    reused
+}
+
+/// A second request with the prompt of the first, and one with more after its text, compute what is new alone; at every
+/// length.
+pub fn check_warm(engine: &mut Engine, lengths: std::ops::Range<usize>, most_new: usize) {
+    for length in lengths {
+        let prompt: Vec<i32> = (0..length).map(|i| (i * i + 3 * i) as i32 % (VOCAB as i32 - 1)).collect();
+        let params = GenParams { max_tokens: 5, ..params(&mut Rng(1)) };
+        let limits = Limits { running: 4, target: None, kept_bytes: usize::MAX };
+        let mut core = Core::new(limits);
+        let mut run = |engine: &mut Engine, id, prompt: &[i32]| {
+            let order = Order { id, prompt: prompt.to_vec(), params: params.clone(), ..Order::default() };
+            core.submit(order, Instant::now());
+            let (mut tokens, mut reused) = (vec![], 0);
+            while !core.is_idle() {
+                for event in core.step(engine, None) {
+                    tokens.extend(event.piece.map(|piece| piece.token));
+                    reused += event.end.map_or(0, |end| end.stats.reused_tokens as usize);
+                }
+            }
+            (tokens, reused)
+        };
+        let (cold, none) = run(engine, 1, &prompt);
+        assert_eq!(none, 0);
+        let (warm, reused) = run(engine, 2, &prompt);
+        assert_eq!(warm, cold, "a prompt of {length}");
+        assert!(reused < length && reused + most_new >= length, "{reused} of {length}");
+        // The conversation goes on: all but the last token of the text are there.
+        let longer = [&prompt[..], &cold, &[1, 2, 3]].concat();
+        let (next, reused) = run(engine, 3, &longer);
+        assert_eq!(reused, prompt.len() + cold.len() - 1);
+        core.close(&llmcc_rt::Error::invalid("closed"), engine);
+        assert_eq!(next, alone(engine, &longer, params.clone()).0);
+        assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0));
+    }
+}
