@@ -9,9 +9,10 @@ use crate::model::Model;
 use crate::params::Params;
 use crate::sys::RawEngine;
 use std::ffi::CStr;
+use std::ops::Deref;
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Events that are taken at once.
@@ -83,10 +84,27 @@ pub struct End {
 
 /// Serves requests on a thread of the artifact's, until it is dropped.
 pub struct Engine<'m> {
-    model: &'m Model,
+    model: Served<'m>,
     handle: *mut RawEngine,
     /// Held while events are read: the next poll frees their texts.
     poll: Mutex<()>,
+}
+
+/// The model of an engine.
+enum Served<'m> {
+    Borrowed(&'m Model),
+    Shared(Arc<Model>),
+}
+
+impl Deref for Served<'_> {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        match self {
+            Served::Borrowed(model) => model,
+            Served::Shared(model) => model,
+        }
+    }
 }
 
 // SAFETY: the C API may be called from any thread, and polls wait for each other.
@@ -100,6 +118,22 @@ impl Model {
     /// # Errors
     /// A model that writes no text; the system has no thread to give.
     pub fn engine(&self, options: &EngineOptions) -> Result<Engine<'_>> {
+        Engine::open(Served::Borrowed(self), options)
+    }
+}
+
+impl Engine<'static> {
+    /// Opens an engine that keeps its model open.
+    ///
+    /// # Errors
+    /// As [`Model::engine`].
+    pub fn of(model: &Arc<Model>, options: &EngineOptions) -> Result<Engine<'static>> {
+        Engine::open(Served::Shared(model.clone()), options)
+    }
+}
+
+impl<'m> Engine<'m> {
+    fn open(model: Served<'m>, options: &EngineOptions) -> Result<Engine<'m>> {
         let raw = llmcc_engine_options {
             size: size_of::<llmcc_engine_options>(),
             max_running: options.max_running,
@@ -110,13 +144,11 @@ impl Model {
         };
         let mut handle = ptr::null_mut();
         // SAFETY: the model is open, the structure valid.
-        self.check(unsafe { (self.api().llmcc_engine_open)(self.handle(), &raw, &mut handle) })?;
-        self.generations().fetch_add(1, Ordering::SeqCst);
-        Ok(Engine { model: self, handle, poll: Mutex::new(()) })
+        model.check(unsafe { (model.api().llmcc_engine_open)(model.handle(), &raw, &mut handle) })?;
+        model.generations().fetch_add(1, Ordering::SeqCst);
+        Ok(Engine { model, handle, poll: Mutex::new(()) })
     }
-}
 
-impl Engine<'_> {
     /// Hands a request over. Returns its number.
     ///
     /// # Errors

@@ -75,8 +75,8 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of this kind, and its message.
-    pub(crate) fn new(status: Status, message: impl Into<String>) -> Error {
+    /// An error of this kind with its message, for stand-ins of models.
+    pub fn new(status: Status, message: impl Into<String>) -> Error {
         Error { status, message: message.into(), path: None }
     }
 

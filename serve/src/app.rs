@@ -1,0 +1,187 @@
+//! State that all requests share, and what they have in common: keys, names of models, bodies.
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::hub::Hub;
+use crate::settings::Settings;
+use axum::body::{Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use subtle::ConstantTimeEq;
+
+/// Longest wait for the body of a request.
+const BODY: Duration = Duration::from_secs(60);
+
+/// State of a server.
+pub(crate) struct App {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) settings: Settings,
+    /// Seconds since 1970.
+    pub(crate) started: u64,
+    draining: AtomicBool,
+    busy: Arc<AtomicUsize>,
+}
+
+/// A request under way: the server ends when there are none.
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl App {
+    /// The state of a server that begins now.
+    pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> App {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        App { hub, settings, started, draining: AtomicBool::new(false), busy: Arc::default() }
+    }
+
+    /// Takes no further requests.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether further requests are refused.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// How many requests are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    /// Begins a request.
+    ///
+    /// # Errors
+    /// The server is about to end.
+    pub(crate) fn begin(&self) -> Result<Busy, ApiError> {
+        // Counted first, so that whoever waits for the last one sees it.
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        let busy = Busy(self.busy.clone());
+        if self.is_draining() { Err(ApiError::draining()) } else { Ok(busy) }
+    }
+
+    /// Checks the key of a request, in time that does not tell how much of it is right.
+    ///
+    /// # Errors
+    /// It has none, or a wrong one.
+    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        if self.settings.keys.is_empty() {
+            return Ok(());
+        }
+        let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).and_then(bearer);
+        let given = bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()));
+        let given = given.unwrap_or_default();
+        let right = self.settings.keys.iter().fold(0u8, |any, key| any | key.as_bytes().ct_eq(given).unwrap_u8());
+        if right == 1 {
+            return Ok(());
+        }
+        let message = "the key is missing or wrong: send the server's key in the header `Authorization: Bearer KEY`";
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).code("invalid_api_key"))
+    }
+
+    /// The model that a request asks for; without a name, the only one.
+    ///
+    /// # Errors
+    /// It is not served.
+    pub(crate) fn model_name(&self, fields: &mut Fields) -> Result<String, ApiError> {
+        match fields.take::<String>("model")? {
+            None => Ok(self.settings.name.clone()),
+            Some(name) => self.check_name(&name).map(|()| name),
+        }
+    }
+
+    /// Refuses the name of a model that is not served.
+    ///
+    /// # Errors
+    /// It is none of the served ones.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), ApiError> {
+        if name == self.settings.name {
+            return Ok(());
+        }
+        let message = format!("there is no model `{name}`: this server has `{}`", self.settings.name);
+        let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("model_not_found");
+        Err(error.about("model"))
+    }
+
+    /// The members of a request's body, and its headers.
+    ///
+    /// # Errors
+    /// No JSON; a body that is too long, or does not come.
+    pub(crate) async fn read(&self, request: Request) -> Result<(Fields, HeaderMap), ApiError> {
+        let (head, body) = request.into_parts();
+        if !is_json(&head.headers) {
+            let message = "the body's type is not JSON: send the header `Content-Type: application/json`";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(ApiError::new(status, "invalid_request_error", message));
+        }
+        let most = self.settings.max_body;
+        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if length.is_some_and(|length: u64| length > most as u64) {
+            return Err(too_long(most));
+        }
+        let body = match tokio::time::timeout(BODY, to_bytes(body, most)).await {
+            Err(_) => {
+                let message = format!("the body did not come within {} seconds", BODY.as_secs());
+                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message));
+            }
+            Ok(Err(e)) if is_length(&e) => return Err(too_long(most)),
+            Ok(Err(e)) => return Err(ApiError::invalid(format!("the body cannot be read: {e}"))),
+            Ok(Ok(body)) => body,
+        };
+        let fields = blocking(move || parse(&body)).await?;
+        Ok((fields, head.headers))
+    }
+}
+
+fn parse(body: &Bytes) -> Result<Fields, ApiError> {
+    Fields::parse(body)
+}
+
+/// The key after `Bearer`.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(key.trim_ascii())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn too_long(most: usize) -> ApiError {
+    let message = format!("the body is too long: send up to {most} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+}
+
+/// Whether a body was longer than its limit.
+fn is_length(e: &axum::Error) -> bool {
+    let mut source = std::error::Error::source(e);
+    while let Some(cause) = source {
+        if cause.to_string().contains("length limit") {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// Work that takes long, away from the thread that talks with clients.
+///
+/// # Errors
+/// Errors of the work.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.unwrap_or_else(|e| {
+        let message = format!("internal error: {e}");
+        Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message))
+    })
+}

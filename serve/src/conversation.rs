@@ -1,0 +1,242 @@
+//! Conversations as clients write them, for chat templates.
+//!
+//! Templates take texts and objects as Hugging Face's tokenizers do: a message's parts of text become one text, and the
+//! arguments of a call, which are a text of JSON in OpenAI's interface, become an object.
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::json::Json;
+use crate::model::Model;
+use crate::prompts::check_length;
+use llmcc_model::Token;
+
+/// Variables of templates that have members of their own in a request, or that a client may not set.
+const RESERVED: &[&str] =
+    &["messages", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"];
+
+/// Takes the conversation of a request: what the template gets, as JSON.
+///
+/// # Errors
+/// A member that is wrong or not supported.
+pub(crate) fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
+    let mut variables = vec![("messages".to_owned(), messages(fields)?)];
+    if let Some(tools) = tools(fields)? {
+        variables.push(("tools".to_owned(), tools));
+    }
+    match fields.json("documents") {
+        None => {}
+        Some(list @ Json::List(_)) => variables.push(("documents".to_owned(), list)),
+        Some(other) => return Err(of_type("documents", "a list", &other)),
+    }
+    for name in ["add_generation_prompt", "continue_final_message"] {
+        if let Some(value) = fields.take::<bool>(name)? {
+            variables.push((name.to_owned(), Json::Bool(value)));
+        }
+    }
+    // A template reads it under this name, if at all.
+    if let Some(effort) = fields.json("reasoning_effort") {
+        variables.push(("reasoning_effort".to_owned(), effort));
+    }
+    match fields.json("chat_template_kwargs") {
+        None => {}
+        Some(Json::Object(members)) => {
+            for (name, value) in members {
+                let param = format!("chat_template_kwargs.{name}");
+                if RESERVED.contains(&name.as_str()) || variables.iter().any(|(known, _)| *known == name) {
+                    let message = format!("`{param}` cannot be set: use the request's own members");
+                    return Err(ApiError::of_param(&param, message));
+                }
+                variables.push((name, value));
+            }
+        }
+        Some(other) => return Err(of_type("chat_template_kwargs", "an object", &other)),
+    }
+    let text = serde_json::to_string(&Json::Object(variables));
+    text.map_err(|e| ApiError::invalid(format!("the conversation is no JSON: {e}")))
+}
+
+/// Tokens of a conversation.
+///
+/// # Errors
+/// The template refuses it; it is too long.
+pub(crate) fn tokens(model: &dyn Model, conversation: &str, special: bool) -> Result<Vec<Token>, ApiError> {
+    let tokens = model.tokenize(&model.chat_prompt(conversation)?, special)?;
+    check_length(model.facts(), tokens.len(), "messages")?;
+    Ok(tokens)
+}
+
+fn of_type(param: &str, wanted: &str, given: &Json) -> ApiError {
+    ApiError::of_param(param, format!("`{param}` is {}: give {wanted}", given.kind()))
+}
+
+fn messages(fields: &mut Fields) -> Result<Json, ApiError> {
+    match fields.json("messages") {
+        None => Err(ApiError::of_param("messages", "`messages` is missing")),
+        Some(Json::List(all)) if all.is_empty() => {
+            Err(ApiError::of_param("messages", "`messages` is empty: give at least one"))
+        }
+        Some(Json::List(all)) => {
+            let each = all.into_iter().enumerate().map(|(i, json)| message(json, &format!("messages[{i}]")));
+            each.collect::<Result<_, _>>().map(Json::List)
+        }
+        Some(other) => Err(of_type("messages", "a list", &other)),
+    }
+}
+
+fn message(json: Json, at: &str) -> Result<Json, ApiError> {
+    let Json::Object(members) = json else { return Err(of_type(at, "an object", &json)) };
+    let mut out = vec![];
+    for (name, value) in members {
+        let param = format!("{at}.{name}");
+        let value = match (name.as_str(), value) {
+            ("role", Json::String(role)) => Json::String(role),
+            ("role", other) => return Err(of_type(&param, "a text", &other)),
+            ("content", value) => content(value, &param)?,
+            ("tool_calls", value) => calls(value, &param)?,
+            ("audio" | "function_call" | "refusal", Json::Null) => continue,
+            ("audio" | "function_call" | "refusal", _) => {
+                return Err(ApiError::of_param(&param, format!("`{param}` is not supported: leave it out")));
+            }
+            (_, value) => value,
+        };
+        out.push((name, value));
+    }
+    let has = |name: &str| out.iter().any(|(k, v)| k == name && *v != Json::Null);
+    if !has("role") {
+        return Err(ApiError::of_param(at, format!("`{at}.role` is missing")));
+    }
+    if !has("content") && !has("tool_calls") {
+        return Err(ApiError::of_param(at, format!("`{at}.content` is missing")));
+    }
+    Ok(Json::Object(out))
+}
+
+/// A message's text: its parts, a line each, as vLLM has them.
+fn content(value: Json, at: &str) -> Result<Json, ApiError> {
+    let parts = match value {
+        Json::String(_) | Json::Null => return Ok(value),
+        Json::List(parts) => parts,
+        other => return Err(of_type(at, "a text or a list of parts", &other)),
+    };
+    let text = |(i, part): (usize, &Json)| {
+        let kind = part.get("type").and_then(Json::as_str).unwrap_or("?");
+        match part.get("text").and_then(Json::as_str) {
+            Some(text) if kind == "text" => Ok(text.to_owned()),
+            _ => {
+                let param = format!("{at}[{i}]");
+                Err(ApiError::of_param(&param, format!("`{param}` is of type `{kind}`: give parts of type `text`")))
+            }
+        }
+    };
+    let texts: Vec<String> = parts.iter().enumerate().map(text).collect::<Result<_, _>>()?;
+    Ok(Json::String(texts.join("\n")))
+}
+
+/// Calls of tools, whose arguments become objects.
+fn calls(value: Json, at: &str) -> Result<Json, ApiError> {
+    let Json::List(calls) = value else {
+        return if value == Json::Null { Ok(value) } else { Err(of_type(at, "a list", &value)) };
+    };
+    let call = |(i, mut call): (usize, Json)| {
+        let param = format!("{at}[{i}].function.arguments");
+        let Json::Object(members) = &mut call else { return Err(of_type(&format!("{at}[{i}]"), "an object", &call)) };
+        let function = members.iter_mut().find(|(name, _)| name == "function").map(|(_, function)| function);
+        if let Some(Json::Object(function)) = function
+            && let Some((_, arguments)) = function.iter_mut().find(|(name, _)| name == "arguments")
+            && let Json::String(text) = arguments
+        {
+            let read = if text.trim().is_empty() { Ok(Json::Object(vec![])) } else { serde_json::from_str(text) };
+            *arguments = read.map_err(|e| ApiError::of_param(&param, format!("`{param}` is no JSON: {e}")))?;
+        }
+        Ok(call)
+    };
+    calls.into_iter().enumerate().map(call).collect::<Result<_, _>>().map(Json::List)
+}
+
+/// Tools that the model may call; `None`: it may call none.
+fn tools(fields: &mut Fields) -> Result<Option<Json>, ApiError> {
+    let tools = match fields.json("tools") {
+        None => None,
+        Some(Json::List(all)) if all.is_empty() => None,
+        Some(Json::List(all)) => {
+            match all.iter().position(|tool| !matches!(tool.get("function"), Some(Json::Object(_)))) {
+                Some(i) => {
+                    let param = format!("tools[{i}]");
+                    return Err(ApiError::of_param(&param, format!("`{param}` has no `function`")));
+                }
+                None => Some(Json::List(all)),
+            }
+        }
+        Some(other) => return Err(of_type("tools", "a list", &other)),
+    };
+    match fields.json("tool_choice") {
+        None => Ok(tools),
+        Some(Json::String(choice)) if choice == "auto" => Ok(tools),
+        Some(Json::String(choice)) if choice == "none" => Ok(None),
+        Some(_) => {
+            let message = "`tool_choice` cannot force a call here: give \"auto\" or \"none\"";
+            Err(ApiError::of_param("tool_choice", message).code("unsupported_parameter"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<String, ApiError> {
+        let mut fields = Fields::parse(text.as_bytes())?;
+        let made = conversation(&mut fields)?;
+        fields.finish().map(|()| made)
+    }
+
+    #[test]
+    fn templates_get_what_they_know() {
+        let made = of(r#"{
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
+                {"role": "tool", "tool_call_id": "1", "content": "3"}],
+            "tools": [{"type": "function", "function": {"name": "f", "description": "x"}}],
+            "chat_template_kwargs": {"enable_thinking": false}}"#)
+        .unwrap();
+        let want = concat!(
+            r#"{"messages":[{"role":"user","content":"a\nb"},{"role":"assistant","content":null,"tool_calls":"#,
+            r#"[{"id":"1","type":"function","function":{"name":"f","arguments":{"z":1,"a":2}}}]},"#,
+            r#"{"role":"tool","tool_call_id":"1","content":"3"}],"#,
+            r#""tools":[{"type":"function","function":{"name":"f","description":"x"}}],"enable_thinking":false}"#
+        );
+        assert_eq!(made, want);
+        let none = r#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "none",
+            "tools": [{"type": "function", "function": {}}]}"#;
+        assert!(!of(none).unwrap().contains("tools"));
+    }
+
+    #[test]
+    fn faults_are_named() {
+        for (text, param) in [
+            (r#"{}"#, "messages"),
+            (r#"{"messages": []}"#, "messages"),
+            (r#"{"messages": "hi"}"#, "messages"),
+            (r#"{"messages": ["hi"]}"#, "messages[0]"),
+            (r#"{"messages": [{"content": "hi"}]}"#, "messages[0]"),
+            (r#"{"messages": [{"role": "user"}]}"#, "messages[0]"),
+            (r#"{"messages": [{"role": 1, "content": "hi"}]}"#, "messages[0].role"),
+            (r#"{"messages": [{"role": "user", "content": 3}]}"#, "messages[0].content"),
+            (
+                r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#,
+                "messages[0].content[0]",
+            ),
+            (r#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}"#, "tool_choice"),
+            (r#"{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}"#, "tools[0]"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"chat_template": "x"}}"#,
+                "chat_template_kwargs.chat_template",
+            ),
+            (r#"{"messages": [{"role": "user", "content": "a"}], "chat_template": "x"}"#, "chat_template"),
+        ] {
+            assert_eq!(of(text).unwrap_err().param.as_deref(), Some(param), "{text}");
+        }
+    }
+}

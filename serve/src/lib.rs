@@ -1,0 +1,32 @@
+//! `llmcc serve`: an HTTP server for one model, with OpenAI's interface.
+//!
+//! [`Server`] has one thread for all connections, one that takes the engine's events ([`hub`](crate)), and some for
+//! tokens of prompts. A request is read member by member, so that nothing in it is without effect unless it asks for
+//! nothing (`fields.rs`, `ask.rs`); its prompt goes to the engine (`completions.rs`, `chat.rs`, `prompts.rs`), and the
+//! events come back as a document or a stream (`reply.rs`, `shape.rs`). `docs/serving.md` is the page for users.
+
+mod app;
+mod ask;
+mod chat;
+mod completions;
+mod conversation;
+mod error;
+mod fields;
+mod hub;
+mod json;
+mod logprobs;
+mod metrics;
+mod model;
+mod net;
+mod prompts;
+mod reply;
+mod routes;
+mod server;
+mod settings;
+mod shape;
+mod state;
+mod tokens;
+
+pub use model::{Artifact, Facts, Model};
+pub use server::{ServeError, Server, Stopper};
+pub use settings::Settings;

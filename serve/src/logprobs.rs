@@ -1,0 +1,86 @@
+//! Log-probabilities of tokens, in the shapes of completions and of conversations.
+
+use crate::model::Model;
+use llmcc_model::{Event, Token};
+use serde_json::{Map, Value, json};
+
+/// A number for probabilities of 0, as in OpenAI's interface: JSON has no infinity.
+const LEAST: f64 = -9999.0;
+
+/// A token of a text, with its log-probability and the most probable tokens in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    text: String,
+    logprob: f64,
+    top: Vec<(String, f64)>,
+}
+
+impl Entry {
+    /// The token of an event, if it brings one; `alternatives`: how many tokens to list.
+    pub(crate) fn of(event: &Event, alternatives: u32, model: &dyn Model) -> Option<Entry> {
+        let token = event.token?;
+        let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
+        let top = event.top.iter().take(alternatives as usize);
+        Some(Entry {
+            text: name(token),
+            logprob: event.logprob.max(LEAST),
+            top: top.map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
+        })
+    }
+}
+
+/// The tokens of a part of a completion whose text begins `offset` characters after that of the choice.
+pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
+    let mut offsets = vec![];
+    for entry in entries {
+        offsets.push(offset);
+        offset += entry.text.chars().count();
+    }
+    let top = |entry: &Entry| -> Value {
+        let mut all = Map::new();
+        // The most probable of tokens with the same text comes first.
+        for (text, logprob) in &entry.top {
+            all.entry(text.clone()).or_insert_with(|| json!(logprob));
+        }
+        all.into()
+    };
+    json!({
+        "tokens": entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(),
+        "token_logprobs": entries.iter().map(|entry| entry.logprob).collect::<Vec<_>>(),
+        "top_logprobs": entries.iter().map(top).collect::<Vec<_>>(),
+        "text_offset": offsets,
+    })
+}
+
+/// The tokens of a part of an answer.
+pub(crate) fn of_chat(entries: &[Entry]) -> Value {
+    let one = |text: &str, logprob: f64| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
+    let whole = |entry: &Entry| {
+        let mut token = one(&entry.text, entry.logprob);
+        let top: Vec<Value> = entry.top.iter().map(|(text, logprob)| one(text, *logprob)).collect();
+        token["top_logprobs"] = top.into();
+        token
+    };
+    json!({ "content": entries.iter().map(whole).collect::<Vec<_>>(), "refusal": null })
+}
+
+/// The bytes of a token's text; null where it is a part of a character.
+fn bytes(text: &str) -> Option<&[u8]> {
+    (!text.contains('\u{FFFD}')).then_some(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_count_characters() {
+        let entry =
+            |text: &str| Entry { text: text.into(), logprob: -1.0, top: vec![("a".into(), -0.5), ("a".into(), -3.0)] };
+        let shown = of_completion(&[entry("é"), entry("xy"), entry("")], 4);
+        assert_eq!(shown["text_offset"], json!([4, 5, 7]));
+        assert_eq!(shown["top_logprobs"][0], json!({ "a": -0.5 }));
+        assert_eq!(of_chat(&[entry("é"), entry("\u{FFFD}")])["content"][0]["bytes"], json!([195, 169]));
+        assert_eq!(of_chat(&[entry("\u{FFFD}")])["content"][0]["bytes"], Value::Null);
+    }
+}

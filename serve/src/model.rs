@@ -1,0 +1,160 @@
+//! A model and its engine, as the server uses them; tests have a stand-in.
+
+use llmcc_model::{
+    Engine, EngineOptions, Error, Event, Normalize, Output, Params, Result, Status, Terms, Token, Version,
+};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sizes and abilities of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// Longest sequence, in tokens.
+    pub max_context: usize,
+    /// Bytes of the cache for a token; 0: unknown.
+    pub bytes_per_token: u64,
+    /// Tokens that the cache holds; 0: unknown.
+    pub cache_tokens: u64,
+    /// Whether it writes text.
+    pub writes: bool,
+    /// Whether it has a chat template.
+    pub chat_template: bool,
+    /// Numbers of an embedding; 0: it makes none.
+    pub embed_columns: usize,
+    /// Its own settings, by their names in `generation_config.json`.
+    pub generation: Map<String, Value>,
+    /// The version of its C API.
+    pub abi: String,
+}
+
+/// A model that the server serves. Calls of several threads are allowed.
+pub trait Model: Send + Sync + 'static {
+    /// Sizes and abilities.
+    fn facts(&self) -> &Facts;
+    /// Tokens of a text; `special`: with the special tokens around a prompt.
+    ///
+    /// # Errors
+    /// No tokenizer, or none of its tokens for a character.
+    fn tokenize(&self, text: &str, special: bool) -> Result<Vec<Token>>;
+    /// The text of tokens; `special`: with special tokens by their names.
+    ///
+    /// # Errors
+    /// No tokenizer, or a token outside the vocabulary.
+    fn detokenize(&self, tokens: &[Token], special: bool) -> Result<String>;
+    /// The prompt for a conversation: an object with `messages` and other variables of the chat template, as JSON.
+    ///
+    /// # Errors
+    /// No chat template, or it refuses the conversation.
+    fn chat_prompt(&self, conversation: &str) -> Result<String>;
+    /// Hands a request over. Returns its number.
+    ///
+    /// # Errors
+    /// A wrong request, or too many of them ([`Status::Busy`]).
+    fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64>;
+    /// Ends a request, if it has not ended.
+    fn cancel(&self, request: u64);
+    /// The next events, in their order. Waits for the first one for up to `timeout`.
+    ///
+    /// # Errors
+    /// There are no further ones.
+    fn poll(&self, timeout: Duration) -> Result<Vec<Event>>;
+    /// Counts of the engine, as `llmcc_engine_stats` names them.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    fn counts(&self) -> Result<Value>;
+    /// The share of the cache that is in use, if it is known.
+    fn cache_used(&self) -> Option<f64>;
+    /// Embeddings: `[rows.len(), embed_columns]`.
+    ///
+    /// # Errors
+    /// A model that makes none, an empty row, a token outside the vocabulary.
+    fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>>;
+}
+
+/// An open artifact with an engine.
+pub struct Artifact {
+    /// `None`: it writes no text. Ends before the model.
+    engine: Option<Engine<'static>>,
+    model: Arc<llmcc_model::Model>,
+    facts: Facts,
+}
+
+impl Artifact {
+    /// Opens an engine on a model, if it writes text.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn new(model: llmcc_model::Model, options: &EngineOptions) -> Result<Artifact> {
+        let facts = facts(&model);
+        let model = Arc::new(model);
+        let engine = facts.writes.then(|| Engine::of(&model, options)).transpose()?;
+        Ok(Artifact { engine, model, facts })
+    }
+
+    fn engine(&self) -> Result<&Engine<'static>> {
+        let message = "the model writes no text: ask it for embeddings (/v1/embeddings)";
+        self.engine.as_ref().ok_or_else(|| Error::new(Status::Unsupported, message))
+    }
+}
+
+fn facts(model: &llmcc_model::Model) -> Facts {
+    let info = model.info();
+    let manifest: Value = serde_json::from_str(model.manifest()).unwrap_or_default();
+    let Version { major, minor, .. } = model.version();
+    Facts {
+        vocab: info.vocab,
+        max_context: info.max_context,
+        bytes_per_token: info.kv_bytes_per_token,
+        cache_tokens: info.max_tokens,
+        writes: info.output == Output::Logits,
+        chat_template: info.chat_template,
+        // Scores of classes are no embeddings.
+        embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
+        generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
+        abi: format!("{major}.{minor}"),
+    }
+}
+
+impl Model for Artifact {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+    fn tokenize(&self, text: &str, special: bool) -> Result<Vec<Token>> {
+        if special { self.model.tokenize(text) } else { self.model.tokenize_plain(text) }
+    }
+    fn detokenize(&self, tokens: &[Token], special: bool) -> Result<String> {
+        if special { self.model.detokenize_special(tokens) } else { self.model.detokenize(tokens) }
+    }
+    fn chat_prompt(&self, conversation: &str) -> Result<String> {
+        self.model.chat_prompt_of_json(conversation)
+    }
+    fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64> {
+        self.engine()?.submit(prompt, params, terms)
+    }
+    fn cancel(&self, request: u64) {
+        if let Some(engine) = &self.engine {
+            // It fails for an engine that has ended, and then the request has, too.
+            let _ = engine.cancel(request);
+        }
+    }
+    fn poll(&self, timeout: Duration) -> Result<Vec<Event>> {
+        self.engine()?.poll(Some(timeout))
+    }
+    fn counts(&self) -> Result<Value> {
+        let Some(engine) = &self.engine else { return Ok(Value::Object(Map::new())) };
+        Ok(serde_json::from_str(&engine.stats()?).unwrap_or_default())
+    }
+    fn cache_used(&self) -> Option<f64> {
+        let stats: Value = serde_json::from_str(&self.model.stats().ok()?).ok()?;
+        let room = self.facts.bytes_per_token.saturating_mul(self.facts.cache_tokens);
+        let used = stats["kv_bytes_used"].as_u64().filter(|_| room > 0)?;
+        Some(used as f64 / room as f64)
+    }
+    fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
+        self.model.embed(rows, Normalize::Own)
+    }
+}

@@ -1,0 +1,49 @@
+//! Paths of the server.
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::{chat, completions, state, tokens};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use std::sync::Arc;
+
+/// All paths.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/models", get(state::models))
+        .route("/v1/models/{*name}", get(state::model))
+        .route("/version", get(state::version))
+        .route("/metrics", get(state::metrics))
+        .route("/v1/completions", post(completions::post))
+        .route("/v1/chat/completions", post(chat::post))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(app.clone(), guard));
+    let open = Router::new().route("/health", get(state::health)).route("/ready", get(state::ready));
+    open.merge(guarded).with_state(app)
+}
+
+/// Lets requests with a right key through.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match app.authorize(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn unknown(request: Request) -> ApiError {
+    let message =
+        format!("there is no {} {} here: docs/serving.md lists the paths", request.method(), request.uri().path());
+    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("not_found")
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let message = format!("{} takes another method than {}", request.uri().path(), request.method());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+}

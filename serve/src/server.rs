@@ -1,0 +1,143 @@
+//! The server: begins to listen, serves, and ends when it is asked to.
+
+use crate::app::App;
+use crate::hub::Hub;
+use crate::model::Model;
+use crate::net::{Limits, accept};
+use crate::routes::router;
+use crate::settings::Settings;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+/// Threads for work that takes long: tokens of prompts, templates.
+const WORKERS: usize = 4;
+/// How often a server that ends looks for the last request.
+const OFTEN: Duration = Duration::from_millis(20);
+/// Time for the last bytes of replies.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Why a server cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It would be open to the network without a key.
+    #[error(
+        "{0} can be reached from other machines, and the server has no key: give one (--api-key-file), or listen at \
+         127.0.0.1"
+    )]
+    Open(std::net::IpAddr),
+    /// Its address.
+    #[error("cannot listen at {0}: {1}")]
+    Address(SocketAddr, io::Error),
+    /// The system refuses threads, signals or the like.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: Arc<App>,
+    poller: JoinHandle<()>,
+    stop: Arc<watch::Sender<Wish>>,
+}
+
+/// Ends a server.
+#[derive(Clone)]
+pub struct Stopper(Arc<watch::Sender<Wish>>);
+
+/// How a server is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    Serve,
+    Drain,
+    End,
+}
+
+impl Stopper {
+    /// Asks for the end: after the requests under way at first, at once when asked again.
+    pub fn stop(&self) {
+        self.0.send_modify(|wish| *wish = if *wish == Wish::Serve { Wish::Drain } else { Wish::End });
+    }
+}
+
+impl Server {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// An address that others can reach, without a key; one that is in use, or not this machine's.
+    pub fn bind(model: Arc<dyn Model>, settings: Settings) -> Result<Server, ServeError> {
+        if settings.keys.is_empty() && !settings.host.is_loopback() {
+            return Err(ServeError::Open(settings.host));
+        }
+        let wanted = SocketAddr::new(settings.host, settings.port);
+        let listener = TcpListener::bind(wanted).map_err(|e| ServeError::Address(wanted, e))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (hub, poller) = Hub::start(model)?;
+        let app = Arc::new(App::new(hub, settings));
+        Ok(Server { listener, address, app, poller, stop: Arc::new(watch::channel(Wish::Serve).0) })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Serves until SIGTERM, SIGINT or a [`Stopper`] asks for the end, and all requests under way have ended or taken
+    /// too long.
+    ///
+    /// # Errors
+    /// The system refuses threads or signals.
+    pub fn run(self) -> Result<(), ServeError> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
+        let Server { listener, app, poller, stop, .. } = self;
+        let served = runtime.block_on(serve(listener, app.clone(), stop));
+        app.hub.close();
+        // Work that takes long ends by itself; nobody waits for it.
+        runtime.shutdown_background();
+        let _ = poller.join();
+        served
+    }
+}
+
+async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wish>>) -> Result<(), ServeError> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signals, stopper) = (signal(kind)?, Stopper(stop.clone()));
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                stopper.stop();
+            }
+        });
+    }
+    let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
+    let (end, ended) = watch::channel(false);
+    let (open, mut closed) = mpsc::channel(1);
+    tokio::spawn(accept(listener, router(app.clone()), limits, ended, open));
+    let mut wishes = stop.subscribe();
+    // (The sender is alive.)
+    let _ = wishes.wait_for(|wish| *wish >= Wish::Drain).await;
+    app.drain();
+    let last = Instant::now() + app.settings.drain;
+    while app.under_way() > 0 && Instant::now() < last && *wishes.borrow() < Wish::End {
+        sleep(OFTEN).await;
+    }
+    // The streams that are left hear of it.
+    app.hub.close();
+    let _ = end.send(true);
+    let _ = timeout(LAST, closed.recv()).await;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! How a server is set up.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How a server is set up.
+#[derive(Clone)]
+pub struct Settings {
+    /// The address to listen at.
+    pub host: IpAddr,
+    /// Its port; 0: one that is free.
+    pub port: u16,
+    /// The model's name for clients.
+    pub name: String,
+    /// Keys, one of which each request must bring; none: requests need no key.
+    pub keys: Vec<String>,
+    /// Longest body of a request, in bytes.
+    pub max_body: usize,
+    /// Most connections at once; further ones wait.
+    pub max_connections: usize,
+    /// How long a client may leave sent bytes unread before its connection is closed.
+    pub patience: Duration,
+    /// How long requests under way may take when the server is asked to end.
+    pub drain: Duration,
+}
+
+impl Settings {
+    /// The settings of a server at `127.0.0.1:8080` without keys.
+    pub fn new(name: impl Into<String>) -> Settings {
+        Settings {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 8080,
+            name: name.into(),
+            keys: vec![],
+            max_body: 16 << 20,
+            max_connections: 1024,
+            patience: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    /// Keys are left out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+    }
+}

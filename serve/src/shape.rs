@@ -1,0 +1,153 @@
+//! Documents of completions and of conversations: whole, and in pieces.
+
+use crate::ask::unforeseen;
+use crate::logprobs::{self, Entry};
+use llmcc_model::{End, Finish};
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The interface that a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Completion,
+    Chat,
+}
+
+/// The frame of all documents of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    id: String,
+    created: u64,
+    model: String,
+    /// Alternatives of each token, if log-probabilities are wanted.
+    pub(crate) logprobs: Option<u32>,
+    /// Prompts that the texts of completions begin with, by their choices.
+    pub(crate) echo: Vec<String>,
+}
+
+/// A part of a choice's text, or all of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) choice: usize,
+    pub(crate) text: String,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) finish: Option<&'static str>,
+    /// Characters of the choice before it.
+    pub(crate) offset: usize,
+}
+
+/// Counts of tokens of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    prompt: u64,
+    cached: u64,
+    generated: u64,
+}
+
+impl Usage {
+    /// Counts a choice; `first`: of its prompt, whose tokens are counted once.
+    pub(crate) fn add(&mut self, end: &End, first: bool) {
+        if first {
+            self.prompt += end.prompt_tokens;
+            self.cached += end.reused_tokens;
+        }
+        self.generated += end.generated_tokens;
+    }
+
+    /// Its document.
+    pub(crate) fn json(self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": { "cached_tokens": self.cached },
+        })
+    }
+}
+
+/// The reason of an end, as OpenAI names it.
+pub(crate) fn reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length | Finish::Context => "length",
+        _ => "stop",
+    }
+}
+
+impl Shape {
+    /// The frame of a new request's documents; `model`: the name that the client asked for.
+    pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
+        let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
+        Shape { kind, id, created, model, logprobs, echo }
+    }
+
+    /// The first piece of a choice, before any text.
+    pub(crate) fn opening(&self, choice: usize) -> Option<Value> {
+        match self.kind {
+            Kind::Chat => {
+                let delta = json!({ "role": "assistant", "content": "" });
+                Some(json!({ "index": choice, "delta": delta, "logprobs": null, "finish_reason": null }))
+            }
+            Kind::Completion => {
+                let text = self.echo.get(choice)?;
+                Some(json!({ "index": choice, "text": text, "logprobs": null, "finish_reason": null }))
+            }
+        }
+    }
+
+    /// A piece of a choice.
+    pub(crate) fn piece(&self, part: &Part) -> Value {
+        let logprobs = self.logprobs_of(part);
+        match self.kind {
+            Kind::Chat => {
+                let delta = if part.text.is_empty() { json!({}) } else { json!({ "content": part.text }) };
+                json!({ "index": part.choice, "delta": delta, "logprobs": logprobs, "finish_reason": part.finish })
+            }
+            Kind::Completion => {
+                json!({ "index": part.choice, "text": part.text, "logprobs": logprobs, "finish_reason": part.finish })
+            }
+        }
+    }
+
+    /// A whole choice.
+    pub(crate) fn choice(&self, part: &Part) -> Value {
+        let logprobs = self.logprobs_of(part);
+        match self.kind {
+            Kind::Chat => {
+                let message = json!({ "role": "assistant", "content": part.text, "refusal": null });
+                json!({ "index": part.choice, "message": message, "logprobs": logprobs, "finish_reason": part.finish })
+            }
+            Kind::Completion => {
+                let text =
+                    self.echo.get(part.choice).map_or_else(|| part.text.clone(), |echo| echo.clone() + &part.text);
+                json!({ "index": part.choice, "text": text, "logprobs": logprobs, "finish_reason": part.finish })
+            }
+        }
+    }
+
+    fn logprobs_of(&self, part: &Part) -> Value {
+        match (self.logprobs, self.kind) {
+            (None, _) => Value::Null,
+            (Some(_), Kind::Chat) => logprobs::of_chat(&part.entries),
+            (Some(_), Kind::Completion) => logprobs::of_completion(&part.entries, part.offset),
+        }
+    }
+
+    /// A document around choices.
+    pub(crate) fn document(&self, choices: Vec<Value>, stream: bool, usage: Option<Usage>) -> Value {
+        let object = match (self.kind, stream) {
+            (Kind::Completion, _) => "text_completion",
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+        };
+        let mut document = json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
+        });
+        if let Some(usage) = usage {
+            document["usage"] = usage.json();
+        }
+        document
+    }
+}

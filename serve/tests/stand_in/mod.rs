@@ -1,0 +1,237 @@
+//! A stand-in for a model: bytes are tokens, and each text goes through the letters from a place that its prompt and
+//! seed decide.
+#![allow(dead_code)]
+
+use llmcc_model::{End, Error, Event, Finish, Params, Result, Status, Terms, Token};
+use llmcc_serve::{Facts, Model, Server, Settings, Stopper};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A text under way.
+struct Request {
+    id: u64,
+    prompt: Vec<Token>,
+    params: Params,
+    late: Option<Instant>,
+    made: u64,
+}
+
+#[derive(Default)]
+struct State {
+    requests: Vec<Request>,
+    cancelled: Vec<u64>,
+    counted: u64,
+    next: u64,
+    paused: bool,
+    all: u64,
+}
+
+pub struct StandIn {
+    facts: Facts,
+    /// Most requests at once.
+    most: usize,
+    /// Time of a step.
+    step: Duration,
+    state: Mutex<State>,
+    called: Condvar,
+}
+
+impl StandIn {
+    pub fn new(most: usize, step: Duration) -> StandIn {
+        let facts = Facts {
+            vocab: 256,
+            max_context: 100_000,
+            writes: true,
+            chat_template: true,
+            embed_columns: 2,
+            ..Facts::default()
+        };
+        StandIn { facts, most, step, state: Mutex::default(), called: Condvar::new() }
+    }
+    /// Requests under way.
+    pub fn live(&self) -> usize {
+        self.state.lock().expect("sound").requests.len()
+    }
+    /// Requests that were cancelled before their ends.
+    pub fn cancelled(&self) -> u64 {
+        self.state.lock().expect("sound").counted
+    }
+    pub fn all(&self) -> u64 {
+        self.state.lock().expect("sound").all
+    }
+    /// Makes no tokens for the time being.
+    pub fn pause(&self, paused: bool) {
+        self.state.lock().expect("sound").paused = paused;
+    }
+}
+
+/// The letter `k` of a text.
+pub fn letter(prompt: &[Token], seed: u64, k: u64) -> Token {
+    let sum: u64 = prompt.iter().map(|t| t.unsigned_abs() as u64).sum();
+    97 + ((sum.wrapping_add(seed).wrapping_add(k)) % 26) as Token
+}
+
+/// The text that a stand-in makes.
+pub fn expected(prompt: &str, seed: u64, n: u64) -> String {
+    let prompt: Vec<Token> = prompt.bytes().map(Token::from).collect();
+    (0..n).map(|k| char::from(letter(&prompt, seed, k) as u8)).collect()
+}
+
+fn ended(r: &Request, error: Option<Error>) -> End {
+    End {
+        error,
+        prompt_tokens: r.prompt.len() as u64,
+        reused_tokens: 1,
+        generated_tokens: r.made,
+        waited: Duration::ZERO,
+        first_token: Duration::from_millis(1),
+        total: Duration::from_millis(2),
+    }
+}
+
+/// The next event of a text.
+fn advance(r: &mut Request) -> Event {
+    let token = letter(&r.prompt, r.params.sampling.seed, r.made);
+    r.made += 1;
+    let finish = (r.params.max_tokens == r.made).then_some(Finish::Length);
+    let text = char::from(token as u8).to_string();
+    let finish = if r.params.stop.contains(&text) { Some(Finish::Text) } else { finish };
+    Event {
+        request: r.id,
+        token: Some(token),
+        text: if finish == Some(Finish::Text) { String::new() } else { text },
+        finish,
+        logprob: -0.5,
+        top: vec![(token, -0.5), (65, -1.5), (66, f64::NEG_INFINITY)],
+        end: finish.map(|_| ended(r, None)),
+    }
+}
+
+fn failed(r: &Request, status: Status, message: &str) -> Event {
+    let error = Some(Error::new(status, message));
+    Event {
+        request: r.id,
+        token: None,
+        text: String::new(),
+        finish: None,
+        logprob: 0.0,
+        top: vec![],
+        end: Some(ended(r, error)),
+    }
+}
+
+impl Model for StandIn {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+    fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
+        Ok(text.bytes().map(Token::from).collect())
+    }
+    fn detokenize(&self, tokens: &[Token], _: bool) -> Result<String> {
+        let bytes: Vec<u8> = tokens.iter().map(|t| *t as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+    fn chat_prompt(&self, conversation: &str) -> Result<String> {
+        if conversation.contains("refuse me") {
+            return Err(Error::new(Status::Template, "the template refuses the conversation"));
+        }
+        Ok(conversation.to_owned())
+    }
+    fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64> {
+        let mut state = self.state.lock().expect("sound");
+        if state.requests.len() >= self.most {
+            return Err(Error::new(Status::Busy, "the engine has as many requests as it may"));
+        }
+        state.next += 1;
+        state.all += 1;
+        let late = terms.timeout.map(|timeout| Instant::now() + timeout);
+        let request = Request { id: state.next, prompt: prompt.to_vec(), params: params.clone(), late, made: 0 };
+        state.requests.push(request);
+        self.called.notify_all();
+        Ok(state.next)
+    }
+    fn cancel(&self, request: u64) {
+        self.state.lock().expect("sound").cancelled.push(request);
+    }
+    fn poll(&self, timeout: Duration) -> Result<Vec<Event>> {
+        std::thread::sleep(self.step);
+        let state = self.state.lock().expect("sound");
+        let (mut state, _) = self
+            .called
+            .wait_timeout_while(state, timeout.min(Duration::from_millis(20)), |s| s.requests.is_empty())
+            .expect("sound");
+        let (cancelled, paused, now) = (std::mem::take(&mut state.cancelled), state.paused, Instant::now());
+        let mut events = vec![];
+        for r in &mut state.requests {
+            if cancelled.contains(&r.id) {
+                events.push(failed(r, Status::Interrupted, "cancelled"));
+            } else if r.late.is_some_and(|late| late <= now) {
+                events.push(failed(r, Status::Deadline, "the request's time has passed"));
+            } else if !paused {
+                events.push(advance(r));
+            }
+        }
+        state.counted += events.iter().filter(|e| e.end.as_ref().is_some_and(|end| end.error.is_some())).count() as u64;
+        let over: Vec<u64> = events.iter().filter(|e| e.end.is_some()).map(|e| e.request).collect();
+        state.requests.retain(|r| !over.contains(&r.id));
+        Ok(events)
+    }
+    fn counts(&self) -> Result<Value> {
+        Ok(json!({ "running": self.live(), "waiting": 0 }))
+    }
+    fn cache_used(&self) -> Option<f64> {
+        Some(0.25)
+    }
+    fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
+        Ok(rows.iter().flat_map(|row| [row.len() as f32, 0.5]).collect())
+    }
+}
+
+/// A server on a free port.
+pub struct Running {
+    pub model: Arc<StandIn>,
+    pub address: SocketAddr,
+    pub stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(model: StandIn, change: impl FnOnce(&mut Settings)) -> Running {
+        let model = Arc::new(model);
+        let mut settings = Settings { port: 0, ..Settings::new("letters") };
+        change(&mut settings);
+        let server = Server::bind(model.clone(), settings).expect("bound");
+        let (address, stopper) = (server.address(), server.stopper());
+        let thread = Some(std::thread::spawn(move || server.run().expect("served")));
+        Running { model, address, stopper, thread }
+    }
+    pub fn plain() -> Running {
+        Running::start(StandIn::new(64, Duration::from_millis(1)), |_| {})
+    }
+    /// Waits for its end.
+    pub fn join(&mut self) {
+        self.thread.take().expect("once").join().expect("no panic");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for a state to come.
+pub fn wait_for(what: &str, is: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
