@@ -7,6 +7,7 @@ mod eval;
 mod frontier;
 mod lir;
 mod run;
+mod serve;
 mod tap;
 mod tokenize;
 mod types;
@@ -25,6 +26,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
+pub use serve::ServeArgs;
 use std::path::PathBuf;
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
@@ -81,6 +83,8 @@ pub enum Command {
     Compile(Box<CompileArgs>),
     /// Generate text (or token ids) from an artifact
     Run(Box<RunArgs>),
+    /// Serve an artifact over HTTP, with OpenAI's interface
+    Serve(ServeArgs),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
     /// Sign an artifact: write ARTIFACT.sig

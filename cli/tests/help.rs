@@ -5,8 +5,8 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 18] = [
-    "compile", "run", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
+const COMMANDS: [&str; 19] = [
+    "compile", "run", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
     "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 

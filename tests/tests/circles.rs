@@ -25,6 +25,7 @@ const CRATES: &[&str] = &[
     "runtime/text/src",
     "runtime/media/src",
     "runtime/ukernels/src",
+    "serve/src",
     "tests/ptx/fake/src",
     "tests/ptx/src",
     "tests/src",

@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels", "llmcc-text", "llmcc-media"]),
     ("llmcc-rt-image", &[]),
     ("llmcc-model", &[]),
+    ("llmcc-serve", &["llmcc-model"]),
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
@@ -51,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "llmcc-gpu",
             "llmcc-rt-image",
             "llmcc-model",
+            "llmcc-serve",
         ],
     ),
 ];

@@ -12,6 +12,7 @@ pub mod lower;
 pub mod models;
 pub mod opt;
 pub mod run;
+pub mod serve;
 pub mod sign;
 pub mod tap;
 pub mod targets;
@@ -32,6 +33,7 @@ pub fn run(command: Command) -> Result<(), Error> {
     match command {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
+        Command::Serve(args) => serve::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Diff(args) => diff::run(&args),
