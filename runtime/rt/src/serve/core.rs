@@ -319,7 +319,11 @@ impl Core {
             }
             self.counts.step_tokens += part.served as u64;
             self.counts.generated_tokens += part.pieces.len() as u64;
-            events.extend(part.pieces.into_iter().map(|piece| Event { request: job.id, piece: Some(piece), end: None }));
+            events.extend(part.pieces.into_iter().map(|piece| Event {
+                request: job.id,
+                piece: Some(piece),
+                end: None,
+            }));
         }
         events
     }
