@@ -186,6 +186,7 @@ impl Core {
             events.push(self.end(at, Some(error), engine));
         }
         self.finish(&mut events, engine);
+        debug_assert_eq!(engine.kv().audit(), Ok(()));
         events
     }
 

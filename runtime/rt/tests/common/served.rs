@@ -90,6 +90,7 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
             }
             let events = core.step(engine, None);
             take(&mut all, events);
+            engine.kv().audit().unwrap_or_else(|e| panic!("round {round}, step {steps}, {limits:?}: {e}"));
             steps += 1;
             assert!(steps < 10_000, "no end");
         }
