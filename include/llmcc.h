@@ -486,9 +486,15 @@ typedef struct llmcc_gen_params {
     size_t n_image_rows;         /* floats */
     const uint32_t *image_grids; /* [n_image_grids, 2] rows and columns of each image's tokens (llmcc_image_grid): needed by models whose images have sizes of their own (since 1.8) */
     size_t n_image_grids;        /* images */
+    uint64_t min_tokens;         /* an end-of-sequence or stop token is not chosen before so many tokens (since 1.9, as all below) */
+    float presence_penalty;      /* taken from the logits of tokens that were generated, as in OpenAI's API; after the bias, before the repetition penalty */
+    float frequency_penalty;     /* taken from them for each time that they were generated */
+    const int32_t *bad_words;    /* [sum of bad_lengths] sequences of tokens that the text does not have, one after the other */
+    const size_t *bad_lengths;   /* [n_bad] tokens of each */
+    size_t n_bad;
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0.0f, 0.0f, NULL, NULL, 0}
 
 /* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
  * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */

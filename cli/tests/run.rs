@@ -74,6 +74,30 @@ fn files_that_cannot_be_loaded_say_why() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// `bench --serve` counts requests, and the tokens that they share.
+#[test]
+fn users_are_served_at_once() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let from = llmcc_test_support::fixture("llama3");
+    let done = llmcc(dir.path(), &["compile", from.to_str().expect("UTF-8"), "-o", "m.so", "--quiet", "--no-golden"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let size = ["--serve=1,3", "--requests=2", "--serve-prompt=12", "--serve-shared=8", "--serve-tokens=5"];
+    let short = ["bench", "m.so", "--prefill=4", "--batch=1", "--steps=1", "--repeat=1"];
+    let out = llmcc(dir.path(), &[&short[..], &size, &["--json"]].concat());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let served = document["serve"].as_array().expect("a list");
+    let of = |name: &str| served.iter().map(|s| s[name].as_u64()).collect::<Vec<_>>();
+    assert_eq!((of("users"), of("requests")), (vec![Some(1), Some(3)], vec![Some(2), Some(6)]), "{document}");
+    // The first request computes all; others at least go on from there.
+    assert_eq!(of("reused_prompt_tokens")[0], Some(8), "{document}");
+    assert_eq!(of("prompt_tokens"), [Some(24), Some(72)], "{document}");
+    assert!(served.iter().all(|s| s["tokens_per_second"].as_f64() > Some(0.0)), "{document}");
+    let out = llmcc(dir.path(), &[&short[..], &size].concat());
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("3 users") && text.contains("first token") && text.contains("% of prompts reused"), "{text}");
+}
+
 /// Options that do not go with the model, or with each other, are not passed over.
 #[test]
 fn what_does_not_fit_the_model_is_refused() {
@@ -89,6 +113,11 @@ fn what_does_not_fit_the_model_is_refused() {
         (&["run", "llama3.so", "--ids", "1", "--document", "a text"], "--document"),
         (&["bench", "llama3.so", "--prefill", "4", "--batch", "0"], "--batch 0"),
         (&["bench", "llama3.so", "--prefill", "4", "--steps", "0"], "--steps 0"),
+        (&["bench", "llama3.so", "--prefill", "4", "--serve", "2,0"], "--serve 0"),
+        (
+            &["bench", "llama3.so", "--prefill", "4", "--serve", "2", "--serve-tokens", "100000"],
+            "--serve-tokens: a seq",
+        ),
         (&["bench", "llama3.so", "--prefill", "4,100000"], "--prefill: a sequence would have 100000 tokens"),
         (&["bench", "llama3.so", "--prefill", "4", "--steps", "100000"], "--steps: a sequence would have 100001"),
         (&["run", "llama3.so", "--ids", "1", "--adapter", "nowhere"], "llama3.so"),

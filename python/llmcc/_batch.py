@@ -223,11 +223,25 @@ def encoded(model: Text, prompt: Any) -> list[int]:
     return ffi.integers(prompt, "a prompt")
 
 
+def native_of(model: Text, params: GenParams, drafter: Any = None) -> ffi.GenParams:
+    """The C structure of a generation of ``model``; valid as long as ``params``. ``drafter`` guesses, if another model does."""
+    return params.native(bool(model._info["has_tokenizer"]), model._defaults(), drafter, _bad_words(model, params.bad_words))
+
+
+def _bad_words(model: Text, words: Iterable[Any]) -> list[list[int]]:
+    """Words as tokens: texts in the middle of a text and after a space, which have other tokens."""
+    found: list[list[int]] = []
+    for word in words:
+        forms = [model.tokenize(form, add_special=False) for form in (word, " " + word.lstrip())] if isinstance(word, str) else [word]
+        found += [form for form in forms if form and form not in found]
+    return found
+
+
 def start(model: Text, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
     """A generation of the C API, a user of the library until it is freed: see :func:`free`."""
     array = ffi.int32_array(tokens, "the prompt")
     drafter = params.guesses.drafter()
-    native = params.native(bool(model._info["has_tokenizer"]), model._defaults(), drafter)
+    native = native_of(model, params, drafter)
     gen = c.c_void_p()
     with model._use() as handle:
         try:

@@ -112,7 +112,7 @@ class Engine(Unique):
         own = GenParams(image_rows=rows, **given)
         if own.guesses.is_model:
             raise LlmccError('an engine takes no other model as draft: use draft="lookup", "heads" or "none"')
-        native = own.native(bool(self._model._info["has_tokenizer"]), self._model._defaults())
+        native = _batch.native_of(self._model, own)
         array = ffi.int32_array(tokens, "the prompt")
         request = ffi.EngineRequest(
             tokens=array,

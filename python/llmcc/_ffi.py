@@ -201,6 +201,12 @@ class GenParams(Sized):
         ("n_image_rows", c.c_size_t),
         ("image_grids", c.c_void_p),
         ("n_image_grids", c.c_size_t),
+        ("min_tokens", c.c_uint64),
+        ("presence_penalty", c.c_float),
+        ("frequency_penalty", c.c_float),
+        ("bad_words", c.POINTER(c.c_int32)),
+        ("bad_lengths", c.POINTER(c.c_size_t)),
+        ("n_bad", c.c_size_t),
     ]
 
 

@@ -60,6 +60,10 @@ class Generate(Text):
             tokenizer by that model, ``"heads"`` by the model's draft heads (``compile(..., draft_head=True)``), ``"none"`` not at all. By default draft heads
             guess where the artifact has them.
         :param guesses: most tokens that are guessed for a step, up to 31; by default as many as suit.
+        :param min_tokens: a token that ends the text is not chosen before so many tokens.
+        :param presence_penalty: taken from the logits of tokens that were generated.
+        :param frequency_penalty: taken from them for each time that they were generated.
+        :param bad_words: texts, or lists of tokens, that the new text does not have. A text is banned with and without a space before it.
         :param images: the prompt's images, in the order of their markers (``<image>`` of LLaVA, ``<start_of_image>`` of Gemma 3); without markers they come first. An
             image is a path, the bytes of a file, a Pillow image or an array ``[height, width, 3]`` of uint8. A list of prompts takes a list of images for each. Only for models compiled
             ``with_image``.

@@ -60,6 +60,14 @@ class Generating(Choosing, total=False):
     draft: Union[None, bool, Literal["none", "heads", "lookup"], Text]
     #: Most tokens that are guessed for a step.
     guesses: Optional[int]
+    #: A token that ends texts is not chosen before so many tokens.
+    min_tokens: Optional[int]
+    #: Taken from the logits of tokens that were generated.
+    presence_penalty: Optional[float]
+    #: Taken from them for each time that they were generated.
+    frequency_penalty: Optional[float]
+    #: Texts, or lists of tokens, that the text does not have.
+    bad_words: Optional[Iterable[Union[str, Sequence[int]]]]
     #: Images of the prompt, in the order of their markers: paths, bytes of files, Pillow images, or arrays ``[height, width, 3]`` of uint8.
     images: Optional[Sequence[Any]]
 

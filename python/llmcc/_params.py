@@ -23,11 +23,13 @@ _ELSEWHERE = {
     **dict.fromkeys(("max_new_tokens", "max_length", "max_gen_toks", "max_completion_tokens", "n_predict", "num_predict"), "max_tokens"),
     "do_sample": "temperature (0: the most probable token), or greedy=True",
     "temp": "temperature",
-    **dict.fromkeys(("repeat_penalty", "frequency_penalty", "presence_penalty"), "repetition_penalty"),
+    "repeat_penalty": "repetition_penalty",
     **dict.fromkeys(("repeat_last_n", "penalty_last_n"), "repetition_window"),
     **dict.fromkeys(("stop_sequences", "stop_strings", "stop_words", "until"), "stop"),
     **dict.fromkeys(("eos_token_id", "stop_token_ids"), "stop_tokens"),
-    **dict.fromkeys(("bad_words_ids", "suppress_tokens"), "logit_bias ({token: -math.inf} bans a token)"),
+    **dict.fromkeys(("bad_words_ids", "no_bad_words"), "bad_words"),
+    "suppress_tokens": "logit_bias ({token: -math.inf} bans a token)",
+    **dict.fromkeys(("min_new_tokens", "min_length"), "min_tokens"),
     **dict.fromkeys(("n", "best_of", "num_return_sequences"), "a list of prompts, and each=[{'seed': 0}, {'seed': 1}, ...]"),
     **dict.fromkeys(("random_seed", "generator", "random_state"), "seed"),
     "skip_special_tokens": "show_special",
@@ -133,6 +135,10 @@ class GenParams:
         adapter: Optional[int] = None,
         draft: Any = None,
         guesses: Optional[int] = None,
+        min_tokens: Optional[int] = None,
+        presence_penalty: Optional[float] = None,
+        frequency_penalty: Optional[float] = None,
+        bad_words: Optional[Iterable[Union[str, Sequence[int]]]] = None,
         image_rows: Any = None,
         **unknown: Any,
     ) -> None:
@@ -140,7 +146,7 @@ class GenParams:
             name = next(iter(unknown))
             if name in OF_LISTS:
                 raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "draft", "guesses", *OF_LISTS)
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "draft", "guesses", "min_tokens", "presence_penalty", "frequency_penalty", "bad_words", *OF_LISTS)
             raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
@@ -160,6 +166,15 @@ class GenParams:
         # None: no log-probabilities; a number: with so many alternatives.
         self.logprobs = None if logprobs is None else natural(logprobs, "logprobs", 32)
 
+        self.min_tokens = 0 if min_tokens is None else natural(min_tokens, "min_tokens", 64)
+        self.penalties = [
+            within(value, name, 0.0, -_LARGEST, _LARGEST, "a number (0: off)")
+            for name, value in (("presence_penalty", presence_penalty), ("frequency_penalty", frequency_penalty))
+        ]
+        if isinstance(bad_words, str):
+            raise TypeError("bad_words must be a list of texts, not a text; put it into a list")
+        # Texts, which become tokens with the model, and lists of tokens.
+        self.bad_words = [word if isinstance(word, str) else ffi.integers(word, "a bad word") for word in bad_words or ()]
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
         # C arrays of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
@@ -170,8 +185,13 @@ class GenParams:
         # Where guesses of the next tokens come from, and how many a step may have; 0: as many as suit.
         self.guesses, self.most_guesses = Guesses(draft), positive(guesses, "guesses", 5)
 
-    def native(self, text: bool, own: Optional[Mapping[str, Any]] = None, drafter: Optional[Drafter] = None) -> ffi.GenParams:
-        """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any; ``drafter`` guesses, if another model does."""
+    def native(
+        self, text: bool, own: Optional[Mapping[str, Any]] = None, drafter: Optional[Drafter] = None, bad_words: Sequence[Sequence[int]] = ()
+    ) -> ffi.GenParams:
+        """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any; ``drafter`` guesses, if another model does;
+        ``bad_words`` are those of ``self`` as tokens."""
+        words = ffi.int32_array([token for word in bad_words for token in word], "bad_words")
+        lengths = (c.c_size_t * len(bad_words))(*(len(word) for word in bad_words))
         chosen = {**{name: own[name] for name in SAMPLING if name in own}, **self.given} if own and not self.greedy else dict(self.given)
         if own is not None and not self.greedy and not chosen.get("temperature"):
             # Zeros would ask for the model's own way of choosing.
@@ -192,6 +212,12 @@ class GenParams:
             n_image_rows=0 if self.image_rows is None else len(self.image_rows),
             image_grids=c.cast(self.image_grids, c.c_void_p) if self.image_grids is not None else None,
             n_image_grids=0 if self.image_grids is None else len(self.image_grids) // 2,
+            min_tokens=self.min_tokens,
+            presence_penalty=self.penalties[0],
+            frequency_penalty=self.penalties[1],
+            bad_words=words,
+            bad_lengths=lengths,
+            n_bad=len(lengths),
         )
         self.guesses.write(native, self.most_guesses, drafter)
         return native

@@ -121,6 +121,11 @@ fn c_programs_generate() {
     run(cc().arg(root().join("examples/c/batch.c")).arg(&a.path).arg("-o").arg(&exe));
     let batch = run(Command::new(&exe).args(["import os", prompt, "class A:"]));
     assert!(batch.contains(&format!("{prompt}{text}")), "batch.c printed {batch:?}, the command line {text:?}");
+    let exe = a.dir.path().join("engine");
+    run(cc().arg(root().join("examples/c/engine.c")).arg(&a.path).arg("-o").arg(&exe));
+    let engine = run(Command::new(&exe).args(["import os", prompt, "class A:"]));
+    assert!(engine.contains(&format!("{prompt}{text}")), "engine.c printed {engine:?}, the command line {text:?}");
+    assert_eq!(engine.matches(" tokens, the first after ").count(), 3, "{engine}");
 }
 
 /// The artifact exports the API and nothing else.

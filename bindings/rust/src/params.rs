@@ -96,6 +96,14 @@ pub struct Params {
     /// Rows and columns of the tokens of each of these images, as [`crate::Model::image_grid`] says: for models whose
     /// images have sizes of their own.
     pub grids: Vec<[u32; 2]>,
+    /// A token that ends texts is not chosen before so many tokens.
+    pub min_tokens: u64,
+    /// Taken from the logits of tokens that were generated.
+    pub presence_penalty: f32,
+    /// Taken from them for each time that they were generated.
+    pub frequency_penalty: f32,
+    /// Sequences of tokens that the text does not have.
+    pub bad_words: Vec<Vec<Token>>,
 }
 
 /// Parameters with the arrays that the C structure points to.
@@ -104,6 +112,7 @@ pub(crate) struct Held {
     _stop: Vec<CString>,
     _bias: Vec<llmcc_logit_bias>,
     _pointers: Vec<*const c_char>,
+    _bad: (Vec<Token>, Vec<usize>),
 }
 
 impl Params {
@@ -115,6 +124,7 @@ impl Params {
         let bias: Vec<llmcc_logit_bias> =
             self.logit_bias.iter().map(|(token, value)| llmcc_logit_bias { token: *token, value: *value }).collect();
         let n_bias = u32::try_from(bias.len()).map_err(|_| Error::new(Status::Invalid, "`logit_bias` is too long"))?;
+        let bad = (self.bad_words.concat(), self.bad_words.iter().map(Vec::len).collect::<Vec<usize>>());
         let mut raw = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
             max_tokens: self.max_tokens,
@@ -142,8 +152,14 @@ impl Params {
             n_image_rows: self.images.len(),
             image_grids: self.grids.as_ptr().cast(),
             n_image_grids: self.grids.len(),
+            min_tokens: self.min_tokens,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            bad_words: bad.0.as_ptr(),
+            bad_lengths: bad.1.as_ptr(),
+            n_bad: bad.1.len(),
         };
         self.guesses.write(&mut raw);
-        Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers })
+        Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers, _bad: bad })
     }
 }

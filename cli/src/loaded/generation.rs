@@ -203,6 +203,12 @@ impl Model {
             n_image_rows: options.images.len(),
             image_grids: options.grids.as_ptr().cast(),
             n_image_grids: options.grids.len(),
+            min_tokens: 0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            bad_words: ptr::null(),
+            bad_lengths: ptr::null(),
+            n_bad: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

@@ -372,6 +372,18 @@ pub struct llmcc_gen_params {
     pub image_grids: *const u32,
     /// Images of these.
     pub n_image_grids: usize,
+    /// Tokens before which the text does not end by a token of the model's. Since 1.9.
+    pub min_tokens: u64,
+    /// Taken from the logits of generated tokens.
+    pub presence_penalty: f32,
+    /// Taken from them for each time that they were generated.
+    pub frequency_penalty: f32,
+    /// Sequences of tokens that the text does not have, one after the other.
+    pub bad_words: *const i32,
+    /// Tokens of each.
+    pub bad_lengths: *const usize,
+    /// Number of these.
+    pub n_bad: usize,
 }
 
 /// Guesses of draft heads where the model has some.

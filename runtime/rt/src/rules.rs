@@ -41,6 +41,10 @@ pub struct Rules {
     pub min_new: usize,
     /// Length of the sequence before which it does not end.
     pub min_length: usize,
+    /// Taken from the logit of a token that was generated.
+    pub presence: f32,
+    /// Taken from it for each time that it was generated.
+    pub frequency: f32,
 }
 
 /// Where a token is chosen.
@@ -50,8 +54,10 @@ pub struct Place<'a> {
     pub history: &'a [i32],
     /// How many of them were generated.
     pub generated: u64,
-    /// Tokens that end the generation.
+    /// Tokens that end texts of the model.
     pub ends: &'a [i32],
+    /// Tokens that end this text besides.
+    pub stops: &'a [i32],
 }
 
 impl Rules {
@@ -87,16 +93,23 @@ impl Rules {
         let mut ban = |token: &i32| add(*token, f32::NEG_INFINITY);
         self.repeated(at.history).iter().for_each(&mut ban);
         if (at.generated as usize) < self.min_new || at.history.len() < self.min_length {
-            at.ends.iter().for_each(&mut ban);
+            at.ends.iter().chain(at.stops).for_each(&mut ban);
         }
+        if self.presence != 0.0 || self.frequency != 0.0 {
+            let generated = at.history.len().saturating_sub(usize::try_from(at.generated).unwrap_or(usize::MAX));
+            for (token, count) in counted(&at.history[generated..]) {
+                add(token, -(self.presence + self.frequency * count as f32));
+            }
+        }
+        let mut ban = |token: &i32| add(*token, f32::NEG_INFINITY);
         self.suppressed.iter().for_each(&mut ban);
         if at.generated == 0 {
             self.suppressed_first.iter().for_each(&mut ban);
         }
         if had_some && banned(&row) {
             return Err(Error::invalid(
-                "the model's own settings (generation_config.json) ban every token that it could choose here; generate \
-                 without them (`--greedy`, `greedy=True`, LLMCC_GEN_NO_DEFAULTS)",
+                "bad words, or the model's own settings (generation_config.json), ban every token that could be chosen \
+                 here; generate without these settings (`--greedy`, `greedy=True`, LLMCC_GEN_NO_DEFAULTS)",
             ));
         }
         Ok(Cow::Owned(row))
@@ -113,13 +126,20 @@ impl Rules {
     }
 }
 
+/// Each token once, with how often it occurs.
+fn counted(tokens: &[i32]) -> Vec<(i32, usize)> {
+    let mut sorted = tokens.to_vec();
+    sorted.sort_unstable();
+    sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn after(rules: &Rules, history: &[i32], generated: u64) -> Vec<f32> {
         let logits = vec![1.0; 6];
-        rules.apply(Cow::Owned(logits), Place { history, generated, ends: &[5] }).unwrap().into_owned()
+        rules.apply(Cow::Owned(logits), Place { history, generated, ends: &[5], stops: &[] }).unwrap().into_owned()
     }
 
     /// The tokens that are banned.
@@ -161,9 +181,18 @@ mod tests {
     }
 
     #[test]
+    fn generated_tokens_become_less_probable() {
+        let rules = Rules { presence: 0.5, frequency: 0.25, ..Rules::default() };
+        // The first two tokens are the prompt's.
+        assert_eq!(after(&rules, &[0, 1, 2, 3, 3], 3), [1.0, 1.0, 0.25, 0.0, 1.0, 1.0]);
+        let more = Rules { presence: -1.0, ..Rules::default() };
+        assert_eq!(after(&more, &[2, 2], 1), [1.0, 1.0, 2.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
     fn a_ban_of_everything_is_said() {
         let all = Rules { suppressed: (0..6).collect(), ..Rules::default() };
-        let place = Place { history: &[], generated: 0, ends: &[] };
+        let place = Place { history: &[], generated: 0, ends: &[], stops: &[] };
         assert!(all.apply(Cow::Owned(vec![0.0; 6]), place).unwrap_err().message.contains("ban every token"));
         assert!(all.apply(Cow::Owned(vec![f32::NEG_INFINITY; 6]), place).is_ok(), "not the rules' doing");
     }

@@ -10,7 +10,6 @@ use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 use api::*;
-use common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};
@@ -110,7 +109,8 @@ fn requests_get_what_they_get_alone() {
     let alone: Vec<_> = prompts.iter().zip(&all).map(|(p, params)| generate(&model, -1, p, params)).collect();
     for max_running in [0, 3] {
         let engine = engine(&model, llmcc_engine_options { max_running, ..llmcc_engine_options::default() });
-        let ids: Vec<u64> = prompts.iter().zip(&all).map(|(p, params)| submit(&engine, of_tokens(p, params)).1).collect();
+        let ids: Vec<u64> =
+            prompts.iter().zip(&all).map(|(p, params)| submit(&engine, of_tokens(p, params)).1).collect();
         let got = ends(&engine, ids.len());
         for (id, alone) in ids.iter().zip(&alone) {
             let got = &got[id];
@@ -174,7 +174,8 @@ fn wrong_requests_are_refused_at_once() {
         llmcc_engine_close(null_mut());
     }
     // A prompt that is too long for the model ends with its reason; others go on.
-    let (long, short) = (submit(&engine, of_tokens(&[1; 300], &p)).1, submit(&engine, of_tokens(&[1], &random(1, 3))).1);
+    let (long, short) =
+        (submit(&engine, of_tokens(&[1; 300], &p)).1, submit(&engine, of_tokens(&[1], &random(1, 3))).1);
     let got = ends(&engine, 2);
     assert_eq!((got[&long].status, got[&short].tokens.len()), (Status::ContextFull as i32, 3));
     assert!(got[&long].message.contains("300 tokens"), "{}", got[&long].message);
@@ -232,7 +233,8 @@ fn closing_ends_all() {
         submit(&engine, of_tokens(&[1, 2], &random(1, 190)));
     }
     std::thread::scope(|scope| {
-        let poller = scope.spawn(|| {
+        let engine = &engine;
+        let poller = scope.spawn(move || {
             let (mut event, mut n) = (llmcc_event::default(), 0);
             loop {
                 // SAFETY: valid arguments.

@@ -2,10 +2,12 @@
 
 use super::{artifact, run};
 use llmcc_cli::loaded::GenOptions;
-use llmcc_model::{Finish, Message, Model, Normalize, Options, Output, Params, Sampling, Status, Version};
+use llmcc_model::Version;
+use llmcc_model::{EngineOptions, Finish, Message, Model, Normalize, Options, Output, Params, Sampling, Status, Terms};
 use llmcc_tests::{Artifact, golden, options, root};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 #[path = "../../../bindings/rust/examples/generate.rs"]
 #[allow(dead_code)]
@@ -133,6 +135,42 @@ fn several_generations_share_steps() {
 }
 
 /// A model may be used by several threads, and by its owner on another thread than before.
+#[test]
+fn requests_are_served_together() {
+    let a = artifact();
+    let model = open(&a.path);
+    let prompts: Vec<Vec<i32>> =
+        ["def read", "def read_file(path):", "import os"].map(|p| model.tokenize(p).expect("tokens")).to_vec();
+    let params = Params { max_tokens: 12, ..Params::default() };
+    let alone: Vec<String> = prompts
+        .iter()
+        .map(|p| model.generate(p, &params).expect("starts").map(|p| p.expect("a piece").text).collect())
+        .collect();
+    let engine = model.engine(&EngineOptions { max_running: 2, ..EngineOptions::default() }).expect("opens");
+    let submit = |p: &Vec<i32>| engine.submit(p, &params, &Terms::default()).expect("accepted");
+    let ids: Vec<u64> = prompts.iter().map(submit).collect();
+    let mut texts = vec![String::new(); ids.len()];
+    let mut ends = 0;
+    while ends < ids.len() {
+        for event in engine.poll(None).expect("events") {
+            let at = ids.iter().position(|id| *id == event.request).expect("a known request");
+            texts[at] += &event.text;
+            let Some(end) = event.end else { continue };
+            assert_eq!((end.error, end.prompt_tokens), (None, prompts[at].len() as u64));
+            ends += 1;
+        }
+    }
+    assert_eq!(texts, alone);
+    assert!(engine.stats().expect("stats").contains("\"finished\": 3"));
+    let refused = engine.submit(&[], &params, &Terms::default()).expect_err("no prompt");
+    assert_eq!(refused.status(), Status::Invalid);
+    let late = Terms { timeout: Some(Duration::from_nanos(1)), ..Terms::default() };
+    engine.submit(&prompts[0], &params, &late).expect("accepted");
+    let end = engine.poll(None).expect("events").pop().and_then(|e| e.end).and_then(|end| end.error);
+    assert_eq!(end.map(|e| e.status()), Some(Status::Deadline));
+    assert!(engine.poll(Some(Duration::ZERO)).expect("nothing").is_empty());
+}
+
 #[test]
 fn threads_wait_for_each_other() {
     let a = artifact();

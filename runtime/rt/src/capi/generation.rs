@@ -11,7 +11,7 @@ use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, nul
 use crate::error::{Error, Result, Status};
 use crate::generate::{Finish, GenParams, Generation, Images, Piece};
 use crate::reserve::need;
-use crate::rules::Defaults;
+use crate::rules::{Defaults, Rules};
 use crate::sample::Sampling;
 use crate::speculate::Guesses;
 use crate::unload::Alive;
@@ -378,6 +378,44 @@ unsafe fn images(c: &llmcc_gen_params) -> Result<Images> {
     Ok(Images { rows: rows.to_vec(), grids })
 }
 
+/// The model's rules with those that the structure asks for.
+///
+/// # Safety
+/// The arrays have their lengths.
+unsafe fn rules(c: &llmcc_gen_params, own: &Defaults, vocab: usize) -> Result<Arc<Rules>> {
+    for (name, value) in [("presence_penalty", c.presence_penalty), ("frequency_penalty", c.frequency_penalty)] {
+        if !value.is_finite() {
+            return Err(Error::invalid(format!("llmcc_gen_params.{name} is {value}; use a finite number")));
+        }
+    }
+    if c.min_tokens == 0 && c.presence_penalty == 0.0 && c.frequency_penalty == 0.0 && c.n_bad == 0 {
+        return Ok(own.rules.clone());
+    }
+    let mut rules = (*own.rules).clone();
+    // SAFETY: the caller's promise.
+    let lengths = unsafe { array(c.bad_lengths, c.n_bad, "bad_lengths")? };
+    let all = lengths.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
+    // SAFETY: the caller's promise.
+    let mut words = unsafe { array(c.bad_words, all, "bad_words")? };
+    need(64 * lengths.len() + 8 * all)?;
+    for (i, length) in lengths.iter().enumerate() {
+        let (word, rest) = words.split_at(*length);
+        words = rest;
+        let outside = |token: &&i32| !usize::try_from(**token).is_ok_and(|token| token < vocab);
+        match (word, word.iter().find(outside)) {
+            ([], _) => return Err(Error::invalid(format!("bad word {i} has no tokens; leave it out"))),
+            (_, Some(token)) => {
+                let message = format!("bad word {i} has token {token}, outside the vocabulary of {vocab}");
+                return Err(Error::invalid(message));
+            }
+            (word, None) => rules.sequences.push((word.to_vec(), f32::NEG_INFINITY)),
+        }
+    }
+    rules.min_new = rules.min_new.max(usize::try_from(c.min_tokens).unwrap_or(usize::MAX));
+    (rules.presence, rules.frequency) = (c.presence_penalty, c.frequency_penalty);
+    Ok(Arc::new(rules))
+}
+
 /// The C structure's meaning.
 ///
 /// # Safety
@@ -427,7 +465,7 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
             max_length,
             sampling: with_defaults(&c.sampling, zeros, own)?,
             bias: bias_from(&c.sampling, model.vocab())?,
-            rules: own.rules.clone(),
+            rules: rules(&c, own, model.vocab())?,
             logprobs: logprobs.then_some(c.top_logprobs as usize),
             stop,
             stop_tokens: array(c.stop_tokens, c.n_stop_tokens, "stop_tokens")?.to_vec(),

@@ -50,7 +50,7 @@ impl Request {
             // A broken tokenizer is reported now, not after the first token.
             text.tokenizer()?;
         }
-        let eos = match text {
+        let eos: Vec<i32> = match text {
             Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
             _ => Vec::new(),
         };
@@ -138,7 +138,7 @@ impl Request {
     pub fn choose_by(&self, logits: &[f32], so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
         let draw = so_far.generated + guesses.len() as u64;
         let history = so_far.with(guesses);
-        let place = Place { history: &history, generated: draw, ends: &self.eos };
+        let place = Place { history: &history, generated: draw, ends: &self.eos, stops: &self.params.stop_tokens };
         let row = self.written(self.params.rules.apply(self.params.bias.apply(logits)?, place)?)?;
         let token = sample(&row, &self.params.sampling, &history, draw)?;
         let logprob = match self.params.logprobs {

@@ -22,6 +22,7 @@
 //! copy when the sequence goes on, and yields when room is needed.
 
 mod adapters;
+mod audit;
 mod pages;
 pub(crate) mod places;
 mod positions;

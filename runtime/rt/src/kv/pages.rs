@@ -135,6 +135,25 @@ impl Pool {
         }
     }
 
+    /// Pages handed out so far, those that came back included.
+    pub fn handed_out(&self) -> usize {
+        self.refs.len()
+    }
+
+    /// Checks that the free pages are those without users, each once.
+    ///
+    /// # Errors
+    /// Which page is wrong.
+    pub fn audit(&self) -> std::result::Result<(), String> {
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let unused = (0..self.refs.len() as u32).filter(|page| self.refs[*page as usize] == 0);
+        match free.iter().copied().eq(unused) {
+            true => Ok(()),
+            false => Err(format!("the free pages are {free:?}, but others have no users")),
+        }
+    }
+
     /// Users of `page`.
     pub fn users(&self, page: u32) -> usize {
         self.refs[page as usize] as usize

@@ -186,6 +186,7 @@ impl Core {
             events.push(self.end(at, Some(error), engine));
         }
         self.finish(&mut events, engine);
+        debug_assert_eq!(engine.kv().audit(), Ok(()));
         events
     }
 
@@ -319,7 +320,11 @@ impl Core {
             }
             self.counts.step_tokens += part.served as u64;
             self.counts.generated_tokens += part.pieces.len() as u64;
-            events.extend(part.pieces.into_iter().map(|piece| Event { request: job.id, piece: Some(piece), end: None }));
+            events.extend(part.pieces.into_iter().map(|piece| Event {
+                request: job.id,
+                piece: Some(piece),
+                end: None,
+            }));
         }
         events
     }

@@ -102,6 +102,9 @@ pub fn defaults(image: &Image) -> Result<Defaults> {
         no_repeat: d.no_repeat_ngram_size,
         min_new: d.min_new_tokens,
         min_length: d.min_length,
+        // (Files of settings have none.)
+        presence: 0.0,
+        frequency: 0.0,
     };
     let (max_new_tokens, max_length) = (d.max_new_tokens, d.max_length);
     Ok(Defaults { sampling, rules: Arc::new(rules), max_new_tokens, max_length, stop: d.stop_strings, starts })

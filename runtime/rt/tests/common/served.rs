@@ -63,8 +63,9 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
         };
         let mut all = BTreeMap::new();
         for id in 0..3 + rng.below(8) as u64 {
+            let beginning = beginnings[rng.below(3)].clone();
             let tail = (0..1 + rng.below(40)).map(|_| rng.below(VOCAB - 1) as i32);
-            let prompt: Vec<i32> = beginnings[rng.below(3)].iter().copied().chain(tail).collect();
+            let prompt: Vec<i32> = beginning.into_iter().chain(tail).collect();
             let params = params(&mut rng);
             let text = alone(engine, &prompt, params.clone());
             let guesses = if rng.below(3) == 0 { Guesses::Lookup } else { Guesses::None };
@@ -89,6 +90,7 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
             }
             let events = core.step(engine, None);
             take(&mut all, events);
+            engine.kv().audit().unwrap_or_else(|e| panic!("round {round}, step {steps}, {limits:?}: {e}"));
             steps += 1;
             assert!(steps < 10_000, "no end");
         }
