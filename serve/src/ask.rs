@@ -64,6 +64,9 @@ impl Ask {
             ignore_eos: fields.take("ignore_eos")?.unwrap_or(false),
             show_special: !fields.take("skip_special_tokens")?.unwrap_or(true),
             logit_bias: biases(fields, facts.vocab)?,
+            min_tokens: fields.count("min_tokens", 0, u64::from(u32::MAX))?.unwrap_or(0),
+            presence_penalty: penalty(fields, "presence_penalty")?,
+            frequency_penalty: penalty(fields, "frequency_penalty")?,
             ..Params::default()
         };
         let choices = fields.count("n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize;
@@ -83,14 +86,11 @@ impl Ask {
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     for (name, values) in [
         ("store", &["false"][..]),
-        ("frequency_penalty", &["0", "0.0"]),
-        ("presence_penalty", &["0", "0.0"]),
         ("response_format", &[r#"{"type":"text"}"#]),
         ("best_of", &["1"]),
         ("use_beam_search", &["false"]),
         ("length_penalty", &["1", "1.0"]),
         ("early_stopping", &["false"]),
-        ("min_tokens", &["0"]),
         ("spaces_between_special_tokens", &["true"]),
         ("include_stop_str_in_output", &["false"]),
         ("return_token_ids", &["false"]),
@@ -140,6 +140,11 @@ fn sampling(fields: &mut Fields, own: &Map<String, Value>) -> Result<Sampling, A
         repetition_window: count("repetition_window").unwrap_or(0),
         seed,
     })
+}
+
+/// A number that is taken from the logits of tokens of the text.
+fn penalty(fields: &mut Fields, name: &str) -> Result<f32, ApiError> {
+    Ok(fields.within(name, -2.0, 2.0)?.map_or(0.0, |value| value as f32))
 }
 
 /// Texts that end a choice: one, or a list.
@@ -298,7 +303,9 @@ mod tests {
             (r#"{"logit_bias": {"100": 1}}"#, "logit_bias"),
             (r#"{"max_tokens": 0}"#, "max_tokens"),
             (r#"{"max_tokens": 1, "max_completion_tokens": 2}"#, "max_tokens"),
-            (r#"{"presence_penalty": 0.5}"#, "presence_penalty"),
+            (r#"{"presence_penalty": 2.5}"#, "presence_penalty"),
+            (r#"{"frequency_penalty": "x"}"#, "frequency_penalty"),
+            (r#"{"min_tokens": -1}"#, "min_tokens"),
             (r#"{"response_format": {"type": "json_object"}}"#, "response_format"),
             (r#"{"stream_options": {"include_usage": true}}"#, "stream_options"),
             (r#"{"timeout": -1}"#, "timeout"),

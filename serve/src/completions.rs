@@ -1,13 +1,11 @@
 //! `POST /v1/completions`: texts that go on from prompts.
 
 use crate::app::{App, blocking};
-use crate::ask::{Ask, MOST_CHOICES, MOST_TOP, known};
+use crate::ask::{Ask, MOST_CHOICES, MOST_TOP};
 use crate::error::ApiError;
-use crate::fields::Fields;
 use crate::hub::Order;
-use crate::json::Json;
 use crate::model::Model;
-use crate::prompts::{check_length, send};
+use crate::prompts::{Prompt, check_length, prompts, send};
 use crate::shape::{Kind, Shape};
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -16,12 +14,6 @@ use std::sync::Arc;
 
 /// Tokens of a text that neither the client nor the model limits; OpenAI's.
 const USUAL_TOKENS: u64 = 16;
-
-/// A prompt as the client gives it.
-enum Prompt {
-    Text(String),
-    Tokens(Vec<Token>),
-}
 
 /// Answers `POST /v1/completions`.
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
@@ -39,7 +31,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     }
     fields.only("suffix", &["\"\""])?;
     let special = fields.take("add_special_tokens")?.unwrap_or(true);
-    let prompts = prompts(&mut fields, facts.vocab)?;
+    let prompts = prompts(&mut fields, "prompt", facts.vocab)?;
     fields.finish()?;
     if prompts.len() * ask.choices > MOST_CHOICES {
         let message =
@@ -55,32 +47,6 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let orders: Vec<Order> = rows.iter().flat_map(each).collect();
     let echo = echoes.iter().flat_map(|text| std::iter::repeat_n(text.clone(), ask.choices)).collect();
     send(&app, &orders, &ask, Shape::new(Kind::Completion, name, logprobs, echo), busy).await
-}
-
-/// The prompts of a request: a text, tokens, or a list of either.
-fn prompts(fields: &mut Fields, vocab: usize) -> Result<Vec<Prompt>, ApiError> {
-    let wrong =
-        || ApiError::of_param("prompt", "`prompt` is neither a text, nor a list of tokens, nor a list of either");
-    let tokens = |json: &Json| -> Result<Prompt, ApiError> {
-        let tokens: Vec<Token> = json.read().map_err(|_| wrong())?;
-        tokens.iter().try_for_each(|token| known(*token, vocab, "prompt"))?;
-        Ok(Prompt::Tokens(tokens))
-    };
-    let prompt = fields.json("prompt").ok_or_else(|| ApiError::of_param("prompt", "`prompt` is missing"))?;
-    match prompt {
-        Json::String(text) => Ok(vec![Prompt::Text(text)]),
-        Json::List(all) if matches!(all.first(), Some(Json::Number(_))) => Ok(vec![tokens(&Json::List(all))?]),
-        Json::List(all) if !all.is_empty() => {
-            let one = |json: Json| match json {
-                Json::String(text) => Ok(Prompt::Text(text)),
-                Json::List(_) => tokens(&json),
-                _ => Err(wrong()),
-            };
-            all.into_iter().map(one).collect()
-        }
-        Json::List(_) => Err(ApiError::of_param("prompt", "`prompt` is an empty list")),
-        _ => Err(wrong()),
-    }
 }
 
 /// Tokens of prompts, and their texts where these are wanted.

@@ -10,6 +10,7 @@ mod ask;
 mod chat;
 mod completions;
 mod conversation;
+mod embeddings;
 mod error;
 mod fields;
 mod hub;

@@ -1,14 +1,52 @@
 //! Prompts on their way to the engine.
 
 use crate::app::{App, Busy};
-use crate::ask::Ask;
+use crate::ask::{Ask, known};
 use crate::error::ApiError;
+use crate::fields::Fields;
 use crate::hub::Order;
+use crate::json::Json;
 use crate::model::Facts;
 use crate::reply::Reply;
 use crate::shape::Shape;
 use axum::response::Response;
+use llmcc_model::Token;
 use std::sync::Arc;
+
+/// A prompt as the client gives it.
+pub(crate) enum Prompt {
+    Text(String),
+    Tokens(Vec<Token>),
+}
+
+/// Takes the prompts of a request: a text, tokens, or a list of either.
+///
+/// # Errors
+/// There are none; a value of another type; a token outside the vocabulary.
+pub(crate) fn prompts(fields: &mut Fields, name: &str, vocab: usize) -> Result<Vec<Prompt>, ApiError> {
+    let wrong =
+        || ApiError::of_param(name, format!("`{name}` is neither a text, nor a list of tokens, nor a list of either"));
+    let tokens = |json: &Json| -> Result<Prompt, ApiError> {
+        let tokens: Vec<Token> = json.read().map_err(|_| wrong())?;
+        tokens.iter().try_for_each(|token| known(*token, vocab, name))?;
+        Ok(Prompt::Tokens(tokens))
+    };
+    let given = fields.json(name).ok_or_else(|| ApiError::of_param(name, format!("`{name}` is missing")))?;
+    match given {
+        Json::String(text) => Ok(vec![Prompt::Text(text)]),
+        Json::List(all) if matches!(all.first(), Some(Json::Number(_))) => Ok(vec![tokens(&Json::List(all))?]),
+        Json::List(all) if !all.is_empty() => {
+            let one = |json: Json| match json {
+                Json::String(text) => Ok(Prompt::Text(text)),
+                Json::List(_) => tokens(&json),
+                _ => Err(wrong()),
+            };
+            all.into_iter().map(one).collect()
+        }
+        Json::List(_) => Err(ApiError::of_param(name, format!("`{name}` is an empty list"))),
+        _ => Err(wrong()),
+    }
+}
 
 /// Refuses a prompt of `tokens` tokens after which there is no room.
 ///

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{chat, completions, state, tokens};
+use crate::{chat, completions, embeddings, state, tokens};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -20,6 +20,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(state::metrics))
         .route("/v1/completions", post(completions::post))
         .route("/v1/chat/completions", post(chat::post))
+        .route("/v1/embeddings", post(embeddings::post))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .fallback(unknown)

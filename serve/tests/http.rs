@@ -348,6 +348,29 @@ fn texts_become_tokens_and_back() {
     assert_eq!(post(s.address, "/detokenize", &json!({ "tokens": [300] })).status, 400);
 }
 
+#[test]
+fn texts_have_embeddings() {
+    let s = Running::plain();
+    let got =
+        post(s.address, "/v1/embeddings", &json!({ "model": "letters", "input": ["hi", "you", [1, 2, 3, 4]] })).json();
+    let rows: Vec<&Value> = got["data"].as_array().expect("a list").iter().map(|d| &d["embedding"]).collect();
+    assert_eq!(rows, [&json!([2.0, 0.5]), &json!([3.0, 0.5]), &json!([4.0, 0.5])]);
+    assert_eq!(got["usage"], json!({ "prompt_tokens": 9, "total_tokens": 9 }));
+    let got =
+        post(s.address, "/v1/embeddings", &json!({ "input": "hi", "encoding_format": "base64", "dimensions": 2 }));
+    assert_eq!(got.json()["data"][0]["embedding"], "AAAAQAAAAD8=");
+    for wrong in [
+        json!({}),
+        json!({ "input": [] }),
+        json!({ "input": "" }),
+        json!({ "input": "hi", "dimensions": 1 }),
+        json!({ "input": "hi", "encoding_format": "hex" }),
+        json!({ "input": "hi", "truncate": true }),
+    ] {
+        assert_eq!(post(s.address, "/v1/embeddings", &wrong).status, 400, "{wrong}");
+    }
+}
+
 /// A generator of numbers (Vigna's splitmix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
