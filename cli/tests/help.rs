@@ -6,8 +6,8 @@ use common::Folder;
 use serde_json::Value;
 
 const COMMANDS: [&str; 19] = [
-    "compile", "run", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower", "verify",
-    "tap", "diff", "frontier", "sign", "explain", "help",
+    "compile", "run", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower",
+    "verify", "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 
 #[test]

@@ -1,0 +1,290 @@
+//! `llmcc serve` over the example model: the same texts as `llmcc run`, in any company.
+
+#[path = "../../serve/tests/client/mod.rs"]
+mod client;
+mod common;
+
+use client::{Reply, get, post, reply, send};
+use common::{Folder, WITH_TOKENIZER, text};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT: &str = "/v1/chat/completions";
+
+/// A server that runs.
+struct Served {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Served {
+    fn start(f: &Folder, more: &[&str]) -> Served {
+        let args = [&["serve", "m.so", "--port", "0", "--threads", "1"][..], more].concat();
+        let mut child = f.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("read");
+        let Some(address) = line.trim_end().strip_prefix("listening at http://") else {
+            let _ = child.kill();
+            panic!("{line}{}", text(&child.wait_with_output().expect("ends").stderr));
+        };
+        Served { address: address.parse().expect("an address"), child }
+    }
+    /// Sends SIGTERM.
+    fn terminate(&self) {
+        // SAFETY: a system call without pointers, for a process of ours.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) }, 0);
+    }
+    /// A count of `/metrics`.
+    fn count(&self, name: &str) -> f64 {
+        let page = get(self.address, "/metrics").text();
+        let line =
+            page.lines().find(|l| l.starts_with(&format!("{name}{{"))).unwrap_or_else(|| panic!("{name}: {page}"));
+        line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number")
+    }
+    fn wait_for(&self, name: &str, is: impl Fn(f64) -> bool) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while !is(self.count(name)) {
+            assert!(Instant::now() < end, "{name}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn model(more: &[&str]) -> Folder {
+    let f = Folder::new();
+    f.compile(WITH_TOKENIZER, "m.so", &[&["--no-golden", "--quiet"], more].concat());
+    f
+}
+
+/// The document of `llmcc run`.
+fn run(f: &Folder, args: &[&str]) -> Value {
+    serde_json::from_str(&f.says(&[], &[&["run", "m.so", "--json", "--threads", "1"], args].concat())).expect("JSON")
+}
+
+fn ok(got: &Reply) -> Value {
+    assert_eq!(got.status, 200, "{}", got.text());
+    got.json()
+}
+
+fn joined(events: &[Value], choice: u64, member: &str) -> String {
+    let of = events.iter().flat_map(|e| e["choices"].as_array().cloned().unwrap_or_default());
+    of.filter(|c| c["index"] == choice).filter_map(|c| c.pointer(member)?.as_str().map(str::to_owned)).collect()
+}
+
+/// One server for all that needs no other options: the model is compiled once.
+#[test]
+fn texts_are_those_of_run() {
+    let f = model(&["--max-context", "256"]);
+    let s = Served::start(&f, &["--served-name", "tiny"]);
+    assert_eq!(get(s.address, "/v1/models").json()["data"][0]["id"], "tiny");
+    equals_run(&f, &s);
+    conversations(&f, &s);
+    choices_stops_logprobs(&s);
+    company(&s);
+    aborted(&s);
+    refused(&s);
+}
+
+fn equals_run(f: &Folder, s: &Served) {
+    for (options, members) in [
+        (&["--temperature", "0"][..], json!({ "temperature": 0 })),
+        (&["--seed", "7"], json!({ "seed": 7 })),
+        (
+            &["--seed", "3", "--temperature", "1.2", "--top-p", "0.8", "--repetition-penalty", "1.1", "--ignore-eos"],
+            json!({ "seed": 3, "temperature": 1.2, "top_p": 0.8, "repetition_penalty": 1.1, "ignore_eos": true }),
+        ),
+    ] {
+        let alone = run(f, &[&["-p", "Once upon a time", "-n", "24"], options].concat());
+        let mut ask = members;
+        (ask["prompt"], ask["max_tokens"]) = ("Once upon a time".into(), 24.into());
+        let whole = ok(&post(s.address, COMPLETIONS, &ask));
+        assert_eq!(whole["choices"][0]["text"], alone["text"], "{ask}");
+        assert_eq!(whole["usage"]["prompt_tokens"], alone["prompt_tokens"]);
+        assert_eq!(whole["usage"]["completion_tokens"], alone["generated_tokens"]);
+        ask["stream"] = true.into();
+        assert_eq!(
+            joined(&post(s.address, COMPLETIONS, &ask).events(), 0, "/text"),
+            alone["text"].as_str().expect("a text")
+        );
+    }
+    let again = ok(&post(s.address, COMPLETIONS, &json!({ "prompt": "Once upon a time", "max_tokens": 2 })));
+    assert!(again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() > Some(0), "{again}");
+    let salted = json!({ "prompt": "Once upon a time", "max_tokens": 2, "cache_salt": "mine" });
+    let salted = ok(&post(s.address, COMPLETIONS, &salted));
+    assert_eq!(salted["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "{salted}");
+}
+
+fn conversations(f: &Folder, s: &Served) {
+    let alone = run(f, &["--chat", "-p", "hi", "-n", "12", "--temperature", "0", "--system", "Be brief."]);
+    let mut ask = json!({
+        "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": [{ "type": "text", "text": "hi" }] }],
+        "max_completion_tokens": 12, "temperature": 0,
+    });
+    let whole = ok(&post(s.address, CHAT, &ask));
+    assert_eq!(whole["choices"][0]["message"]["content"], alone["text"]);
+    assert_eq!(whole["usage"]["prompt_tokens"], alone["prompt_tokens"]);
+    (ask["stream"], ask["stream_options"]) = (true.into(), json!({ "include_usage": true }));
+    let events = post(s.address, CHAT, &ask).events();
+    assert_eq!(joined(&events, 0, "/delta/content"), alone["text"].as_str().expect("a text"));
+    assert_eq!(events.last().expect("some")["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
+    let tokens = ok(&post(s.address, "/tokenize", &json!({ "messages": ask["messages"] })));
+    assert_eq!(tokens["count"], alone["prompt_tokens"]);
+    let back = ok(&post(s.address, "/detokenize", &json!({ "tokens": tokens["tokens"] })));
+    assert!(back["prompt"].as_str().is_some_and(|t| t.contains("Be brief.") && t.contains("<|begin|>")), "{back}");
+    // The template raises an exception for a message without a text.
+    let refused = post(s.address, CHAT, &json!({ "messages": [{ "role": "user", "content": "" }] }));
+    assert!([200, 400].contains(&refused.status), "{}", refused.text());
+}
+
+fn choices_stops_logprobs(s: &Served) {
+    let ask = |more: Value| {
+        let mut ask = json!({ "prompt": "Once upon", "max_tokens": 16, "seed": 11, "ignore_eos": true });
+        more.as_object().expect("an object").iter().for_each(|(name, value)| ask[name] = value.clone());
+        ok(&post(s.address, COMPLETIONS, &ask))
+    };
+    let (first, second) = (ask(json!({})), ask(json!({ "seed": 12 })));
+    let two = ask(json!({ "n": 2 }));
+    for (choice, alone) in [first.clone(), second].iter().enumerate() {
+        assert_eq!(two["choices"][choice]["text"], alone["choices"][0]["text"], "choice {choice}");
+    }
+    assert_eq!(two["usage"]["prompt_tokens"], first["usage"]["prompt_tokens"]);
+    let whole = first["choices"][0]["text"].as_str().expect("a text");
+    let stop: String = whole.chars().skip(8).take(3).collect();
+    let stopped = ask(json!({ "stop": [stop] }));
+    let before = &whole[..whole.find(&stop).expect("it has it")];
+    assert_eq!(
+        (&stopped["choices"][0]["text"], &stopped["choices"][0]["finish_reason"]),
+        (&json!(before), &json!("stop"))
+    );
+    let logprobs = &ask(json!({ "logprobs": 2 }))["choices"][0]["logprobs"];
+    assert_eq!(logprobs["tokens"].as_array().map(Vec::len), Some(16), "{logprobs}");
+    assert!(logprobs["token_logprobs"].as_array().expect("a list").iter().all(|p| p.as_f64() <= Some(0.0)));
+    let names: String = logprobs["tokens"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(names, whole);
+    let most = ask(json!({ "logprobs": 20, "temperature": 0 }));
+    let of = &most["choices"][0]["logprobs"];
+    assert!(of["top_logprobs"][0].as_object().expect("an object").len() >= 15, "{of}");
+    assert!(
+        of["top_logprobs"][0]
+            .as_object()
+            .expect("an object")
+            .values()
+            .all(|p| p.as_f64() <= of["token_logprobs"][0].as_f64())
+    );
+    let banned = ask(json!({ "temperature": 0, "max_tokens": 1, "logprobs": 1 }));
+    let token = &banned["choices"][0]["logprobs"]["tokens"][0];
+    let id = &ok(&post(s.address, "/tokenize", &json!({ "prompt": token, "add_special_tokens": false })))["tokens"][0];
+    let other =
+        ask(json!({ "temperature": 0, "max_tokens": 1, "logprobs": 1, "logit_bias": { id.to_string(): -100 } }));
+    assert_ne!(other["choices"][0]["logprobs"]["tokens"][0], *token);
+}
+
+/// Thirty-two requests at once: each has the text that it has alone.
+fn company(s: &Served) {
+    let ask = |i: u64| json!({ "prompt": ["Once", "def f(", "The", "# a"][i as usize % 4], "max_tokens": 10 + i % 7, "seed": i, "temperature": 0.9 });
+    let text = |i: u64| ok(&post(s.address, COMPLETIONS, &ask(i)))["choices"][0]["text"].clone();
+    let alone: Vec<Value> = (0..32).map(text).collect();
+    let together: Vec<Value> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..32).map(|i| scope.spawn(move || text(i))).collect();
+        all.into_iter().map(|one| one.join().expect("no panic")).collect()
+    });
+    assert_eq!(together, alone);
+}
+
+fn aborted(s: &Served) {
+    let body = json!({ "prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 16 }).to_string();
+    let connection = send(s.address, "POST", COMPLETIONS, &[], body.as_bytes());
+    (&connection).read_exact(&mut [0; 256]).expect("begins");
+    drop(connection);
+    s.wait_for("vllm:num_requests_running", |n| n == 0.0);
+    s.wait_for("vllm:num_requests_waiting", |n| n == 0.0);
+    s.wait_for("vllm:time_to_first_token_seconds_count", |n| n > 32.0);
+}
+
+fn refused(s: &Served) {
+    let long = "word ".repeat(400);
+    for (ask, status, says) in [
+        (json!({ "prompt": long }), 400, "context"),
+        (json!({ "prompt": "Once", "model": "m" }), 404, "`tiny`"),
+        (json!({ "prompt": [1_000_000] }), 400, "vocabulary"),
+        (json!({ "prompt": "Once", "guided_json": {} }), 400, "guided_json"),
+    ] {
+        let got = post(s.address, COMPLETIONS, &ask);
+        let error = got.json();
+        assert!(
+            got.status == status && error["error"]["message"].as_str().is_some_and(|m| m.contains(says)),
+            "{error}"
+        );
+    }
+    let none = post(s.address, "/v1/embeddings", &json!({ "input": "hi" }));
+    assert_eq!(none.json()["error"]["code"], "unsupported", "{}", none.text());
+}
+
+/// A key is wanted; the engine is soon busy; the server ends after its requests.
+#[test]
+fn servers_keep_their_limits_and_end() {
+    let f = model(&["--max-context", "1024", "--also-embed"]);
+    std::fs::write(f.at("keys"), "secret\n\nother\n").expect("written");
+    let mut s = Served::start(
+        &f,
+        &["--api-key-file", "keys", "--max-running", "1", "--max-queued", "1", "--drain-seconds", "100"],
+    );
+    let key = [("Authorization", "Bearer secret")];
+    let post = |path: &str, ask: &Value| reply(send(s.address, "POST", path, &key, ask.to_string().as_bytes()));
+    assert_eq!(client::post(s.address, COMPLETIONS, &json!({ "prompt": "Once" })).status, 401);
+    let embedding = ok(&post("/v1/embeddings", &json!({ "input": ["hi", "Once upon"], "model": "m" })));
+    let alone = run(&f, &["--embed", "-p", "Once upon"]);
+    assert_eq!(embedding["data"][1]["embedding"], alone["embedding"]);
+    let long = json!({ "prompt": "Once", "max_tokens": 300, "ignore_eos": true, "stream": true, "seed": 1 });
+    let held: Vec<_> =
+        (0..2).map(|_| send(s.address, "POST", COMPLETIONS, &key, long.to_string().as_bytes())).collect();
+    for stream in &held {
+        stream.peek(&mut [0; 1]).expect("begins");
+    }
+    let busy = post(COMPLETIONS, &json!({ "prompt": "Once", "max_tokens": 1 }));
+    assert_eq!((busy.status, busy.header("retry-after")), (429, Some("1")), "{}", busy.text());
+    s.terminate();
+    let end = Instant::now() + Duration::from_secs(60);
+    while get(s.address, "/ready").status != 503 {
+        assert!(Instant::now() < end, "still ready");
+    }
+    assert_eq!(post(COMPLETIONS, &json!({ "prompt": "Once" })).status, 503);
+    let texts: Vec<String> = held.into_iter().map(|stream| joined(&reply(stream).events(), 0, "/text")).collect();
+    assert_eq!(texts[0], texts[1]);
+    assert!(s.child.wait().expect("ends").success());
+}
+
+/// Wrong options are refused before a model is opened.
+#[test]
+fn wrong_options_are_refused() {
+    let f = Folder::new();
+    std::fs::write(f.at("empty"), "\n").expect("written");
+    std::fs::write(f.at("spaces"), "a key\n").expect("written");
+    std::fs::write(f.at("text.so"), "no artifact").expect("written");
+    for (args, says) in [
+        (&["text.so", "--host", "0.0.0.0"][..], "--api-key-file"),
+        (&["text.so", "--host", "nowhere"], "--host"),
+        (&["text.so", "--api-key-file", "none"], "none"),
+        (&["text.so", "--api-key-file", "empty"], "no key"),
+        (&["text.so", "--api-key-file", "spaces"], "key 1"),
+        (&["text.so", "--port", "70000"], "--port"),
+        (&["text.so", "--max-running", "0"], "--max-running"),
+        (&["text.so"], "text.so"),
+        (&["missing.so"], "missing.so"),
+    ] {
+        let done = f.llmcc(&[&["serve"], args].concat());
+        let message = text(&done.stderr);
+        assert!(!done.status.success() && done.stdout.is_empty() && message.contains(says), "{args:?}: {message}");
+    }
+}
