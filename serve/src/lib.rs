@@ -3,7 +3,7 @@
 //! [`Server`] has one thread for all connections, one that takes the engine's events ([`hub`](crate)), and some for
 //! tokens of prompts. A request is read member by member, so that nothing in it is without effect unless it asks for
 //! nothing (`fields.rs`, `ask.rs`); its prompt goes to the engine (`completions.rs`, `chat.rs`, `prompts.rs`), and the
-//! events come back as a document or a stream (`reply.rs`, `shape.rs`). `docs/serving.md` is the page for users.
+//! events come back as a document or a stream (`reply.rs`, `stream.rs`). `docs/serving.md` is the page for users.
 
 mod app;
 mod ask;
@@ -16,6 +16,7 @@ mod fields;
 mod hub;
 mod json;
 mod logprobs;
+mod messages;
 mod metrics;
 mod model;
 mod net;
@@ -26,6 +27,7 @@ mod server;
 mod settings;
 mod shape;
 mod state;
+mod stream;
 mod tokens;
 
 pub use model::{Artifact, Facts, Model};

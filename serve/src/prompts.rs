@@ -77,14 +77,14 @@ pub(crate) async fn send(
     shape: Shape,
     busy: Busy,
 ) -> Result<Response, ApiError> {
+    let job = app.hub.submit(orders)?;
     let reply = Reply {
         hub: app.hub.clone(),
-        job: app.hub.submit(orders)?,
         shape,
         per_prompt: ask.choices,
         choices: orders.len(),
         include_usage: ask.include_usage,
         _busy: busy,
     };
-    if ask.stream { Ok(reply.stream()) } else { reply.whole().await }
+    if ask.stream { Ok(reply.stream(job)) } else { reply.whole(job).await }
 }

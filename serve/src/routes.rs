@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{chat, completions, embeddings, state, tokens};
+use crate::{chat, completions, embeddings, messages, state, tokens};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -21,6 +21,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/completions", post(completions::post))
         .route("/v1/chat/completions", post(chat::post))
         .route("/v1/embeddings", post(embeddings::post))
+        .route("/v1/messages", post(messages::post))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .fallback(unknown)

@@ -422,3 +422,57 @@ fn no_bytes_harm_the_server() {
     assert_eq!(get(s.address, "/health").status, 200);
     wait_for("all requests end", || s.model.live() == 0);
 }
+
+/// Names and documents of the events of Anthropic's streams.
+fn named(text: &str) -> Vec<(String, Value)> {
+    let event = |event: &str| {
+        let (name, data) = event.strip_prefix("event: ").and_then(|e| e.split_once("\ndata: ")).expect(event);
+        (name.to_owned(), serde_json::from_str(data).expect(data))
+    };
+    text.split("\n\n").filter(|e| !e.is_empty()).map(event).collect()
+}
+
+#[test]
+fn messages_are_answered() {
+    let s = Running::plain();
+    let mut ask = json!({
+        "model": "letters", "max_tokens": 5, "seed": 0, "system": [{ "type": "text", "text": "be brief" }],
+        "messages": [{ "role": "user", "content": [{ "type": "text", "text": "hi" }] }],
+    });
+    let got = post(s.address, "/v1/messages", &ask);
+    assert_eq!(got.status, 200, "{}", got.text());
+    let prompt = r#"{"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]}"#;
+    let whole = got.json();
+    assert_eq!(whole["content"], json!([{ "type": "text", "text": expected(prompt, 0, 5) }]));
+    assert_eq!((&whole["stop_reason"], &whole["stop_sequence"]), (&json!("max_tokens"), &Value::Null));
+    let usage = &whole["usage"];
+    assert_eq!((&usage["input_tokens"], &usage["cache_read_input_tokens"]), (&json!(prompt.len() - 1), &json!(1)));
+    ask["stream"] = true.into();
+    let events = named(&post(s.address, "/v1/messages", &ask).text());
+    let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
+    let want = ["message_start", "content_block_start"].into_iter().chain(["content_block_delta"; 5]);
+    assert_eq!(names, want.chain(["content_block_stop", "message_delta", "message_stop"]).collect::<Vec<_>>());
+    let text: String = events.iter().filter_map(|(_, e)| e["delta"]["text"].as_str()).collect();
+    assert_eq!(text, expected(prompt, 0, 5));
+    let stop = &text[2..3];
+    (ask["stop_sequences"], ask["stream"]) = (json!([stop]), false.into());
+    let stopped = post(s.address, "/v1/messages", &ask).json();
+    assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(stop)));
+    let with = |name: &str, value: Value| {
+        let mut wrong = ask.clone();
+        wrong[name] = value;
+        wrong
+    };
+    for (wrong, kind) in [
+        (with("max_tokens", Value::Null), "invalid_request_error"),
+        (with("tools", json!([{ "name": "f" }])), "invalid_request_error"),
+        (with("n", json!(2)), "invalid_request_error"),
+        (with("messages", json!([{ "role": "system", "content": "x" }])), "invalid_request_error"),
+        (with("messages", json!([{ "role": "user", "content": [{ "type": "image" }] }])), "invalid_request_error"),
+        (with("stop_sequences", json!([""])), "invalid_request_error"),
+        (with("model", json!("other")), "not_found_error"),
+    ] {
+        let error = post(s.address, "/v1/messages", &wrong).json();
+        assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!(kind)), "{wrong}: {error}");
+    }
+}
