@@ -9,7 +9,7 @@ use common::{Folder, WITH_TOKENIZER, text};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -94,6 +94,7 @@ fn texts_are_those_of_run() {
     company(&s);
     aborted(&s);
     refused(&s);
+    openai_client(&s);
 }
 
 fn equals_run(f: &Folder, s: &Served) {
@@ -229,6 +230,19 @@ fn refused(s: &Served) {
     }
     let none = post(s.address, "/v1/embeddings", &json!({ "input": "hi" }));
     assert_eq!(none.json()["error"]["code"], "unsupported", "{}", none.text());
+}
+
+/// OpenAI's own client, where it is installed for `python3`, or the program that LLMCC_TEST_PYTHON names.
+fn openai_client(s: &Served) {
+    let python = std::env::var("LLMCC_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has = Command::new(&python).args(["-c", "import openai"]).stderr(Stdio::null()).status();
+    if !has.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: OpenAI's client is not installed (pip install openai; LLMCC_TEST_PYTHON=its Python)");
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai_client.py");
+    let done = Command::new(python).args([script, &format!("http://{}", s.address)]).output().expect("it runs");
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
 }
 
 /// A key is wanted; the engine is soon busy; the server ends after its requests.
