@@ -25,6 +25,8 @@ pub(crate) struct Hub {
     routes: Mutex<HashMap<u64, Route>>,
     metrics: Metrics,
     closed: AtomicBool,
+    /// The engine has no further events. Set while `routes` is held.
+    ended: AtomicBool,
 }
 
 /// The way of a request's events.
@@ -64,6 +66,7 @@ impl Hub {
             routes: Mutex::default(),
             metrics: Metrics::default(),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         });
         let own = hub.clone();
         let thread = std::thread::Builder::new().name("llmcc-serve".into()).spawn(move || own.take_events())?;
@@ -78,6 +81,11 @@ impl Hub {
     /// Its counts and times.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Whether the engine has ended by itself, so that no text will be finished.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.model.facts().writes && self.ended.load(Ordering::SeqCst) && !self.closed.load(Ordering::SeqCst)
     }
 
     /// Ends the thread, and all requests without further events.
@@ -95,6 +103,9 @@ impl Hub {
         for (choice, order) in orders.iter().enumerate() {
             // Held, so that no event comes before its route is known.
             let mut routes = lock(&self.routes);
+            if self.has_failed() {
+                return Err(ApiError::unfinished("the model's engine has ended: start the server again"));
+            }
             let id = self.model.submit(&order.prompt, &order.params, &order.terms)?;
             let events = Some(sender.clone());
             routes.insert(id, Route { choice, events, began: Instant::now(), last: None });
@@ -113,7 +124,9 @@ impl Hub {
                 self.hand_over(&mut routes, event);
             }
         }
-        lock(&self.routes).clear();
+        let mut routes = lock(&self.routes);
+        self.ended.store(true, Ordering::SeqCst);
+        routes.clear();
     }
 
     fn hand_over(&self, routes: &mut HashMap<u64, Route>, event: Event) {

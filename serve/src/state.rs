@@ -3,19 +3,24 @@
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Answers `GET /health`: the server runs.
-pub(crate) async fn health() -> Response {
-    answer(StatusCode::OK, &json!({ "status": "ok" }))
+/// Answers `GET /health`: the server runs, and so does its engine.
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    if app.hub.has_failed() {
+        return Err(ApiError::unfinished("the model's engine has ended: start the server again"));
+    }
+    Ok(answer(StatusCode::OK, &json!({ "status": "ok" })))
 }
 
 /// Answers `GET /ready`: whether it takes requests.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    health(State(app.clone())).await?;
     if app.is_draining() {
         Err(ApiError::draining())
     } else {
@@ -43,7 +48,12 @@ pub(crate) async fn models(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Answers `GET /v1/models/NAME`.
-pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
+pub(crate) async fn model(
+    State(app): State<Arc<App>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    // (A name that is not UTF-8 is nobody's.)
+    let name = name.map_or_else(|_| "\u{FFFD}".to_owned(), |Path(name)| name);
     app.check_name(&name).map(|()| answer(StatusCode::OK, &described(&app)))
 }
 

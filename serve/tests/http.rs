@@ -172,6 +172,7 @@ fn wrong_requests_are_errors_in_one_shape() {
         ("GET", COMPLETIONS, &[], "", 405, "another method"),
         ("GET", "/../../etc/passwd", &[], "", 404, "there is no"),
         ("GET", "/v1/models/other", &[], "", 404, "`letters`"),
+        ("GET", "/v1/models/%ff", &[], "", 404, "`letters`"),
         ("POST", "/v1/responses", &json_type, "{}", 404, "there is no"),
     ] {
         let got = reply(send(s.address, method, path, headers, body.as_bytes()));
@@ -305,6 +306,19 @@ fn requests_that_outlast_the_end_are_told() {
     let events = reply(running).events();
     assert_eq!(events.last().expect("some")["error"]["type"], "server_error", "{:?}", events.last());
     s.join();
+}
+
+#[test]
+fn engines_that_end_are_told() {
+    let s = Running::plain();
+    s.model.pause(true);
+    let body = json!({ "prompt": "hi", "max_tokens": 9 }).to_string();
+    let waits = send(s.address, "POST", COMPLETIONS, &[], body.as_bytes());
+    wait_for("begins", || s.model.live() == 1);
+    s.model.break_down();
+    assert_eq!(reply(waits).status, 503);
+    assert_eq!((get(s.address, "/health").status, get(s.address, "/ready").status), (503, 503));
+    assert_eq!(post(s.address, COMPLETIONS, &json!({ "prompt": "hi" })).status, 503);
 }
 
 #[test]

@@ -26,6 +26,7 @@ struct State {
     counted: u64,
     next: u64,
     paused: bool,
+    broken: bool,
     all: u64,
 }
 
@@ -61,6 +62,10 @@ impl StandIn {
     }
     pub fn all(&self) -> u64 {
         self.state.lock().expect("sound").all
+    }
+    /// Has no further events.
+    pub fn break_down(&self) {
+        self.state.lock().expect("sound").broken = true;
     }
     /// Makes no tokens for the time being.
     pub fn pause(&self, paused: bool) {
@@ -163,6 +168,9 @@ impl Model for StandIn {
             .called
             .wait_timeout_while(state, timeout.min(Duration::from_millis(20)), |s| s.requests.is_empty())
             .expect("sound");
+        if state.broken {
+            return Err(Error::new(Status::Interrupted, "the engine was closed"));
+        }
         let (cancelled, paused, now) = (std::mem::take(&mut state.cancelled), state.paused, Instant::now());
         let mut events = vec![];
         for r in &mut state.requests {
