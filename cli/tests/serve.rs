@@ -129,7 +129,10 @@ fn equals_run(f: &Folder, s: &Served) {
 fn conversations(f: &Folder, s: &Served) {
     let alone = run(f, &["--chat", "-p", "hi", "-n", "12", "--temperature", "0", "--system", "Be brief."]);
     let mut ask = json!({
-        "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": [{ "type": "text", "text": "hi" }] }],
+        "messages": [
+            { "role": "system", "content": "Be brief." },
+            { "role": "user", "content": [{ "type": "text", "text": "hi" }] },
+        ],
         "max_completion_tokens": 12, "temperature": 0,
     });
     let whole = ok(&post(s.address, CHAT, &ask));
@@ -193,7 +196,10 @@ fn choices_stops_logprobs(s: &Served) {
 
 /// Thirty-two requests at once: each has the text that it has alone.
 fn company(s: &Served) {
-    let ask = |i: u64| json!({ "prompt": ["Once", "def f(", "The", "# a"][i as usize % 4], "max_tokens": 10 + i % 7, "seed": i, "temperature": 0.9 });
+    let ask = |i: u64| {
+        let prompt = ["Once", "def f(", "The", "# a"][i as usize % 4];
+        json!({ "prompt": prompt, "max_tokens": 10 + i % 7, "seed": i, "temperature": 0.9 })
+    };
     let text = |i: u64| ok(&post(s.address, COMPLETIONS, &ask(i)))["choices"][0]["text"].clone();
     let alone: Vec<Value> = (0..32).map(text).collect();
     let together: Vec<Value> = std::thread::scope(|scope| {

@@ -31,7 +31,8 @@ fn completions_are_whole_or_streams() {
     assert_eq!(document["choices"][0]["text"], expected("hi", 3, 40));
     assert_eq!(document["choices"][0]["finish_reason"], "length");
     let usage = json!({
-        "prompt_tokens": 2, "completion_tokens": 40, "total_tokens": 42, "prompt_tokens_details": { "cached_tokens": 1 },
+        "prompt_tokens": 2, "completion_tokens": 40, "total_tokens": 42,
+        "prompt_tokens_details": { "cached_tokens": 1 },
     });
     assert_eq!(document["usage"], usage);
     ask["stream"] = true.into();
@@ -120,7 +121,8 @@ fn stops_end_texts_and_logprobs_name_tokens() {
     assert_eq!(logprobs["top_logprobs"][0]["B"], -9999.0);
     assert_eq!(logprobs["text_offset"], json!([0, 1, 2]));
     let ask = json!({
-        "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 2, "logprobs": true, "top_logprobs": 2, "stream": true,
+        "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 2, "logprobs": true, "top_logprobs": 2,
+        "stream": true,
     });
     let events = post(s.address, CHAT, &ask).events();
     let tokens: Vec<&Value> = events
@@ -404,7 +406,10 @@ fn no_bytes_harm_the_server() {
         ),
         (
             CHAT,
-            r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "tools": [{"function": {}}], "max_tokens": 3}"#,
+            concat!(
+                r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "#,
+                r#""tools": [{"function": {}}], "max_tokens": 3}"#
+            ),
         ),
     ];
     let mut state = 1;
