@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_base64() {
+    fn rows_are_base64() {
         // As Python's base64.b64encode(struct.pack("<3f", 1.0, -2.5, 0.1)) and so on.
         assert_eq!(base64(&[1.0, -2.5, 0.1]), "AACAPwAAIMDNzMw9");
         assert_eq!(base64(&[1.0]), "AACAPw==");

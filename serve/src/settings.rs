@@ -12,7 +12,7 @@ pub struct Settings {
     pub port: u16,
     /// The model's name for clients.
     pub name: String,
-    /// Keys, one of which each request must bring; none: requests need no key.
+    /// Keys: each request must bring one. Without any, requests need none.
     pub keys: Vec<String>,
     /// Longest body of a request, in bytes.
     pub max_body: usize,

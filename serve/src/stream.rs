@@ -14,14 +14,14 @@ use std::task::{Context, Poll};
 
 /// The events that an interface has.
 pub(crate) trait Script: Send + Unpin + 'static {
-    /// Those before any text.
+    /// Events before any text.
     fn open(&mut self) -> Vec<Bytes>;
-    /// Those of an event of a choice.
+    /// Events that tell what a choice's event brings.
     ///
     /// # Errors
     /// The choice failed.
     fn take(&mut self, choice: usize, event: &Event) -> Result<Vec<Bytes>, ApiError>;
-    /// Those after the last choice, or after an error.
+    /// Events after the last choice, or after an error.
     fn end(&mut self, failed: Option<&ApiError>) -> Vec<Bytes>;
 }
 
