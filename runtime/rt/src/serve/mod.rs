@@ -66,10 +66,19 @@ struct Shared {
     told: Condvar,
 }
 
+/// A request, and when it arrived.
+type Arrived = (Order, Instant);
+
+/// Work for the thread.
+#[derive(Default)]
+struct Calls {
+    orders: Vec<Arrived>,
+    cancels: Vec<u64>,
+}
+
 #[derive(Default)]
 struct Inbox {
-    orders: Vec<(Order, Instant)>,
-    cancels: Vec<u64>,
+    calls: Calls,
     closing: bool,
     /// Number of the next request.
     next: u64,
@@ -121,7 +130,7 @@ impl Service {
         }
         let id = inbox.next;
         (inbox.next, inbox.live) = (id + 1, inbox.live + 1);
-        inbox.orders.push((Order { id, ..order }, Instant::now()));
+        inbox.calls.orders.push((Order { id, ..order }, Instant::now()));
         self.shared.called.notify_one();
         Ok(id)
     }
@@ -137,7 +146,7 @@ impl Service {
     /// Ends a request, which takes no part in the step after the one under way. Its last event says so. Nothing
     /// happens if it has ended.
     pub fn cancel(&self, request: u64) {
-        lock(&self.shared.inbox).cancels.push(request);
+        lock(&self.shared.inbox).calls.cancels.push(request);
         self.shared.called.notify_one();
     }
 
@@ -229,17 +238,17 @@ impl Shared {
     /// The thread's work.
     fn serve(&self, host: &dyn Host, limits: Limits) {
         let mut core = Core::new(limits);
-        while let Some((orders, cancels)) = self.next(&core) {
+        while let Some(calls) = self.next(&core) {
             let Some(_inside) = crate::unload::enter() else { return };
             let Some(_memory) = Call::begin() else {
-                self.put_back(orders, cancels);
+                self.put_back(calls);
                 std::thread::sleep(SHORT * 200);
                 continue;
             };
             let mut events = Vec::new();
-            orders.into_iter().for_each(|(order, arrived)| core.submit(order, arrived));
+            calls.orders.into_iter().for_each(|(order, arrived)| core.submit(order, arrived));
             let mut engine = host.engine();
-            events.extend(cancels.into_iter().filter_map(|id| core.cancel(id, &mut engine)));
+            events.extend(calls.cancels.into_iter().filter_map(|id| core.cancel(id, &mut engine)));
             match host.check() {
                 Ok(()) => events.extend(core.step(&mut engine, host.text())),
                 Err(error) => events.extend(core.close(&error, &mut engine)),
@@ -259,17 +268,14 @@ impl Shared {
     }
 
     /// New requests and cancellations, as soon as there is something to do; `None`: the service ends.
-    fn next(&self, core: &Core) -> Option<(Vec<(Order, Instant)>, Vec<u64>)> {
+    fn next(&self, core: &Core) -> Option<Calls> {
         self.wait_for_room();
         let mut inbox = lock(&self.inbox);
-        while core.is_idle() && inbox.orders.is_empty() && !inbox.closing {
-            inbox.cancels.clear();
+        while core.is_idle() && inbox.calls.orders.is_empty() && !inbox.closing {
+            inbox.calls.cancels.clear();
             inbox = self.called.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
-        if inbox.closing {
-            return None;
-        }
-        Some((std::mem::take(&mut inbox.orders), std::mem::take(&mut inbox.cancels)))
+        (!inbox.closing).then(|| std::mem::take(&mut inbox.calls))
     }
 
     /// Waits while nobody takes events.
@@ -280,10 +286,10 @@ impl Shared {
         }
     }
 
-    fn put_back(&self, orders: Vec<(Order, Instant)>, cancels: Vec<u64>) {
+    fn put_back(&self, calls: Calls) {
         let mut inbox = lock(&self.inbox);
-        inbox.orders.splice(..0, orders);
-        inbox.cancels.splice(..0, cancels);
+        inbox.calls.orders.splice(..0, calls.orders);
+        inbox.calls.cancels.splice(..0, calls.cancels);
     }
 
     /// Hands events over.
