@@ -14,11 +14,12 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def completions() -> None:
-    whole = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=12, temperature=0, logprobs=2)
+    given = dict(model=MODEL, prompt="Once upon", max_tokens=12, seed=1)
+    whole = client.completions.create(**given, logprobs=2)
     choice = whole.choices[0]
     assert choice.finish_reason in ("length", "stop") and whole.usage.completion_tokens <= 12, whole
     assert len(choice.logprobs.tokens) == len(choice.logprobs.token_logprobs) > 0, choice
-    stream = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=12, temperature=0, stream=True)
+    stream = client.completions.create(**given, stream=True)
     assert "".join(chunk.choices[0].text for chunk in stream) == choice.text
 
 

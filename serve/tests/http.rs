@@ -323,6 +323,26 @@ fn engines_that_end_are_told() {
     assert_eq!(post(s.address, COMPLETIONS, &json!({ "prompt": "hi" })).status, 503);
 }
 
+/// Two requests on a connection, the second before the first is answered.
+#[test]
+fn connections_are_used_again() {
+    use std::io::Write;
+    let s = Running::plain();
+    let mut stream = std::net::TcpStream::connect(s.address).expect("connected");
+    let body = json!({ "prompt": "hi", "max_tokens": 2, "seed": 0 }).to_string();
+    let one = |close: &str| {
+        format!(
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n\
+             Content-Length: {}\r\n{close}\r\n{body}",
+            body.len()
+        )
+    };
+    stream.write_all((one("") + &one("Connection: close\r\n")).as_bytes()).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("read");
+    assert_eq!(text.matches(&expected("hi", 0, 2)).count(), 2, "{text}");
+}
+
 #[test]
 fn pages_describe_the_server() {
     let s = Running::plain();
