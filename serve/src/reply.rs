@@ -67,7 +67,7 @@ impl Reply {
             if let Some(error) = &end.error {
                 return Err(error.clone().into());
             }
-            usage.add(end, choice % self.per_prompt == 0);
+            usage.add(end, choice.is_multiple_of(self.per_prompt));
         }
         let entries = self.shape.logprobs.and_then(|n| Entry::of(event, n, self.hub.model())).into_iter().collect();
         Ok(Part { choice, text: event.text.clone(), entries, finish: event.finish.map(reason), offset: 0 })
