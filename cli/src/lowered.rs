@@ -17,7 +17,7 @@ use llmcc_ir::quant::{Elem, FORMATS, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
-use llmcc_passes::method::{Method, Moments};
+use llmcc_passes::method::{Method, Moments, Moved, move_scales};
 use llmcc_passes::module::parts::{Part, divide};
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
@@ -85,6 +85,8 @@ pub struct Lowered {
     pub coded: Vec<Format>,
     /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
     pub requantized: Requantized,
+    /// Scales that the method has moved, where it moves any.
+    pub moved: Option<Scales>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// For each function the part of a model's layers that it computes, where forms are chosen by parts; else empty.
@@ -109,6 +111,17 @@ pub struct Lifted {
     pub original_context: Option<usize>,
     /// Tensors that the checkpoint has as codes of these formats, which are rounded anew.
     pub requantized: Requantized,
+    /// Scales that the method has moved, where it moves any.
+    pub moved: Option<Scales>,
+}
+
+/// Scales that a method has moved between the columns of products and the producers of their inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales {
+    /// Groups of products.
+    pub moved: Moved,
+    /// Format whose rounding errors they are chosen by.
+    pub format: Format,
 }
 
 /// Names shown in a warning that has many.
@@ -172,7 +185,18 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     warnings.extend(long_factors(options, original_context, module.info.max_context));
     warnings.extend(unselected(options, &model));
     let requantized = requantized::of_model(decoded, &module);
-    Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized })
+    let moved = moved(options, &checkpoint, &mut module)?;
+    Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved })
+}
+
+/// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are those of its smallest.
+fn moved(options: &CompileOptions, checkpoint: &Checkpoint, module: &mut Module) -> Result<Option<Scales>, Error> {
+    if !options.moves_scales() {
+        return Ok(None);
+    }
+    let format = if options.has_budget() { MIXTURE[0] } else { weight_format(options, module) };
+    let moved = move_scales(module, &Source::new(checkpoint, options), format)?;
+    Ok(Some(Scales { moved, format }))
 }
 
 /// Whether all targets select tokens by indexers.
@@ -307,7 +331,7 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let Lifted { checkpoint, mut module, adapters, warnings, original_context, requantized } =
+    let Lifted { checkpoint, mut module, adapters, warnings, original_context, requantized, moved } =
         phases.time("read", || lift(options))?;
     let parts = if options.damage.is_some() { divide(&mut module, PARTS) } else { vec![] };
     let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
@@ -329,6 +353,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let source = Source::new(&checkpoint, options);
     let known = if whole { Known::Whole(&mut errors) } else { Known::Samples(&mut samples) };
     let versions = versions(options, (&source, &module), backend, known, &mut phases)?;
+    check_ranges(options, &versions)?;
     let coded = coded(options, &module).into_keys().collect();
     Ok(Lowered {
         checkpoint,
@@ -340,11 +365,25 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         format,
         coded,
         requantized,
+        moved,
         versions,
         parts,
         samples,
         phases,
     })
+}
+
+/// Refuses a method for inputs that are rounded to int8 where none are.
+fn check_ranges(options: &CompileOptions, versions: &[Version]) -> Result<(), Error> {
+    let ranges = options.method.moves.is_some_and(|m| m.ranges);
+    match versions.first().filter(|_| ranges && !versions.iter().any(|v| v.act == ActPolicy::Int8)) {
+        None => Ok(()),
+        Some(v) => Err(Error::Usage(format!(
+            "--method {} is for products of int8 activations, and here they have {} ones: give --act int8 with integer \
+                weights and a target that multiplies them, or --method awq",
+            options.method.name, v.act
+        ))),
+    }
 }
 
 impl Lowered {
@@ -461,6 +500,7 @@ fn pass_options(
     }
     o.keep_codes = !coded.is_empty();
     o.keep_types = !options.converts();
+    o.keep_scales = options.moves_scales();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }

@@ -100,6 +100,9 @@ pub struct Options {
     /// The texts by which rounding errors were weighed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Record>,
+    /// Scales that the method moved, of one that does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scales: Option<MovedScales>,
     /// Activations of the preferred version.
     pub activations: String,
     /// Activations that were asked for.
@@ -117,6 +120,24 @@ pub struct Options {
     /// Name for the system's loader (`DT_SONAME`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soname: Option<String>,
+}
+
+/// Scales moved between the columns of products and the producers of their inputs. Products that read one value are a
+/// group, in each call of a layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MovedScales {
+    /// Groups with scales.
+    pub moved: usize,
+    /// Groups for which no scales were better than ones.
+    pub ones: usize,
+    /// Groups whose inputs nothing can divide exactly, or whose moments are not known.
+    pub left_alone: usize,
+    /// Statistic of the inputs that scales are made of.
+    pub inputs: String,
+    /// Format whose rounding errors they were chosen by; none where nothing was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
 }
 
 /// Sizes of a model.

@@ -128,6 +128,11 @@ impl CompileOptions {
         self.has_budget() || self.weights.is_some_and(|f| f.is_quantized())
     }
 
+    /// Whether the method moves scales, and the statistics that it does so by are collected.
+    pub fn moves_scales(&self) -> bool {
+        self.method.moves.is_some() && self.statistics().is_some()
+    }
+
     /// Statistics of the inputs of products, where they were collected.
     pub fn statistics(&self) -> Option<&Statistics> {
         self.calibration.as_ref()?.found.as_deref()

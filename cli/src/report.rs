@@ -15,6 +15,7 @@ use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::Family;
+use llmcc_passes::method::Moved;
 use llmcc_passes::pack::TensorReport;
 use llmcc_passes::regimes;
 use std::fmt::Write;
@@ -88,7 +89,17 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
 fn calibration(l: &Lowered, f: &Finished, options: &CompileOptions) -> String {
     let Some(statistics) = options.statistics() else { return String::new() };
     let check = f.check.as_ref().map(|check| format!("              {}\n", check.line()));
-    format!("  calibrated  {}, {}\n", options.method.name, calibrated(statistics, l)) + &check.unwrap_or_default()
+    let head = format!("  calibrated  {}, {}\n", options.method.name, calibrated(statistics, l));
+    head + &scales(l) + &check.unwrap_or_default()
+}
+
+/// The scales that the method moved.
+fn scales(l: &Lowered) -> String {
+    let Some(scales) = l.moved else { return String::new() };
+    let Moved { moved, kept, left } = scales.moved;
+    let ones = if kept > 0 { format!(", {kept} are best without") } else { String::new() };
+    let alone = if left > 0 { format!(", {left} left alone") } else { String::new() };
+    format!("              scales of {moved} of {} groups of products moved{ones}{alone}\n", moved + kept + left)
 }
 
 /// Measured bounds and domains, a line each.

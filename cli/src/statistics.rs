@@ -4,7 +4,7 @@ use crate::digest;
 use crate::error::Error;
 use llmcc_frontends::Checkpoint;
 use llmcc_frontends::checkpoint::safetensors::{MAX_HEADER, TensorInfo, parse};
-use llmcc_passes::method::Moments;
+use llmcc_passes::method::{Method, Moments, Needs};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,6 +79,8 @@ pub struct Statistics {
 struct Parts {
     count: Range<usize>,
     squares: Range<usize>,
+    min: Range<usize>,
+    max: Range<usize>,
     products: Range<usize>,
 }
 
@@ -144,11 +146,11 @@ impl Statistics {
         Ok(Statistics { map, tensors, source, record, sample })
     }
 
-    /// Refuses statistics of another checkpoint, or, if they are wanted, without products of columns.
+    /// Refuses statistics of another checkpoint, or without those that a method needs.
     ///
     /// # Errors
     /// [`Error::Usage`].
-    pub fn check(&self, path: &Path, checkpoint: &Checkpoint, full: bool) -> Result<(), Error> {
+    pub fn check(&self, path: &Path, checkpoint: &Checkpoint, method: &Method) -> Result<(), Error> {
         let file = path.display();
         let own = digest::hash_sources(checkpoint)?;
         let own = own.iter().map(|f| format!("{} {}", f.sha256, f.file)).collect::<Vec<_>>().join("\n");
@@ -157,13 +159,17 @@ impl Statistics {
                 "--calib {file}: it was made of another checkpoint, or of other files of it: give the texts"
             )));
         }
-        if full && self.tensors.values().all(|p| p.products.is_empty()) {
-            return Err(Error::Usage(format!(
-                "--calib {file}: --method gptq needs products of columns, which it has not: give the texts, or save \
-                    it with this method"
-            )));
-        }
-        Ok(())
+        let without = |part: fn(&Parts) -> &Range<usize>| self.tensors.values().all(|p| part(p).is_empty());
+        let lacking = match (method.needs, method.moves) {
+            (Needs::Products, _) if without(|p| &p.products) => "products of columns",
+            (_, Some(moves)) if moves.ranges && without(|p| &p.max) => "largest magnitudes",
+            (Needs::Products | Needs::Squares | Needs::Nothing, _) => return Ok(()),
+        };
+        Err(Error::Usage(format!(
+            "--calib {file}: --method {} needs {lacking}, which it has not: give the texts, or save it with this \
+                method",
+            method.name
+        )))
     }
 
     /// Tensors with moments.
@@ -182,22 +188,30 @@ impl Statistics {
         Some(Moments {
             count: elements(&self.map[parts.count.clone()]),
             squares: elements(&self.map[parts.squares.clone()]),
+            min: elements(&self.map[parts.min.clone()]),
+            max: elements(&self.map[parts.max.clone()]),
             products: elements(&self.map[parts.products.clone()]),
         })
     }
 }
 
-/// Kinds of numbers of 8 bytes for which all bits are valid.
+/// Kinds of numbers of at most 8 bytes for which all bits are valid.
 trait Word: Copy {}
 impl Word for u64 {}
 impl Word for f64 {}
+impl Word for f32 {}
 
-/// The numbers of a part, which begins at a multiple of 8.
+/// The numbers of a part, which begins at a multiple of their bytes.
 fn elements<T: Word>(bytes: &[u8]) -> &[T] {
     // SAFETY: any bits are such a number.
     let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
     debug_assert!(before.is_empty() && after.is_empty());
     numbers
+}
+
+/// Bytes of a number.
+fn bytes(dtype: &str) -> usize {
+    if dtype == "F32" { 4 } else { 8 }
 }
 
 /// The parts of a tensor, checked against each other.
@@ -206,19 +220,22 @@ fn parts(name: &str, all: &BTreeMap<String, TensorInfo>) -> Result<Parts, String
         let full = format!("{name}.{of}");
         match all.get(&full) {
             None => Ok(None),
-            Some(t) if t.dtype.name == dtype && t.bytes.start.is_multiple_of(8) => Ok(Some(t.bytes.clone())),
-            Some(_) => Err(format!("`{full}` is not a tensor of {dtype} at a multiple of 8 bytes")),
+            Some(t) if t.dtype.name == dtype && t.bytes.start.is_multiple_of(bytes(dtype)) => Ok(Some(t.bytes.clone())),
+            Some(_) => Err(format!("`{full}` is not a tensor of {dtype} at a multiple of {} bytes", bytes(dtype))),
         }
     };
     let missing = |of: &str| format!("`{name}.{of}` is missing");
     let count = part("count", "U64")?.ok_or_else(|| missing("count"))?;
     let squares = part("squares", "F64")?.ok_or_else(|| missing("squares"))?;
+    let (min, max) = (part("min", "F32")?.unwrap_or_default(), part("max", "F32")?.unwrap_or_default());
     let products = part("products", "F64")?.unwrap_or_default();
     let experts = count.len() / 8;
     let columns = (squares.len() / 8).checked_div(experts).unwrap_or(0);
     let whole = columns.checked_mul(experts).and_then(|n| n.checked_mul(columns)).and_then(|n| n.checked_mul(8));
-    if experts == 0 || squares.len() != experts * columns * 8 || !products.is_empty() && whole != Some(products.len()) {
+    let ranges = [&min, &max].iter().all(|r| r.is_empty() || r.len() == experts * columns * 4);
+    let sizes = squares.len() == experts * columns * 8 && ranges;
+    if experts == 0 || !sizes || !products.is_empty() && whole != Some(products.len()) {
         return Err(format!("the sums of `{name}` are of sizes that do not belong together"));
     }
-    Ok(Parts { count, squares, products })
+    Ok(Parts { count, squares, min, max, products })
 }

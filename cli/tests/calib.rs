@@ -42,22 +42,65 @@ fn methods_are_better_the_more_they_know() {
     assert!(said.contains("calibrated") && said.contains("gptq"), "{said}");
 }
 
+/// Methods that move scales record how many; they make a model of about the same size, which is no worse.
+#[test]
+fn scales_are_moved_and_recorded() {
+    let f = Folder::new();
+    fs::write(f.at("text.py"), PYTHON.repeat(8)).expect("written");
+    let mut plain = 0.0;
+    for (method, format, inputs) in [
+        ("clip", "w2zg64", None),
+        ("awq", "w2zg64", Some("root mean squares")),
+        ("awq+clip", "w2zg64", Some("root mean squares")),
+        ("awq+gptq", "w2zg64", Some("root mean squares")),
+        ("smoothquant", "w8g32", Some("largest magnitudes")),
+    ] {
+        let options = ["--format", format, "--calib", "text.py", "--act"];
+        let act = if method == "smoothquant" { "int8" } else { "f32" };
+        let of = |method: &str| {
+            let more = [&options[..], &[act, "--method", method]].concat();
+            let said = f.compile(WITH_TOKENIZER, "m.so", &more);
+            (perplexity(&f, "m.so"), f.manifest("m.so"), said)
+        };
+        plain = if method == "clip" { of("least-squares").0 } else { plain };
+        let (found, manifest, said) = of(method);
+        assert_eq!(manifest["options"]["method"], method);
+        let scales = &manifest["options"]["scales"];
+        assert_eq!(scales["inputs"].as_str(), inputs, "{scales}");
+        assert_eq!(said.contains("groups of products moved"), inputs.is_some(), "{said}");
+        if inputs.is_some() {
+            // Four in each layer, and that of the head.
+            let sum = |parts: &[&str]| parts.iter().filter_map(|part| scales[part].as_u64()).sum::<u64>();
+            let layers = manifest["info"]["attention_layers"].as_u64().expect("layers");
+            assert_eq!(sum(&["moved", "ones", "left_alone"]), 4 * layers + 1, "{scales}");
+            assert!(sum(&["moved"]) > layers, "{scales}");
+        }
+        assert!(method == "smoothquant" || found < plain, "{method}: {found}, least squares {plain}");
+        f.verify(&["m.so"]).expect("it computes the same");
+    }
+    let graph = ["compile", "ck", "--w4", "--calib", "text.py", "--method", "awq", "--emit", "graph"];
+    std::os::unix::fs::symlink(fixture(WITH_TOKENIZER), f.at("ck")).expect("linked");
+    assert!(f.says(&[], &graph).contains("scale_cols("));
+}
+
 /// Same input and options, same bytes, on any number of threads; and from a file that was kept.
 #[test]
 fn artifacts_are_reproducible() {
     let f = Folder::new();
     let compile = |out: &str, threads: &str, more: &[&str]| {
-        let all = [&["compile", "ck", "-o", out, "--w4", "--method", "gptq", "--calib-tokens", "300"], more].concat();
+        let all = [&["compile", "ck", "-o", out, "--w4", "--calib-tokens", "300"], more].concat();
         let done = f.llmcc_with(&[("RAYON_NUM_THREADS", threads.as_ref())], &all);
         assert!(done.status.success(), "{}", text(&done.stderr));
         fs::read(f.at(out)).expect("an artifact")
     };
     std::os::unix::fs::symlink(fixture(WITH_TOKENIZER), f.at("ck")).expect("linked");
-    let a = compile("a.so", "1", &["--calib", "builtin", "--save-calib", "kept"]);
-    let b = compile("b.so", "3", &["--calib", "builtin"]);
-    let c = compile("c.so", "2", &["--calib", "kept"]);
+    let a = compile("a.so", "1", &["--method", "gptq", "--calib", "builtin", "--save-calib", "kept"]);
+    let b = compile("b.so", "3", &["--method", "gptq", "--calib", "builtin"]);
+    let c = compile("c.so", "2", &["--method", "gptq", "--calib", "kept"]);
     assert!(a == b && a == c);
-    assert_eq!(f.names("."), ["a.so", "b.so", "c.so", "ck", "kept"]);
+    let scaled = |out: &str, threads: &str| compile(out, threads, &["--calib", "kept", "--method", "awq"]);
+    assert!(scaled("d.so", "1") == scaled("e.so", "3"));
+    assert_eq!(f.names("."), ["a.so", "b.so", "c.so", "ck", "d.so", "e.so", "kept"]);
     f.verify(&["a.so"]).expect("it computes the same");
 }
 
@@ -76,6 +119,10 @@ fn what_cannot_be_calibrated_is_refused() {
         (&["words", "--calib", "builtin"], "--calib is for weights that are rounded"),
         (&["words", "--w4", "--method", "gptq"], "give --calib builtin"),
         (&["words", "--w4", "--calib", "builtin", "--method", "nearest"], "leave out --calib"),
+        (&["words", "--w4", "--method", "smoothquant"], "give --calib builtin"),
+        (&["words", "--w4", "--calib", "builtin", "--method", "awq", "--tap"], "leave one of them out"),
+        (&["words", "--w4", "--calib", "kept", "--method", "awq"], "products of columns"),
+        (&["words", "--w4", "--calib", "kept", "--method", "smoothquant", "--act", "f32"], "give --act int8"),
         (&["words", "--w4", "--calib", "kept", "--method", "gptq"], "products of columns"),
         (&["ck", "--w4", "--calib", "kept"], "another checkpoint"),
         (&["words", "--w4", "--calib", "builtin", "--calib-tokens", "0"], "--calib-tokens"),

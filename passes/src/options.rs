@@ -32,6 +32,9 @@ pub struct Options {
     /// Whether matrices that the checkpoint has in another float type than the one format keep that: nobody
     /// has asked for the format, which is that of most.
     pub keep_types: bool,
+    /// Whether matrices stay as the module has them, in formats that could take gains of their inputs, too: a method
+    /// has moved scales between the two ([`crate::method::move_scales`]), which taking the gains would undo.
+    pub keep_scales: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
     /// Explanations to return.
@@ -75,6 +78,7 @@ impl Options {
             damage: None,
             keep_codes: true,
             keep_types: false,
+            keep_scales: false,
             kv: vec![],
             explain: Explain::default(),
         }
@@ -86,8 +90,9 @@ impl Options {
         let act = of_codes(target);
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
         let (error_budget, explain) = (Some(error_budget), Explain::default());
-        let damage = None;
-        Options { target, formats, act, error_budget, damage, keep_codes: true, keep_types: false, kv: vec![], explain }
+        let (damage, keep_scales) = (None, false);
+        let (keep_codes, keep_types, kv) = (true, false, vec![]);
+        Options { target, formats, act, error_budget, damage, keep_codes, keep_types, keep_scales, kv, explain }
     }
 
     /// The fastest combination of formats within a bound of predicted damage. Activations: as [`Options::within`].

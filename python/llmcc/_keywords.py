@@ -139,7 +139,7 @@ class Compiling(TypedDict, total=False):
     #: Keep the result of ``calib`` in a file, which ``calib`` takes, too.
     save_calib: Union[None, str, os.PathLike[str]]
     #: How weights become codes; by default by least squares.
-    method: Optional[Literal["nearest", "least-squares", "gptq"]]
+    method: Optional[Literal["nearest", "least-squares", "clip", "gptq", "awq", "awq+clip", "awq+gptq", "smoothquant"]]
     #: Bounds that the artifact keeps as measured on text: ``"kl=0.01"``, ``"ppl=+1%"``, ``"bytes=700M"``, ``"memory=1G@8192"``, ``"tokens/s=60"``.
     budget: Union[None, str, Sequence[str]]
     #: Files with text of the kind that the model is for, to measure on; by default a built-in text.

@@ -35,7 +35,8 @@ pub struct CalibArgs {
     /// Keep the result of --calib in a file, which --calib takes in place of a text for the same checkpoint
     #[arg(long, value_name = "FILE", requires = "sources")]
     pub save_calib: Option<PathBuf>,
-    /// How weights become codes: `nearest`, `least-squares`, or, with --calib, `gptq` [default: least-squares]
+    /// How weights become codes: `nearest`, `least-squares`, or, with --calib, `clip` or `gptq`, after scales moved by
+    /// `awq`, `awq+clip`, `awq+gptq`, or `smoothquant` for int8 activations [default: least-squares]
     #[arg(long, value_parser = methods())]
     pub method: Option<&'static Method>,
 }
@@ -62,6 +63,10 @@ impl CalibArgs {
         match method.needs {
             Needs::Products if !texts => Err(Error::Usage(format!(
                 "--method {}: it weighs errors by the inputs of products: give --calib builtin, or a text",
+                method.name
+            ))),
+            _ if method.moves.is_some() && !texts => Err(Error::Usage(format!(
+                "--method {}: its scales are made of the inputs of products: give --calib builtin, or a text",
                 method.name
             ))),
             Needs::Nothing if texts => {

@@ -46,6 +46,8 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         prepare_output(args, &options, out)?;
     }
     if args.emit == Some(Stage::Graph) {
+        // (Scales of a method are part of the graph.)
+        let options = if options.method.moves.is_some() { calib::collected(&options)?.0 } else { options };
         let session::Lifted { module, warnings, .. } = session::lift(&options)?;
         warn(args, &warnings);
         let text = if args.dot { llmcc_ir::text::dot::module(&module) } else { llmcc_ir::text::print_module(&module) };
@@ -258,6 +260,12 @@ fn check_method(args: &CompileArgs, options: &CompileOptions) -> Result<(), Erro
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || args.calib.method.is_some()) && !rounds {
         return Err(Error::Usage(format!("{asked} is for weights that are rounded: give --w4, --w8 or --format, too")));
+    }
+    if options.method.moves.is_some() && args.tap {
+        return Err(Error::Usage(format!(
+            "--tap shows the inputs of products, which --method {} divides: leave one of them out",
+            options.method.name
+        )));
     }
     if texts && args.weights == Place::Absent {
         return Err(Error::Usage("--calib runs the model, whose weights --weights absent does not read".into()));

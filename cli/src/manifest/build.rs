@@ -1,8 +1,8 @@
 //! The manifest of a model that was compiled.
 
 use super::{
-    Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, LongRope, Manifest, Memory, Options, StateGroup, Tensor,
-    Version, Weights,
+    Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, LongRope, Manifest, Memory, MovedScales, Options,
+    StateGroup, Tensor, Version, Weights,
 };
 use crate::certificate;
 use crate::digest::SourceFile;
@@ -156,6 +156,7 @@ fn options(f: &Facts<'_>) -> Options {
         },
         method: if f.options.rounds() { f.options.method.name.into() } else { String::new() },
         calibration: f.options.statistics().map(|s| s.record.clone()),
+        scales: scales(f),
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
         also: names().skip(1).collect(),
@@ -169,6 +170,18 @@ fn options(f: &Facts<'_>) -> Options {
         .into(),
         soname: f.options.soname.clone(),
     }
+}
+
+/// The scales that the method moved.
+fn scales(f: &Facts<'_>) -> Option<MovedScales> {
+    let (scales, moves) = f.lowered.moved.zip(f.options.method.moves)?;
+    Some(MovedScales {
+        moved: scales.moved.moved,
+        ones: scales.moved.kept,
+        left_alone: scales.moved.left,
+        inputs: if moves.ranges { "largest magnitudes" } else { "root mean squares" }.into(),
+        format: (!moves.ranges).then(|| scales.format.to_string()),
+    })
 }
 
 /// The weights of the preferred version's plan.

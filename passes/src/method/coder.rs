@@ -1,6 +1,5 @@
 //! Coding the rows of a weight by a method, with the statistics of their inputs.
 
-use super::gptq;
 use super::job::{Job, Method, Needs, Prepared};
 use super::moments::{Inputs, Run};
 use super::plain::NEAREST;
@@ -22,9 +21,9 @@ pub struct Coder<'a> {
 }
 
 impl<'a> Coder<'a> {
-    /// Codes rows of `k` columns, whose inputs are described by `runs` of rows.
+    /// Codes rows of `k` columns, whose inputs are described by `runs` of rows and whose scales are moved.
     pub fn new(format: Format, method: &'static Method, k: usize, runs: &'a [Run<'a>]) -> Coder<'a> {
-        Coder { format, method, fit: Fit::of(format), k, runs, prepared: BTreeMap::new() }
+        Coder { format, method: method.coding(), fit: Fit::of(format), k, runs, prepared: BTreeMap::new() }
     }
 
     /// Whether codes are chosen by more than the format's own quantizer.
@@ -70,9 +69,11 @@ impl<'a> Coder<'a> {
             return Prepared::equal(self.k);
         };
         let Some(importance) = inputs.importance() else { return Prepared::equal(self.k) };
-        let fit = self.fit.as_ref().filter(|_| self.method.needs == Needs::Products);
-        let feedback = fit.and_then(|fit| Some(gptq::feedback(fit, inputs.hessian()?)));
-        Prepared { importance, feedback }
+        let prepared = Prepared::of(importance);
+        match (&self.fit, self.method.prepare, self.method.prepare.and_then(|_| inputs.hessian())) {
+            (Some(fit), Some(prepare), Some(products)) => prepare(fit, products, prepared),
+            _ => prepared,
+        }
     }
 
     /// Packs up to 16 rows, which [`prepare`](Coder::prepare) has seen: those from row `first` of the weight on.

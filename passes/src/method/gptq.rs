@@ -18,6 +18,8 @@ pub(super) const GPTQ: Method = Method {
     about: "columns one after the other, each making up for the rounding errors of those before it",
     source: "Frantar et al. 2022, arXiv 2210.17323",
     needs: Needs::Products,
+    moves: None,
+    prepare: Some(|fit, products, prepared| Prepared { feedback: Some(feedback(fit, products)), ..prepared }),
     rows,
 };
 
@@ -174,7 +176,7 @@ mod tests {
             let (x, h) = (random(9, 20 * k), hessian(k));
             let feedback = Feedback::new(h.clone());
             let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
-            let inputs = Prepared { importance, feedback: Some(feedback) };
+            let inputs = Prepared { feedback: Some(feedback), ..Prepared::of(importance) };
             let job = Job { fit: &fit, x: &x, k, inputs: &inputs };
             let (ours, plain) = (rows(&job), (LEAST_SQUARES.rows)(&job));
             let theirs: Vec<CodedRow> = x.chunks_exact(k).map(|w| published(&fit, w, &h, &inputs.importance)).collect();
@@ -193,7 +195,7 @@ mod tests {
         let error = |name: &str, method: fn(&Job<'_>) -> Vec<CodedRow>| {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let feedback = Some(feedback(&fit, h.clone()));
-            let inputs = Prepared { importance: importance.clone(), feedback };
+            let inputs = Prepared { feedback, ..Prepared::of(importance.clone()) };
             output_error(&fit, &method(&Job { fit: &fit, x: &x, k, inputs: &inputs }), &x, &h)
         };
         for (trellis, other) in [("t3", "c3"), ("t2", "w2zg128")] {
@@ -209,7 +211,7 @@ mod tests {
         for (name, k) in [("w4g32", 64), ("t2", 40)] {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let x = random(2, 37 * k);
-            let inputs = Prepared { importance: vec![1.0; k], feedback: Some(feedback(&fit, hessian(k))) };
+            let inputs = Prepared { feedback: Some(feedback(&fit, hessian(k))), ..Prepared::equal(k) };
             let all = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
             for (r, own) in x.chunks_exact(k).enumerate() {
                 assert_eq!(rows(&Job { fit: &fit, x: own, k, inputs: &inputs }), [all[r].clone()]);

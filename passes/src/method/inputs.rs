@@ -82,6 +82,8 @@ impl<'a> Finder<'a> {
             inputs: Some(Inputs {
                 count: m.count.get(e).copied().unwrap_or(0),
                 squares: &m.squares[e * columns..(e + 1) * columns],
+                min: m.min.get(e * columns..(e + 1) * columns).unwrap_or_default(),
+                max: m.max.get(e * columns..(e + 1) * columns).unwrap_or_default(),
                 products: m.products.get(e * columns * columns..(e + 1) * columns * columns).unwrap_or_default(),
                 columns: Arc::clone(&plain),
             }),

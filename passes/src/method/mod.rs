@@ -6,26 +6,32 @@
 //! The rows of a matrix are coded independently of each other, in blocks, on all cores: results depend neither on
 //! threads nor on blocks.
 
+mod awq;
 mod cholesky;
+mod clip;
 mod coder;
 mod gptq;
 mod inputs;
 mod job;
 mod lanes;
 mod moments;
+mod moves;
 mod path;
 mod plain;
+mod smooth;
 #[cfg(test)]
 mod testing;
 
 pub use coder::Coder;
 pub use inputs::runs;
-pub use job::{Method, Needs};
+pub use job::{Columns, Method, Moves, Needs};
 pub use moments::{Inputs, Moments, Run};
+pub use moves::{Moved, move_scales};
 pub use plain::{LEAST_SQUARES, NEAREST};
 
 /// All methods.
-pub const METHODS: &[Method] = &[NEAREST, LEAST_SQUARES, gptq::GPTQ];
+pub const METHODS: &[Method] =
+    &[NEAREST, LEAST_SQUARES, clip::CLIP, gptq::GPTQ, awq::AWQ, awq::AWQ_CLIP, awq::AWQ_GPTQ, smooth::SMOOTHQUANT];
 
 /// The method called `name`.
 pub fn named(name: &str) -> Option<&'static Method> {

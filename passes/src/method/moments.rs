@@ -9,6 +9,10 @@ pub struct Moments<'a> {
     pub count: &'a [u64],
     /// Sums of squares, `[experts, columns]`.
     pub squares: &'a [f64],
+    /// The least number of each column, `[experts, columns]`; empty where it is not known.
+    pub min: &'a [f32],
+    /// The largest number of each column, the same way.
+    pub max: &'a [f32],
     /// Sums of products of two columns, `[experts, columns, columns]`; empty where they are not known.
     pub products: &'a [f64],
 }
@@ -18,6 +22,8 @@ pub struct Moments<'a> {
 pub struct Inputs<'a> {
     pub(super) count: u64,
     pub(super) squares: &'a [f64],
+    pub(super) min: &'a [f32],
+    pub(super) max: &'a [f32],
     pub(super) products: &'a [f64],
     /// For each column the tensor's, and the factor by which the column is multiplied.
     pub(super) columns: Arc<[(usize, f64)]>,
@@ -45,10 +51,21 @@ impl<'a> Inputs<'a> {
         self.columns.len()
     }
 
+    /// Sums of squares of the columns.
+    pub(super) fn sums(&self) -> impl Iterator<Item = f64> {
+        self.columns.iter().map(|(of, by)| if *by == 0.0 { 0.0 } else { self.squares[*of] / (by * by) })
+    }
+
+    /// The largest magnitude of each column, 0 where it is not known.
+    pub(super) fn largest(&self) -> impl Iterator<Item = f64> {
+        let known = |all: &[f32], of: usize| all.get(of).map_or(0.0, |x| f64::from(x.abs()));
+        let magnitude = move |of: usize| known(self.min, of).max(known(self.max, of));
+        self.columns.iter().map(move |(of, by)| if *by == 0.0 { 0.0 } else { magnitude(*of) / by.abs() })
+    }
+
     /// Mean squares of the columns, divided by their mean. `None` where there were no inputs, or only zeros.
     pub fn importance(&self) -> Option<Vec<f32>> {
-        let square = |(of, by): &(usize, f64)| if *by == 0.0 { 0.0 } else { self.squares[*of] / (by * by) };
-        let squares: Vec<f64> = self.columns.iter().map(square).collect();
+        let squares: Vec<f64> = self.sums().collect();
         let mean = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
         (self.count > 0 && mean > 0.0 && mean.is_finite()).then(|| squares.iter().map(|s| (s / mean) as f32).collect())
     }

@@ -8,6 +8,8 @@ pub const NEAREST: Method = Method {
     about: "scales from the extremes of each group, and the nearest codes",
     source: "round to nearest",
     needs: Needs::Nothing,
+    moves: None,
+    prepare: None,
     rows: |job| job.x.chunks_exact(job.k).map(|x| job.fit.own_row(x)).collect(),
 };
 
@@ -17,5 +19,7 @@ pub const LEAST_SQUARES: Method = Method {
     about: "scales that make the squared error least, each column weighted by the mean square of its inputs",
     source: "the diagonal of the Hessian, as in the importance matrices of llama.cpp",
     needs: Needs::Squares,
+    moves: None,
+    prepare: None,
     rows: |job| job.x.chunks_exact(job.k).map(|x| job.fit.row(x, &job.inputs.importance)).collect(),
 };

@@ -28,4 +28,4 @@ pub use fold::folded;
 pub use generate::{FORMATS, Gen, Margins};
 pub use newcomer::newcomers;
 pub use rng::Rng;
-pub use weights::{FNV1A, fnv1a};
+pub use weights::{FNV1A, fnv1a, numbers};

@@ -207,6 +207,14 @@ pub(crate) fn tensors_of(line: &str) -> Option<Vec<Tensor<'_>>> {
     Some(names_of(pattern)?.into_iter().map(tensor).collect())
 }
 
+/// The numbers of a tensor of f32 that a line of a recipe describes.
+pub fn numbers(seed: u64, line: &str) -> Option<Vec<f32>> {
+    let tensors = tensors_of(line)?;
+    let [tensor] = &tensors[..] else { return None };
+    let bytes = tensor.bytes(seed);
+    (tensor.dtype == DType::F32).then(|| bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
 /// The safetensors file of a recipe.
 pub fn safetensors(recipe: &str) -> Result<Vec<u8>, String> {
     let (mut seed, mut tensors) = (None, vec![]);
