@@ -492,9 +492,21 @@ typedef struct llmcc_gen_params {
     const int32_t *bad_words;    /* [sum of bad_lengths] sequences of tokens that the text does not have, one after the other */
     const size_t *bad_lengths;   /* [n_bad] tokens of each */
     size_t n_bad;
+    const char *grammar;         /* UTF-8, `grammar_len` bytes: the text has this form, and ends where it is complete; NULL: any text. Needs the tokenizer, and a token that ends texts */
+    size_t grammar_len;
+    uint32_t grammar_language;   /* LLMCC_GRAMMAR_* */
+    uint32_t reserved_1_9;       /* 0 */
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0.0f, 0.0f, NULL, NULL, 0}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0.0f, 0.0f, NULL, NULL, 0, NULL, 0, 0, 0}
+
+/* Languages of grammars. Compiling one takes milliseconds, for the first of a model some hundred more; a token some ten microseconds. */
+enum {
+    LLMCC_GRAMMAR_JSON_SCHEMA = 1,
+    LLMCC_GRAMMAR_REGEX = 2,   /* the whole text matches it */
+    LLMCC_GRAMMAR_LARK = 3,    /* context-free, as Lark writes it: start: "yes" | "no" */
+    LLMCC_GRAMMAR_CHOICES = 4  /* a JSON list of texts, one of which the text is */
+};
 
 /* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
  * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */

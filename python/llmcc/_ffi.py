@@ -207,6 +207,10 @@ class GenParams(Sized):
         ("bad_words", c.POINTER(c.c_int32)),
         ("bad_lengths", c.POINTER(c.c_size_t)),
         ("n_bad", c.c_size_t),
+        ("grammar", c.c_char_p),
+        ("grammar_len", c.c_size_t),
+        ("grammar_language", c.c_uint32),
+        ("reserved_1_9", c.c_uint32),
     ]
 
 

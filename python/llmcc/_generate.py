@@ -64,6 +64,10 @@ class Generate(Text):
         :param presence_penalty: taken from the logits of tokens that were generated.
         :param frequency_penalty: taken from them for each time that they were generated.
         :param bad_words: texts, or lists of tokens, that the new text does not have. A text is banned with and without a space before it.
+        :param json_schema: the text is JSON of this schema, a mapping or JSON (``{"type": "object"}``). It ends where it is complete; a small ``max_tokens`` cuts it off.
+        :param regex: the whole text matches this regular expression.
+        :param grammar: the text is one of this context-free grammar, as Lark writes it.
+        :param choices: the text is one of these.
         :param images: the prompt's images, in the order of their markers (``<image>`` of LLaVA, ``<start_of_image>`` of Gemma 3); without markers they come first. An
             image is a path, the bytes of a file, a Pillow image or an array ``[height, width, 3]`` of uint8. A list of prompts takes a list of images for each. Only for models compiled
             ``with_image``.

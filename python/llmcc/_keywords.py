@@ -68,6 +68,14 @@ class Generating(Choosing, total=False):
     frequency_penalty: Optional[float]
     #: Texts, or lists of tokens, that the text does not have.
     bad_words: Optional[Iterable[Union[str, Sequence[int]]]]
+    #: The text is JSON of this schema: a mapping, or JSON.
+    json_schema: Union[None, str, Mapping[str, Any]]
+    #: The whole text matches this regular expression.
+    regex: Optional[str]
+    #: The text is one of this context-free grammar, as Lark writes it.
+    grammar: Optional[str]
+    #: The text is one of these.
+    choices: Optional[Iterable[str]]
     #: Images of the prompt, in the order of their markers: paths, bytes of files, Pillow images, or arrays ``[height, width, 3]`` of uint8.
     images: Optional[Sequence[Any]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import difflib
+import json
 import math
 import numbers
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
@@ -14,6 +15,9 @@ from ._guesses import Drafter, Guesses
 
 #: Parameters that a model's own settings may have.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
+
+#: Forms of texts, in the order of their numbers in C (``LLMCC_GRAMMAR_*``).
+GRAMMARS = ("json_schema", "regex", "grammar", "choices")
 
 #: Parameters of lists of prompts.
 OF_LISTS = ("each", "max_batch", "batch_size", "progress")
@@ -29,6 +33,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("eos_token_id", "stop_token_ids"), "stop_tokens"),
     **dict.fromkeys(("bad_words_ids", "no_bad_words"), "bad_words"),
     "suppress_tokens": "logit_bias ({token: -math.inf} bans a token)",
+    **dict.fromkeys(("response_format", "guided_json", "schema", "json"), "json_schema"),
+    **dict.fromkeys(("guided_regex", "pattern"), "regex"),
+    **dict.fromkeys(("guided_grammar", "lark"), "grammar"),
+    **dict.fromkeys(("guided_choice", "choice", "options"), "choices"),
     **dict.fromkeys(("min_new_tokens", "min_length"), "min_tokens"),
     **dict.fromkeys(("n", "best_of", "num_return_sequences"), "a list of prompts, and each=[{'seed': 0}, {'seed': 1}, ...]"),
     **dict.fromkeys(("random_seed", "generator", "random_state"), "seed"),
@@ -111,6 +119,21 @@ def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
     return (ffi.LogitBias * len(entries))(*entries)
 
 
+def _grammar(forms: Mapping[str, Any]) -> tuple[int, Optional[bytes]]:
+    """The number of the form that is given, and its source; 0 without one."""
+    given = [name for name, form in forms.items() if form is not None]
+    if not given:
+        return 0, None
+    if len(given) > 1:
+        raise TypeError(f"a text has one form: give {' or '.join(given)}")
+    name, form = given[0], forms[given[0]]
+    if name == "choices" and isinstance(form, str):
+        raise TypeError("choices must be a list of texts, not a text; put it into a list")
+    if name == "choices" or (name == "json_schema" and not isinstance(form, str)):
+        form = json.dumps(list(form) if name == "choices" else form)
+    return GRAMMARS.index(name) + 1, utf8(form)
+
+
 class GenParams:
     """Checks the parameters of a generation and makes the C structure."""
 
@@ -139,6 +162,10 @@ class GenParams:
         presence_penalty: Optional[float] = None,
         frequency_penalty: Optional[float] = None,
         bad_words: Optional[Iterable[Union[str, Sequence[int]]]] = None,
+        json_schema: Union[None, str, Mapping[str, Any]] = None,
+        regex: Optional[str] = None,
+        grammar: Optional[str] = None,
+        choices: Optional[Iterable[str]] = None,
         image_rows: Any = None,
         **unknown: Any,
     ) -> None:
@@ -146,7 +173,7 @@ class GenParams:
             name = next(iter(unknown))
             if name in OF_LISTS:
                 raise TypeError(f"{name} is for a list of prompts as a whole: give it once, beside the prompts")
-            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "draft", "guesses", "min_tokens", "presence_penalty", "frequency_penalty", "bad_words", *OF_LISTS)
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "draft", "guesses", "min_tokens", "presence_penalty", "frequency_penalty", "bad_words", *GRAMMARS, *OF_LISTS)
             raise unknown_parameter(name, known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
@@ -175,6 +202,8 @@ class GenParams:
             raise TypeError("bad_words must be a list of texts, not a text; put it into a list")
         # Texts, which become tokens with the model, and lists of tokens.
         self.bad_words = [word if isinstance(word, str) else ffi.integers(word, "a bad word") for word in bad_words or ()]
+        # The language of the text's grammar, and the grammar.
+        self.language, self.grammar = _grammar(dict(zip(GRAMMARS, (json_schema, regex, grammar, choices))))
         # An adapter number for the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
         # C arrays of the prompt's images (`_images.Pictures`): all rows, and rows and columns of tokens; None: it has none.
@@ -218,6 +247,9 @@ class GenParams:
             bad_words=words,
             bad_lengths=lengths,
             n_bad=len(lengths),
+            grammar=self.grammar,
+            grammar_len=len(self.grammar or b""),
+            grammar_language=self.language,
         )
         self.guesses.write(native, self.most_guesses, drafter)
         return native

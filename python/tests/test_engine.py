@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
+import re
 import threading
 import time
 from typing import Any, Iterator
@@ -160,6 +162,26 @@ def test_texts_are_steered(model: llmcc.Model, engine: llmcc.Engine) -> None:
     later = engine.complete(PROMPT, max_tokens=12, stop_tokens=plain.tokens[:1], min_tokens=5)
     assert len(later.tokens) > 5 or later.finish == "token"
     assert plain.tokens[0] not in later.tokens[:5]
+
+
+def test_texts_have_a_form(model: llmcc.Model, engine: llmcc.Engine) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 99}, "b": {"enum": ["x", "y"]}}, "required": ["a", "b"], "additionalProperties": False}
+    for seed in range(6):
+        drawn: dict[str, Any] = dict(temperature=1.5, seed=seed, max_tokens=200)
+        text = engine.generate(PROMPT, json_schema=schema, **drawn)
+        value = json.loads(text)
+        assert set(value) == {"a", "b"} and value["a"] <= 99 and value["b"] in ("x", "y")
+        assert model.generate(PROMPT, json_schema=json.dumps(schema), **drawn) == text
+        assert engine.generate(PROMPT, json_schema=schema, draft="lookup", **drawn) == text
+        assert engine.generate(PROMPT, choices=["yes", "no"], **drawn) in ("yes", "no")
+        assert re.fullmatch("[0-9]{3}-[a-f]{2}", engine.generate(PROMPT, regex="[0-9]{3}-[a-f]{2}", **drawn))
+        assert engine.generate(PROMPT, grammar='start: "(" start ")" | "."', **drawn).strip("()") in (".", "")
+    with pytest.raises(llmcc.LlmccError, match="the JSON schema is refused"):
+        engine.generate(PROMPT, json_schema={"type": "thing"})
+    with pytest.raises(TypeError, match="one form"):
+        engine.generate(PROMPT, regex="a", choices=["b"])
+    with pytest.raises(TypeError, match="json_schema"):
+        engine.generate(PROMPT, response_format={})  # type: ignore[call-arg]
 
 
 def wait_until(condition: Any) -> None:

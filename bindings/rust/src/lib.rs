@@ -49,7 +49,7 @@ pub use generation::{Finish, Generation, Piece, Stats, next_of_each};
 pub use guesses::{Drafter, Guesses};
 pub use info::{Info, Output};
 pub use model::{Model, Options};
-pub use params::{Params, Sampling};
+pub use params::{Grammar, Params, Sampling};
 pub use rows::Normalize;
 pub use sequence::Sequence;
 pub use taps::{Moments, Tap};

@@ -104,6 +104,33 @@ pub struct Params {
     pub frequency_penalty: f32,
     /// Sequences of tokens that the text does not have.
     pub bad_words: Vec<Vec<Token>>,
+    /// The form of the text.
+    pub grammar: Option<Grammar>,
+}
+
+/// The form of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grammar {
+    /// A JSON schema.
+    JsonSchema(String),
+    /// A regular expression that the whole text matches.
+    Regex(String),
+    /// A context-free grammar as Lark writes it.
+    Lark(String),
+    /// A JSON list of texts, one of which the text is.
+    Choices(String),
+}
+
+impl Grammar {
+    /// The language's number in the C API, and the source.
+    fn raw(&self) -> (u32, &str) {
+        match self {
+            Grammar::JsonSchema(source) => (LLMCC_GRAMMAR_JSON_SCHEMA, source),
+            Grammar::Regex(source) => (LLMCC_GRAMMAR_REGEX, source),
+            Grammar::Lark(source) => (LLMCC_GRAMMAR_LARK, source),
+            Grammar::Choices(source) => (LLMCC_GRAMMAR_CHOICES, source),
+        }
+    }
 }
 
 /// Parameters with the arrays that the C structure points to.
@@ -124,6 +151,7 @@ impl Params {
         let bias: Vec<llmcc_logit_bias> =
             self.logit_bias.iter().map(|(token, value)| llmcc_logit_bias { token: *token, value: *value }).collect();
         let n_bias = u32::try_from(bias.len()).map_err(|_| Error::new(Status::Invalid, "`logit_bias` is too long"))?;
+        let grammar = self.grammar.as_ref().map(Grammar::raw);
         let bad = (self.bad_words.concat(), self.bad_words.iter().map(Vec::len).collect::<Vec<usize>>());
         let mut raw = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
@@ -158,6 +186,10 @@ impl Params {
             bad_words: bad.0.as_ptr(),
             bad_lengths: bad.1.as_ptr(),
             n_bad: bad.1.len(),
+            grammar: grammar.map_or(std::ptr::null(), |(_, source)| source.as_ptr().cast()),
+            grammar_len: grammar.map_or(0, |(_, source)| source.len()),
+            grammar_language: grammar.map_or(0, |(language, _)| language),
+            reserved_1_9: 0,
         };
         self.guesses.write(&mut raw);
         Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers, _bad: bad })

@@ -209,6 +209,10 @@ impl Model {
             bad_words: ptr::null(),
             bad_lengths: ptr::null(),
             n_bad: 0,
+            grammar: ptr::null(),
+            grammar_len: 0,
+            grammar_language: 0,
+            reserved_1_9: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

@@ -384,7 +384,24 @@ pub struct llmcc_gen_params {
     pub bad_lengths: *const usize,
     /// Number of these.
     pub n_bad: usize,
+    /// A grammar of the text: UTF-8, `grammar_len` bytes; null: none.
+    pub grammar: *const c_char,
+    /// Bytes of it.
+    pub grammar_len: usize,
+    /// Its language: [`LLMCC_GRAMMAR_JSON_SCHEMA`] and others.
+    pub grammar_language: u32,
+    /// Zero.
+    pub reserved_1_9: u32,
 }
+
+/// The grammar is a JSON schema.
+pub const LLMCC_GRAMMAR_JSON_SCHEMA: u32 = 1;
+/// The grammar is a regular expression.
+pub const LLMCC_GRAMMAR_REGEX: u32 = 2;
+/// The grammar is one of Lark.
+pub const LLMCC_GRAMMAR_LARK: u32 = 3;
+/// The grammar is a JSON list of texts.
+pub const LLMCC_GRAMMAR_CHOICES: u32 = 4;
 
 /// Guesses of draft heads where the model has some.
 pub const LLMCC_GUESS_OWN: u32 = 0;

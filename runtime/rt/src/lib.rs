@@ -5,7 +5,7 @@
 //! keeps sequences, [`engine`] takes ragged batches through the kernels, [`select`] opens the
 //! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`] and the
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
-//! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
+//! they were, [`text`] turns tokens into text and back, [`grammar`] gives texts a form, [`generate`] puts these together, for
 //! several tokens at once with [`speculate`], several sequences at once in [`continuous`], many requests at once in [`serve`], [`embed`]
 //! makes one row of a text's, [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of
 //! products, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
@@ -30,6 +30,11 @@ pub mod eyes;
 #[path = "eyes_none.rs"]
 pub mod eyes;
 pub mod generate;
+#[cfg(feature = "text")]
+pub mod grammar;
+#[cfg(not(feature = "text"))]
+#[path = "grammar_none.rs"]
+pub mod grammar;
 #[cfg(any(feature = "heap", test))]
 mod heap;
 #[cfg(feature = "media")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::Matrices;
 use crate::error::{Error, Result, Status};
+use crate::grammar::{Grammar, Language};
 use crate::image::Image;
 use crate::rules::Defaults;
 
@@ -40,6 +41,11 @@ impl Text {
 
     /// Never called.
     pub fn types_alone(&self, _: &[i32], _: &[usize]) -> Option<Vec<i32>> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn grammar(&self, _: Language, _: &str) -> Result<Grammar> {
         match *self {}
     }
 

@@ -65,7 +65,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
         top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user
         image_rows n_image_rows image_grids
-        n_image_grids min_tokens presence_penalty frequency_penalty bad_words bad_lengths n_bad);
+        n_image_grids min_tokens presence_penalty frequency_penalty bad_words bad_lengths n_bad
+        grammar grammar_len grammar_language reserved_1_9);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);
@@ -98,6 +99,10 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_GEN_SHOW_SPECIAL", LLMCC_GEN_SHOW_SPECIAL),
         ("LLMCC_GEN_RAW_PROMPT", LLMCC_GEN_RAW_PROMPT),
         ("LLMCC_GEN_LOGPROBS", LLMCC_GEN_LOGPROBS),
+        ("LLMCC_GRAMMAR_JSON_SCHEMA", LLMCC_GRAMMAR_JSON_SCHEMA),
+        ("LLMCC_GRAMMAR_REGEX", LLMCC_GRAMMAR_REGEX),
+        ("LLMCC_GRAMMAR_LARK", LLMCC_GRAMMAR_LARK),
+        ("LLMCC_GRAMMAR_CHOICES", LLMCC_GRAMMAR_CHOICES),
         ("LLMCC_GUESS_OWN", LLMCC_GUESS_OWN),
         ("LLMCC_GUESS_NONE", LLMCC_GUESS_NONE),
         ("LLMCC_GUESS_HEADS", LLMCC_GUESS_HEADS),

@@ -10,6 +10,7 @@ use super::types::*;
 use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, null, owned, read_struct, utf8};
 use crate::error::{Error, Result, Status};
 use crate::generate::{Finish, GenParams, Generation, Images, Piece};
+use crate::grammar::{Grammar, Language};
 use crate::reserve::need;
 use crate::rules::{Defaults, Rules};
 use crate::sample::Sampling;
@@ -416,6 +417,31 @@ unsafe fn rules(c: &llmcc_gen_params, own: &Defaults, vocab: usize) -> Result<Ar
     Ok(Arc::new(rules))
 }
 
+/// The form that the text has, compiled on a thread of the model's.
+///
+/// # Safety
+/// The text has its length.
+unsafe fn grammar(c: &llmcc_gen_params, model: &Model) -> Result<Option<Grammar>> {
+    let language = match c.grammar_language {
+        0 if c.grammar.is_null() => return Ok(None),
+        LLMCC_GRAMMAR_JSON_SCHEMA => Language::JsonSchema,
+        LLMCC_GRAMMAR_REGEX => Language::Regex,
+        LLMCC_GRAMMAR_LARK => Language::Lark,
+        LLMCC_GRAMMAR_CHOICES => Language::Choices,
+        unknown => {
+            let message = format!("llmcc_gen_params.grammar_language is {unknown}; use LLMCC_GRAMMAR_*");
+            return Err(Error::invalid(message));
+        }
+    };
+    if c.flags & LLMCC_GEN_NO_TEXT != 0 {
+        return Err(Error::invalid("a grammar is of text, which LLMCC_GEN_NO_TEXT turns off; leave one out"));
+    }
+    // SAFETY: the caller's promise.
+    let source = owned(unsafe { utf8(c.grammar, c.grammar_len, "grammar")? })?;
+    model.tokenizer()?;
+    model.with_text(source.len(), move |text| text.grammar(language, &source)).map(Some)
+}
+
 /// The C structure's meaning.
 ///
 /// # Safety
@@ -431,7 +457,7 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
             );
             return Err(Error::invalid(message));
         }
-        if c.reserved != 0 || c.reserved_1_4 != 0 {
+        if c.reserved != 0 || c.reserved_1_4 != 0 || c.reserved_1_9 != 0 {
             return Err(Error::invalid("llmcc_gen_params.reserved must be zero"));
         }
         let since_1_4 = c.size >= offset_of!(llmcc_gen_params, guesses);
@@ -477,6 +503,7 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
             most_guesses: c.most_guesses as usize,
             starts: model.defaults().starts.clone(),
             images: images(&c)?,
+            grammar: grammar(&c, model)?,
         })
     }
 }

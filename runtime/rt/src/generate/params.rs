@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::bias::Bias;
+use crate::grammar::Grammar;
 use crate::logprob::LogProb;
 use crate::rules::Rules;
 use crate::sample::Sampling;
@@ -43,6 +44,8 @@ pub struct GenParams {
     pub starts: Vec<i32>,
     /// The prompt's images.
     pub images: Images,
+    /// The form of the text.
+    pub grammar: Option<Grammar>,
 }
 
 /// The images of a prompt.

@@ -6,6 +6,7 @@ use super::params::{Choice, Finish, GenParams, TokenLogProbs};
 use crate::candidates::{self, Want};
 use crate::engine::{Engine, Row};
 use crate::error::{Error, Result};
+use crate::grammar::Guide;
 use crate::logprob::LogProbs;
 use crate::reserve::{need, need_for_now};
 use crate::rules::Place;
@@ -22,6 +23,8 @@ pub(crate) struct Request {
     vocab: usize,
     /// The token that stands for rows of images.
     placeholder: Option<i32>,
+    /// The form of the text.
+    guide: Option<Guide>,
     /// Positions of the prompt's tokens along axes, where it has images and tokens have such; else nothing.
     pub positions: Vec<i32>,
 }
@@ -38,8 +41,13 @@ impl Request {
     ///
     /// # Errors
     /// Bad parameters, stop strings without a tokenizer, a broken tokenizer.
-    pub fn new(engine: &Engine, text: Option<&Text>, params: GenParams) -> Result<Request> {
+    pub fn new(engine: &Engine, text: Option<&Text>, mut params: GenParams) -> Result<Request> {
         params.sampling.check()?;
+        if params.grammar.is_some() && params.ignore_eos {
+            return Err(Error::invalid(
+                "a grammar ends its texts by a token that ends texts, which LLMCC_GEN_IGNORE_EOS passes over: leave one out",
+            ));
+        }
         if text.is_none() && !params.stop.is_empty() {
             return Err(no_tokenizer());
         }
@@ -55,7 +63,8 @@ impl Request {
             _ => Vec::new(),
         };
         let (vocab, placeholder) = (engine.image().desc().vocab as usize, engine.placeholder());
-        Ok(Request { params, eos, source: None, vocab, placeholder, positions: vec![] })
+        let guide = params.grammar.take().map(Guide::new);
+        Ok(Request { params, eos, source: None, vocab, placeholder, guide, positions: vec![] })
     }
 
     /// Tokens of the vocabulary.
@@ -99,7 +108,8 @@ impl Request {
 
     /// The kind of row that the next choice needs.
     pub fn want(&self, engine: &Engine) -> Want {
-        if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
+        let changed = !self.params.bias.is_empty() || !self.params.rules.is_empty() || self.guide.is_some();
+        if self.params.logprobs.is_some() || changed {
             return Want::Logits;
         }
         let (sampling, found) = (&self.params.sampling, engine.candidates());
@@ -140,6 +150,11 @@ impl Request {
         let history = so_far.with(guesses);
         let place = Place { history: &history, generated: draw, ends: &self.eos, stops: &self.params.stop_tokens };
         let row = self.written(self.params.rules.apply(self.params.bias.apply(logits)?, place)?)?;
+        let row = match &self.guide {
+            // (What follows the prompt.)
+            Some(guide) => guide.apply(row, &history[history.len() - (draw as usize).min(history.len())..])?,
+            None => row,
+        };
         let token = sample(&row, &self.params.sampling, &history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,

@@ -11,6 +11,7 @@ pub use llmcc_text::Config;
 use llmcc_text::Template;
 
 use crate::error::{Error, Result, Status};
+use crate::grammar::{Grammar, Language, Vocabulary};
 use crate::image::Image;
 use crate::rules::{Defaults, Rules};
 use crate::sample::Sampling;
@@ -21,6 +22,7 @@ pub struct Text {
     config: Config,
     tokenizer: OnceLock<Result<Tokenizer>>,
     template: OnceLock<Result<Template>>,
+    vocabulary: OnceLock<Result<Vocabulary>>,
 }
 
 impl Text {
@@ -33,8 +35,8 @@ impl Text {
             return Ok(None);
         }
         let config = Config::parse(image.text_config()).map_err(failed)?;
-        let (tokenizer, template) = Default::default();
-        Ok(Some(Text { image: image.clone(), config, tokenizer, template }))
+        let (tokenizer, template, vocabulary) = Default::default();
+        Ok(Some(Text { image: image.clone(), config, tokenizer, template, vocabulary }))
     }
 
     /// Special tokens and templates.
@@ -55,6 +57,16 @@ impl Text {
             Tokenizer::new(self.image.tokenizer(), &self.config)
         });
         made.as_ref().map_err(Clone::clone)
+    }
+
+    /// A grammar for texts of the model. The first one prepares the vocabulary.
+    ///
+    /// # Errors
+    /// It is refused: see [`Vocabulary::grammar`].
+    pub fn grammar(&self, language: Language, source: &str) -> Result<Grammar> {
+        let vocab = self.image.desc().vocab as usize;
+        let made = || Vocabulary::new(self.tokenizer()?, vocab, self.config.eos_ids());
+        self.vocabulary.get_or_init(made).as_ref().map_err(Clone::clone)?.grammar(language, source)
     }
 
     /// Types of tokens that are texts alone, of these lengths; `None` where all are 0.

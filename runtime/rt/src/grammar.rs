@@ -1,0 +1,219 @@
+//! Texts of a form: grammars, compiled for a vocabulary, and how far a text has come in one.
+//!
+//! `llguidance` compiles grammars (JSON schemas, regular expressions, Lark's, lists of texts) and says which tokens may
+//! follow. It knows the vocabulary as a trie of the bytes of its tokens, which is built by the first grammar of a
+//! model. Special tokens are no text: no grammar has them, and the tokens that end texts may come where it is complete.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+
+use crate::error::{Error, Result, Status};
+use crate::text::Tokenizer;
+
+/// Languages of grammars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// A JSON schema.
+    JsonSchema,
+    /// A regular expression that the whole text matches.
+    Regex,
+    /// A context-free grammar as Lark writes it.
+    Lark,
+    /// A JSON list of texts, one of which the text is.
+    Choices,
+}
+
+/// The vocabulary of a model, for grammars.
+pub struct Vocabulary {
+    factory: ParserFactory,
+}
+
+/// A grammar, compiled for a vocabulary. Copies share it.
+#[derive(Clone)]
+pub struct Grammar {
+    start: Arc<Mutex<Matcher>>,
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Grammar")
+    }
+}
+
+impl Vocabulary {
+    /// That of a tokenizer, for rows of `vocab` logits. `ends`: tokens that end texts.
+    ///
+    /// # Errors
+    /// There is no such token; the trie cannot be built.
+    pub fn new(tokenizer: &Tokenizer, vocab: usize, ends: &[i32]) -> Result<Vocabulary> {
+        let ends: Vec<u32> = ends.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
+        let Some(end) = ends.first() else {
+            return Err(Error::invalid(
+                "this model has no token that ends texts, so a grammar could not end them: give it one when it is \
+                 compiled (eos_token_id in config.json)",
+            ));
+        };
+        let word = |token: i32| -> Result<Vec<u8>> {
+            match tokenizer.is_special(token) || ends.contains(&(token as u32)) {
+                // Marked, so that no text has it.
+                true => Ok([&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.bytes(token)?.as_slice()].concat()),
+                false => tokenizer.bytes(token),
+            }
+        };
+        let words = (0..vocab as i32).map(word).collect::<Result<Vec<_>>>()?;
+        let info = TokRxInfo::new(vocab as u32, *end);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = SlicedBiasComputer::general_slices();
+        let factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices);
+        let mut factory = factory.map_err(|e| Error::invalid(format!("the vocabulary cannot serve grammars: {e}")))?;
+        factory.limits_mut().verbose_errors = false;
+        factory.quiet();
+        Ok(Vocabulary { factory })
+    }
+
+    /// Compiles a grammar.
+    ///
+    /// # Errors
+    /// It is none of its language, uses what is not supported, or is too large.
+    pub fn grammar(&self, language: Language, source: &str) -> Result<Grammar> {
+        let refused = |why: &dyn fmt::Display| Error::invalid(format!("the {language} is refused: {why}"));
+        let json = || serde_json::from_str(source).map_err(|e| refused(&e));
+        let grammar = match language {
+            Language::JsonSchema => TopLevelGrammar::from_json_schema(json()?),
+            Language::Regex => TopLevelGrammar::from_regex(source),
+            Language::Lark => TopLevelGrammar::from_lark(source.to_owned()),
+            Language::Choices => TopLevelGrammar::from_lark(choices(&json()?).map_err(|e| refused(&e))?),
+        };
+        let mut start = Matcher::new(self.factory.create_parser(grammar));
+        match start.get_error() {
+            Some(error) => Err(refused(&reason(&error))),
+            None => match start.compute_mask_or_eos() {
+                Ok(_) => Ok(Grammar { start: Arc::new(Mutex::new(start)) }),
+                Err(error) => Err(refused(&reason(&error.to_string()))),
+            },
+        }
+    }
+}
+
+/// A message of the library, in words.
+fn reason(message: &str) -> &str {
+    match message.contains("NoExtensionBias") {
+        true => "no text of this vocabulary has this form",
+        false => message.trim_end().trim_end_matches("<non-verbose/>").trim_end(),
+    }
+}
+
+/// A grammar of some texts.
+fn choices(list: &serde_json::Value) -> std::result::Result<String, String> {
+    let texts = list.as_array().filter(|list| !list.is_empty()).ok_or("it is not a JSON list of one text or more")?;
+    let quoted = |text: &serde_json::Value| match text.as_str() {
+        Some("") => Err("an empty text is no choice".to_owned()),
+        // (A string of Lark is one of JSON.)
+        Some(_) => Ok(text.to_string()),
+        None => Err(format!("{text} is not a text")),
+    };
+    let texts = texts.iter().map(quoted).collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(format!("start: {}", texts.join(" | ")))
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Language::JsonSchema => "JSON schema",
+            Language::Regex => "regular expression",
+            Language::Lark => "grammar",
+            Language::Choices => "list of choices",
+        })
+    }
+}
+
+/// How far a text has come in a grammar. It follows any text, also back: guesses are texts that may be wrong.
+pub struct Guide {
+    start: Grammar,
+    state: Mutex<State>,
+}
+
+struct State {
+    matcher: Matcher,
+    /// The tokens that it has taken.
+    taken: Vec<i32>,
+    /// The tokens that may follow.
+    mask: Option<SimpleVob>,
+}
+
+impl Guide {
+    /// At the beginning of a text.
+    pub fn new(grammar: Grammar) -> Guide {
+        let matcher = grammar.fresh();
+        Guide { start: grammar, state: Mutex::new(State { matcher, taken: Vec::new(), mask: None }) }
+    }
+
+    /// The logits after the tokens `text`, with those of tokens that may not follow at -infinity.
+    ///
+    /// # Errors
+    /// Nothing that may follow has a finite logit; the grammar takes more work than it may.
+    pub fn apply<'a>(&self, logits: Cow<'a, [f32]>, text: &[i32]) -> Result<Cow<'a, [f32]>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.follow(&self.start, text).map_err(stuck)?;
+        if state.mask.is_none() {
+            state.mask = Some(state.matcher.compute_mask_or_eos().map_err(stuck)?);
+        }
+        let Some(mask) = &state.mask else { return Ok(logits) };
+        let mut row = logits.into_owned();
+        for (token, x) in row.iter_mut().enumerate() {
+            if !mask.is_allowed(token as u32) {
+                *x = f32::NEG_INFINITY;
+            }
+        }
+        match row.iter().any(|x| *x > f32::NEG_INFINITY || x.is_nan()) {
+            true => Ok(Cow::Owned(row)),
+            false => Err(Error::new(
+                Status::Invalid,
+                "no token that the grammar allows here may be chosen: a bias, bad words or the model's own settings \
+                 ban them all",
+            )),
+        }
+    }
+}
+
+impl Grammar {
+    fn fresh(&self) -> Matcher {
+        self.start.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl State {
+    /// Goes to the end of a text.
+    fn follow(&mut self, start: &Grammar, text: &[i32]) -> std::result::Result<(), String> {
+        let same = self.taken.iter().zip(text).take_while(|(a, b)| a == b).count();
+        let back = self.taken.len() - same;
+        if back > 0 || self.matcher.is_error() {
+            let went = !self.matcher.is_error() && self.matcher.rollback(back).is_ok();
+            self.taken.truncate(same);
+            self.mask = None;
+            if !went {
+                self.matcher = start.fresh();
+                self.taken.clear();
+            }
+        }
+        let more = &text[self.taken.len()..];
+        if !more.is_empty() {
+            self.mask = None;
+            let tokens: Vec<u32> = more.iter().map(|t| *t as u32).collect();
+            self.matcher.consume_tokens(&tokens).map_err(|e| e.to_string())?;
+            self.taken.extend_from_slice(more);
+        }
+        Ok(())
+    }
+}
+
+fn stuck(error: impl fmt::Display) -> Error {
+    Error::invalid(format!("the text cannot go on in its grammar: {}", reason(&error.to_string())))
+}
