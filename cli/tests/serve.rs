@@ -260,17 +260,20 @@ fn servers_keep_their_limits_and_end() {
     std::fs::write(f.at("keys"), "secret\n\nother\n").expect("written");
     let mut s = Served::start(
         &f,
-        &["--api-key-file", "keys", "--max-running", "1", "--max-queued", "1", "--drain-seconds", "100"],
+        &["--api-key-file", "keys", "--max-running", "1", "--max-queued", "7", "--drain-seconds", "100"],
     );
     let key = [("Authorization", "Bearer secret")];
     let post = |path: &str, ask: &Value| reply(send(s.address, "POST", path, &key, ask.to_string().as_bytes()));
     assert_eq!(client::post(s.address, COMPLETIONS, &json!({ "prompt": "Once" })).status, 401);
     let embedding = ok(&post("/v1/embeddings", &json!({ "input": ["hi", "Once upon"], "model": "m" })));
     let alone = run(&f, &["--embed", "-p", "Once upon"]);
-    assert_eq!(embedding["data"][1]["embedding"], alone["embedding"]);
+    let numbers = |row: &Value| -> Vec<f32> {
+        row.as_array().expect("a list").iter().map(|x| x.as_f64().expect("a number") as f32).collect()
+    };
+    assert_eq!(numbers(&embedding["data"][1]["embedding"]), numbers(&alone["embedding"]));
     let long = json!({ "prompt": "Once", "max_tokens": 1000, "ignore_eos": true, "stream": true, "seed": 1 });
     let held: Vec<_> =
-        (0..2).map(|_| send(s.address, "POST", COMPLETIONS, &key, long.to_string().as_bytes())).collect();
+        (0..8).map(|_| send(s.address, "POST", COMPLETIONS, &key, long.to_string().as_bytes())).collect();
     for stream in &held {
         stream.peek(&mut [0; 1]).expect("begins");
     }
@@ -283,7 +286,7 @@ fn servers_keep_their_limits_and_end() {
     }
     assert_eq!(post(COMPLETIONS, &json!({ "prompt": "Once" })).status, 503);
     let texts: Vec<String> = held.into_iter().map(|stream| joined(&reply(stream).events(), 0, "/text")).collect();
-    assert_eq!(texts[0], texts[1]);
+    assert!(texts.iter().all(|text| *text == texts[0] && !text.is_empty()), "{texts:?}");
     assert!(s.child.wait().expect("ends").success());
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     }
     let own = app.clone();
     let (numbers, tokens) = blocking(move || embed(&own, texts)).await?;
-    let shown = |row: &[f32]| if as_text { json!(base64(row)) } else { json!(row) };
+    let shown = |row: &[f32]| if as_text { json!(base64(row)) } else { row.iter().map(|x| short(*x)).collect() };
     let data = numbers.chunks(columns).enumerate();
     let data: Vec<Value> =
         data.map(|(i, row)| json!({ "object": "embedding", "index": i, "embedding": shown(row) })).collect();
@@ -74,6 +74,11 @@ fn embed(app: &App, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
     Ok((out, rows.iter().map(Vec::len).sum()))
 }
 
+/// A number with the fewest digits that stand for it.
+fn short(x: f32) -> Value {
+    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
 /// The bytes of numbers, least significant first, in Base64 (RFC 4648).
 fn base64(row: &[f32]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -92,6 +97,12 @@ fn base64(row: &[f32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_digits_are_enough() {
+        assert_eq!(json!([0.1f32, -2.5, 1e-9, f32::MAX].map(short)).to_string(), "[0.1,-2.5,1e-9,3.4028235e+38]");
+        assert_eq!(short(f32::NAN), Value::Null);
+    }
 
     #[test]
     fn rows_are_base64() {
