@@ -92,6 +92,7 @@ fn texts_are_those_of_run() {
     conversations(&f, &s);
     choices_stops_logprobs(&s);
     company(&s);
+    forms(&s);
     aborted(&s);
     refused(&s);
     openai_client(&s);
@@ -195,6 +196,25 @@ fn choices_stops_logprobs(s: &Served) {
     assert_ne!(other["choices"][0]["logprobs"]["tokens"][0], *token);
 }
 
+/// Texts of a form.
+fn forms(s: &Served) {
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer", "maximum": 9 } },
+        "required": ["a"], "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+    for seed in 0..4 {
+        let ask = |name: &str, form: &Value| {
+            let mut ask = json!({ "prompt": "Once", "max_tokens": 100, "seed": seed });
+            ask[name] = form.clone();
+            ok(&post(s.address, COMPLETIONS, &ask))["choices"][0].clone()
+        };
+        let json = ask("response_format", &format);
+        let value: Value = serde_json::from_str(json["text"].as_str().expect("a text")).expect("JSON");
+        assert!(value["a"].as_i64() <= Some(9) && json["finish_reason"] == "stop", "{json}");
+        let choice = ask("structured_outputs", &json!({ "choice": ["yes", "no"] }));
+        assert!(["yes", "no"].contains(&choice["text"].as_str().expect("a text")), "{choice}");
+    }
+}
+
 /// Thirty-two requests at once: each has the text that it has alone.
 fn company(s: &Served) {
     let ask = |i: u64| {
@@ -227,7 +247,8 @@ fn refused(s: &Served) {
         (json!({ "prompt": long }), 400, "context"),
         (json!({ "prompt": "Once", "model": "m" }), 404, "`tiny`"),
         (json!({ "prompt": [1_000_000] }), 400, "vocabulary"),
-        (json!({ "prompt": "Once", "guided_json": {} }), 400, "guided_json"),
+        (json!({ "prompt": "Once", "guided_json": { "type": "thing" } }), 400, "the JSON schema is refused"),
+        (json!({ "prompt": "Once", "best_of": 3 }), 400, "best_of"),
     ] {
         let got = post(s.address, COMPLETIONS, &ask);
         let error = got.json();

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::form;
 use crate::json::Json;
 use crate::model::Facts;
 use axum::http::HeaderMap;
@@ -67,6 +68,7 @@ impl Ask {
             min_tokens: fields.count("min_tokens", 0, u64::from(u32::MAX))?.unwrap_or(0),
             presence_penalty: penalty(fields, "presence_penalty")?,
             frequency_penalty: penalty(fields, "frequency_penalty")?,
+            grammar: form::take(fields)?,
             ..Params::default()
         };
         let choices = fields.count("n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize;
@@ -86,7 +88,6 @@ impl Ask {
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     for (name, values) in [
         ("store", &["false"][..]),
-        ("response_format", &[r#"{"type":"text"}"#]),
         ("best_of", &["1"]),
         ("use_beam_search", &["false"]),
         ("length_penalty", &["1", "1.0"]),
@@ -306,11 +307,11 @@ mod tests {
             (r#"{"presence_penalty": 2.5}"#, "presence_penalty"),
             (r#"{"frequency_penalty": "x"}"#, "frequency_penalty"),
             (r#"{"min_tokens": -1}"#, "min_tokens"),
-            (r#"{"response_format": {"type": "json_object"}}"#, "response_format"),
+            (r#"{"response_format": {"type": "xml"}}"#, "response_format"),
             (r#"{"stream_options": {"include_usage": true}}"#, "stream_options"),
             (r#"{"timeout": -1}"#, "timeout"),
             (r#"{"cache_salt": ""}"#, "cache_salt"),
-            (r#"{"guided_json": {}}"#, "guided_json"),
+            (r#"{"guided_whitespace_pattern": "x"}"#, "guided_whitespace_pattern"),
         ] {
             assert_eq!(ask(text, json!({})).unwrap_err().param.as_deref(), Some(param), "{text}");
         }

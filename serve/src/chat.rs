@@ -31,7 +31,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let prompt: Arc<[Token]> = prompt.into();
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };
     let orders: Vec<Order> = (0..ask.choices).map(order).collect();
-    send(&app, &orders, &ask, Shape::new(Kind::Chat, name, logprobs, vec![]), busy).await
+    send(&app, orders, &ask, Shape::new(Kind::Chat, name, logprobs, vec![]), busy).await
 }
 
 /// Alternatives of each token, if log-probabilities are wanted.

@@ -46,7 +46,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     };
     let orders: Vec<Order> = rows.iter().flat_map(each).collect();
     let echo = echoes.iter().flat_map(|text| std::iter::repeat_n(text.clone(), ask.choices)).collect();
-    send(&app, &orders, &ask, Shape::new(Kind::Completion, name, logprobs, echo), busy).await
+    send(&app, orders, &ask, Shape::new(Kind::Completion, name, logprobs, echo), busy).await
 }
 
 /// Tokens of prompts, and their texts where these are wanted.

@@ -22,11 +22,19 @@ const OFTEN: Duration = Duration::from_millis(100);
 /// The requests of an engine.
 pub(crate) struct Hub {
     model: Arc<dyn Model>,
-    routes: Mutex<HashMap<u64, Route>>,
+    routes: Mutex<Routes>,
     metrics: Metrics,
     closed: AtomicBool,
     /// The engine has no further events. Set while `routes` is held.
     ended: AtomicBool,
+}
+
+/// The ways of events to their requests.
+#[derive(Default)]
+struct Routes {
+    known: HashMap<u64, Route>,
+    /// Events of requests that the engine has taken and whose ways are not known yet.
+    early: HashMap<u64, Vec<Event>>,
 }
 
 /// The way of a request's events.
@@ -93,7 +101,7 @@ impl Hub {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Hands the choices of a client's request over, all or none.
+    /// Hands the choices of a client's request over, all or none. Forms of texts take some time to prepare.
     ///
     /// # Errors
     /// A wrong request, or too many of them.
@@ -101,16 +109,16 @@ impl Hub {
         let (sender, events) = mpsc::channel(BACKLOG.saturating_mul(orders.len().max(1)));
         let mut job = Job { hub: self.clone(), ids: vec![], events };
         for (choice, order) in orders.iter().enumerate() {
-            // Held, so that no event comes before its route is known.
+            let began = Instant::now();
+            let id = self.model.submit(&order.prompt, &order.params, &order.terms)?;
+            job.ids.push(Some(id));
             let mut routes = lock(&self.routes);
             if self.has_failed() {
                 return Err(ApiError::unfinished("the model's engine has ended: start the server again"));
             }
-            let id = self.model.submit(&order.prompt, &order.params, &order.terms)?;
-            let events = Some(sender.clone());
-            routes.insert(id, Route { choice, events, began: Instant::now(), last: None });
-            drop(routes);
-            job.ids.push(Some(id));
+            routes.known.insert(id, Route { choice, events: Some(sender.clone()), began, last: None });
+            let early = routes.early.remove(&id).unwrap_or_default();
+            early.into_iter().for_each(|event| self.hand_over(&mut routes, event));
         }
         Ok(job)
     }
@@ -126,12 +134,15 @@ impl Hub {
         }
         let mut routes = lock(&self.routes);
         self.ended.store(true, Ordering::SeqCst);
-        routes.clear();
+        *routes = Routes::default();
     }
 
-    fn hand_over(&self, routes: &mut HashMap<u64, Route>, event: Event) {
+    fn hand_over(&self, routes: &mut Routes, event: Event) {
         let id = event.request;
-        let Some(route) = routes.get_mut(&id) else { return };
+        let Some(route) = routes.known.get_mut(&id) else {
+            routes.early.entry(id).or_default().push(event);
+            return;
+        };
         self.metrics.observe(&event, route.began, &mut route.last);
         let ended = event.end.is_some();
         if let Some(events) = &route.events
@@ -144,7 +155,7 @@ impl Hub {
             }
         }
         if ended {
-            routes.remove(&id);
+            routes.known.remove(&id);
         }
     }
 }

@@ -13,6 +13,7 @@ mod conversation;
 mod embeddings;
 mod error;
 mod fields;
+mod form;
 mod hub;
 mod json;
 mod logprobs;

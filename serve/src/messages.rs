@@ -65,7 +65,8 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
     let stop = if ask.params.stop.len() == 1 { ask.params.stop.first().cloned() } else { None };
     let order = Order { prompt: prompt.into(), params: ask.params, terms: ask.terms };
     let input = order.prompt.len();
-    let job = app.hub.submit(&[order])?;
+    let hub = app.hub.clone();
+    let job = blocking(move || hub.submit(&[order])).await?;
     let message = Message { id: format!("msg_{:016x}", unforeseen()), model, stop, input, _busy: busy };
     if ask.stream { Ok(stream(job, message)) } else { message.whole(job).await }
 }

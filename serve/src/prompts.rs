@@ -72,17 +72,18 @@ pub(crate) fn check_length(facts: &Facts, tokens: usize, param: &str) -> Result<
 /// The engine refuses one; a choice failed before a document was sent.
 pub(crate) async fn send(
     app: &Arc<App>,
-    orders: &[Order],
+    orders: Vec<Order>,
     ask: &Ask,
     shape: Shape,
     busy: Busy,
 ) -> Result<Response, ApiError> {
-    let job = app.hub.submit(orders)?;
+    let (hub, choices) = (app.hub.clone(), orders.len());
+    let job = blocking(move || hub.submit(&orders)).await?;
     let reply = Reply {
         hub: app.hub.clone(),
         shape,
         per_prompt: ask.choices,
-        choices: orders.len(),
+        choices,
         include_usage: ask.include_usage,
         _busy: busy,
     };
