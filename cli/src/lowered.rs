@@ -189,7 +189,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved })
 }
 
-/// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are those of its smallest.
+/// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are measured in its smallest.
 fn moved(options: &CompileOptions, checkpoint: &Checkpoint, module: &mut Module) -> Result<Option<Scales>, Error> {
     if !options.moves_scales() {
         return Ok(None);
