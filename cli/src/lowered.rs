@@ -189,7 +189,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved })
 }
 
-/// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are those of its smallest.
+/// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are measured in its smallest.
 fn moved(options: &CompileOptions, checkpoint: &Checkpoint, module: &mut Module) -> Result<Option<Scales>, Error> {
     if !options.moves_scales() {
         return Ok(None);
@@ -483,7 +483,7 @@ fn pass_options(
     target: &'static TargetSpec,
     (checkpoint, module): (&Checkpoint, &Module),
 ) -> llmcc_passes::Options {
-    let mixture = |of: &[Format]| [of, &stored_formats(module)].concat();
+    let mixture = |of: &[Format]| [of, &exact_formats(options, module)].concat();
     let mut o = match (options.choose.error_budget, &options.damage) {
         (Some(budget), _) => llmcc_passes::Options::within(target, mixture(MIXTURE), budget),
         (None, Some(damage)) => llmcc_passes::Options::damaged(target, mixture(COMPRESSED), damage.clone()),
@@ -509,6 +509,15 @@ fn pass_options(
     }
     o.explain = options.explain;
     o
+}
+
+/// Storages in which nothing of a mixture's matrices is lost: products of weights and scales are f32.
+fn exact_formats(options: &CompileOptions, module: &Module) -> Vec<Format> {
+    let mut found = stored_formats(module);
+    if options.moves_scales() && !found.contains(&Format::F32) {
+        found.push(Format::F32);
+    }
+    found
 }
 
 /// The storages that matrices of the checkpoint have: nothing is lost in them.

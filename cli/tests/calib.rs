@@ -83,6 +83,21 @@ fn scales_are_moved_and_recorded() {
     assert!(f.says(&[], &graph).contains("scale_cols("));
 }
 
+/// Mixtures of formats have an exact one for matrices that take scales.
+#[test]
+fn mixtures_take_scales() {
+    let f = Folder::new();
+    fs::write(f.at("text.py"), (0..40).map(|i| PYTHON.replace("name", &format!("name{i}"))).collect::<String>())
+        .expect("written");
+    let budget = ["--budget", "kl=0.05", "--budget-text", "text.py", "--calib", "text.py", "--method", "awq"];
+    f.compile(WITH_TOKENIZER, "m.so", &budget);
+    let manifest = f.manifest("m.so");
+    let scales = &manifest["options"]["scales"];
+    assert!(scales["moved"].as_u64().is_some_and(|n| n > 0) && scales["format"] == "w4g128", "{scales}");
+    let kl = &manifest["certificate"]["measured"]["domains"][0]["kl"];
+    assert!(kl["low"].as_f64().is_some_and(|low| low <= 0.05) && kl["mean"].as_f64() > Some(0.0), "{kl}");
+}
+
 /// Same input and options, same bytes, on any number of threads; and from a file that was kept.
 #[test]
 fn artifacts_are_reproducible() {

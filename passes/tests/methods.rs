@@ -1,4 +1,4 @@
-//! Errors of a layer by each method, beside those of NumPy by the papers and the authors' code
+//! Errors of a layer by each method, beside the ones that NumPy finds by the papers and the authors' code
 //! (`tests/goldens/methods.py`).
 
 use llmcc_ir::eval::{Q8Rows, Rows};

@@ -3,7 +3,7 @@
 //! A smaller scale clips the largest weights of a group and rounds the others more finely. Group after group the scale
 //! is taken with the least `e·H·eᵀ`, `e` being the errors of the whole row, until nothing changes: the clipping that
 //! OmniQuant learns (Shao et al. 2023, arXiv 2308.13137) and AWQ searches (arXiv 2306.00978, by groups of their own),
-//! without gradients. The first scales are those of least squares, so that no row is worse. Codes are nearest.
+//! without gradients. Scales of least squares come first, so that no row is worse. Codes are nearest.
 //!
 //! Formats whose scales are codes themselves, and trellises, are coded by least squares.
 

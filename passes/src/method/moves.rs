@@ -3,8 +3,8 @@
 //! For each group of products ([`crate::module::scales`]) a method offers vectors of scales. The one whose rounded
 //! products have the least squared error is taken: `Σ e·H·eᵀ` over rows of the group's matrices, `e` being the
 //! rounding error of a row of `W·diag(s)` divided by `s`, `H` the means of products of two columns of the unscaled
-//! inputs (their diagonal where only mean squares are known). Rows are coded as they will be, but for errors that
-//! later columns make up for. Of large matrices, rows at equal distances are coded.
+//! inputs (their diagonal where only mean squares are known). Rows are coded by least squares. Large matrices are
+//! represented by rows at equal distances.
 
 use super::inputs::runs;
 use super::job::{Columns, Job, Moves, Prepared};

@@ -23,6 +23,9 @@ struct Edit {
     vector: usize,
 }
 
+/// Weights by a function's vector and the weights that a call binds: calls that bind the same ones share vectors.
+type Made = BTreeMap<(usize, Vec<usize>), usize>;
+
 /// Edits by operation and argument.
 type Edits = BTreeMap<(usize, usize), Vec<Edit>>;
 
@@ -36,7 +39,7 @@ pub fn apply(
     groups: &[Group],
     scales: &dyn Fn(usize, &Call) -> Option<Vec<f32>>,
 ) -> Result<(), Mistake> {
-    let mut made: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+    let mut made = Made::new();
     for func in 0..module.funcs.len() {
         let (vectors, edits) = planned(groups, func);
         if vectors.is_empty() {
@@ -47,9 +50,12 @@ pub fn apply(
         for call in entries.iter_mut().flat_map(|e| &mut e.calls).filter(|c| c.func == func) {
             let known: BTreeMap<usize, Option<Vec<f32>>> =
                 vectors.iter().map(|v| (v.group, scales(v.group, call))).collect();
-            for vector in &vectors {
+            let weight_of = |arg: &Arg| if let Arg::Weight(w) = arg { Some(*w) } else { None };
+            let bound: Vec<usize> = call.args.iter().filter_map(weight_of).collect();
+            for (at, vector) in vectors.iter().enumerate() {
                 let own = known.get(&vector.group).and_then(Option::as_deref);
-                call.args.push(Arg::Weight(weight(weights, &mut made, vector.values(own))));
+                let made = made.entry((at, bound.clone()));
+                call.args.push(Arg::Weight(*made.or_insert_with(|| add(weights, vector.values(own)))));
             }
         }
         module.funcs[func] = rebuilt;
@@ -64,15 +70,12 @@ impl Vector {
     }
 }
 
-/// The weight with these values; one for all that have the same.
-fn weight(weights: &mut Vec<Weight>, made: &mut BTreeMap<Vec<u32>, usize>, values: Vec<f32>) -> usize {
-    let bits: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
-    let next = made.len();
-    *made.entry(bits).or_insert_with(|| {
-        let ty = TensorType::new(DType::F32, [values.len().into()]);
-        weights.push(Weight { name: format!("$scale.{next}"), ty, data: Some(values) });
-        weights.len() - 1
-    })
+/// Adds a weight with these values.
+fn add(weights: &mut Vec<Weight>, values: Vec<f32>) -> usize {
+    let ty = TensorType::new(DType::F32, [values.len().into()]);
+    let name = format!("$scale.{}", weights.iter().filter(|w| w.name.starts_with("$scale.")).count());
+    weights.push(Weight { name, ty, data: Some(values) });
+    weights.len() - 1
 }
 
 /// The vectors of a function, and where they are used.

@@ -6,7 +6,7 @@
 //! columns pass through attention as they are. Columns that come from one column (heads that share a KV head) or that
 //! meet one matrix column (the experts of a token) have one scale. Values that nothing can divide are counted.
 //!
-//! The equalities are those of SmoothQuant (arXiv 2211.10438, section 4) and AWQ (arXiv 2306.00978, section 3.2).
+//! SmoothQuant (arXiv 2211.10438, section 4) and AWQ (arXiv 2306.00978, section 3.2) move scales by this equality.
 
 use llmcc_ir::graph::{Arg, BinaryOp, Call, Func, Module, Node, Op, Reads, Role, UnaryOp, Value, ValueType};
 use llmcc_ir::plan::WeightExpr;
@@ -289,7 +289,7 @@ impl Walk<'_> {
         self.joined[a.max(b)] = a.min(b);
     }
 
-    /// Divides a value that nothing else reads; `scales` are those of its columns. Without success nothing is found.
+    /// Divides a value that nothing else reads; `scales` names the scale of each column. Without success nothing is found.
     fn divide(&mut self, v: Value, scales: &[usize]) -> bool {
         let before = (self.found.len(), self.joined.clone());
         let node = (v.0 as usize).checked_sub(self.f.params.len());
@@ -326,9 +326,9 @@ impl Walk<'_> {
             return self.rows(at, *w, scales);
         }
         if let (Op::ExpertMatMul { experts, top, cols: 0 }, [_, w, _]) = (&node.op, args) {
-            let of_slot = scales.len() / (*top).max(1);
-            (of_slot..scales.len()).for_each(|c| self.join(scales[c], scales[c % of_slot.max(1)]));
-            return self.rows(at, *w, &scales[..of_slot].repeat(*experts));
+            let of_expert = scales.len() / (*top).max(1);
+            (of_expert..scales.len()).for_each(|c| self.join(scales[c], scales[c % of_expert.max(1)]));
+            return self.rows(at, *w, &scales[..of_expert].repeat(*experts));
         }
         if let (Op::Attention { heads, sums: false, .. }, [_, kv, ..]) = (&node.op, args) {
             return self.values(*heads, *kv, scales);
