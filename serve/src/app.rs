@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 
 /// Longest wait for the body of a request.
 const BODY: Duration = Duration::from_secs(60);
@@ -21,6 +22,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     /// Seconds since 1970.
     pub(crate) started: u64,
+    /// One request computes embeddings at a time: others' prompts become tokens meanwhile.
+    pub(crate) embeds: Semaphore,
     draining: AtomicBool,
     busy: Arc<AtomicUsize>,
 }
@@ -38,7 +41,8 @@ impl App {
     /// The state of a server that begins now.
     pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> App {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        App { hub, settings, started, draining: AtomicBool::new(false), busy: Arc::default() }
+        let (embeds, draining) = (Semaphore::new(1), AtomicBool::new(false));
+        App { hub, settings, started, embeds, draining, busy: Arc::default() }
     }
 
     /// Takes no further requests.

@@ -46,6 +46,8 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
         let message = format!("`input` has {} texts: give up to {MOST_TEXTS}", texts.len());
         return Err(ApiError::of_param("input", message));
     }
+    // (Never closed.)
+    let _turn = app.embeds.acquire().await.ok();
     let own = app.clone();
     let (numbers, tokens) = blocking(move || embed(&own, texts)).await?;
     let shown = |row: &[f32]| if as_text { json!(base64(row)) } else { row.iter().map(|x| short(*x)).collect() };
