@@ -1,6 +1,6 @@
 //! Prompts on their way to the engine.
 
-use crate::app::{App, Busy};
+use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, known};
 use crate::error::ApiError;
 use crate::fields::Fields;

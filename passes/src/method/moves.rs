@@ -19,6 +19,7 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::quant::fit::Fit;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Elements of a matrix that are coded for each candidate.
 const SAMPLE: usize = 1 << 19;
@@ -54,19 +55,17 @@ pub fn move_scales(module: &mut Module, source: &dyn WeightSource, format: Forma
     for call in module.calls_once() {
         moved.left += fixed.get(call.func).copied().unwrap_or(0);
         for (at, group) in movable.iter().enumerate().filter(|(_, g)| g.func == call.func) {
-            let key = (at, matrices(module, group, call));
-            if !found.contains_key(&key) {
-                let chosen = match &fit {
-                    Some(fit) => Search { module, source, moves, fit }.scales(group, &key.1)?,
-                    None => Chosen::Unknown,
-                };
-                match chosen {
-                    Chosen::Scales(_) => moved.moved += 1,
-                    Chosen::Ones => moved.kept += 1,
-                    Chosen::Unknown => moved.left += 1,
-                }
-                found.insert(key, chosen.scales());
+            let Entry::Vacant(entry) = found.entry((at, matrices(module, group, call))) else { continue };
+            let chosen = match &fit {
+                Some(fit) => Search { module, source, moves, fit }.scales(group, &entry.key().1)?,
+                None => Chosen::Unknown,
+            };
+            match chosen {
+                Chosen::Scales(_) => moved.moved += 1,
+                Chosen::Ones => moved.kept += 1,
+                Chosen::Unknown => moved.left += 1,
             }
+            entry.insert(chosen.scales());
         }
     }
     let wanted = |at: &usize| found.iter().any(|((group, _), s)| group == at && s.is_some());
