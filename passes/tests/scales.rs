@@ -10,10 +10,13 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_ir::text::{parse_module, print_module};
 use llmcc_ir::verify::verify_module;
+use llmcc_passes::method::{self, Method, Moments, move_scales};
 use llmcc_passes::module::migrate;
 use llmcc_passes::module::scales::{Group, Groups, Part, find};
+use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{Options, compile};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Powers of two: no number is rounded when it is multiplied or divided.
 fn powers(group: &Group, seed: usize) -> Vec<f32> {
@@ -153,5 +156,63 @@ fn plans_with_moved_scales_compute_the_same() {
         let got: Vec<f64> = batches(module.info.vocab).into_iter().flat_map(of).map(f64::from).collect();
         let difference = difference(&logits(&module, &weights), &got);
         assert!(difference < 2e-5, "{toy:?}: {difference:e}");
+    }
+}
+
+/// Weights with mean squares of their inputs, by expert where a matrix has those of several.
+struct Calibrated<'a> {
+    weights: &'a Weights,
+    moments: BTreeMap<String, (Vec<u64>, Vec<f64>)>,
+    method: &'static Method,
+}
+
+impl<'a> Calibrated<'a> {
+    fn new(weights: &'a Weights, module: &Module, experts: usize, method: &str) -> Calibrated<'a> {
+        let mut moments = BTreeMap::new();
+        for (at, weight) in module.weights.iter().enumerate() {
+            let Some(columns) = weight.ty.shape.get(1).and_then(|d| d.known()) else { continue };
+            let mixed = [".wg", ".wu", ".wd"].iter().any(|end| weight.name.ends_with(end));
+            let parts = if mixed { experts.max(1) } else { 1 };
+            // (One expert has no inputs.)
+            let count: Vec<u64> = (0..parts).map(|e| if e == 2 { 0 } else { 100 + e as u64 }).collect();
+            let squares = random(at as u64 + 50, parts * columns).into_iter().enumerate();
+            let squares = squares.map(|(i, x)| if count[i / columns] == 0 { 0.0 } else { f64::from(x * 6.0).exp() });
+            moments.insert(weight.name.clone(), (count.clone(), squares.collect()));
+        }
+        Calibrated { weights, moments, method: method::named(method).unwrap() }
+    }
+}
+
+impl WeightSource for Calibrated<'_> {
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
+        self.weights.tensor(name)
+    }
+    fn moments(&self, name: &str) -> Option<Moments<'_>> {
+        let (count, squares) = self.moments.get(name)?;
+        Some(Moments { count, squares, min: &[], max: &[], products: &[] })
+    }
+    fn method(&self) -> &'static Method {
+        self.method
+    }
+    fn release(&self, _: &str) {}
+}
+
+/// Scales are found for layers of all kinds, by mean squares alone, too; the module computes the same but for their
+/// rounding to f32.
+#[test]
+fn methods_find_scales_of_all_groups() {
+    for (toy, movable, fixed) in toys() {
+        let module = toy.module();
+        let weights = Weights::random(&module);
+        let source = Calibrated::new(&weights, &module, toy.experts, "awq");
+        let mut moved = module.clone();
+        let found = move_scales(&mut moved, &source, Format::parse("w4g32").unwrap()).unwrap();
+        // All but the head's are in each layer.
+        let heads = usize::from(!toy.tied);
+        let groups = [(movable - heads) * toy.layers + heads, (fixed + heads - 1) * toy.layers + 1 - heads];
+        assert_eq!([found.moved + found.kept, found.left], groups, "{toy:?}: {found:?}");
+        assert!(found.moved > 0, "{toy:?}: {found:?}");
+        let difference = difference(&logits(&module, &weights), &logits(&moved, &weights));
+        assert!(difference > 0.0 && difference < 1e-5, "{toy:?}: {difference:e}");
     }
 }

@@ -289,7 +289,8 @@ impl Walk<'_> {
         self.joined[a.max(b)] = a.min(b);
     }
 
-    /// Divides a value that nothing else reads; `scales` names the scale of each column. Without success nothing is found.
+    /// Divides a value that nothing else reads; `scales` names the scale of each column. Where it cannot, nothing is
+    /// found.
     fn divide(&mut self, v: Value, scales: &[usize]) -> bool {
         let before = (self.found.len(), self.joined.clone());
         let node = (v.0 as usize).checked_sub(self.f.params.len());
