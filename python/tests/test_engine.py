@@ -181,7 +181,7 @@ def test_texts_have_a_form(model: llmcc.Model, engine: llmcc.Engine) -> None:
     with pytest.raises(TypeError, match="one form"):
         engine.generate(PROMPT, regex="a", choices=["b"])
     with pytest.raises(TypeError, match="json_schema"):
-        engine.generate(PROMPT, response_format={})  # type: ignore[call-arg]
+        engine.generate(PROMPT, response_format={})  # type: ignore[call-overload]
 
 
 def wait_until(condition: Any) -> None:

@@ -293,7 +293,7 @@ def test_sampling_out_of_range_is_named(name: str, bad: float) -> None:
     assert repr(bad).lstrip("-")[:3] in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [{"typical_p": 0.9}, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0}])
+@pytest.mark.parametrize("bad", [{"typical_p": 0.9}, {"repeat_penalty": 1.0}, {"guided_json": {}}])
 def test_unknown_sampling_is_named(bad: dict) -> None:
     with pytest.raises(TypeError, match=next(iter(bad))):
         _GenParams(**bad)
