@@ -123,7 +123,8 @@ mod tests {
                 Some(Grammar::JsonSchema(r#"{"type":"object"}"#.into())),
             ),
             (
-                r#"{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": {"type": "null"}}}}"#,
+                r#"{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": true,
+                    "schema": {"type": "null"}}}}"#,
                 Some(schema.clone()),
             ),
             (r#"{"structured_outputs": {"json": {"type": "null"}}}"#, Some(schema.clone())),

@@ -44,9 +44,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         kernels.push(Measured { title, shapes, times });
         Ok(rate)
     };
-    let chunk = info.max_batch_tokens;
-    let each =
-        |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
+    let chunks = |n: &usize| prefill_shapes(*n, info.max_batch_tokens);
+    let each = |n: &usize| measure(format!("prefill of {n} tokens"), chunks(n), &|| prefill(&model, *n));
     let prefill: Vec<Rate> = args.prefill.iter().map(each).collect::<Result<_, _>>()?;
     for batch in batches {
         decode(&model, *batch, 1)?;
@@ -55,6 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let rss = peak_rss();
     let deep = |n: &usize| depth::decode(&model, args, *n).inspect(|_| bar.inc(1));
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
+    let served = args.serve.iter().map(|users| serve::serve(&model, args, *users)).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
     let said = if gpu { model.memory_rate()? } else { None };
@@ -66,9 +66,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         })
     };
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
-    let served = args.serve.iter().map(|users| serve::serve(&model, args, *users)).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let (step_bytes, mut predicted) = (version.read_per_step as f64, version.predicted);
+    let mut predicted = version.predicted;
     predicted.machine.memory = said.unwrap_or(predicted.machine.memory);
     let machine = Machine { device: model.device()?, target: version.target, gpu, memory_said: said.is_some() };
     let results = Results {
@@ -81,7 +80,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         served,
         machine,
         rss,
-        step_bytes,
+        step_bytes: version.read_per_step as f64,
         state_bytes,
         kernels,
         predicted,

@@ -288,7 +288,8 @@ fn encode(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) 
     Ok(())
 }
 
-/// The next step, of up to `most` generations, with up to `prompt_tokens` tokens of prompts if others get their next one.
+/// The next step, of up to `most` generations, with up to `prompt_tokens` tokens of prompts if others get their next
+/// one.
 fn plan(gens: &[&mut Generation], engine: &Engine, most: usize, prompt_tokens: usize) -> Plan {
     let chunk = engine.max_batch_tokens();
     let mut plan = Plan { most, ..Plan::default() };

@@ -5,9 +5,9 @@
 //! keeps sequences, [`engine`] takes ragged batches through the kernels, [`select`] opens the
 //! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`] and the
 //! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
-//! they were, [`text`] turns tokens into text and back, [`grammar`] gives texts a form, [`generate`] puts these together, for
-//! several tokens at once with [`speculate`], several sequences at once in [`continuous`], many requests at once in [`serve`], [`embed`]
-//! makes one row of a text's, [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of
+//! they were, [`text`] turns tokens into text and back, [`grammar`] gives texts a form, [`generate`]
+//! puts these together, for several tokens at once with [`speculate`], several sequences at once in
+//! [`continuous`], many requests at once in [`serve`], [`embed`] makes one row of a text's, [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of
 //! products, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all

@@ -85,7 +85,8 @@ fn grammars_of_each_language() {
     assert!(accepts(&sum, "1+22+3") && !accepts(&sum, "1+") && !accepts(&sum, ""));
     let choice = grammar(Language::Choices, r#"["yes", "no \"really\"", "ja, \u00e4hm"]"#);
     assert!(accepts(&choice, "no \"really\"") && accepts(&choice, "ja, ähm") && !accepts(&choice, "maybe"));
-    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    let age = json!({"type": "integer", "minimum": 0});
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}, "age": age},
         "required": ["name", "age"], "additionalProperties": false});
     let person = grammar(Language::JsonSchema, &schema.to_string());
     assert!(accepts(&person, r#"{"name": "Ada", "age": 36}"#) && accepts(&person, r#"{"name":"Ä\"","age":0}"#));
@@ -184,8 +185,8 @@ fn texts_of_schemas_are_json() {
         json!({"type": "object"}),
         json!({"type": "array", "items": {"type": "integer"}, "maxItems": 5}),
         json!({"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}, {"enum": ["a", 1, {"b": []}]}]}),
-        json!({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"$ref": "#/$defs/b"}}, "required": ["b"],
-            "$defs": {"b": {"type": "array", "items": {"type": "integer"}, "minItems": 1}}}),
+        json!({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"$ref": "#/$defs/b"}},
+            "required": ["b"], "$defs": {"b": {"type": "array", "items": {"type": "integer"}, "minItems": 1}}}),
         json!({"type": "string", "format": "date-time"}),
     ] {
         let grammar = all.grammar(Language::JsonSchema, &schema.to_string()).unwrap();

@@ -417,6 +417,15 @@ unsafe fn rules(c: &llmcc_gen_params, own: &Defaults, vocab: usize) -> Result<Ar
     Ok(Arc::new(rules))
 }
 
+/// Most new tokens and the longest sequence: the caller's limit takes the place of both of the model's.
+fn longest(c: &llmcc_gen_params, own: &Defaults) -> (usize, usize) {
+    match (c.max_tokens, own.max_new_tokens) {
+        (0, 0) => (0, own.max_length),
+        (0, most) => (most, 0),
+        (most, _) => (usize::try_from(most).unwrap_or(usize::MAX), 0),
+    }
+}
+
 /// The form that the text has, compiled on a thread of the model's.
 ///
 /// # Safety
@@ -480,14 +489,9 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
         let own = if c.flags & LLMCC_GEN_NO_DEFAULTS == 0 { model.defaults() } else { &none };
         let no_text = c.flags & LLMCC_GEN_NO_TEXT != 0 || model.text().is_none();
         stop.extend(own.stop.iter().filter(|_| !no_text).cloned());
-        // (A caller's limit takes the place of both.)
-        let (max_new_tokens, max_length) = match (c.max_tokens, own.max_new_tokens) {
-            (0, 0) => (0, own.max_length),
-            (0, most) => (most, 0),
-            (most, _) => (usize::try_from(most).unwrap_or(usize::MAX), 0),
-        };
+        let (max_tokens, max_length) = longest(&c, own);
         Ok(GenParams {
-            max_tokens: max_new_tokens,
+            max_tokens,
             max_length,
             sampling: with_defaults(&c.sampling, zeros, own)?,
             bias: bias_from(&c.sampling, model.vocab())?,

@@ -45,7 +45,8 @@ impl Request {
         params.sampling.check()?;
         if params.grammar.is_some() && params.ignore_eos {
             return Err(Error::invalid(
-                "a grammar ends its texts by a token that ends texts, which LLMCC_GEN_IGNORE_EOS passes over: leave one out",
+                "a grammar ends its texts by a token that ends texts, which LLMCC_GEN_IGNORE_EOS passes over: leave \
+                 one out",
             ));
         }
         if text.is_none() && !params.stop.is_empty() {

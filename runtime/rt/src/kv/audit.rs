@@ -1,4 +1,4 @@
-//! What must hold of sequences and pages between two steps.
+//! Invariants of sequences and pages between two steps.
 
 use super::Kv;
 

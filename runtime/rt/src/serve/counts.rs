@@ -44,7 +44,7 @@ pub struct Counts {
 impl Counts {
     /// As JSON.
     pub fn json(&self) -> String {
-        let numbers = [
+        let all = [
             ("running", self.running as u64),
             ("waiting", self.waiting as u64),
             ("kept_sequences", self.kept_sequences as u64),
@@ -63,7 +63,7 @@ impl Counts {
             ("accepted", self.accepted),
             ("busy_ns", u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX)),
         ];
-        let members: Vec<String> = numbers.iter().map(|(name, number)| format!("\"{name}\": {number}")).collect();
+        let members: Vec<String> = all.iter().map(|(name, count)| format!("\"{name}\": {count}")).collect();
         format!("{{{}}}", members.join(", "))
     }
 }

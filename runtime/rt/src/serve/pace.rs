@@ -45,7 +45,7 @@ impl Pace {
         match (running, prompt) {
             (0, 0) => {}
             (_, 0) => mix(&mut self.plain, ns),
-            // (With a prompt alone the weights count as well, which takes less than a token's time where there are many.)
+            // (A step of a prompt alone reads all weights, as one without prompts does.)
             (0, prompt) => mix(&mut self.token, (ns - self.plain.unwrap_or(0.0)).max(0.0) / prompt as f64),
             (_, prompt) => match self.plain {
                 Some(plain) => mix(&mut self.token, (ns - plain).max(0.0) / prompt as f64),

@@ -3,8 +3,8 @@
 //! A sequence stays after its request, with the pages of its tokens, until its room is needed. A request that begins
 //! with the same tokens gets a fork of it, which shares the pages. Sequences are sorted by their tokens, so the one
 //! with the longest common beginning is a neighbour of the place where the prompt would be (as in the radix tree of
-//! SGLang, Zheng et al. 2023, arXiv 2312.07104). Models whose states are not pages have snapshots of them at the ends of
-//! prompts, of chunks and of texts: a fork goes on from the last one within the common beginning.
+//! SGLang, Zheng et al. 2023, arXiv 2312.07104). Models whose states are not pages have snapshots of them at the ends
+//! of prompts, of chunks and of texts: a fork goes on from the last one within the common beginning.
 //!
 //! Tokens computed by one tenant are not found by others: a request shares with requests of its own salt and adapter.
 

@@ -89,11 +89,11 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        const SLOTS: usize = 8;
+        const PLACES: usize = 8;
         let (mut jobs, mut next, mut done, mut longest): (Vec<Job>, u64, u64, u64) = (vec![], 0, 0, 0);
         let mut step = 0;
         while done < 1_000_000 {
-            // Nine tenths of what eight slots serve: a mean length of 17 is a request every 2.4 steps.
+            // Nine tenths of what eight places serve: a mean length of 17 is a request every 2.4 steps.
             while next < 1_000_000 && random(100) < 30 {
                 // Every fiftieth one is long.
                 let left = if random(50) == 0 { 1 + random(400) } else { 1 + random(26) };
@@ -102,7 +102,7 @@ mod tests {
                 jobs.push(Job { standing, left, arrived: step });
                 next += 1;
             }
-            for i in first(jobs.iter().map(|j| j.standing), step, SLOTS) {
+            for i in first(jobs.iter().map(|j| j.standing), step, PLACES) {
                 let job = &mut jobs[i];
                 (job.standing.since, job.left) = (step, job.left - 1);
                 job.standing.served += 64;
