@@ -19,6 +19,7 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::quant::fit::Fit;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Elements of a matrix that are coded for each candidate.
 const SAMPLE: usize = 1 << 19;
@@ -54,10 +55,9 @@ pub fn move_scales(module: &mut Module, source: &dyn WeightSource, format: Forma
     for call in module.calls_once() {
         moved.left += fixed.get(call.func).copied().unwrap_or(0);
         for (at, group) in movable.iter().enumerate().filter(|(_, g)| g.func == call.func) {
-            let key = (at, matrices(module, group, call));
-            if !found.contains_key(&key) {
+            if let Entry::Vacant(place) = found.entry((at, matrices(module, group, call))) {
                 let chosen = match &fit {
-                    Some(fit) => Search { module, source, moves, fit }.scales(group, &key.1)?,
+                    Some(fit) => Search { module, source, moves, fit }.scales(group, &place.key().1)?,
                     None => Chosen::Unknown,
                 };
                 match chosen {
@@ -65,7 +65,7 @@ pub fn move_scales(module: &mut Module, source: &dyn WeightSource, format: Forma
                     Chosen::Ones => moved.kept += 1,
                     Chosen::Unknown => moved.left += 1,
                 }
-                found.insert(key, chosen.scales());
+                place.insert(chosen.scales());
             }
         }
     }
