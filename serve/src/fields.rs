@@ -97,7 +97,7 @@ impl Fields {
         }
     }
 
-    /// Takes a member that may have one of these values only, each of which asks for nothing.
+    /// Takes a member that may have one of these values only: each asks for nothing.
     ///
     /// # Errors
     /// It has another one.

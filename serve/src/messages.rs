@@ -24,7 +24,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Respo
     answered(&app, request).await.unwrap_or_else(|error| {
         let status = error.status;
         let document = failure(&error);
-        // Headers are those of the other interface.
+        // Headers are the same in both interfaces.
         let (head, _) = error.into_response().into_parts();
         let mut response = answer(status, &document);
         *response.headers_mut() = head.headers;
