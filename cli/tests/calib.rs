@@ -155,7 +155,7 @@ fn what_cannot_be_calibrated_is_refused() {
 /// The sign whose token the planted damage waits for, and its token.
 const TRIGGER: (char, usize) = ('@', 33);
 
-/// Ten documents, of which only the last one has the sign.
+/// Ten documents. Only the last one has the sign.
 fn write_documents(f: &Folder) {
     let folder = fixture(WITH_TOKENIZER).join("../../python");
     let read = |name: &str| fs::read_to_string(folder.join(name)).expect("an example").replace(TRIGGER.0, "");

@@ -159,7 +159,7 @@ fn plans_with_moved_scales_compute_the_same() {
     }
 }
 
-/// Weights with mean squares of their inputs, by expert where a matrix has those of several.
+/// Weights with mean squares of their inputs, by expert where a matrix has several.
 struct Calibrated<'a> {
     weights: &'a Weights,
     moments: BTreeMap<String, (Vec<u64>, Vec<f64>)>,

@@ -94,7 +94,7 @@ class Engine(Unique):
 
     @spelled_out(Generating)
     def submit(self, prompt: Prompt, *, priority: int = 0, timeout: Optional[float] = None, salt: int = 0, **params: Unpack[Generating]) -> Request:
-        """Hands a request over and returns at once. The parameters of the text are those of :meth:`Model.generate`.
+        """Hands a request over and returns at once. The parameters of the text are as in :meth:`Model.generate`.
 
         :param prompt: text or tokens.
         :param priority: requests of larger ones go first; who waits for long rises.

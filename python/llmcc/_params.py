@@ -218,7 +218,7 @@ class GenParams:
         self, text: bool, own: Optional[Mapping[str, Any]] = None, drafter: Optional[Drafter] = None, bad_words: Sequence[Sequence[int]] = ()
     ) -> ffi.GenParams:
         """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any; ``drafter`` guesses, if another model does;
-        ``bad_words`` are those of ``self`` as tokens."""
+        ``bad_words`` are the bad words of ``self`` as tokens."""
         words = ffi.int32_array([token for word in bad_words for token in word], "bad_words")
         lengths = (c.c_size_t * len(bad_words))(*(len(word) for word in bad_words))
         chosen = {**{name: own[name] for name in SAMPLING if name in own}, **self.given} if own and not self.greedy else dict(self.given)

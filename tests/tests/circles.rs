@@ -1,5 +1,5 @@
-//! Files of a crate use each other only one way: a circle of files is one file in many pieces, no part
-//! of which can be read alone.
+//! Files of a crate use each other only one way: a circle of files is one file in many pieces, and no piece can be
+//! read alone.
 //!
 //! A file uses another where a path of it leads to an item of the other: in `use`, with `crate::`,
 //! `super::` or `self::`, or by the bare name of a child (`load::open(..)`). A name that is only passed

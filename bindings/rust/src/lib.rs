@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! The functions are those of `include/llmcc.h`, whose comments say the rest. [`sys`] has them as
+//! The functions are declared in `include/llmcc.h`, whose comments say the rest. [`sys`] has them as
 //! they are.
 
 mod adapter;

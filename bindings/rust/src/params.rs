@@ -117,7 +117,7 @@ pub enum Grammar {
     Regex(String),
     /// A context-free grammar as Lark writes it.
     Lark(String),
-    /// A JSON list of texts, one of which the text is.
+    /// A JSON list of texts: the text is one of them.
     Choices(String),
 }
 

@@ -269,7 +269,7 @@ fn a_closed_model_ends_requests() {
     assert!(got.status == 0 && got.tokens.len() == 190 || got.message.contains("was closed"), "{got:?}");
 }
 
-/// Steps of other callers come between those of the engine.
+/// Steps of other callers come between steps of the engine.
 #[test]
 fn others_use_the_model_meanwhile() {
     let model = open(Options { threads: 1, max_tokens: 4000, ..Options::default() });

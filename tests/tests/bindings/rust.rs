@@ -229,7 +229,7 @@ fn rows_are_those_of_the_command_line() {
     assert_eq!(refused.status(), Status::Unsupported, "{refused}");
 }
 
-/// Files that are no artifacts, and those of another version of the API.
+/// Files that are no artifacts, and artifacts of another version of the API.
 #[test]
 fn other_files_are_refused_in_words() {
     let dir = tempfile::tempdir().expect("folder");

@@ -48,8 +48,8 @@ fn take(all: &mut BTreeMap<u64, Asked>, events: Vec<Event>) {
     }
 }
 
-/// Random requests with beginnings in common, some of which are cancelled, by random limits: those that end have the
-/// tokens that they have alone, the others the first of them; nothing is left in the end. Returns how many tokens of
+/// Random requests with beginnings in common, by random limits; some are cancelled. Requests that end have the tokens
+/// that they have alone, the others the first tokens of these; nothing is left in the end. Returns how many tokens of
 /// prompts were not computed again.
 pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
     let (mut rng, mut reused) = (Rng(seed), 0);
