@@ -3,15 +3,18 @@
 //! `llguidance` compiles grammars (JSON schemas, regular expressions, Lark's, lists of texts) and says which tokens may
 //! follow. It knows the vocabulary as a trie of the bytes of its tokens, which is built by the first grammar of a
 //! model. Special tokens are no text: no grammar has them, and the tokens that end texts may come where it is complete.
+//!
+//! Grammars are compiled on threads of the model's own. Texts are followed on any thread: by `TokenParser`, since the
+//! library's `Matcher` touches thread-local storage with a destructor ([`crate::unload`]).
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{ParserFactory, TokenParser};
 
 use crate::error::{Error, Result, Status};
 use crate::text::Tokenizer;
@@ -37,7 +40,7 @@ pub struct Vocabulary {
 /// A grammar, compiled for a vocabulary. Copies share it.
 #[derive(Clone)]
 pub struct Grammar {
-    start: Arc<Mutex<Matcher>>,
+    start: Arc<Mutex<TokenParser>>,
 }
 
 impl fmt::Debug for Grammar {
@@ -91,14 +94,21 @@ impl Vocabulary {
             Language::Lark => TopLevelGrammar::from_lark(source.to_owned()),
             Language::Choices => TopLevelGrammar::from_lark(choices(&json()?).map_err(|e| refused(&e))?),
         };
-        let mut start = Matcher::new(self.factory.create_parser(grammar));
-        match start.get_error() {
-            Some(error) => Err(refused(&reason(&error))),
-            None => match start.compute_mask_or_eos() {
-                Ok(_) => Ok(Grammar { start: Arc::new(Mutex::new(start)) }),
-                Err(error) => Err(refused(&reason(&error.to_string()))),
-            },
+        let mut start = self.factory.create_parser(grammar).map_err(|e| refused(&reason(&e.to_string())))?;
+        if start.is_fresh() {
+            start.start_without_prompt();
         }
+        following(&mut start).map_err(|e| refused(&reason(&e)))?;
+        Ok(Grammar { start: Arc::new(Mutex::new(start)) })
+    }
+}
+
+/// The tokens that may follow; those that end texts where the text is complete.
+fn following(parser: &mut TokenParser) -> std::result::Result<SimpleVob, String> {
+    match parser.stop_reason() {
+        StopReason::NotStopped => parser.compute_mask().map_err(|e| e.to_string()),
+        stop if stop.is_ok() => Ok(parser.token_env.tok_trie().eos_token_set()),
+        stop => Err(parser.error_message().unwrap_or_else(|| format!("{stop:?}"))),
     }
 }
 
@@ -141,18 +151,20 @@ pub struct Guide {
 }
 
 struct State {
-    matcher: Matcher,
+    parser: TokenParser,
     /// The tokens that it has taken.
     taken: Vec<i32>,
     /// The tokens that may follow.
     mask: Option<SimpleVob>,
+    /// It did not take a token, and begins again.
+    failed: bool,
 }
 
 impl Guide {
     /// At the beginning of a text.
     pub fn new(grammar: Grammar) -> Guide {
-        let matcher = grammar.fresh();
-        Guide { start: grammar, state: Mutex::new(State { matcher, taken: Vec::new(), mask: None }) }
+        let parser = grammar.fresh();
+        Guide { start: grammar, state: Mutex::new(State { parser, taken: Vec::new(), mask: None, failed: false }) }
     }
 
     /// The logits after the tokens `text`, with those of tokens that may not follow at -infinity.
@@ -163,7 +175,9 @@ impl Guide {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.follow(&self.start, text).map_err(stuck)?;
         if state.mask.is_none() {
-            state.mask = Some(state.matcher.compute_mask_or_eos().map_err(stuck)?);
+            let mask = following(&mut state.parser);
+            state.failed |= mask.is_err();
+            state.mask = Some(mask.map_err(stuck)?);
         }
         let Some(mask) = &state.mask else { return Ok(logits) };
         let mut row = logits.into_owned();
@@ -184,7 +198,7 @@ impl Guide {
 }
 
 impl Grammar {
-    fn fresh(&self) -> Matcher {
+    fn fresh(&self) -> TokenParser {
         self.start.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -194,22 +208,25 @@ impl State {
     fn follow(&mut self, start: &Grammar, text: &[i32]) -> std::result::Result<(), String> {
         let same = self.taken.iter().zip(text).take_while(|(a, b)| a == b).count();
         let back = self.taken.len() - same;
-        if back > 0 || self.matcher.is_error() {
-            let went = !self.matcher.is_error() && self.matcher.rollback(back).is_ok();
+        if back > 0 || self.failed {
+            let went = !self.failed && self.parser.rollback(back).is_ok();
             self.taken.truncate(same);
             self.mask = None;
             if !went {
-                self.matcher = start.fresh();
+                self.parser = start.fresh();
                 self.taken.clear();
             }
         }
         let more = &text[self.taken.len()..];
         if !more.is_empty() {
-            self.mask = None;
-            let tokens: Vec<u32> = more.iter().map(|t| *t as u32).collect();
-            self.matcher.consume_tokens(&tokens).map_err(|e| e.to_string())?;
+            (self.mask, self.failed) = (None, true);
+            for token in more {
+                self.parser.consume_token(*token as u32).map_err(|e| e.to_string())?;
+            }
+            self.parser.check_stop().map_err(|e| e.to_string())?;
             self.taken.extend_from_slice(more);
         }
+        self.failed = false;
         Ok(())
     }
 }
