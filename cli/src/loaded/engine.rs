@@ -73,9 +73,9 @@ impl Engine<'_> {
     /// A request failed; errors of the artifact.
     pub fn poll(&self) -> Result<Vec<Event>, Error> {
         let (mut raw, mut n) = (vec![llmcc_event::default(); EVENTS], 0);
+        let poll = self.model.api.llmcc_engine_poll;
         // SAFETY: the engine is open, and the array has its length.
-        self.model
-            .check(unsafe { (self.model.api.llmcc_engine_poll)(self.handle, raw.as_mut_ptr(), EVENTS, &mut n, -1) })?;
+        self.model.check(unsafe { poll(self.handle, raw.as_mut_ptr(), EVENTS, &mut n, -1) })?;
         let event = |raw: &llmcc_event| match raw.status {
             0 => Ok(Event {
                 request: raw.request,
