@@ -188,7 +188,7 @@ fn threads_wait_for_each_other() {
     leaked.advance().expect("a piece");
     std::mem::forget(leaked);
     drop(model);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
 }
 
 #[test]
