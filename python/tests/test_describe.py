@@ -33,7 +33,7 @@ def test_notebooks_get_a_table() -> None:
     with llmcc.load(CLASSES) as model:
         facts = dict(model.__rich_repr__())
         assert facts["classes"] == "a, b, c" and facts["output"] == "scores of 3 classes" and facts["tokenizer"].startswith("none")
-        assert facts["digest"] == model._lib._root.hex() and facts["targets in the file"] == model.info["isa"]
+        assert facts["digest"] == model._lib._root.hex() and facts["targets in the file"].startswith(model.info["isa"])
         table = model._repr_html_()
         assert table.startswith("<table>") and table.count("<tr>") == len(facts)
         for value in facts.values():

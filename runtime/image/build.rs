@@ -45,6 +45,7 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
         .arg("--target-dir")
         .arg(&target)
         .args(["--", "-C", &format!("link-arg=-Wl,-soname,{}", room_for_a_name())])
+        .args(["-C", &format!("linker={}", linker(out).display())])
         // The same bytes whatever folder the compiler is built in.
         .env("RUSTFLAGS", remap(workspace));
     // Settings of the outer cargo for this build (except wrappers of clippy, flags, jobserver) must
@@ -69,6 +70,24 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
     let built = target.join("rt/libllmcc_rt.so");
     let to = out.join(format!("rt-{name}.so"));
     std::fs::copy(&built, &to).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+}
+
+/// A linker that exports the C API alone: rustc's list of exported symbols has the functions that dependencies export
+/// to C, too (`llguidance`).
+fn linker(out: &Path) -> PathBuf {
+    const SCRIPT: &str = r#"#!/bin/sh
+for argument in "$@"; do
+    case "$argument" in
+    -Wl,--version-script=*) sed -i '/^ *llg_/d' "${argument#-Wl,--version-script=}" ;;
+    esac
+done
+exec cc "$@"
+"#;
+    let path = out.join("link.sh");
+    std::fs::write(&path, SCRIPT).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, all).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    path
 }
 
 /// The name (`DT_SONAME`) that artifacts have room for: as long as the name of a file may be. The linker

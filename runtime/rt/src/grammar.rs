@@ -17,7 +17,6 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, T
 use llguidance::{ParserFactory, TokenParser};
 
 use crate::error::{Error, Result, Status};
-use crate::text::Tokenizer;
 
 /// Languages of grammars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +49,12 @@ impl fmt::Debug for Grammar {
 }
 
 impl Vocabulary {
-    /// That of a tokenizer, for rows of `vocab` logits. `ends`: tokens that end texts.
+    /// A vocabulary of `vocab` tokens. `word` gives the bytes of a token, and whether it is a special one; `ends` are
+    /// the tokens that end texts.
     ///
     /// # Errors
-    /// There is no such token; the trie cannot be built.
-    pub fn new(tokenizer: &Tokenizer, vocab: usize, ends: &[i32]) -> Result<Vocabulary> {
+    /// No token ends texts; `word` fails; the trie cannot be built.
+    pub fn new(word: &dyn Fn(i32) -> Result<(Vec<u8>, bool)>, vocab: usize, ends: &[i32]) -> Result<Vocabulary> {
         let ends: Vec<u32> = ends.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
         let Some(end) = ends.first() else {
             return Err(Error::invalid(
@@ -62,14 +62,14 @@ impl Vocabulary {
                  compiled (eos_token_id in config.json)",
             ));
         };
-        let word = |token: i32| -> Result<Vec<u8>> {
-            match tokenizer.is_special(token) || ends.contains(&(token as u32)) {
-                // Marked, so that no text has it.
-                true => Ok([&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.bytes(token)?.as_slice()].concat()),
-                false => tokenizer.bytes(token),
+        let marked = |token: i32| -> Result<Vec<u8>> {
+            match word(token)? {
+                (bytes, false) if !ends.contains(&(token as u32)) => Ok(bytes),
+                // No text has it.
+                (bytes, _) => Ok([&[TokTrie::SPECIAL_TOKEN_MARKER], bytes.as_slice()].concat()),
             }
         };
-        let words = (0..vocab as i32).map(word).collect::<Result<Vec<_>>>()?;
+        let words = (0..vocab as i32).map(marked).collect::<Result<Vec<_>>>()?;
         let info = TokRxInfo::new(vocab as u32, *end);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -89,7 +89,7 @@ impl Vocabulary {
         let refused = |why: &dyn fmt::Display| Error::invalid(format!("the {language} is refused: {why}"));
         let json = || serde_json::from_str(source).map_err(|e| refused(&e));
         let grammar = match language {
-            Language::JsonSchema => TopLevelGrammar::from_json_schema(json()?),
+            Language::JsonSchema => TopLevelGrammar::from_json_schema(with_few_blanks(json()?)),
             Language::Regex => TopLevelGrammar::from_regex(source),
             Language::Lark => TopLevelGrammar::from_lark(source.to_owned()),
             Language::Choices => TopLevelGrammar::from_lark(choices(&json()?).map_err(|e| refused(&e))?),
@@ -101,6 +101,15 @@ impl Vocabulary {
         following(&mut start).map_err(|e| refused(&reason(&e)))?;
         Ok(Grammar { start: Arc::new(Mutex::new(start)) })
     }
+}
+
+/// A schema whose texts have up to 32 blanks in a row between two tokens of JSON: models may write blanks without end.
+fn with_few_blanks(mut schema: serde_json::Value) -> serde_json::Value {
+    if let Some(members) = schema.as_object_mut() {
+        let blanks = || serde_json::json!({ "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,32}" });
+        members.entry("x-guidance").or_insert_with(blanks);
+    }
+    schema
 }
 
 /// The tokens that may follow; those that end texts where the text is complete.

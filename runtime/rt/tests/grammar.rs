@@ -41,8 +41,13 @@ fn bytes() -> Tokenizer {
     Tokenizer::new(&tokenizer.to_string(), &config).unwrap()
 }
 
+fn of_tokens(ends: &[i32]) -> llmcc_rt::Result<Vocabulary> {
+    let tokenizer = bytes();
+    Vocabulary::new(&|token| Ok((tokenizer.bytes(token)?, tokenizer.is_special(token))), 257, ends)
+}
+
 fn vocabulary() -> Vocabulary {
-    Vocabulary::new(&bytes(), 257, &[END]).unwrap()
+    of_tokens(&[END]).unwrap()
 }
 
 /// The tokens that may follow a text.
@@ -110,7 +115,7 @@ fn wrong_grammars_are_refused_in_words() {
         let error = all.grammar(language, source).err().unwrap_or_else(|| panic!("{source}: accepted"));
         assert!(error.status == Status::Invalid && error.message.contains(says), "{source}: {error}");
     }
-    let error = Vocabulary::new(&bytes(), 257, &[]).err().unwrap();
+    let error = of_tokens(&[]).err().unwrap();
     assert!(error.message.contains("no token that ends texts"), "{error}");
 }
 

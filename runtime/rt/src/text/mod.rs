@@ -65,7 +65,11 @@ impl Text {
     /// It is refused: see [`Vocabulary::grammar`].
     pub fn grammar(&self, language: Language, source: &str) -> Result<Grammar> {
         let vocab = self.image.desc().vocab as usize;
-        let made = || Vocabulary::new(self.tokenizer()?, vocab, self.config.eos_ids());
+        let made = || {
+            let tokenizer = self.tokenizer()?;
+            let word = |token: i32| Ok((tokenizer.bytes(token)?, tokenizer.is_special(token)));
+            Vocabulary::new(&word, vocab, self.config.eos_ids())
+        };
         self.vocabulary.get_or_init(made).as_ref().map_err(Clone::clone)?.grammar(language, source)
     }
 
