@@ -17,7 +17,7 @@ fn main() {
     for file in ["Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(file).display());
     }
-    for (name, features) in [("media", "media,heap"), ("full", "text,heap"), ("core", "heap")] {
+    for (name, features) in [("media", "media,grammar,heap"), ("full", "text,grammar,heap"), ("core", "heap")] {
         build(&workspace, &out, name, features);
     }
 }

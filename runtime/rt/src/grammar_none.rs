@@ -1,4 +1,4 @@
-//! Without text there are no grammars.
+//! Stands in for the module `grammar` when the runtime is built without that feature.
 
 use std::borrow::Cow;
 

@@ -30,9 +30,9 @@ pub mod eyes;
 #[path = "eyes_none.rs"]
 pub mod eyes;
 pub mod generate;
-#[cfg(feature = "text")]
+#[cfg(feature = "grammar")]
 pub mod grammar;
-#[cfg(not(feature = "text"))]
+#[cfg(not(feature = "grammar"))]
 #[path = "grammar_none.rs"]
 pub mod grammar;
 #[cfg(any(feature = "heap", test))]

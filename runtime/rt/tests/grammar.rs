@@ -1,5 +1,5 @@
 //! Texts of a form.
-#![cfg(feature = "text")]
+#![cfg(feature = "grammar")]
 
 #[path = "common/api.rs"]
 mod api;

@@ -11,7 +11,7 @@ pub use llmcc_text::Config;
 use llmcc_text::Template;
 
 use crate::error::{Error, Result, Status};
-use crate::grammar::{Grammar, Language, Vocabulary};
+use crate::grammar::{Grammar, Language};
 use crate::image::Image;
 use crate::rules::{Defaults, Rules};
 use crate::sample::Sampling;
@@ -22,7 +22,8 @@ pub struct Text {
     config: Config,
     tokenizer: OnceLock<Result<Tokenizer>>,
     template: OnceLock<Result<Template>>,
-    vocabulary: OnceLock<Result<Vocabulary>>,
+    #[cfg(feature = "grammar")]
+    vocabulary: OnceLock<Result<crate::grammar::Vocabulary>>,
 }
 
 impl Text {
@@ -35,8 +36,15 @@ impl Text {
             return Ok(None);
         }
         let config = Config::parse(image.text_config()).map_err(failed)?;
-        let (tokenizer, template, vocabulary) = Default::default();
-        Ok(Some(Text { image: image.clone(), config, tokenizer, template, vocabulary }))
+        let (tokenizer, template) = Default::default();
+        Ok(Some(Text {
+            image: image.clone(),
+            config,
+            tokenizer,
+            template,
+            #[cfg(feature = "grammar")]
+            vocabulary: OnceLock::new(),
+        }))
     }
 
     /// Special tokens and templates.
@@ -59,16 +67,26 @@ impl Text {
         made.as_ref().map_err(Clone::clone)
     }
 
+    /// There are no grammars in this runtime.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(feature = "grammar"))]
+    pub fn grammar(&self, _: Language, _: &str) -> Result<Grammar> {
+        Err(Error::new(Status::Unsupported, "this runtime was built without grammars (the feature `grammar`)"))
+    }
+
     /// A grammar for texts of the model. The first one prepares the vocabulary.
     ///
     /// # Errors
-    /// It is refused: see [`Vocabulary::grammar`].
+    /// It is refused: see `Vocabulary::grammar`.
+    #[cfg(feature = "grammar")]
     pub fn grammar(&self, language: Language, source: &str) -> Result<Grammar> {
         let vocab = self.image.desc().vocab as usize;
         let made = || {
             let tokenizer = self.tokenizer()?;
             let word = |token: i32| Ok((tokenizer.bytes(token)?, tokenizer.is_special(token)));
-            Vocabulary::new(&word, vocab, self.config.eos_ids())
+            crate::grammar::Vocabulary::new(&word, vocab, self.config.eos_ids())
         };
         self.vocabulary.get_or_init(made).as_ref().map_err(Clone::clone)?.grammar(language, source)
     }
