@@ -1,9 +1,9 @@
 //! Many requests on one model: they join and leave between steps, share computed beginnings, and are served by rank.
 //!
 //! [`Service`] is what callers see. Its thread takes requests from a queue, runs steps as long as there are any, and
-//! puts what happens to requests into another queue. The scheduler ([`core`]) decides who takes part in a step
-//! ([`rank`]), how much of prompts it has room for ([`pace`]), and whose computed tokens a request goes on from
-//! ([`prefix`]). Steps are those of [`crate::continuous`], so a request's tokens are the same, bit for bit, in any
+//! puts what happens to requests into another queue. The scheduler (`core.rs`) decides who takes part in a step
+//! (`rank.rs`), how much of prompts it has room for (`pace.rs`), and whose computed tokens a request goes on from
+//! (`prefix.rs`). Steps are those of [`crate::continuous`], so a request's tokens are the same, bit for bit, in any
 //! company.
 
 pub mod core;
