@@ -83,7 +83,8 @@ for argument in "$@"; do
 done
 exec cc "$@"
 "#;
-    let path = out.join("link.sh");
+    // (By this name rustc knows which options it takes.)
+    let path = out.join("cc");
     std::fs::write(&path, SCRIPT).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&path, all).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
