@@ -23,7 +23,7 @@ pub struct Root {
 /// The runtime with all its features, which artifacts hold.
 pub const RUNTIME: Root = Root {
     package: "llmcc-rt",
-    features: &["--no-default-features", "--features", "llmcc-rt/media,llmcc-rt/heap"],
+    features: &["--no-default-features", "--features", "llmcc-rt/media,llmcc-rt/grammar,llmcc-rt/heap"],
     holds: None,
 };
 /// The compiler without LLVM, with the runtime that it puts into artifacts.
