@@ -8,7 +8,8 @@
 //! they were, [`text`] turns tokens into text and back, [`grammar`] gives texts a form, [`generate`]
 //! puts these together, for several tokens at once with [`speculate`], several sequences at once in
 //! [`continuous`], many requests at once in [`serve`], [`embed`] makes one row of a text's,
-//! [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of products, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
+//! [`hearing`] rows of sounds, [`eyes`] rows of images, [`tap`] moments of the inputs of products,
+//! and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows the mathematics of the kernels; the tables of the ABI are all
 //! the runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user
