@@ -163,6 +163,8 @@ macro_rules! row {
 mod choosing;
 #[path = "contract/embedding.rs"]
 mod embedding;
+#[path = "contract/engines.rs"]
+mod engines;
 #[path = "contract/judging.rs"]
 mod judging;
 #[path = "contract/sequences.rs"]
@@ -668,6 +670,7 @@ fn a_failed_call_changes_nothing() {
         judging::about_judging(),
         about_text(),
         about_generations(),
+        engines::about_engines(),
     ];
     let mut seen = BTreeSet::new();
     for (function, status, part, call) in tables.into_iter().flatten() {
