@@ -188,18 +188,31 @@ fn queues_deadlines_and_cancellations() {
     let engine = engine(&model, one);
     let (p, prompt) = (random(1, 150), [1, 2, 3]);
     let late = llmcc_request { timeout_ns: 1, ..of_tokens(&prompt, &p) };
-    let ids: Vec<u64> = (0..2).map(|_| submit(&engine, of_tokens(&prompt, &p)).1).collect();
-    let (status, late) = submit(&engine, late);
-    ok(status);
-    fails(submit(&engine, of_tokens(&prompt, &p)).0, Status::Busy, "larger max_queued");
+    // Requests come faster than they are served.
+    let mut ids = vec![];
+    let refused = loop {
+        match submit(&engine, of_tokens(&prompt, &p)) {
+            (0, id) => ids.push(id),
+            (status, _) => break status,
+        }
+        assert!(ids.len() < 1000, "the queue is never full");
+    };
+    fails(refused, Status::Busy, "larger max_queued");
+    let last = ids[ids.len() - 1];
     // SAFETY: any number may be passed.
     unsafe {
-        ok(llmcc_engine_cancel(engine.0, ids[1]));
+        ok(llmcc_engine_cancel(engine.0, last));
         ok(llmcc_engine_cancel(engine.0, 12345));
     }
-    let got = ends(&engine, 3);
+    let late = loop {
+        match submit(&engine, late) {
+            (0, id) => break id,
+            (status, _) => fails(status, Status::Busy, "larger max_queued"),
+        }
+    };
+    let got = ends(&engine, ids.len() + 1);
     assert_eq!(got[&ids[0]].tokens, generate(&model, -1, &prompt, &p).0);
-    assert_eq!(got[&ids[1]].status, Status::Interrupted as i32);
+    assert_eq!(got[&last].status, Status::Interrupted as i32);
     assert_eq!((got[&late].status, got[&late].tokens.len()), (Status::Deadline as i32, 0));
     let stats = stats(&engine);
     assert_eq!((stats["cancelled"].as_u64(), stats["expired"].as_u64()), (Some(1), Some(1)), "{stats}");
