@@ -111,25 +111,31 @@ fn message(json: Json, at: &str) -> Result<Json, ApiError> {
     Ok(Json::Object(out))
 }
 
-/// A message's text: its parts, a line each, as vLLM has them.
 fn content(value: Json, at: &str) -> Result<Json, ApiError> {
-    let parts = match value {
-        Json::String(_) | Json::Null => return Ok(value),
-        Json::List(parts) => parts,
-        other => return Err(of_type(at, "a text or a list of parts", &other)),
-    };
+    match value {
+        Json::String(_) | Json::Null => Ok(value),
+        Json::List(parts) => joined(&parts, "parts", at).map(Json::String),
+        other => Err(of_type(at, "a text or a list of parts", &other)),
+    }
+}
+
+/// The text of the parts of a message, a line each, as vLLM has them. `name`: how the interface calls them.
+///
+/// # Errors
+/// A part that is no text.
+pub(crate) fn joined(parts: &[Json], name: &str, at: &str) -> Result<String, ApiError> {
     let text = |(i, part): (usize, &Json)| {
         let kind = part.get("type").and_then(Json::as_str).unwrap_or("?");
         match part.get("text").and_then(Json::as_str) {
             Some(text) if kind == "text" => Ok(text.to_owned()),
             _ => {
                 let param = format!("{at}[{i}]");
-                Err(ApiError::of_param(&param, format!("`{param}` is of type `{kind}`: give parts of type `text`")))
+                Err(ApiError::of_param(&param, format!("`{param}` is of type `{kind}`: give {name} of type `text`")))
             }
         }
     };
     let texts: Vec<String> = parts.iter().enumerate().map(text).collect::<Result<_, _>>()?;
-    Ok(Json::String(texts.join("\n")))
+    Ok(texts.join("\n"))
 }
 
 /// Calls of tools, whose arguments become objects.

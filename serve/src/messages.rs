@@ -2,7 +2,7 @@
 
 use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, unforeseen};
-use crate::conversation::tokens;
+use crate::conversation::{joined, tokens};
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Job, Order};
@@ -121,23 +121,11 @@ fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
 
 /// A text, or a list of blocks of text.
 fn text(content: &Json, at: &str) -> Result<String, ApiError> {
-    let blocks = match content {
-        Json::String(text) => return Ok(text.clone()),
-        Json::List(blocks) => blocks,
-        other => return Err(ApiError::of_param(at, format!("`{at}` is {}: give a text", other.kind()))),
-    };
-    let block = |(i, block): (usize, &Json)| {
-        let kind = block.get("type").and_then(Json::as_str).unwrap_or("?");
-        match block.get("text").and_then(Json::as_str) {
-            Some(text) if kind == "text" => Ok(text.to_owned()),
-            _ => {
-                let at = format!("{at}[{i}]");
-                Err(ApiError::of_param(&at, format!("`{at}` is of type `{kind}`: give blocks of type `text`")))
-            }
-        }
-    };
-    let texts: Vec<String> = blocks.iter().enumerate().map(block).collect::<Result<_, _>>()?;
-    Ok(texts.join("\n"))
+    match content {
+        Json::String(text) => Ok(text.clone()),
+        Json::List(blocks) => joined(blocks, "blocks", at),
+        other => Err(ApiError::of_param(at, format!("`{at}` is {}: give a text", other.kind()))),
+    }
 }
 
 /// An answer under way.
