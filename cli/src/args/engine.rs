@@ -42,8 +42,16 @@ impl EngineArgs {
     /// # Errors
     /// As [`EngineArgs::open`].
     pub fn open_with(&self, artifact: &Path, options: EngineOptions) -> Result<Model, Error> {
-        self.key.as_ref().map_or(Ok(()), |key| signature::check(artifact, key))?;
+        self.check_key(artifact)?;
         Model::open(artifact, options)
+    }
+
+    /// Checks the artifact's signature with the key, if one was given.
+    ///
+    /// # Errors
+    /// The artifact is not signed, or by another key.
+    pub fn check_key(&self, artifact: &Path) -> Result<(), Error> {
+        self.key.as_ref().map_or(Ok(()), |key| signature::check(artifact, key))
     }
 
     /// The options that they are.

@@ -2,7 +2,7 @@
 
 use crate::args::ServeArgs;
 use crate::stamp::Stamp;
-use crate::{Error, signature, stdout};
+use crate::{Error, stdout};
 use llmcc_codegen::locate::locate;
 use llmcc_model::{EngineOptions, Model, Options, Status};
 use llmcc_serve::{Artifact, ServeError, Server, Settings};
@@ -43,7 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
 }
 
 fn open(args: &ServeArgs, fail: impl Fn(llmcc_model::Error) -> Error) -> Result<Model, Error> {
-    args.engine.key.as_ref().map_or(Ok(()), |key| signature::check(&args.artifact, key))?;
+    args.engine.check_key(&args.artifact)?;
     locate(&args.artifact)?;
     let own = args.engine.options();
     let options = Options {
