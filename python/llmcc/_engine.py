@@ -103,12 +103,7 @@ class Engine(Unique):
         :raises LlmccError: a parameter or the prompt is wrong; the engine has as many requests as it may (``Status.BUSY``).
         """
         given = _batch.of_one(params)
-        images = given.pop("images", None)
-        rows = None
-        if images is None:
-            tokens = _batch.encoded(self._model, _batch.listed(prompt))
-        else:
-            tokens, rows = _images.encoded(self._model, prompt, images)
+        tokens, rows = _images.encoded(self._model, prompt, given.pop("images", None))
         own = GenParams(image_rows=rows, **given)
         if own.guesses.is_model:
             raise LlmccError('an engine takes no other model as draft: use draft="lookup", "heads" or "none"')
@@ -126,7 +121,7 @@ class Engine(Unique):
         # Held until the request is known, so that its first event finds it.
         with self._lock:
             self._lib.engine_submit(self._open(), c.byref(request), c.byref(number))
-            made = Request(self, number.value, [int(token) for token in tokens], own.logprobs is not None)
+            made = Request(self, number.value, tokens, own.logprobs is not None)
             self._requests[made.id] = made
         return made
 
@@ -208,10 +203,7 @@ class Engine(Unique):
         **params: Unpack[Generating],
     ) -> str:
         """The model's answer to a conversation. Its next turn computes what is new alone, while the cache has room for both. See :meth:`Model.chat` and :meth:`submit`."""
-        tokens, pictures = _images.conversation(self._model, messages, tools, template_vars)
-        given: dict[str, Any] = dict(params)
-        if pictures is not None:
-            given["images"] = pictures
+        tokens, given = _images.with_conversation(self._model, messages, tools, template_vars, params)
         return self.generate(tokens, priority=priority, timeout=timeout, salt=salt, **given)
 
     def stats(self) -> dict[str, Any]:

@@ -179,10 +179,7 @@ class Generate(Text):
         **params: Unpack[Generating],
     ) -> Iterator[str]:
         """As :meth:`chat`, but yields the text as it comes."""
-        tokens, pictures = _images.conversation(self, messages, tools, template_vars)
-        given: dict[str, Any] = dict(params)
-        if pictures is not None:
-            given["images"] = pictures
+        tokens, given = _images.with_conversation(self, messages, tools, template_vars, params)
         return self.stream(tokens, **given)
 
     def _conversation(

@@ -167,6 +167,18 @@ def conversation(
     return model.tokenize(prompt, add_special=False), seen
 
 
+def with_conversation(
+    model: Generate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Optional[Sequence[Mapping[str, Any]]],
+    template_vars: Optional[Mapping[str, object]],
+    params: Mapping[str, Any],
+) -> tuple[list[int], dict[str, Any]]:
+    """Tokens of a conversation, and ``params`` with its images."""
+    tokens, seen = conversation(model, messages, tools, template_vars)
+    return tokens, {**params} if seen is None else {**params, "images": seen}
+
+
 def of_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Any]]:
     """Messages whose images are only marked, as templates take them, and the images in their order."""
     plain: list[Mapping[str, Any]] = []
