@@ -617,7 +617,7 @@ pub struct llmcc_event {
     pub status: i32,
     /// Reason of a failure, NUL-terminated; empty for others.
     pub message: *const c_char,
-    /// Of the last event: tokens of the prompt.
+    /// In the last event: tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens of these that had been computed.
     pub reused_tokens: u64,

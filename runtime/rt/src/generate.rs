@@ -411,14 +411,19 @@ fn first_tokens(engine: &Engine, starts: &[i32]) -> Result<Vec<i32>> {
     }
 }
 
-fn check_prompt(engine: &Engine, prompt: &[i32], images: &[f32]) -> Result<()> {
+/// Checks the tokens of a prompt, of a vocabulary of `vocab`.
+pub(crate) fn check_tokens(prompt: &[i32], vocab: usize) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::invalid("the prompt has no tokens; give at least one (a beginning-of-sequence token, say)"));
     }
-    let vocab = engine.image().desc().vocab;
-    if let Some((i, token)) = prompt.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
+    if let Some((i, token)) = prompt.iter().enumerate().find(|(_, t)| **t < 0 || **t as usize >= vocab) {
         return Err(Error::invalid(format!("prompt token {token} at index {i} is outside the vocabulary of {vocab}")));
     }
+    Ok(())
+}
+
+fn check_prompt(engine: &Engine, prompt: &[i32], images: &[f32]) -> Result<()> {
+    check_tokens(prompt, engine.image().desc().vocab as usize)?;
     let context = engine.kv().max_context();
     if prompt.len() > context {
         let message = format!(

@@ -17,19 +17,7 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, T
 use llguidance::{ParserFactory, TokenParser};
 
 use crate::error::{Error, Result, Status};
-
-/// Languages of grammars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
-    /// A JSON schema.
-    JsonSchema,
-    /// A regular expression that the whole text matches.
-    Regex,
-    /// A context-free grammar as Lark writes it.
-    Lark,
-    /// A JSON list of texts, one of which the text is.
-    Choices,
-}
+pub use crate::language::Language;
 
 /// The vocabulary of a model, for grammars.
 pub struct Vocabulary {
@@ -140,17 +128,6 @@ fn choices(list: &serde_json::Value) -> std::result::Result<String, String> {
     };
     let texts = texts.iter().map(quoted).collect::<std::result::Result<Vec<_>, _>>()?;
     Ok(format!("start: {}", texts.join(" | ")))
-}
-
-impl fmt::Display for Language {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Language::JsonSchema => "JSON schema",
-            Language::Regex => "regular expression",
-            Language::Lark => "grammar",
-            Language::Choices => "list of choices",
-        })
-    }
 }
 
 /// How far a text has come in a grammar. It follows any text, also back: guesses are texts that may be wrong.

@@ -3,19 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-
-/// Languages of grammars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
-    /// A JSON schema.
-    JsonSchema,
-    /// A regular expression.
-    Regex,
-    /// A context-free grammar.
-    Lark,
-    /// A list of texts.
-    Choices,
-}
+pub use crate::language::Language;
 
 /// There is none.
 #[derive(Clone, Debug)]

@@ -47,6 +47,7 @@ pub mod image;
 pub mod interrupt;
 pub mod json;
 pub mod kv;
+mod language;
 pub mod limits;
 pub mod logprob;
 pub mod memory;

@@ -11,7 +11,7 @@ use super::{Model, Out, array, checked_size, guard, guard_freeing, llmcc_model, 
 use super::{utf8, write_struct};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::generate::GenParams;
+use crate::generate::check_tokens;
 use crate::reserve::need;
 use crate::serve::{Event, Host, Limits, Order, Service};
 use crate::speculate::Guesses;
@@ -82,6 +82,7 @@ impl Serving {
     /// # Safety
     /// The structure's pointers are valid.
     unsafe fn order(&self, request: &llmcc_request) -> Result<Order> {
+        self.model.check_open()?;
         if request.reserved != 0 {
             return Err(Error::invalid("llmcc_request.reserved must be zero"));
         }
@@ -99,13 +100,14 @@ impl Serving {
         if matches!(params.guesses, Guesses::Caller(_)) {
             return Err(Error::invalid("an engine takes no guesses of the caller's: use another of LLMCC_GUESS_*"));
         }
-        params.sampling.check()?;
+        // A request that no engine could serve fails here, so that the caller hears of it at once.
+        params.check(self.model.text().is_some())?;
         if self.model.text().is_some() && !params.no_text {
             self.model.tokenizer()?;
         }
         // SAFETY: the caller's promise.
         let prompt = unsafe { self.prompt(request, raw)? };
-        self.check(&prompt, &params)?;
+        check_tokens(&prompt, self.model.vocab())?;
         let deadline = (request.timeout_ns > 0).then(|| Duration::from_nanos(request.timeout_ns));
         let deadline = deadline.and_then(|timeout| Instant::now().checked_add(timeout));
         Ok(Order { id: 0, prompt, params, priority: request.priority, deadline, salt: request.salt })
@@ -126,28 +128,6 @@ impl Serving {
         // SAFETY: the caller's promise.
         let own = owned(unsafe { utf8(request.text, request.len, "text")? })?;
         self.model.with_text(own.len(), move |t| t.tokenizer()?.encode(&own, !raw))
-    }
-
-    /// Fails for a prompt that no engine could serve, so that the caller hears of it at once.
-    fn check(&self, prompt: &[i32], params: &GenParams) -> Result<()> {
-        self.model.check_open()?;
-        if prompt.is_empty() {
-            return Err(Error::invalid(
-                "the prompt has no tokens; give at least one (a beginning-of-sequence token, say)",
-            ));
-        }
-        let vocab = self.model.vocab();
-        let outside = |token: &i32| usize::try_from(*token).is_ok_and(|token| token < vocab);
-        match prompt.iter().position(|token| !outside(token)) {
-            Some(i) => Err(Error::invalid(format!(
-                "prompt token {} at index {i} is outside the vocabulary of {vocab}",
-                prompt[i]
-            ))),
-            None if params.no_text && !params.stop.is_empty() => {
-                Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Keeps the memory of events that C reads until the next ones.

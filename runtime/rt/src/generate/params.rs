@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::bias::Bias;
+use crate::error::{Error, Result};
 use crate::grammar::Grammar;
 use crate::logprob::LogProb;
 use crate::rules::Rules;
 use crate::sample::Sampling;
 use crate::speculate::Guesses;
+use crate::text::no_tokenizer;
 
 /// When to stop and how to choose.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,29 @@ pub struct GenParams {
     pub images: Images,
     /// The form of the text.
     pub grammar: Option<Grammar>,
+}
+
+impl GenParams {
+    /// Checks the parameters that need no model but for whether it has a tokenizer.
+    ///
+    /// # Errors
+    /// Sampling out of range; stop strings without text; a grammar whose end is passed over.
+    pub fn check(&self, has_tokenizer: bool) -> Result<()> {
+        self.sampling.check()?;
+        if self.grammar.is_some() && self.ignore_eos {
+            return Err(Error::invalid(
+                "a grammar ends its texts by a token that ends texts, which LLMCC_GEN_IGNORE_EOS passes over: leave \
+                 one out",
+            ));
+        }
+        if !has_tokenizer && !self.stop.is_empty() {
+            return Err(no_tokenizer());
+        }
+        if self.no_text && !self.stop.is_empty() {
+            return Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"));
+        }
+        Ok(())
+    }
 }
 
 /// The images of a prompt.

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use super::params::{Choice, Finish, GenParams, TokenLogProbs};
 use crate::candidates::{self, Want};
 use crate::engine::{Engine, Row};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grammar::Guide;
 use crate::logprob::LogProbs;
 use crate::reserve::{need, need_for_now};
 use crate::rules::Place;
 use crate::sample::sample;
-use crate::text::{Text, no_tokenizer};
+use crate::text::Text;
 
 /// A checked request. It does not change while it is served: a choice depends on it, the text so far and the logits.
 pub(crate) struct Request {
@@ -42,19 +42,7 @@ impl Request {
     /// # Errors
     /// Bad parameters, stop strings without a tokenizer, a broken tokenizer.
     pub fn new(engine: &Engine, text: Option<&Text>, mut params: GenParams) -> Result<Request> {
-        params.sampling.check()?;
-        if params.grammar.is_some() && params.ignore_eos {
-            return Err(Error::invalid(
-                "a grammar ends its texts by a token that ends texts, which LLMCC_GEN_IGNORE_EOS passes over: leave \
-                 one out",
-            ));
-        }
-        if text.is_none() && !params.stop.is_empty() {
-            return Err(no_tokenizer());
-        }
-        if params.no_text && !params.stop.is_empty() {
-            return Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"));
-        }
+        params.check(text.is_some())?;
         if let Some(text) = text.filter(|_| !params.no_text) {
             // A broken tokenizer is reported now, not after the first token.
             text.tokenizer()?;
