@@ -25,7 +25,7 @@ use super::upload::upload;
 use crate::engine::{Executor, Limits, Opened, Options, Profile, Step, Tapped, slot_offsets};
 use crate::error::{Error, Result, Status};
 use crate::image::{Image, Tap};
-use crate::kv::{Layout, PageStore};
+use crate::kv::{Layout, PageStore, of_group, other_size, page_at};
 
 /// Most blocks in y and z.
 const MAX_GRID_YZ: u64 = 65535;
@@ -353,16 +353,36 @@ impl PageStore for DevicePages {
         let device = &self.device;
         let _current = device.current()?;
         let (pool, len) = (&self.pools[state], self.page_bytes[state]);
-        let at = page as usize * len;
-        if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
-            return Err(Error::artifact("a state's size differs from the artifact's tables; compile it again"));
-        }
+        let at = page_at(page, (bytes.len(), len), pool.len())?;
         // SAFETY: the page lies in the pool, and the bytes are not given back before the copy is done.
         let code = unsafe {
             (device.api().copy_to_device)(pool.address() + at as u64, bytes.as_ptr().cast(), len, device.stream())
         };
-        device.check(code, "cannot copy an adapter to the GPU")?;
-        device.synchronize("cannot copy an adapter to the GPU")
+        device.check(code, "cannot copy a state to the GPU")?;
+        device.synchronize("cannot copy a state to the GPU")
+    }
+
+    fn save(&mut self, group: usize, page: u32, out: &mut [u8]) -> Result<()> {
+        let device = &self.device;
+        let _current = device.current()?;
+        for (state, range) in of_group(&self.groups, &self.page_bytes, group) {
+            let (pool, len) = (&self.pools[state], self.page_bytes[state]);
+            let out = out.get_mut(range).ok_or_else(other_size)?;
+            let at = page_at(page, (out.len(), len), pool.len())?;
+            // SAFETY: the page lies in the pool, and `out` lives until the copy is done.
+            let code = unsafe {
+                (device.api().copy_to_host)(out.as_mut_ptr().cast(), pool.address() + at as u64, len, device.stream())
+            };
+            device.check(code, "cannot copy a state from the GPU")?;
+        }
+        device.synchronize("cannot copy a state from the GPU")
+    }
+
+    fn load(&mut self, group: usize, page: u32, bytes: &[u8]) -> Result<()> {
+        for (state, range) in of_group(&self.groups, &self.page_bytes, group) {
+            self.write(state, page, bytes.get(range).ok_or_else(other_size)?)?;
+        }
+        Ok(())
     }
 
     fn clear(&mut self, group: usize, page: u32) -> Result<()> {

@@ -21,6 +21,14 @@ impl Kv {
         Ok(())
     }
 
+    /// The adapter of a sequence; 0: none.
+    ///
+    /// # Errors
+    /// The sequence does not exist.
+    pub fn adapter(&self, seq: SeqId) -> Result<u32> {
+        Ok(self.seqs[self.slot(seq)?].adapter)
+    }
+
     /// Live sequences with an adapter.
     pub fn users(&self, adapter: u32) -> usize {
         self.seqs.iter().filter(|s| s.adapter == adapter).count()

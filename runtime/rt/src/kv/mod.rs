@@ -23,9 +23,11 @@
 
 mod adapters;
 mod audit;
+mod packed;
 mod pages;
 pub(crate) mod places;
 mod positions;
+mod saved;
 mod sequences;
 mod windows;
 
@@ -35,8 +37,11 @@ use llmcc_abi::pools::SNAPSHOTS;
 
 use crate::error::{Error, Result, Status};
 use crate::reserve::{exhausted, need};
+pub use packed::{Packed, pack, unpack};
 use pages::Pool;
 pub use pages::{HostPages, PageStore};
+pub(crate) use pages::{of_group, other_size, page_at};
+pub use saved::{Saved, SavedPages};
 pub use sequences::SeqId;
 use sequences::{Sequences, Table};
 pub use windows::{Group, Layout, page_count};
@@ -75,6 +80,11 @@ impl Kv {
     /// Lists of tokens of a sequence.
     pub fn tracks(&self) -> usize {
         self.layout.tracks()
+    }
+
+    /// How many pages each group has.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Groups of states, each with its own pages.

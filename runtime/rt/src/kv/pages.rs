@@ -1,5 +1,7 @@
 //! Pages: which are in use, by how many sequences, and the memory they are.
 
+use std::ops::Range;
+
 use llmcc_abi::StateDesc;
 
 use super::windows::Layout;
@@ -19,6 +21,18 @@ pub trait PageStore: Send {
 
     /// Makes all bytes of page `page` of every state of `group` zero. No step is running.
     fn clear(&mut self, group: usize, page: u32) -> Result<()>;
+
+    /// Reads page `page` of every state of `group` into `out`, one state after the other. No step is running.
+    ///
+    /// # Errors
+    /// `out` is of another size; the memory cannot be read.
+    fn save(&mut self, group: usize, page: u32, out: &mut [u8]) -> Result<()>;
+
+    /// Writes what [`PageStore::save`] has read.
+    ///
+    /// # Errors
+    /// `bytes` are of another size; the memory cannot be written.
+    fn load(&mut self, group: usize, page: u32, bytes: &[u8]) -> Result<()>;
 }
 
 /// Pages in this process' memory: a pool per state, reserved whole, but a page costs memory only
@@ -61,12 +75,27 @@ impl PageStore for HostPages {
 
     fn write(&mut self, state: usize, page: u32, bytes: &[u8]) -> Result<()> {
         let (pool, len) = (&self.pools[state], self.page_bytes[state]);
-        let at = page as usize * len;
-        if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
-            return Err(Error::artifact("a state's size differs from the artifact's tables; compile it again"));
-        }
+        let at = page_at(page, (bytes.len(), len), pool.len())?;
         // SAFETY: the page lies in the pool; no step is running.
         unsafe { pool.ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        Ok(())
+    }
+
+    fn save(&mut self, group: usize, page: u32, out: &mut [u8]) -> Result<()> {
+        for (state, range) in of_group(&self.groups, &self.page_bytes, group) {
+            let (pool, len) = (&self.pools[state], self.page_bytes[state]);
+            let out = out.get_mut(range).ok_or_else(other_size)?;
+            let at = page_at(page, (out.len(), len), pool.len())?;
+            // SAFETY: the page lies in the pool; no step is running.
+            unsafe { out.as_mut_ptr().copy_from_nonoverlapping(pool.ptr().add(at), len) };
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, group: usize, page: u32, bytes: &[u8]) -> Result<()> {
+        for (state, range) in of_group(&self.groups, &self.page_bytes, group) {
+            self.write(state, page, bytes.get(range).ok_or_else(other_size)?)?;
+        }
         Ok(())
     }
 
@@ -78,6 +107,34 @@ impl PageStore for HostPages {
         }
         Ok(())
     }
+}
+
+/// The states of a group, with the ranges of their bytes in a page of all of them.
+pub fn of_group(groups: &[usize], page_bytes: &[usize], group: usize) -> Vec<(usize, Range<usize>)> {
+    let mut start = 0;
+    let states = (0..groups.len()).filter(|state| groups[*state] == group);
+    let ranges = states.map(|state| {
+        let range = start..start + page_bytes[state];
+        start = range.end;
+        (state, range)
+    });
+    ranges.collect()
+}
+
+/// The offset of a page in a pool of `all` bytes, where `given` bytes are to be copied and a page has `len`.
+///
+/// # Errors
+/// They differ, or there is no such page.
+pub fn page_at(page: u32, (given, len): (usize, usize), all: usize) -> Result<usize> {
+    let at = page as usize * len;
+    match given == len && at.checked_add(len).is_some_and(|end| end <= all) {
+        true => Ok(at),
+        false => Err(other_size()),
+    }
+}
+
+pub fn other_size() -> Error {
+    Error::artifact("a state's size differs from the artifact's tables; compile it again")
 }
 
 /// The pages of a group, by number.

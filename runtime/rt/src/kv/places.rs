@@ -36,6 +36,11 @@ impl Places {
         }
     }
 
+    /// The tokens from number `from` on that have positions of their own, with these.
+    pub fn from(&self, from: usize) -> impl Iterator<Item = (usize, [i32; AXES])> {
+        self.0.iter().filter(move |m| m.token >= from).map(|m| (m.token, m.at))
+    }
+
     /// Forgets all tokens but the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(self.0.partition_point(|m| m.token < len));

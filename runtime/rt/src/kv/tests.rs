@@ -3,6 +3,7 @@
 use super::*;
 use llmcc_abi::{StateDesc, layout::KEPT_BEHIND};
 
+mod saved;
 mod stores;
 mod strided;
 mod tracks;

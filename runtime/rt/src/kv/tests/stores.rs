@@ -17,6 +17,14 @@ impl PageStore for Broken {
     fn write(&mut self, _: usize, _: u32, _: &[u8]) -> Result<()> {
         Err(Error::new(Status::System, "broken"))
     }
+
+    fn save(&mut self, _: usize, _: u32, _: &mut [u8]) -> Result<()> {
+        Err(Error::new(Status::System, "broken"))
+    }
+
+    fn load(&mut self, _: usize, _: u32, _: &[u8]) -> Result<()> {
+        Err(Error::new(Status::System, "broken"))
+    }
 }
 
 #[test]
