@@ -60,6 +60,8 @@ pub struct Generation {
     speculation: Option<Speculation>,
     /// Guesses for the next step.
     guesses: Vec<i32>,
+    /// The form of the text made them.
+    forced: bool,
     /// Tokens of the history whose pieces nobody has taken.
     ready: VecDeque<Piece>,
     /// A step ends here if it would go further: others begin with as many tokens.
@@ -120,6 +122,7 @@ impl Generation {
             stats,
             speculation,
             guesses: Vec::new(),
+            forced: false,
             ready: VecDeque::new(),
             border: 0,
         })

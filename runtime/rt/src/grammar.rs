@@ -19,6 +19,9 @@ use llguidance::{ParserFactory, TokenParser};
 use crate::error::{Error, Result, Status};
 pub use crate::language::Language;
 
+/// So many tokens or fewer may begin with the only byte that can follow.
+const FEW: usize = 256;
+
 /// The vocabulary of a model, for grammars.
 pub struct Vocabulary {
     factory: ParserFactory,
@@ -159,20 +162,9 @@ impl Guide {
     /// Nothing that may follow has a finite logit; the grammar takes more work than it may.
     pub fn apply<'a>(&self, logits: Cow<'a, [f32]>, text: &[i32]) -> Result<Cow<'a, [f32]>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.follow(&self.start, text).map_err(stuck)?;
-        if state.mask.is_none() {
-            let mask = following(&mut state.parser);
-            state.failed |= mask.is_err();
-            state.mask = Some(mask.map_err(stuck)?);
-        }
-        let Some(mask) = &state.mask else { return Ok(logits) };
+        let mask = state.following(&self.start, text).map_err(stuck)?;
         let mut row = logits.into_owned();
-        for (token, x) in row.iter_mut().enumerate() {
-            if !mask.is_allowed(token as u32) {
-                *x = f32::NEG_INFINITY;
-            }
-        }
-        match row.iter().any(|x| *x > f32::NEG_INFINITY || x.is_nan()) {
+        match ban(&mut row, mask) {
             true => Ok(Cow::Owned(row)),
             false => Err(Error::new(
                 Status::Invalid,
@@ -183,6 +175,43 @@ impl Guide {
     }
 }
 
+impl Guide {
+    /// Guesses of at most `most` tokens after the tokens `text`, where the grammar leaves but one way to go on: their
+    /// bytes are certain, and not which tokens the model makes of them.
+    pub fn forced(&self, text: &[i32], most: usize) -> Vec<i32> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tokens that begin with the same byte are few; a text that cannot go on is reported by the choice.
+        let few = state.following(&self.start, text).is_ok_and(|mask| mask.num_set() <= FEW);
+        if !few || state.parser.stop_reason() != StopReason::NotStopped {
+            return Vec::new();
+        }
+        let mut ahead = state.parser.clone();
+        let bytes = ahead.force_bytes();
+        let tokens = ahead.token_env.tok_trie().greedy_tokenize(&bytes);
+        tokens.into_iter().take(most).map(|token| token as i32).collect()
+    }
+}
+
+/// Bans the tokens that a mask leaves out. Returns whether one is left that may be chosen.
+fn ban(row: &mut [f32], mask: &SimpleVob) -> bool {
+    let mut left = false;
+    let mut words = mask.as_slice().iter();
+    for chunk in row.chunks_mut(u32::BITS as usize) {
+        match words.next().copied().unwrap_or(0) {
+            0 => chunk.fill(f32::NEG_INFINITY),
+            word => {
+                for (bit, x) in chunk.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *x = f32::NEG_INFINITY;
+                    }
+                }
+                left = left || chunk.iter().any(|x| *x > f32::NEG_INFINITY || x.is_nan());
+            }
+        }
+    }
+    left
+}
+
 impl Grammar {
     fn fresh(&self) -> TokenParser {
         self.start.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -190,6 +219,17 @@ impl Grammar {
 }
 
 impl State {
+    /// The tokens that may follow a text.
+    fn following(&mut self, start: &Grammar, text: &[i32]) -> std::result::Result<&SimpleVob, String> {
+        self.follow(start, text)?;
+        if self.mask.is_none() {
+            let mask = following(&mut self.parser);
+            self.failed |= mask.is_err();
+            self.mask = Some(mask?);
+        }
+        self.mask.as_ref().ok_or_else(|| "it has no mask".to_owned())
+    }
+
     /// Goes to the end of a text.
     fn follow(&mut self, start: &Grammar, text: &[i32]) -> std::result::Result<(), String> {
         let same = self.taken.iter().zip(text).take_while(|(a, b)| a == b).count();

@@ -25,4 +25,9 @@ impl Guide {
     pub fn apply<'a>(&self, _: Cow<'a, [f32]>, _: &[i32]) -> Result<Cow<'a, [f32]>> {
         match *self {}
     }
+
+    /// There is none.
+    pub fn forced(&self, _: &[i32], _: usize) -> Vec<i32> {
+        match *self {}
+    }
 }

@@ -138,6 +138,39 @@ fn guides_go_back() {
     assert_eq!(allowed(&guide, &[97]), [98]);
 }
 
+/// Guesses of a grammar are the only way to go on, byte by byte.
+#[test]
+fn forced_tokens_are_certain() {
+    let (all, mut rng, mut forced) = (vocabulary(), Rng(7), 0);
+    let schema = json!({"type": "object", "properties": {"first name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["first name", "age"], "additionalProperties": false});
+    let person = all.grammar(Language::JsonSchema, &schema.to_string()).unwrap();
+    let guide = Guide::new(person.clone());
+    let after = |text: &str, most| guide.forced(&text.bytes().map(i32::from).collect::<Vec<_>>(), most);
+    assert_eq!(after("{\"", 31), "first name\"".bytes().map(i32::from).collect::<Vec<_>>());
+    assert_eq!(
+        (after("{\"fi", 3), after("{\"first name\": \"A", 31)),
+        ("rst".bytes().map(i32::from).collect(), vec![])
+    );
+    // A text that is none of the grammar's has none, and nor has one at its end.
+    assert!(after("{\"x", 31).is_empty() && after("{\"first name\": \"A\", \"age\": 3}", 31).is_empty());
+    for grammar in [person, all.grammar(Language::Regex, "(abc|abd){2}xyz*").unwrap()] {
+        for _ in 0..20 {
+            let Some(text) = walk(&grammar, &mut rng, 100) else { continue };
+            let (guide, text) = (Guide::new(grammar.clone()), text.into_bytes());
+            for end in 0..text.len() {
+                let text: Vec<i32> = text[..end].iter().map(|b| i32::from(*b)).collect();
+                let guesses = guide.forced(&text, 31);
+                forced += guesses.len();
+                (0..guesses.len()).for_each(|i| {
+                    assert_eq!(allowed(&guide, &[&text[..], &guesses[..i]].concat()), guesses[i..=i], "{text:?}");
+                });
+            }
+        }
+    }
+    assert!(forced > 200, "{forced}");
+}
+
 fn shared() -> Option<PathBuf> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/json_schema/JSON-Schema-Test-Suite");
     let found = data.join("draft2020-12");
@@ -260,6 +293,34 @@ fn requests_follow_grammars() {
             left -= event.ended as usize;
         }
         assert_eq!(got, expected);
+        llmcc_engine_close(engine);
+    }
+}
+
+/// Tokens that are certain take no steps of their own.
+#[test]
+fn forced_tokens_share_a_step() {
+    let model = open(Options { threads: 1, max_tokens: 4000, ..Options::default() });
+    let mut engine = std::ptr::null_mut();
+    // SAFETY: valid arguments throughout.
+    unsafe {
+        ok(llmcc_engine_open(model.0, std::ptr::null(), &mut engine));
+        let p = random(1, "(abcd){12}", LLMCC_GRAMMAR_REGEX);
+        let request = llmcc_request { tokens: [1].as_ptr(), n_tokens: 1, params: &p, ..llmcc_request::default() };
+        let (mut id, mut text, mut ended) = (0, String::new(), false);
+        ok(llmcc_engine_submit(engine, &request, &mut id));
+        while !ended {
+            let (mut event, mut n) = (llmcc_event::default(), 0);
+            ok(llmcc_engine_poll(engine, &mut event, 1, &mut n, -1));
+            text += std::ffi::CStr::from_ptr(event.text).to_str().unwrap();
+            ended = event.ended != 0;
+        }
+        assert_eq!(text, "abcd".repeat(12));
+        let (mut out, mut n) = ([0; 1000], 0);
+        ok(llmcc_engine_stats(engine, out.as_mut_ptr(), out.len(), &mut n));
+        let stats: Value = serde_json::from_slice(std::slice::from_raw_parts(out.as_ptr().cast::<u8>(), n)).unwrap();
+        assert_eq!(stats["generated_tokens"], 49);
+        assert!(stats["steps"].as_u64().unwrap() < 8, "{stats}");
         llmcc_engine_close(engine);
     }
 }

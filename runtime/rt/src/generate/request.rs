@@ -133,6 +133,12 @@ impl Request {
         Ok(Cow::Owned(row))
     }
 
+    /// Guesses of at most `most` tokens after the text, where its form leaves but one way to go on.
+    pub fn forced(&self, so_far: SoFar, most: usize) -> Vec<i32> {
+        let Some(guide) = &self.guide else { return Vec::new() };
+        guide.forced(generated(so_far.history, so_far.generated), most)
+    }
+
     /// [`Request::choose`] by logits.
     pub fn choose_by(&self, logits: &[f32], so_far: SoFar, guesses: &[i32]) -> Result<Choice> {
         let draw = so_far.generated + guesses.len() as u64;
@@ -140,8 +146,7 @@ impl Request {
         let place = Place { history: &history, generated: draw, ends: &self.eos, stops: &self.params.stop_tokens };
         let row = self.written(self.params.rules.apply(self.params.bias.apply(logits)?, place)?)?;
         let row = match &self.guide {
-            // (What follows the prompt.)
-            Some(guide) => guide.apply(row, &history[history.len() - (draw as usize).min(history.len())..])?,
+            Some(guide) => guide.apply(row, generated(&history, draw))?,
             None => row,
         };
         let token = sample(&row, &self.params.sampling, &history, draw)?;
@@ -154,6 +159,11 @@ impl Request {
         };
         Ok((token, logprob))
     }
+}
+
+/// The tokens that follow the prompt.
+fn generated(history: &[i32], count: u64) -> &[i32] {
+    &history[history.len() - (count as usize).min(history.len())..]
 }
 
 impl<'a> SoFar<'a> {

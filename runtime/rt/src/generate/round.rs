@@ -7,7 +7,7 @@ use super::{Choice, Generation, Piece, Spelled};
 use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
 use crate::reserve::need;
-use crate::speculate::Course;
+use crate::speculate::{Course, Guesses, MOST_GUESSES};
 
 /// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
 #[derive(Default)]
@@ -119,6 +119,12 @@ impl Generation {
         if !self.guesses.is_empty() || room == 0 {
             return Ok(());
         }
+        let forced = self.request.forced(self.so_far(), room.min(MOST_GUESSES));
+        if !forced.is_empty() {
+            self.guess(forced);
+            self.forced = true;
+            return Ok(());
+        }
         let Some(mut speculation) = self.speculation.take() else { return Ok(()) };
         let so_far = self.so_far();
         let choose = |row: Row, guesses: &[i32]| self.request.choose(row, so_far, guesses).map(|(token, _)| token);
@@ -132,6 +138,11 @@ impl Generation {
     /// Takes guesses as far as they may be any.
     fn guess(&mut self, guesses: Vec<i32>) {
         self.guesses = guesses.into_iter().take_while(|token| self.request.may_guess(*token)).collect();
+    }
+
+    /// Where its guesses come from.
+    pub(crate) fn guesses_from(&self) -> &Guesses {
+        &self.request.params.guesses
     }
 
     /// Guesses of the next step.
@@ -255,7 +266,8 @@ impl Generation {
         let right = self.length() - 1;
         let seen = self.cursor.cut(engine, right)?;
         let kept = self.cursor.evaluated;
-        if let Some(speculation) = &mut self.speculation {
+        // (Guesses of the text's form say nothing about the guesser.)
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| !std::mem::take(&mut self.forced)) {
             speculation.learn(guessed, accepted);
         }
         if self.takes_rows() {
