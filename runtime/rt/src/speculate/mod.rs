@@ -5,14 +5,15 @@
 //! equals the draw. So tokens are the same bit for bit, whatever is guessed: guesses change only how many tokens a step
 //! makes.
 //!
-//! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), or the caller: a function, such as
-//! that of another artifact ([`drafter`]).
+//! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), earlier texts of an engine (`texts`),
+//! or the caller: a function, such as that of another artifact ([`drafter`]).
 
 mod course;
 pub mod drafter;
 pub mod heads;
 mod lookup;
 mod pace;
+mod texts;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::kv::SeqId;
 pub use course::Course;
 use heads::Heads;
 use pace::Pace;
+pub use texts::{Tenants, Texts};
 
 /// Most guesses for a step.
 pub const MOST_GUESSES: usize = 31;
@@ -45,6 +47,8 @@ pub enum Guesses {
     Heads,
     /// From the text so far: what followed where its last tokens stood before.
     Lookup,
+    /// From the text so far, else from earlier texts.
+    Texts(Arc<Texts>),
     /// From the caller.
     Caller(Arc<Propose>),
 }
@@ -56,6 +60,7 @@ impl std::fmt::Debug for Guesses {
             Guesses::Own => "Own",
             Guesses::Heads => "Heads",
             Guesses::Lookup => "Lookup",
+            Guesses::Texts(_) => "Texts",
             Guesses::Caller(_) => "Caller",
         })
     }
@@ -71,6 +76,7 @@ pub(crate) struct Speculation {
 enum Guesser {
     Heads(Heads),
     Lookup,
+    Texts(Arc<Texts>),
     Caller(Arc<Propose>),
 }
 
@@ -112,6 +118,7 @@ impl Speculation {
                 }
             },
             Guesses::Lookup => (Guesser::Lookup, OF_LOOKUP),
+            Guesses::Texts(texts) => (Guesser::Texts(texts.clone()), OF_LOOKUP),
             Guesses::Caller(propose) => (Guesser::Caller(propose.clone()), OF_CALLER),
         };
         let most = if most == 0 { usual.min(MOST_GUESSES) } else { most };
@@ -152,6 +159,10 @@ impl Speculation {
         match &mut self.guesser {
             _ if n == 0 => Ok(vec![]),
             Guesser::Lookup => Ok(lookup::after(course.history, n).to_vec()),
+            Guesser::Texts(texts) => Ok(match lookup::after(course.history, n) {
+                [] => texts.after(course.history, n),
+                own => own.to_vec(),
+            }),
             Guesser::Caller(_) => Ok(vec![]),
             Guesser::Heads(heads) => match heads.guess(engine, seq, course, n) {
                 Err(error) => {
@@ -206,7 +217,7 @@ impl Speculation {
     pub fn restart(&mut self, engine: &mut Engine, seq: SeqId) -> Result<()> {
         match &mut self.guesser {
             Guesser::Heads(heads) => heads.restart(engine, seq),
-            Guesser::Lookup | Guesser::Caller(_) => Ok(()),
+            Guesser::Lookup | Guesser::Texts(_) | Guesser::Caller(_) => Ok(()),
         }
     }
 }
