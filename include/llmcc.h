@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010009u
+#define LLMCC_ABI_VERSION 0x0001000au
 
 typedef int32_t llmcc_status;
 enum {
@@ -251,6 +251,13 @@ llmcc_status llmcc_seq_set_adapter(const llmcc_model *model, int32_t seq, int32_
 
 llmcc_status llmcc_seq_len(const llmcc_model *model, int32_t seq, size_t *len);
 llmcc_status llmcc_seq_tokens(const llmcc_model *model, int32_t seq, int32_t *out, size_t capacity, size_t *needed);
+
+/* A sequence as bytes, for another process with the same artifact (its prompt is computed here, its text there), or for later. Since 1.10. Stored as llmcc_tokenize stores tokens; a NULL `out`
+ * copies nothing. Its last page may have rows of sequences that had it before: give the bytes to nobody who may not see those. Sequences with an adapter or a source are LLMCC_E_UNSUPPORTED. */
+llmcc_status llmcc_seq_save(const llmcc_model *model, int32_t seq, uint8_t *out, size_t capacity, size_t *needed);
+/* A new sequence from such bytes. Damaged ones, and bytes of another artifact, are LLMCC_E_ARTIFACT. They are checked by a hash, which shows accidents and no intent: take them from where you
+ * would take the artifact. */
+llmcc_status llmcc_seq_load(const llmcc_model *model, const uint8_t *bytes, size_t len, int32_t *seq);
 
 typedef struct llmcc_batch {
     size_t size;
@@ -623,6 +630,9 @@ typedef struct llmcc_engine_options {
     uint64_t max_queued;   /* most requests beside these, further ones are LLMCC_E_BUSY; 0: 4096 */
     uint64_t target_ns;    /* longest time between two tokens of a request that prompts of others may cause; 0: twice that of a step without prompts, or 50 ms if that is longer */
     uint64_t prefix_bytes; /* most bytes of pages that stay after their requests; 0: as many as the cache has room for */
+    const char *cache_dir; /* a folder (UTF-8, `cache_dir_len` bytes) in which they survive the process, for this artifact and processor; NULL: none (since 1.10, as all below) */
+    size_t cache_dir_len;
+    uint64_t cache_dir_bytes; /* most bytes of the files there, those used longest ago go first; 0: 8 GiB */
 } llmcc_engine_options;
 
 typedef struct llmcc_request {

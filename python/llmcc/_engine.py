@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import json
+import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Mapping, Optional, Sequence, TypeVar, Union, overload
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Mapping, Optiona
 from . import _batch, _ffi as ffi, _images
 from ._errors import LlmccError, Status, Unique
 from ._keywords import Generating, spelled_out
-from ._params import GenParams, natural, positive, real
+from ._params import GenParams, natural, positive, real, utf8
 from ._pieces import Completion, piece_of
 from ._request import Request, Times
 
@@ -39,6 +40,8 @@ class Engine(Unique):
         that is longer.
     :param prefix_bytes: most bytes of the cache's pages that stay after their requests; by default as many as there is room for.
     :param prefixes: whether requests share computed tokens.
+    :param cache_dir: a folder in which computed beginnings survive the process, for this artifact and processor; made where it is missing, for this user only.
+    :param cache_dir_bytes: most bytes of the files there; those used longest ago go first (default 8 GiB).
     """
 
     _remedy = "share it: its methods may be called from several threads"
@@ -52,17 +55,23 @@ class Engine(Unique):
         target: Optional[float] = None,
         prefix_bytes: Optional[int] = None,
         prefixes: bool = True,
+        cache_dir: Union[str, os.PathLike[str], None] = None,
+        cache_dir_bytes: Optional[int] = None,
     ) -> None:
         self._engine = c.c_void_p()
         self._requests: dict[int, Request] = {}
         self._lock = threading.RLock()
         self._model, self._lib = model, model._lib
+        folder = None if cache_dir is None else utf8(os.fspath(cache_dir))
         options = ffi.EngineOptions(
             max_running=positive(max_running, "max_running", 32),
             max_queued=positive(max_queued, "max_queued", 64),
             target_ns=_nanoseconds(target, "target"),
             prefix_bytes=positive(prefix_bytes, "prefix_bytes", 64),
             flags=0 if prefixes else ffi.ENGINE_NO_PREFIXES,
+            cache_dir=folder,
+            cache_dir_len=len(folder or b""),
+            cache_dir_bytes=positive(cache_dir_bytes, "cache_dir_bytes", 64),
         )
         with model._use() as handle:
             self._lib.engine_open(handle, c.byref(options), c.byref(self._engine))
@@ -208,7 +217,8 @@ class Engine(Unique):
 
     def stats(self) -> dict[str, Any]:
         """Counts since it was opened: requests (``running``, ``waiting``, ``submitted``, ``finished``, ``failed``, ``cancelled``, ``expired``), ``steps`` and the tokens in them
-        (``step_tokens``), ``prompt_tokens``, ``reused_tokens``, ``generated_tokens``, ``guessed`` and ``accepted`` ones, ``kept_sequences``, ``kept_bytes``, ``busy_ns``."""
+        (``step_tokens``), ``prompt_tokens``, ``reused_tokens``, ``generated_tokens``, ``guessed`` and ``accepted`` ones, ``kept_sequences``, ``kept_bytes``, ``busy_ns``.
+        With a ``cache_dir`` also ``disk_parts``, ``disk_bytes``, ``disk_written``, ``disk_tokens`` that were to come from there, ``disk_errors`` and the last ``disk_error``."""
         with self._lock:
             engine = self._open()
             result: dict[str, Any] = json.loads(self._lib.text(lambda *out: self._lib.engine_stats(engine, *out)))

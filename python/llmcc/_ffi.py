@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 9
+ABI_MINOR = 10
 #: Axes along which tokens have positions, where they do.
 AXES = 3
 #: How the rows of a text become one (``LLMCC_POOL_*``).
@@ -252,6 +252,9 @@ class EngineOptions(Sized):
         ("max_queued", c.c_uint64),
         ("target_ns", c.c_uint64),
         ("prefix_bytes", c.c_uint64),
+        ("cache_dir", c.c_char_p),
+        ("cache_dir_len", c.c_size_t),
+        ("cache_dir_bytes", c.c_uint64),
     ]
 
 
@@ -380,6 +383,10 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_engine_cancel": (c.c_int32, [_P, c.c_uint64]),
         "llmcc_engine_stats": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _SIZEP]),
         "llmcc_engine_close": (None, [_P]),
+    },
+    10: {
+        "llmcc_seq_save": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_seq_load": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
     },
 }
 

@@ -189,13 +189,18 @@ class Generate(Text):
         variables: Any = dict(template_vars or {})
         return self.tokenize(self.apply_chat_template(messages, tools, **variables), add_special=False)
 
-    def session(self, *, adapter: Optional[int] = None) -> Session:
-        """An empty sequence that keeps its cache between calls.
+    def session(self, *, adapter: Optional[int] = None, saved: Optional[bytes] = None) -> Session:
+        """A sequence that keeps its cache between calls.
 
         :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 or None: none.
+        :param saved: what :meth:`Session.save` has returned, in this process or another one with the same artifact: the session goes on from there. By default it is empty.
         """
         from ._session import Session
 
+        if saved is not None:
+            if adapter:
+                raise LlmccError("a saved session has no adapter: give one of adapter and saved")
+            return Session(self, *self._seq_load(saved))
         session = Session(self)
         if adapter is not None and adapter != 0:
             with self._use() as handle:

@@ -128,6 +128,18 @@ class Session(Unique):
         copy._pictures = self._pictures
         return copy
 
+    def save(self) -> bytes:
+        """The session as bytes, for ``Model.session(saved=...)`` in another process with the same artifact, or later: its prompt is computed here, its text goes on there. The
+        bytes are as large as its cache. Their last page may have keys and values of sequences that had it before, so give them to nobody who may not see those.
+
+        :raises LlmccError: a session with images, an adapter or a source.
+        """
+        if self._pictures.each:
+            raise LlmccError("a session with images cannot be saved: its images are not part of the bytes")
+        if self._pending():
+            self.append([])
+        return self._model._seq_save(self._need_seq())
+
     @spelled_out(Generating)
     def generate(self, prompt: Prompt = "", **params: Unpack[Generating]) -> str:
         """Appends ``prompt`` and continues; parameters as in :meth:`Model.generate`. Prompt, its images and the result become part of the session."""

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 from . import _batch, _ffi as ffi, _score
 from ._arrays import numpy_of
+from ._errors import LlmccError
 from ._handle import Opened
 from ._pieces import TokenLogprob
 from ._rows import rows_of
@@ -31,6 +32,20 @@ class Steps(Opened):
         with self._use() as handle:
             self._lib.seq_fork(handle, seq, c.byref(copy))
         return copy.value
+
+    def _seq_save(self, seq: int) -> bytes:
+        with self._use() as handle:
+            saved: bytes = self._lib.bytes(lambda *room: self._lib.seq_save(handle, seq, *room))
+            return saved
+
+    def _seq_load(self, saved: bytes) -> tuple[int, list[int]]:
+        """A sequence from bytes, and its tokens."""
+        if not isinstance(saved, bytes):
+            raise LlmccError(f"a saved session is of type bytes, not {type(saved).__name__}: give what Session.save() returned")
+        seq = c.c_int32()
+        with self._use() as handle:
+            self._lib.seq_load(handle, saved, len(saved), c.byref(seq))
+            return seq.value, self._lib.ints(lambda *room: self._lib.seq_tokens(handle, seq.value, *room))
 
     def _seq_truncate(self, seq: int, length: int) -> None:
         with self._use() as handle:

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import time
+from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
@@ -94,6 +95,43 @@ def test_a_prompt_is_computed_once(model: llmcc.Model, engine: llmcc.Engine) -> 
         cold.generate(long, max_tokens=3)
         request = cold.submit(long, max_tokens=3)
         assert request.result() == first.result() and request.reused_tokens == 0
+
+
+def test_beginnings_survive(model: llmcc.Model, tmp_path: Path) -> None:
+    folder, prompt = tmp_path / "cache", model.tokenize(PROMPT * 8)
+    alone = model.generate(prompt, max_tokens=12)
+    reused = []
+    for _ in range(2):
+        with llmcc.Engine(model, cache_dir=folder) as engine:
+            request = engine.submit(prompt, max_tokens=12)
+            assert request.result().text == alone
+            reused.append(request.reused_tokens)
+            stats = engine.stats()
+    assert reused == [0, len(prompt) - 1], reused
+    assert stats["disk_parts"] >= 1 and stats["disk_bytes"] > 0 and stats["disk_errors"] == 0 and stats["disk_tokens"] >= len(prompt) - 1
+    with llmcc.Engine(model, cache_dir=folder, cache_dir_bytes=1) as engine:
+        assert engine.stats().get("disk_parts", 0) == 0
+    (tmp_path / "file").write_text("")
+    with pytest.raises(llmcc.LlmccError, match="file"):
+        llmcc.Engine(model, cache_dir=tmp_path / "file")
+    with pytest.raises(llmcc.LlmccError, match="NO_PREFIXES"):
+        llmcc.Engine(model, cache_dir=folder, prefixes=False)
+    with pytest.raises(llmcc.LlmccError, match="without a cache_dir"):
+        llmcc.Engine(model, cache_dir_bytes=1)
+
+
+def test_sessions_are_saved(model: llmcc.Model) -> None:
+    with model.session() as session:
+        session.generate(PROMPT, max_tokens=10)
+        saved = session.save()
+        with model.session(saved=saved) as other:
+            assert other.tokens == session.tokens
+            assert other.generate(" and", max_tokens=20) == session.generate(" and", max_tokens=20)
+    assert isinstance(saved, bytes)
+    with pytest.raises(llmcc.LlmccError, match="damaged"):
+        model.session(saved=saved[:-40] + bytes([saved[-40] ^ 1]) + saved[-39:])
+    with pytest.raises(llmcc.LlmccError, match="type bytes"):
+        model.session(saved="text")  # type: ignore[arg-type]
 
 
 def test_ends(engine: llmcc.Engine) -> None:

@@ -10,6 +10,7 @@ use crate::params::Params;
 use crate::sys::RawEngine;
 use std::ffi::CStr;
 use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use std::time::Duration;
 const EVENTS: usize = 64;
 
 /// Limits of an engine. The default is the engine's own choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Most requests in a step; 0: 64.
     pub max_running: u32,
@@ -31,6 +32,10 @@ pub struct EngineOptions {
     pub prefix_bytes: u64,
     /// Requests share nothing.
     pub no_prefixes: bool,
+    /// A folder in which computed beginnings survive the process.
+    pub cache_dir: Option<PathBuf>,
+    /// Most bytes of the files there; 0: 8 GiB.
+    pub cache_dir_bytes: u64,
 }
 
 /// The place of a request among others.
@@ -134,6 +139,8 @@ impl Engine<'static> {
 
 impl<'m> Engine<'m> {
     fn open(model: Served<'m>, options: &EngineOptions) -> Result<Engine<'m>> {
+        let folder =
+            options.cache_dir.as_deref().map(|path| path.to_str().ok_or_else(|| not_utf8(path))).transpose()?;
         let raw = llmcc_engine_options {
             size: size_of::<llmcc_engine_options>(),
             max_running: options.max_running,
@@ -141,6 +148,9 @@ impl<'m> Engine<'m> {
             max_queued: options.max_queued,
             target_ns: options.target.map_or(0, nanoseconds),
             prefix_bytes: options.prefix_bytes,
+            cache_dir: folder.map_or(ptr::null(), |path| path.as_ptr().cast()),
+            cache_dir_len: folder.map_or(0, str::len),
+            cache_dir_bytes: options.cache_dir_bytes,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: the model is open, the structure valid.
@@ -223,6 +233,10 @@ impl std::fmt::Debug for Engine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()
     }
+}
+
+fn not_utf8(path: &Path) -> Error {
+    Error::new(Status::Invalid, format!("{} is not UTF-8: name another folder", path.display()))
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -81,6 +81,19 @@ impl Model {
     }
 }
 
+impl Model {
+    /// A sequence from bytes that [`Sequence::save`] has made.
+    ///
+    /// # Errors
+    /// They were damaged, or are of another artifact; the cache is full.
+    pub fn load_sequence(&self, bytes: &[u8]) -> Result<Sequence<'_>> {
+        let mut seq = -1;
+        // SAFETY: the bytes have their length, and `seq` is valid.
+        self.check(unsafe { (self.api().llmcc_seq_load)(self.handle(), bytes.as_ptr(), bytes.len(), &mut seq) })?;
+        Ok(Sequence { model: self, seq })
+    }
+}
+
 impl<'m> Sequence<'m> {
     /// How many tokens it has.
     ///
@@ -110,6 +123,19 @@ impl<'m> Sequence<'m> {
         // SAFETY: `out` has room for `capacity` tokens.
         model.fetch(256, |out, capacity, needed| unsafe {
             (model.api().llmcc_seq_tokens)(model.handle(), self.seq, out, capacity, needed)
+        })
+    }
+
+    /// The sequence as bytes, for [`Model::load_sequence`] of another process with the same artifact, or later. The
+    /// last page may have rows of sequences that had it before.
+    ///
+    /// # Errors
+    /// It has an adapter or a source; the system refuses memory.
+    pub fn save(&self) -> Result<Vec<u8>> {
+        let model = self.model;
+        // SAFETY: `out` has room for `capacity` bytes.
+        model.fetch(0, |out, capacity, needed| unsafe {
+            (model.api().llmcc_seq_save)(model.handle(), self.seq, out, capacity, needed)
         })
     }
 

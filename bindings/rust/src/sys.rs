@@ -71,6 +71,8 @@ api! {
         fn(*const RawModel, i32, *const c_char, usize, *const c_char, usize, *mut i32, usize, *mut usize) -> RawStatus;
     llmcc_seq_len: fn(*const RawModel, i32, *mut usize) -> RawStatus;
     llmcc_seq_tokens: fn(*const RawModel, i32, *mut i32, usize, *mut usize) -> RawStatus;
+    llmcc_seq_save: fn(*const RawModel, i32, *mut u8, usize, *mut usize) -> RawStatus;
+    llmcc_seq_load: fn(*const RawModel, *const u8, usize, *mut i32) -> RawStatus;
     llmcc_seq_set_adapter: fn(*const RawModel, i32, i32) -> RawStatus;
     llmcc_adapter_load: fn(*const RawModel, *const c_char, usize, *mut i32) -> RawStatus;
     llmcc_adapter_unload: fn(*const RawModel, i32) -> RawStatus;

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 9;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 10;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -527,7 +527,7 @@ pub const LLMCC_ENGINE_NO_PREFIXES: u32 = 1;
 
 /// Limits of an engine.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct llmcc_engine_options {
     /// `sizeof(llmcc_engine_options)`.
     pub size: usize,
@@ -541,6 +541,29 @@ pub struct llmcc_engine_options {
     pub target_ns: u64,
     /// Most bytes of pages that stay after their requests; 0: as many as the cache has.
     pub prefix_bytes: u64,
+    /// A folder in which computed beginnings survive the process, UTF-8, `cache_dir_len` bytes; null: none. Since 1.10.
+    pub cache_dir: *const c_char,
+    /// Bytes of `cache_dir`.
+    pub cache_dir_len: usize,
+    /// Most bytes of the files there; 0: 8 GiB.
+    pub cache_dir_bytes: u64,
+}
+
+impl Default for llmcc_engine_options {
+    /// The engine's own choices.
+    fn default() -> Self {
+        llmcc_engine_options {
+            size: size_of::<llmcc_engine_options>(),
+            max_running: 0,
+            flags: 0,
+            max_queued: 0,
+            target_ns: 0,
+            prefix_bytes: 0,
+            cache_dir: core::ptr::null(),
+            cache_dir_len: 0,
+            cache_dir_bytes: 0,
+        }
+    }
 }
 
 /// A request to an engine.

@@ -156,8 +156,11 @@ fn open_level(cpus: Vec<Image>, options: &Options, level: u32) -> Result<Engine>
 }
 
 fn with_microkernels(image: Image, options: &Options, level: Level) -> Result<Engine> {
-    let table = if options.portable { llmcc_ukernels::portable_table } else { llmcc_ukernels::table };
-    Engine::new(image, options, table(level))
+    let (table, name) = match options.portable {
+        true => (llmcc_ukernels::portable_table(level), "portable"),
+        false => (llmcc_ukernels::table(level), level.name()),
+    };
+    Engine::new(image, options, table).map(|engine| engine.with_microkernels(name))
 }
 
 /// GPU number `ordinal` and the first of the versions that it runs; else why there is none, as the

@@ -16,6 +16,24 @@ use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};
 
+/// A sequence goes on in another process where it was saved. `next`: its logits after one more token, 3.
+unsafe fn saved_and_loaded(model: &Handle, seq: i32, next: &[f32]) {
+    let other = open(Options { threads: 1, max_tokens: 64, ..Options::default() });
+    // SAFETY: valid arguments.
+    unsafe {
+        let (mut needed, mut back, mut logits) = (0, -1, [0f32; VOCAB]);
+        ok(llmcc_seq_save(model.0, seq, null_mut(), 0, &mut needed));
+        let mut bytes = vec![0u8; needed];
+        ok(llmcc_seq_save(model.0, seq, bytes.as_mut_ptr(), needed, &mut needed));
+        ok(llmcc_seq_load(other.0, bytes.as_ptr(), needed, &mut back));
+        ok(llmcc_step(other.0, &batch(&[3], &[back], &[0]), logits.as_mut_ptr(), VOCAB));
+        assert_eq!(logits[..VOCAB - 1], next[..]);
+        bytes[needed / 2] ^= 1;
+        fails(llmcc_seq_load(other.0, bytes.as_ptr(), needed, &mut back), Status::Artifact, "damaged");
+        fails(llmcc_seq_load(other.0, bytes.as_ptr(), needed - 1, &mut back), Status::Artifact, "damaged");
+    }
+}
+
 #[test]
 fn steps_and_sequences() {
     let model = open(Options { threads: 2, max_tokens: 64, ..Options::default() });
@@ -29,6 +47,7 @@ fn steps_and_sequences() {
         ok(llmcc_step(model.0, &batch(&[3, 4], &[a, b], &[1, 0]), logits.as_mut_ptr(), logits.len()));
         assert_eq!(logits[..VOCAB - 1], expected(&[1, 2, 4])[..]);
         assert_eq!(logits[VOCAB..2 * VOCAB - 1], expected(&[1, 2, 3])[..]);
+        saved_and_loaded(&model, a, &expected(&[1, 2, 3, 3]));
         ok(llmcc_seq_truncate(model.0, b, 1));
         ok(llmcc_seq_len(model.0, b, &mut len));
         assert_eq!(len, 1);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::served::{check_serving, check_warm};
+use common::served::{check_files, check_restarts, check_serving, check_warm};
 use common::speculated::{check_speculation, check_trees};
 
 use common::*;
@@ -184,6 +184,18 @@ fn requests_that_share_are_those_alone() {
 fn requests_go_on_from_any_length() {
     let mut engine = toy_engine(Options { threads: 1, max_batch_tokens: 16, max_tokens: 2000, ..Options::default() });
     check_warm(&mut engine, 2..70, 1);
+}
+
+#[test]
+fn requests_go_on_from_files() {
+    let mut engine = toy_engine(Options { threads: 1, max_batch_tokens: 16, max_tokens: 2000, ..Options::default() });
+    // The last tokens of a sequence that do not fill a page are not in files.
+    check_restarts(&mut engine, "toy", 2..70, 16);
+    for max_tokens in [176, 2000] {
+        let options = Options { threads: 2, max_batch_tokens: 9, max_tokens, ..Options::default() };
+        let read = check_files(&mut toy_engine(options), "toy", max_tokens as u64, 30);
+        assert!(read > 500, "{read}");
+    }
 }
 
 #[test]

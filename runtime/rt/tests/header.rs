@@ -70,7 +70,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);
-    layout!(c, llmcc_engine_options: size max_running flags max_queued target_ns prefix_bytes);
+    layout!(c, llmcc_engine_options: size max_running flags max_queued target_ns prefix_bytes cache_dir
+        cache_dir_len cache_dir_bytes);
     layout!(c, llmcc_request: size text len tokens n_tokens params priority reserved timeout_ns salt);
     layout!(c, llmcc_event: size request text text_len token finish logprob top_tokens top_logprobs n_top ended status
         message prompt_tokens reused_tokens generated_tokens waited_ns first_token_ns total_ns);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::served::{check_serving, check_warm};
+use common::served::{check_files, check_restarts, check_serving, check_warm};
 use common::speculated::{check_speculation, check_trees};
 #[path = "common/cuda.rs"]
 mod cuda;
@@ -247,6 +247,15 @@ fn requests_that_share_are_those_alone() {
 #[test]
 fn requests_go_on_from_snapshots() {
     check_warm(&mut on_cpu(16), 2..70, 16);
+}
+
+#[test]
+fn requests_go_on_from_files() {
+    check_restarts(&mut on_cpu(16), "recurrent", 2..70, 16);
+    let read = check_files(&mut on_cpu(9), "recurrent", 3, 30);
+    assert!(read > 100, "{read}");
+    check_files(&mut on_gpu(16), "recurrent-gpu", 4, 10);
+    cuda::assert_clean();
 }
 
 /// A prompt that begins like the one before goes on from a snapshot.

@@ -53,7 +53,7 @@ static char prompt[1 << 15];
 static void calls(void *library, int moment, size_t more, const char *adapter_path)
 {
     LOAD(llmcc_open); LOAD(llmcc_close); LOAD(llmcc_info); LOAD(llmcc_stats); LOAD(llmcc_manifest); LOAD(llmcc_last_error);
-    LOAD(llmcc_seq_new); LOAD(llmcc_seq_free); LOAD(llmcc_seq_fork); LOAD(llmcc_seq_truncate); LOAD(llmcc_seq_len); LOAD(llmcc_seq_tokens); LOAD(llmcc_seq_set_adapter);
+    LOAD(llmcc_seq_new); LOAD(llmcc_seq_free); LOAD(llmcc_seq_fork); LOAD(llmcc_seq_truncate); LOAD(llmcc_seq_len); LOAD(llmcc_seq_tokens); LOAD(llmcc_seq_save); LOAD(llmcc_seq_load); LOAD(llmcc_seq_set_adapter);
     LOAD(llmcc_adapter_load); LOAD(llmcc_adapter_unload); LOAD(llmcc_step); LOAD(llmcc_embed); LOAD(llmcc_tokenize_pair); LOAD(llmcc_score_pairs);
     LOAD(llmcc_sample); LOAD(llmcc_logprobs); LOAD(llmcc_step_logprobs); LOAD(llmcc_tokenize); LOAD(llmcc_detokenize); LOAD(llmcc_apply_chat_template);
     LOAD(llmcc_token_piece); LOAD(llmcc_piece_token); LOAD(llmcc_token_bytes); LOAD(llmcc_token_flags); LOAD(llmcc_tokenizer_size); LOAD(llmcc_eos_tokens);
@@ -105,6 +105,12 @@ static void calls(void *library, int moment, size_t more, const char *adapter_pa
     CALL(llmcc_seq_fork, m, seq, &copy);
     CALL(llmcc_seq_len, m, seq, &n);
     CALL(llmcc_seq_tokens, m, seq, ids + 2000, 2000, &n);
+    size_t bytes = 0;
+    CALL(llmcc_seq_save, m, seq, NULL, 0, &bytes);
+    uint8_t *saved = malloc(bytes + 1);
+    CALL(llmcc_seq_save, m, seq, saved, bytes, &bytes);
+    CALL(llmcc_seq_load, m, saved, bytes, &copy);
+    free(saved);
     for (int i = 0; i < 40; i++)
         CALL(llmcc_seq_fork, m, seq, &copy);
     int32_t target = 5, tops[4], one = ids[0];

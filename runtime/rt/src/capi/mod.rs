@@ -239,14 +239,25 @@ unsafe fn put_array<T: Copy>(items: &[T], out: *mut T, capacity: usize, needed: 
             return Ok(());
         }
         if items.len() > capacity {
-            return Err(Error::new(
-                Status::Buffer,
-                format!("the buffer has room for {capacity} elements, {} are needed", items.len()),
-            ));
+            return put_room(items.len(), capacity, out, needed);
         }
         ptr::copy_nonoverlapping(items.as_ptr(), out, items.len());
     }
     Ok(())
+}
+
+/// As [`put_array`] for `len` elements that do not fit, or are not wanted: `out` is null or too small.
+///
+/// # Safety
+/// As [`put_array`].
+unsafe fn put_room<T>(len: usize, capacity: usize, out: *mut T, needed: *mut usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { put_length(len, out, needed)? };
+    if out.is_null() {
+        return Ok(());
+    }
+    let message = format!("the buffer has room for {capacity} elements, {len} are needed");
+    Err(Error::new(Status::Buffer, message))
 }
 
 /// As [`put_array`] for text, followed by a NUL that `needed` does not count.

@@ -2,7 +2,7 @@
 
 use super::handles::MODELS;
 use super::types::llmcc_sampling;
-use super::{Out, array, guard, llmcc_model, put_array};
+use super::{Out, array, guard, llmcc_model, put_array, put_room};
 use crate::bias::Bias;
 use crate::error::{Error, Result};
 use crate::reserve::need;
@@ -99,6 +99,46 @@ pub unsafe extern "C" fn llmcc_seq_tokens(
         let engine = model.engine();
         // SAFETY: the caller's promise.
         unsafe { put_array(engine.kv().tokens(seq)?, out, capacity, needed) }
+    })
+}
+
+/// Copies a sequence out of the cache.
+///
+/// # Safety
+/// `model` is open, `out` is null or has room for `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_save(
+    model: *const llmcc_model,
+    seq: i32,
+    out: *mut u8,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        let model = MODELS.get(model)?;
+        let mut engine = model.engine();
+        let len = engine.saved_len(seq)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if out.is_null() || capacity < len {
+                return put_room(len, capacity, out, needed);
+            }
+            put_array(&engine.save(seq)?, out, capacity, needed)
+        }
+    })
+}
+
+/// Makes a sequence of bytes that [`llmcc_seq_save`] has written.
+///
+/// # Safety
+/// `model` is open, `bytes` has `len` bytes, `seq` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_load(model: *const llmcc_model, bytes: *const u8, len: usize, seq: *mut i32) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, bytes, seq) = unsafe { (MODELS.get(model)?, array(bytes, len, "bytes")?, Out::new(seq, "seq")?) };
+        seq.set(model.engine().load(bytes)?);
+        Ok(())
     })
 }
 

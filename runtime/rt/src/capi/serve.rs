@@ -1,6 +1,7 @@
 //! Engines: many requests at once, on a thread of the library's.
 
 use std::ffi::c_char;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,11 @@ use super::types::*;
 use super::{Model, Out, array, checked_size, guard, guard_freeing, llmcc_model, null, owned, put_text, read_struct};
 use super::{utf8, write_struct};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::generate::check_tokens;
 use crate::reserve::need;
-use crate::serve::{Event, Host, Limits, Order, Service};
+use crate::serve::disk::DEFAULT_BYTES;
+use crate::serve::{Disk, Event, Host, Limits, Order, Service};
 use crate::speculate::Guesses;
 use crate::text::Text;
 use crate::unload::Alive;
@@ -58,7 +60,9 @@ impl Host for Model {
 }
 
 impl Serving {
-    fn new(model: &Arc<Model>, options: &llmcc_engine_options) -> Result<Serving> {
+    /// # Safety
+    /// The structure's pointers are valid.
+    unsafe fn new(model: &Arc<Model>, options: &llmcc_engine_options) -> Result<Serving> {
         if options.flags & !LLMCC_ENGINE_NO_PREFIXES != 0 {
             let message = format!("llmcc_engine_options.flags has unknown bits: {:#x}", options.flags);
             return Err(Error::invalid(message));
@@ -73,7 +77,10 @@ impl Serving {
                 _ => 0,
             },
         };
-        let service = Service::new(model.clone(), limits, or(options.max_queued, QUEUED).unwrap_or(usize::MAX))?;
+        // SAFETY: the caller's promise.
+        let disk = unsafe { disk(model, options)? };
+        let queued = or(options.max_queued, QUEUED).unwrap_or(usize::MAX);
+        let service = Service::new(model.clone(), limits, queued, disk)?;
         Ok(Serving { service, model: model.clone(), shown: Mutex::default(), _alive: Alive::new() })
     }
 
@@ -165,6 +172,41 @@ impl Serving {
     }
 }
 
+/// The files of an engine's computed beginnings, if it has a folder for them.
+///
+/// # Safety
+/// The structure's pointers are valid.
+unsafe fn disk(model: &Model, options: &llmcc_engine_options) -> Result<Option<Disk>> {
+    if options.cache_dir.is_null() {
+        return match options.cache_dir_bytes {
+            0 => Ok(None),
+            _ => Err(Error::invalid("cache_dir_bytes is given without a cache_dir")),
+        };
+    }
+    if options.flags & LLMCC_ENGINE_NO_PREFIXES != 0 {
+        return Err(Error::invalid("LLMCC_ENGINE_NO_PREFIXES leaves nothing for a cache_dir: give one of them"));
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { utf8(options.cache_dir, options.cache_dir_len, "cache_dir")? };
+    let engine = model.engine();
+    if path.is_empty() {
+        return Err(Error::invalid("cache_dir is empty: name a folder"));
+    }
+    let why = if engine.has_source() {
+        Some("a model that reads a source leaves nothing to later requests")
+    } else if engine.identity().is_none() {
+        Some("no hash covers this model's weights: compile it again with them")
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        return Err(Error::new(Status::Unsupported, format!("cache_dir cannot be used: {why}")));
+    }
+    let bytes = if options.cache_dir_bytes == 0 { DEFAULT_BYTES } else { options.cache_dir_bytes };
+    let groups = engine.kv().layout().groups.clone();
+    Disk::open(Path::new(path), engine.identity().unwrap_or_default(), &groups, bytes).map(Some)
+}
+
 /// The end of a request, in its last event.
 fn tell_end(value: &mut llmcc_event, end: &crate::serve::End) {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -192,8 +234,10 @@ pub unsafe extern "C" fn llmcc_engine_open(
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (out, options) = unsafe { (Out::new(out, "out")?, read_struct(options)?) };
-        let serving = Serving::new(&*MODELS.get(model)?, &options)?;
+        let (out, serving) = unsafe {
+            let (out, options) = (Out::new(out, "out")?, read_struct(options)?);
+            (out, Serving::new(&*MODELS.get(model)?, &options)?)
+        };
         out.set(ENGINES.insert(Arc::new(serving)).cast());
         Ok(())
     })

@@ -19,6 +19,7 @@ mod profile;
 mod room;
 mod row;
 mod runs;
+mod saved;
 mod see;
 mod source;
 mod tree;
@@ -27,6 +28,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
+use llmcc_abi::tree::{Hash, Leaf};
 use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
@@ -88,6 +90,8 @@ pub struct Engine {
     /// Kept to reuse its memory.
     inputs: Inputs,
     interrupts: Interrupts,
+    /// Names the microkernels.
+    microkernels: &'static str,
 }
 
 /// Index of the entry that appends tokens.
@@ -161,7 +165,25 @@ impl Engine {
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         let inputs = Inputs::default();
         let loaded = vec![false; kv.adapters()];
-        Ok(Engine { image, kv, executor, limits, profile, loaded, inputs, interrupts: Interrupts::default() })
+        let (interrupts, microkernels) = (Interrupts::default(), "");
+        Ok(Engine { image, kv, executor, limits, profile, loaded, inputs, interrupts, microkernels })
+    }
+
+    /// Names the microkernels that the engine was given.
+    pub(crate) fn with_microkernels(self, name: &'static str) -> Engine {
+        Engine { microkernels: name, ..self }
+    }
+
+    /// A hash of the artifact and of the code that runs it here: states of sequences with the same one are equal to the
+    /// last bit. `None`: see [`Image::root`].
+    pub fn identity(&self) -> Option<Hash> {
+        let mut hash = Leaf::default();
+        hash.update(b"llmcc identity of states");
+        hash.update(&self.image.root()?);
+        hash.update(&self.image.desc().isa.to_le_bytes());
+        hash.update(self.microkernels.as_bytes());
+        hash.update(self.device().as_bytes());
+        Some(hash.finish())
     }
 
     /// The model.

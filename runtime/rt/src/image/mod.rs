@@ -24,7 +24,7 @@ use std::sync::Arc;
 use llmcc_abi::{
     ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef,
     KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand, state,
-    tree::{self, PartDesc, part},
+    tree::{self, Hash, PartDesc, part},
 };
 
 use crate::error::{Error, Result};
@@ -96,6 +96,8 @@ pub struct Image {
     mapped: bool,
     /// Hash of the tokenizer, compared when that is read.
     tokenizer: Option<PartDesc>,
+    /// Hash of the whole artifact.
+    root: Option<Hash>,
     /// The side file's mapping, when the weights lie there.
     _side: Option<Arc<Mapping>>,
 }
@@ -108,6 +110,7 @@ struct Parts {
     weights: Segment,
     mapped: bool,
     tokenizer: Option<PartDesc>,
+    root: Option<Hash>,
     side: Option<Arc<Mapping>>,
 }
 
@@ -149,7 +152,9 @@ impl Image {
         // Tables and texts are copied, and texts are parsed; the tokenizer is not, before it is used.
         let tokenizer = sealed.part(part::TOKENIZER).map_or(0, |p| p.len);
         need((2 << 20) + 6 * at.data_len.saturating_sub(tokenizer) as usize)?;
-        Image::versions(&Parts { code, data, weights, mapped: true, tokenizer: sealed.part(part::TOKENIZER), side })
+        let root = (at.flags & FLAG_UNHASHED_WEIGHTS == 0).then_some(at.root);
+        let tokenizer = sealed.part(part::TOKENIZER);
+        Image::versions(&Parts { code, data, weights, mapped: true, tokenizer, root, side })
     }
 
     /// The first version of a model whose segments lie anywhere in memory: for tests and for
@@ -183,7 +188,7 @@ impl Image {
     ) -> Result<Vec<Image>> {
         let data = Segment { ptr: data.as_ptr(), len: data.len() as u64 };
         let (code, weights) = (Segment { ptr: code, len: code_len }, Segment { ptr: weights, len: weights_len });
-        Image::versions(&Parts { code, data, weights, mapped: false, tokenizer: None, side: None })
+        Image::versions(&Parts { code, data, weights, mapped: false, tokenizer: None, root: None, side: None })
     }
 
     /// Reads and checks the chain of descriptors.
@@ -226,6 +231,7 @@ impl Image {
             gpu: table(data, desc.gpu, "GPU kernels")?,
             mapped: parts.mapped,
             tokenizer: parts.tokenizer,
+            root: parts.root,
             _side: parts.side.clone(),
         };
         image.check_all()?;
@@ -242,6 +248,12 @@ impl Image {
         sizes(&self.desc) == sizes(&other.desc)
             && self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_like(b))
+    }
+
+    /// Hash of the artifact's bytes, weights included; `None`: it was not loaded from a file, or no hash covers its
+    /// weights.
+    pub fn root(&self) -> Option<Hash> {
+        self.root
     }
 
     /// The entry that appends tokens: the first one.

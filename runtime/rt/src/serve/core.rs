@@ -6,6 +6,8 @@
 use std::time::{Duration, Instant};
 
 use super::counts::Counts;
+use super::disk::{Disk, Path};
+use super::fetch::Fetches;
 use super::pace::Pace;
 use super::prefix::{Owner, Prefixes, common, shared};
 use super::rank::{self, Standing};
@@ -14,10 +16,13 @@ use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::generate::{Finish, GenParams, GenStats, Generation, Piece, marked};
 use crate::kv::SeqId;
+use crate::speculate::{Guesses, Tenants};
 use crate::text::Text;
 
 /// A request waits for another one that computes so many more tokens of its beginning than are there already.
 const WORTH_WAITING: usize = 64;
+/// How long a step without work waits for files.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// A request.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +86,11 @@ pub struct Core {
     step: u64,
     pace: Pace,
     prefixes: Prefixes,
+    /// Beginnings in files, and those that are being read.
+    disk: Option<Disk>,
+    fetches: Fetches,
+    /// Texts that requests guess from.
+    texts: Tenants,
     counts: Counts,
 }
 
@@ -99,17 +109,40 @@ type Stepped<T> = std::result::Result<T, Failure>;
 
 enum State {
     /// It has no sequence yet.
-    Waiting(Box<(Vec<i32>, GenParams)>),
+    Waiting(Box<Waiting>),
     Running(Box<Generation>),
     /// For a moment, while it changes.
     Gone,
 }
 
+/// A request without a sequence.
+struct Waiting {
+    prompt: Vec<i32>,
+    params: GenParams,
+    /// Whether the files were asked for its beginning.
+    asked: bool,
+}
+
 impl Core {
     /// No requests yet.
     pub fn new(limits: Limits) -> Core {
-        let (pace, prefixes) = (Pace::new(limits.target), Prefixes::new(limits.kept_bytes));
-        Core { limits, jobs: Vec::new(), arrivals: 0, step: 0, pace, prefixes, counts: Counts::default() }
+        Core::with_disk(limits, None)
+    }
+
+    /// No requests yet; what they compute stays in files, too.
+    pub fn with_disk(limits: Limits, disk: Option<Disk>) -> Core {
+        Core {
+            limits,
+            jobs: Vec::new(),
+            arrivals: 0,
+            step: 0,
+            pace: Pace::new(limits.target),
+            prefixes: Prefixes::new(limits.kept_bytes),
+            disk,
+            fetches: Fetches::default(),
+            texts: Tenants::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Whether there is nothing to do.
@@ -125,6 +158,7 @@ impl Core {
             waiting: self.jobs.len() - running,
             kept_sequences: self.prefixes.len(),
             kept_bytes: self.prefixes.bytes(),
+            disk: self.disk.as_ref().map(Disk::counts),
             ..self.counts.clone()
         }
     }
@@ -134,7 +168,7 @@ impl Core {
         let Order { id, prompt, params, priority, deadline, salt } = order;
         let standing = Standing { priority, arrival: self.arrivals, served: 0, since: self.step };
         let owner = Owner { salt, adapter: params.adapter };
-        let state = State::Waiting(Box::new((prompt, params)));
+        let state = State::Waiting(Box::new(Waiting { prompt, params, asked: false }));
         self.jobs.push(Job { id, owner, deadline, arrived, began: None, first: None, standing, state });
         self.arrivals += 1;
         self.counts.submitted += 1;
@@ -159,6 +193,7 @@ impl Core {
     /// Runs one step of the requests whose turn it is.
     pub fn step(&mut self, engine: &mut Engine, text: Option<&Text>) -> Vec<Event> {
         let mut events = self.expire(engine);
+        self.collect(engine, Duration::ZERO);
         let standings = self.jobs.iter().map(|job| job.standing);
         let chosen = rank::first(standings, self.step, self.limits.running);
         let mut failed = Vec::new();
@@ -169,7 +204,10 @@ impl Core {
         }
         let chosen: Vec<usize> =
             chosen.into_iter().filter(|at| matches!(self.jobs[*at].state, State::Running(_))).collect();
-        if !chosen.is_empty() {
+        if chosen.is_empty() {
+            // Nothing else can be done.
+            self.collect(engine, PATIENCE);
+        } else {
             match self.run(&chosen, engine, text) {
                 Ok(found) => events.extend(found),
                 // Somebody interrupts the calls of others; the step runs again.
@@ -204,7 +242,7 @@ impl Core {
     fn admit(&mut self, at: usize, chosen: &[usize], engine: &mut Engine, text: Option<&Text>) -> Result<()> {
         let owner = self.jobs[at].owner;
         let State::Waiting(waiting) = &self.jobs[at].state else { return Ok(()) };
-        let (prompt, params) = &**waiting;
+        let Waiting { prompt, params, .. } = &**waiting;
         let shares = self.limits.kept_bytes > 0 && !engine.has_source();
         let mut from = None;
         if shares {
@@ -219,6 +257,13 @@ impl Core {
                 }
             }
             let there = from.map_or(0, |(_, tokens)| tokens);
+            if self.fetches.has(self.jobs[at].id) {
+                return Ok(());
+            }
+            if let Some(path) = self.on_disk(at, &seen, there) {
+                self.fetch(at, path, there);
+                return Ok(());
+            }
             if !images && self.awaits(at, there, chosen) {
                 return Ok(());
             }
@@ -229,10 +274,10 @@ impl Core {
     /// Whether a request of `chosen` is about to compute more of the beginning of another than the tokens `there`.
     fn awaits(&mut self, at: usize, there: usize, chosen: &[usize]) -> bool {
         let State::Waiting(waiting) = &self.jobs[at].state else { return false };
-        let (owner, last) = (self.jobs[at].owner, waiting.0.len().saturating_sub(1));
+        let (owner, last) = (self.jobs[at].owner, waiting.prompt.len().saturating_sub(1));
         let coming = |&other: &usize| match &self.jobs[other].state {
             State::Running(generation) if self.jobs[other].owner == owner => {
-                let same = common(generation.history(), &waiting.0).min(last);
+                let same = common(generation.history(), &waiting.prompt).min(last);
                 (generation.evaluated() < same && same >= there + WORTH_WAITING).then_some((other, same))
             }
             _ => None,
@@ -244,15 +289,45 @@ impl Core {
         true
     }
 
+    /// The beginning of a request in files, if they have more of it than the tokens `there`, and were not asked before.
+    fn on_disk(&self, at: usize, seen: &[i32], there: usize) -> Option<Path> {
+        let Job { owner, state: State::Waiting(waiting), .. } = &self.jobs[at] else { return None };
+        let disk = self.disk.as_ref().filter(|_| owner.adapter == 0 && !waiting.asked)?;
+        disk.find(owner.salt, seen, there)
+    }
+
+    /// Has the beginning of a request read, which waits for it.
+    fn fetch(&mut self, at: usize, path: Path, there: usize) {
+        let Job { id, owner, state: State::Waiting(waiting), .. } = &mut self.jobs[at] else { return };
+        let Some(disk) = &self.disk else { return };
+        waiting.asked = true;
+        self.counts.disk_tokens += (path.tokens - there) as u64;
+        self.fetches.begin(*id, *owner);
+        disk.read(*id, path);
+    }
+
+    /// Takes up beginnings that were read, and waits for one up to `timeout` if some are being read.
+    fn collect(&mut self, engine: &mut Engine, timeout: Duration) {
+        let Some(disk) = &self.disk else { return };
+        let mut timeout = if self.fetches.is_empty() { Duration::ZERO } else { timeout };
+        while let Some(read) = disk.take(timeout) {
+            timeout = Duration::ZERO;
+            self.counts.disk_errors += u64::from(!self.fetches.take(read, &mut self.prefixes, engine.kv_mut()));
+        }
+    }
+
     /// Begins to serve a request, from the tokens that the sequence `from` has.
     fn start(&mut self, at: usize, from: Option<SeqId>, engine: &mut Engine, text: Option<&Text>) -> Result<()> {
         let State::Waiting(waiting) = std::mem::replace(&mut self.jobs[at].state, State::Gone) else { return Ok(()) };
-        let (prompt, mut params) = *waiting;
+        let Waiting { prompt, mut params, .. } = *waiting;
         // A sequence that cannot be forked is computed.
         let seq = from.and_then(|seq| engine.kv_mut().fork(seq).ok());
         if seq.is_some() {
             // The fork has the adapter.
             params.adapter = 0;
+        }
+        if matches!(params.guesses, Guesses::Lookup) {
+            params.guesses = Guesses::Texts(self.texts.of(self.jobs[at].owner.salt));
         }
         let made = Generation::new(engine, text, seq, &prompt, params);
         let mut generation = match (made, seq) {
@@ -351,14 +426,22 @@ impl Core {
     /// Takes a request out. Its sequence stays for others.
     fn end(&mut self, at: usize, error: Option<Error>, engine: &mut Engine) -> Event {
         let job = self.jobs.swap_remove(at);
+        if let Some(disk) = self.disk.as_ref().filter(|_| self.fetches.has(job.id)) {
+            disk.forget(job.id);
+            self.fetches.end(job.id, engine.kv_mut());
+        }
         let mut stats = GenStats::default();
         if let State::Running(generation) = job.state {
             stats = generation.stats();
+            if let Guesses::Texts(texts) = generation.guesses_from() {
+                let text = generation.history();
+                texts.add(text, text.len().saturating_sub(stats.generated_tokens as usize));
+            }
             let (guessed, keeps) = (generation.guessed(), self.keeps(job.owner, engine));
             self.counts.guessed += guessed.guessed;
             self.counts.accepted += guessed.accepted;
             let left = match keeps {
-                true => generation.release(engine).and_then(|seq| self.prefixes.keep(engine.kv_mut(), job.owner, seq)),
+                true => generation.release(engine).and_then(|seq| self.keep(engine, job.owner, seq)),
                 false => generation.close(engine),
             };
             debug_assert!(left.is_ok(), "{left:?}");
@@ -368,6 +451,16 @@ impl Core {
         let (waited, first) = (since(job.began.or(Some(now))), since(job.first));
         let end = End { error, stats, waited, first, total: now - job.arrived };
         Event { request: job.id, piece: None, end: Some(end) }
+    }
+
+    /// Keeps a sequence for later requests, in memory and in files.
+    fn keep(&mut self, engine: &mut Engine, owner: Owner, seq: SeqId) -> Result<()> {
+        if let Some(disk) = &self.disk
+            && disk.write(engine.kv_mut(), seq, owner.salt).is_err()
+        {
+            self.counts.disk_errors += 1;
+        }
+        self.prefixes.keep(engine.kv_mut(), owner, seq)
     }
 
     /// Whether sequences of an owner stay. (Adapters may be unloaded, and their numbers be used again.)

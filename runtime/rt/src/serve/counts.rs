@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::disk::DiskCounts;
+
 /// Counts, and times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
@@ -39,6 +41,12 @@ pub struct Counts {
     pub accepted: u64,
     /// Time in steps.
     pub busy: Duration,
+    /// Tokens of prompts that were to come from files.
+    pub disk_tokens: u64,
+    /// Sequences that could not be written to files, or read from them.
+    pub disk_errors: u64,
+    /// The files, if there are any.
+    pub disk: Option<DiskCounts>,
 }
 
 impl Counts {
@@ -63,7 +71,18 @@ impl Counts {
             ("accepted", self.accepted),
             ("busy_ns", u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX)),
         ];
-        let members: Vec<String> = all.iter().map(|(name, count)| format!("\"{name}\": {count}")).collect();
+        let mut members: Vec<String> = all.iter().map(|(name, count)| format!("\"{name}\": {count}")).collect();
+        if let Some(disk) = &self.disk {
+            let all = [
+                ("disk_parts", disk.parts as u64),
+                ("disk_bytes", disk.bytes),
+                ("disk_written", disk.written),
+                ("disk_tokens", self.disk_tokens),
+                ("disk_errors", disk.failed + self.disk_errors),
+            ];
+            members.extend(all.iter().map(|(name, count)| format!("\"{name}\": {count}")));
+            members.extend(disk.error.iter().map(|error| format!("\"disk_error\": {}", crate::json::string(error))));
+        }
         format!("{{{}}}", members.join(", "))
     }
 }

@@ -3,11 +3,13 @@
 //! [`Service`] is what callers see. Its thread takes requests from a queue, runs steps as long as there are any, and
 //! puts what happens to requests into another queue. The scheduler (`core.rs`) decides who takes part in a step
 //! (`rank.rs`), how much of prompts it has room for (`pace.rs`), and whose computed tokens a request goes on from
-//! (`prefix.rs`). Steps are those of [`crate::continuous`], so a request's tokens are the same, bit for bit, in any
+//! (`prefix.rs`; `disk`: after a restart, too). Steps are those of [`crate::continuous`], so a request's tokens are the same, bit for bit, in any
 //! company.
 
 pub mod core;
 mod counts;
+pub mod disk;
+mod fetch;
 mod pace;
 mod prefix;
 pub mod rank;
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use self::core::{Core, End, Event, Limits, Order};
 pub use counts::Counts;
+pub use disk::Disk;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
@@ -101,7 +104,7 @@ impl Service {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub fn new(host: Arc<dyn Host>, limits: Limits, queued: usize) -> Result<Service> {
+    pub fn new(host: Arc<dyn Host>, limits: Limits, queued: usize, disk: Option<Disk>) -> Result<Service> {
         let most = limits.running.saturating_add(queued);
         let shared = Arc::new(Shared {
             inbox: Mutex::new(Inbox { most, next: 1, ..Inbox::default() }),
@@ -110,7 +113,7 @@ impl Service {
             told: Condvar::new(),
         });
         let own = shared.clone();
-        let thread = Thread::spawn("llmcc-engine", STACK, move || own.serve(&*host, limits))
+        let thread = Thread::spawn("llmcc-engine", STACK, move || own.serve(&*host, limits, disk))
             .map_err(|cause| Error::system("cannot start the engine's thread", cause))?;
         Ok(Service { shared, thread: Some(thread) })
     }
@@ -236,8 +239,8 @@ impl Outbox {
 
 impl Shared {
     /// The thread's work.
-    fn serve(&self, host: &dyn Host, limits: Limits) {
-        let mut core = Core::new(limits);
+    fn serve(&self, host: &dyn Host, limits: Limits, disk: Option<Disk>) {
+        let mut core = Core::with_disk(limits, disk);
         while let Some(calls) = self.next(&core) {
             let Some(_inside) = crate::unload::enter() else { return };
             let Some(_memory) = Call::begin() else {

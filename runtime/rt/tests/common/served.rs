@@ -3,7 +3,7 @@
 use super::speculated::params;
 use super::{Rng, VOCAB};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
-use llmcc_rt::serve::{Core, Event, Limits, Order};
+use llmcc_rt::serve::{Core, Disk, Event, Limits, Order};
 use llmcc_rt::speculate::Guesses;
 use llmcc_rt::{Engine, Status};
 use std::collections::BTreeMap;
@@ -152,4 +152,102 @@ pub fn check_warm(engine: &mut Engine, lengths: std::ops::Range<usize>, most_new
         assert_eq!(next, alone(engine, &longer, params.clone()).0);
         assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0));
     }
+}
+
+/// A folder for files, deleted at the end.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A core whose files are in a folder, as after a start.
+fn with_files(engine: &Engine, folder: &Folder, limits: Limits) -> Core {
+    let groups = engine.kv().layout().groups.clone();
+    Core::with_disk(limits, Some(Disk::open(&folder.0, [5; 32], &groups, u64::MAX).unwrap()))
+}
+
+/// Requests after a restart go on from files, and have the tokens that they have alone; at every length.
+pub fn check_restarts(engine: &mut Engine, name: &str, lengths: std::ops::Range<usize>, most_new: usize) {
+    let folder = Folder(std::env::temp_dir().join(format!("llmcc-restarts-{name}-{}", std::process::id())));
+    let limits = Limits { running: 4, target: None, kept_bytes: usize::MAX };
+    for length in lengths {
+        let prompt: Vec<i32> = (0..length).map(|i| (i * i + 5 * i + length) as i32 % (VOCAB as i32 - 1)).collect();
+        let params = GenParams { max_tokens: 5, ..params(&mut Rng(1)) };
+        let mut run = |prompt: &[i32], salt: u64| {
+            let mut core = with_files(engine, &folder, limits);
+            let order = Order { id: 1, prompt: prompt.to_vec(), params: params.clone(), salt, ..Order::default() };
+            core.submit(order, Instant::now());
+            let (mut tokens, mut reused) = (vec![], 0);
+            while !core.is_idle() {
+                for event in core.step(engine, None) {
+                    tokens.extend(event.piece.map(|piece| piece.token));
+                    reused += event.end.map_or(0, |end| end.stats.reused_tokens as usize);
+                }
+            }
+            let errors = core.counts().disk_errors;
+            core.close(&llmcc_rt::Error::invalid("closed"), engine);
+            assert_eq!((engine.kv().sequences(), engine.kv().used_pages(), errors), (0, 0, 0));
+            (tokens, reused)
+        };
+        // (Tokens are few, so prompts of two lengths may begin alike.)
+        let (own, other) = (length as u64, 1000);
+        let (cold, none) = run(&prompt, own);
+        assert_eq!(none, 0, "a prompt of {length}");
+        let longer = [&prompt[..], &cold, &[1, 2, 3]].concat();
+        let (next, reused) = run(&longer, own);
+        let there = prompt.len() + cold.len() - 1;
+        assert!(reused <= there && reused + most_new >= there, "{reused} of {there}");
+        let (again, reused) = run(&longer, own);
+        assert!(reused + most_new >= there, "{reused} of {there}");
+        assert_eq!(run(&longer, other + own).1, 0, "another tenant's");
+        let alone = alone(engine, &longer, params.clone()).0;
+        assert_eq!((&next, &again), (&alone, &alone), "a prompt of {length}");
+    }
+}
+
+/// Random requests with beginnings in common, over several starts with the same files.
+pub fn check_files(engine: &mut Engine, name: &str, seed: u64, starts: usize) -> u64 {
+    let folder = Folder(std::env::temp_dir().join(format!("llmcc-files-{name}-{}", std::process::id())));
+    let (mut rng, mut reused) = (Rng(seed), 0);
+    let beginnings: Vec<Vec<i32>> =
+        (0..3).map(|_| (0..40 + rng.below(90)).map(|_| rng.below(VOCAB - 1) as i32).collect()).collect();
+    for start in 0..starts {
+        let limits = Limits { running: 1 + rng.below(4), target: None, kept_bytes: [600, usize::MAX][rng.below(2)] };
+        let mut core = with_files(engine, &folder, limits);
+        let mut all = BTreeMap::new();
+        for id in 0..2 + rng.below(6) as u64 {
+            let beginning = &beginnings[rng.below(3)];
+            let beginning = &beginning[..beginning.len() - rng.below(30)];
+            let tail = (0..1 + rng.below(40)).map(|_| rng.below(VOCAB - 1) as i32);
+            let prompt: Vec<i32> = beginning.iter().copied().chain(tail).collect();
+            let params = params(&mut rng);
+            let text = alone(engine, &prompt, params.clone());
+            let order = Order { id, prompt, params, salt: rng.below(2) as u64, ..Order::default() };
+            core.submit(order.clone(), Instant::now());
+            let asked = Asked { order, text, tokens: vec![], finish: None, ended: None, cancelled: false };
+            all.insert(id, asked);
+        }
+        while !core.is_idle() {
+            if rng.below(60) == 0 {
+                let id = rng.below(all.len()) as u64;
+                let event = core.cancel(id, engine);
+                all.get_mut(&id).unwrap().cancelled |= event.is_some();
+                take(&mut all, event.into_iter().collect());
+            }
+            let events = core.step(engine, None);
+            take(&mut all, events);
+            engine.kv().audit().unwrap();
+        }
+        for asked in all.values().filter(|asked| !asked.cancelled) {
+            let what = format!("start {start}, {limits:?}: {:?}", asked.order);
+            assert_eq!((&asked.tokens, &asked.finish), (&asked.text.0, &asked.text.1), "{what}");
+        }
+        reused += core.counts().disk_tokens;
+        core.close(&llmcc_rt::Error::invalid("closed"), engine);
+        assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0));
+    }
+    reused
 }

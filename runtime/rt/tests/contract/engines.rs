@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// Options with a folder for files.
+fn files(path: &'static CStr, flags: u32, cache_dir_bytes: u64) -> *const llmcc_engine_options {
+    let (cache_dir, cache_dir_len) = (path.as_ptr(), path.count_bytes());
+    let own = llmcc_engine_options { flags, cache_dir, cache_dir_len, cache_dir_bytes, ..Default::default() };
+    Box::leak(Box::new(own))
+}
+
 /// Engines, and requests to them.
 pub fn about_engines<'a>() -> Vec<Row<'a>> {
     let event = || Box::leak(Box::new(llmcc_event::default()));
@@ -9,6 +16,26 @@ pub fn about_engines<'a>() -> Vec<Row<'a>> {
         row!(llmcc_engine_open, Invalid, "model is a null", |_w, o| (null(), null(), (&raw mut o.generation).cast())),
         row!(llmcc_engine_open, Invalid, "closed", |w, o| (w.closed, null(), (&raw mut o.generation).cast())),
         row!(llmcc_engine_open, Invalid, "out is a null", |w, _o| (w.model.0, null(), null_mut())),
+        row!(llmcc_engine_open, Unsupported, "no hash covers", |w, o| (
+            w.model.0,
+            files(c"/tmp/llmcc-none", 0, 0),
+            (&raw mut o.generation).cast()
+        )),
+        row!(llmcc_engine_open, Invalid, "cache_dir is empty", |w, o| (
+            w.model.0,
+            files(c"", 0, 0),
+            (&raw mut o.generation).cast()
+        )),
+        row!(llmcc_engine_open, Invalid, "give one of them", |w, o| (
+            w.model.0,
+            files(c"/tmp/llmcc-none", LLMCC_ENGINE_NO_PREFIXES, 0),
+            (&raw mut o.generation).cast()
+        )),
+        row!(llmcc_engine_open, Invalid, "without a cache_dir", |w, o| (
+            w.model.0,
+            Box::leak(Box::new(llmcc_engine_options { cache_dir_bytes: 1, ..llmcc_engine_options::default() })),
+            (&raw mut o.generation).cast()
+        )),
         row!(llmcc_engine_submit, Invalid, "engine is a null", |_w, o| (
             null(),
             &llmcc_request::default(),

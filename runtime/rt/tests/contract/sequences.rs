@@ -5,7 +5,25 @@ use super::*;
 /// Sequences, sounds as their sources, and images in their prompts.
 pub fn about_sequences<'a>() -> Vec<Row<'a>> {
     let (sounds, images) = (about_sounds(), about_images());
-    about_tokens().into_iter().chain(sounds).chain(images).chain(about_sizes_of_images()).collect()
+    let all = about_tokens().into_iter().chain(about_saved()).chain(sounds).chain(images);
+    all.chain(about_sizes_of_images()).collect()
+}
+
+/// Sequences as bytes.
+fn about_saved<'a>() -> Vec<Row<'a>> {
+    fn room(o: &mut Outs) -> *mut u8 {
+        o.text.as_mut_ptr().cast()
+    }
+    const OTHER: [u8; 300] = [7; 300];
+    vec![
+        row!(llmcc_seq_save, Invalid, "model is a null", |w, o| (null(), w.seq, room(o), 8, &mut o.needed)),
+        row!(llmcc_seq_save, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, room(o), 8, &mut o.needed)),
+        row!(llmcc_seq_save, Buffer, "room for 8 elements", |w, o| (w.model.0, w.seq, room(o), 8, &mut o.needed)),
+        row!(llmcc_seq_load, Invalid, "model is a null", |_w, o| (null(), OTHER.as_ptr(), 300, &mut o.number)),
+        row!(llmcc_seq_load, Invalid, "bytes is a null", |w, o| (w.model.0, null(), 300, &mut o.number)),
+        row!(llmcc_seq_load, Invalid, "seq is a null", |w, _o| (w.model.0, OTHER.as_ptr(), 300, null_mut())),
+        row!(llmcc_seq_load, Artifact, "no saved sequence", |w, o| (w.model.0, OTHER.as_ptr(), 300, &mut o.number)),
+    ]
 }
 
 fn about_tokens<'a>() -> Vec<Row<'a>> {
