@@ -24,7 +24,8 @@ fn grow(kv: &mut Kv, seq: SeqId, n: usize, seed: &mut u32) {
     for group in 0..kv.groups() {
         let shape = kv.layout.groups[group];
         let first = shape.changed_page(len).unwrap_or_else(|| shape.pages_at(len));
-        for page in kv.pages(slot, group)[first..].to_vec() {
+        let pages = kv.pages(slot, group)[first..].to_vec();
+        for page in pages {
             let mut next = || {
                 *seed = seed.wrapping_mul(0x915f_77f5).wrapping_add(1);
                 (*seed >> 24) as u8

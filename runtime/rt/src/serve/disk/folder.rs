@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use llmcc_abi::tree::Hash;
@@ -26,7 +27,6 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 pub struct Folder {
     path: PathBuf,
     identity: Hash,
-    written: u64,
 }
 
 /// A file.
@@ -50,9 +50,9 @@ impl Folder {
         let own = path.join(hex(identity));
         let failed = |cause| Error::system(format_args!("cannot use the cache folder {}", path.display()), cause);
         DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
-        let mut folder = Folder { path: own, identity: *identity, written: 0 };
-        folder.write_file("test", &[]).map_err(failed)?;
-        fs::remove_file(folder.path.join("test")).map_err(failed)?;
+        let folder = Folder { path: own, identity: *identity };
+        let beside = folder.beside();
+        fs::write(&beside, []).and_then(|()| fs::remove_file(&beside)).map_err(failed)?;
         Ok(folder)
     }
 
@@ -87,7 +87,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is no memory; the file cannot be written.
-    pub fn write(&mut self, name: &Hash, packed: &Packed) -> Result<u64> {
+    pub fn write(&self, name: &Hash, packed: &Packed) -> Result<u64> {
         let bytes = pack(packed)?;
         let file = format!("{}.{ENDING}", hex(name));
         match self.write_file(&file, &bytes) {
@@ -96,9 +96,14 @@ impl Folder {
         }
     }
 
-    fn write_file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.written += 1;
-        let beside = self.path.join(format!("{}-{}.tmp", std::process::id(), self.written));
+    /// A path that nobody else writes.
+    fn beside(&self) -> PathBuf {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        self.path.join(format!("{}-{}.tmp", std::process::id(), FILES.fetch_add(1, Relaxed)))
+    }
+
+    fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let beside = self.beside();
         let write = || {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
             file.write_all(bytes)?;
@@ -177,7 +182,7 @@ mod tests {
     #[test]
     fn parts_are_files() {
         let path = temporary("files");
-        let mut folder = Folder::open(&path, &[9; 32]).unwrap();
+        let folder = Folder::open(&path, &[9; 32]).unwrap();
         // The second one's tokens are longer than a head.
         for n in [20, 9000] {
             let name = name_of(&packed(n));
@@ -194,7 +199,7 @@ mod tests {
     #[test]
     fn damaged_files_are_deleted() {
         let path = temporary("damaged");
-        let mut folder = Folder::open(&path, &[9; 32]).unwrap();
+        let folder = Folder::open(&path, &[9; 32]).unwrap();
         let name = name_of(&packed(20));
         folder.write(&name, &packed(20)).unwrap();
         let file = folder.file(&name);

@@ -240,7 +240,7 @@ impl Shared {
     }
 
     /// The thread's work.
-    fn work(&self, mut folder: Folder) {
+    fn work(&self, folder: Folder) {
         while let Some(work) = self.next() {
             let Some(_memory) = Call::begin() else {
                 self.refuse(work);
@@ -248,7 +248,7 @@ impl Shared {
             };
             match work {
                 Work::Read(ticket, path) => self.read(&folder, ticket, path),
-                Work::Write(name, packed) => self.write(&mut folder, name, &packed),
+                Work::Write(name, packed) => self.write(&folder, name, &packed),
             }
         }
     }
@@ -311,7 +311,7 @@ impl Shared {
         self.told.notify_all();
     }
 
-    fn write(&self, folder: &mut Folder, name: Hash, packed: &Packed) {
+    fn write(&self, folder: &Folder, name: Hash, packed: &Packed) {
         let known = self.lock().tree.has(&name);
         let written = if known { Ok(0) } else { folder.write(&name, packed) };
         let mut state = self.lock();
