@@ -19,7 +19,7 @@ const USUAL_TOKENS: u64 = 16;
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let name = app.model_name(&mut fields)?;
+    let (app, name) = app.choose(&mut fields)?;
     let facts = app.hub.model().facts();
     let mut ask = Ask::take(&mut fields, &headers, facts, USUAL_TOKENS)?;
     let logprobs = fields.count("logprobs", 0, MOST_TOP)?.and_then(|n| u32::try_from(n).ok());

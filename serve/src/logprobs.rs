@@ -16,6 +16,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// About the bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts: usize = self.top.iter().map(|(text, _)| text.len() + size_of::<(String, f64)>()).sum();
+        size_of::<Entry>() + self.text.len() + texts
+    }
+
     /// The token of an event, if it brings one; `alternatives`: how many tokens to list.
     pub(crate) fn of(event: &Event, alternatives: u32, model: &dyn Model) -> Option<Entry> {
         let token = event.token?;

@@ -24,6 +24,10 @@ pub struct Facts {
     pub chat_template: bool,
     /// Numbers of an embedding; 0: it makes none.
     pub embed_columns: usize,
+    /// Scores of a pair of texts; 0: it compares none.
+    pub score_columns: usize,
+    /// The activation of these scores, if the model names one.
+    pub pair_activation: Option<String>,
     /// Its own settings, by their names in `generation_config.json`.
     pub generation: Map<String, Value>,
     /// The version of its C API.
@@ -73,6 +77,17 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// A model that makes none, an empty row, a token outside the vocabulary.
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>>;
+    /// Tokens of a pair of texts.
+    ///
+    /// # Errors
+    /// A model that compares no texts.
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize>;
+    /// Scores of pairs of texts, before any activation: `[pairs.len(), score_columns]`. `truncate`: pairs that are too
+    /// long are cut.
+    ///
+    /// # Errors
+    /// A model that compares no texts, or a pair that is too long.
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>>;
 }
 
 /// An open artifact with an engine.
@@ -114,6 +129,8 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         chat_template: info.chat_template,
         // Scores of classes are no embeddings.
         embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
+        score_columns: if info.output == Output::Scores { info.embed_columns } else { 0 },
+        pair_activation: manifest["pair_activation"].as_str().map(str::to_owned),
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
         abi: format!("{major}.{minor}"),
     }
@@ -156,5 +173,11 @@ impl Model for Artifact {
     }
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         self.model.embed(rows, Normalize::Own)
+    }
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
+        self.model.tokenize_pair(pair).map(|tokens| tokens.len())
+    }
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>> {
+        self.model.score_pairs(pairs, truncate)
     }
 }

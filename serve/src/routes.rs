@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{chat, completions, embeddings, messages, state, tokens};
+use crate::{admin, chat, completions, embeddings, messages, rerank, responses, state, tokens};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -16,12 +16,24 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/v1/models", get(state::models))
         .route("/v1/models/{*name}", get(state::model))
+        .route("/models", get(admin::list))
+        .route("/models/load", post(admin::load))
+        .route("/models/unload", post(admin::unload))
         .route("/version", get(state::version))
         .route("/metrics", get(state::metrics))
         .route("/v1/completions", post(completions::post))
         .route("/v1/chat/completions", post(chat::post))
         .route("/v1/embeddings", post(embeddings::post))
+        .route("/rerank", post(rerank::rerank))
+        .route("/v1/rerank", post(rerank::rerank))
+        .route("/v2/rerank", post(rerank::rerank))
+        .route("/score", post(rerank::score))
+        .route("/v1/score", post(rerank::score))
         .route("/v1/messages", post(messages::post))
+        .route("/v1/responses", post(responses::post))
+        .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .fallback(unknown)

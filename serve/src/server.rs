@@ -1,15 +1,14 @@
 //! The server: begins to listen, serves, and ends when it is asked to.
 
 use crate::app::App;
-use crate::hub::Hub;
 use crate::model::Model;
+use crate::models::{Models, Source};
 use crate::net::{Limits, accept};
 use crate::routes::router;
 use crate::settings::Settings;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -44,7 +43,6 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
-    poller: JoinHandle<()>,
     stop: Arc<watch::Sender<Wish>>,
 }
 
@@ -68,11 +66,16 @@ impl Stopper {
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Begins to listen. `models`: with their names for clients; `source`: where they are opened again when the
+    /// process gets SIGHUP, and further ones when clients ask for it.
     ///
     /// # Errors
     /// An address that others can reach, without a key; one that is in use, or not this machine's.
-    pub fn bind(model: Arc<dyn Model>, settings: Settings) -> Result<Server, ServeError> {
+    pub fn bind(
+        models: Vec<(String, Arc<dyn Model>)>,
+        source: Option<Arc<dyn Source>>,
+        settings: Settings,
+    ) -> Result<Server, ServeError> {
         if settings.keys.is_empty() && !settings.host.is_loopback() {
             return Err(ServeError::Open(settings.host));
         }
@@ -80,9 +83,9 @@ impl Server {
         let listener = TcpListener::bind(wanted).map_err(|e| ServeError::Address(wanted, e))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (hub, poller) = Hub::start(model)?;
-        let app = Arc::new(App::new(hub, settings));
-        Ok(Server { listener, address, app, poller, stop: Arc::new(watch::channel(Wish::Serve).0) })
+        let models = Models::new(models, source, settings.max_models)?;
+        let app = Arc::new(App::new(models, settings));
+        Ok(Server { listener, address, app, stop: Arc::new(watch::channel(Wish::Serve).0) })
     }
 
     /// Its address.
@@ -103,12 +106,12 @@ impl Server {
     pub fn run(self) -> Result<(), ServeError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
-        let Server { listener, app, poller, stop, .. } = self;
+        let Server { listener, app, stop, .. } = self;
         let served = runtime.block_on(serve(listener, app.clone(), stop));
-        app.hub.close();
+        app.models.close();
         // Work that takes long ends by itself; nobody waits for it.
         runtime.shutdown_background();
-        let _ = poller.join();
+        app.models.join();
         served
     }
 }
@@ -123,6 +126,7 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
             }
         });
     }
+    reload_on_hangup(&app)?;
     let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
     let (end, ended) = watch::channel(false);
     let (open, mut closed) = mpsc::channel(1);
@@ -136,8 +140,24 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
         sleep(OFTEN).await;
     }
     // The streams that are left hear of it.
-    app.hub.close();
+    app.models.close();
     let _ = end.send(true);
     let _ = timeout(LAST, closed.recv()).await;
+    Ok(())
+}
+
+/// Opens the models anew whenever the process gets SIGHUP.
+fn reload_on_hangup(app: &Arc<App>) -> io::Result<()> {
+    let (mut signals, app) = (signal(SignalKind::hangup())?, app.clone());
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            for (name, result) in app.models.reload().await {
+                match result {
+                    Ok(()) => eprintln!("reloaded {name}"),
+                    Err(error) => eprintln!("{name} stays as it is: {}", error.message),
+                }
+            }
+        }
+    });
     Ok(())
 }

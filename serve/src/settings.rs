@@ -10,8 +10,6 @@ pub struct Settings {
     pub host: IpAddr,
     /// Its port; 0: one that is free.
     pub port: u16,
-    /// The model's name for clients.
-    pub name: String,
     /// Keys: each request must bring one. Without any, requests need none.
     pub keys: Vec<String>,
     /// Longest body of a request, in bytes.
@@ -22,20 +20,28 @@ pub struct Settings {
     pub patience: Duration,
     /// How long requests under way may take when the server is asked to end.
     pub drain: Duration,
+    /// Most models at once.
+    pub max_models: usize,
+    /// Most answers of `/v1/responses` that are kept; 0: none.
+    pub max_stored: usize,
+    /// Most bytes of kept answers.
+    pub max_stored_bytes: usize,
 }
 
-impl Settings {
+impl Default for Settings {
     /// The settings of a server at `127.0.0.1:8080` without keys.
-    pub fn new(name: impl Into<String>) -> Settings {
+    fn default() -> Settings {
         Settings {
             host: IpAddr::from([127, 0, 0, 1]),
             port: 8080,
-            name: name.into(),
             keys: vec![],
             max_body: 16 << 20,
             max_connections: 1024,
             patience: Duration::from_secs(60),
             drain: Duration::from_secs(30),
+            max_models: 4,
+            max_stored: 1024,
+            max_stored_bytes: 64 << 20,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::ask::unforeseen;
 use crate::logprobs::{self, Entry};
+use crate::served::now;
 use llmcc_model::{End, Finish};
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The interface that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,8 @@ impl Shape {
     /// The frame of a new request's documents; `model`: the name that the client asked for.
     pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
         let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
-        Shape { kind, id, created, model, logprobs, echo }
+        Shape { kind, id, created: now(), model, logprobs, echo }
     }
 
     /// The first piece of a choice, before any text.

@@ -4,7 +4,7 @@ mod client;
 mod stand_in;
 
 use client::{get, post, reply, send};
-use llmcc_serve::{ServeError, Server, Settings};
+use llmcc_serve::{Model, ServeError, Server, Settings};
 use serde_json::{Value, json};
 use stand_in::{Running, StandIn, expected, wait_for};
 use std::io::Read;
@@ -176,7 +176,7 @@ fn wrong_requests_are_errors_in_one_shape() {
         ("GET", "/../../etc/passwd", &[], "", 404, "there is no"),
         ("GET", "/v1/models/other", &[], "", 404, "`letters`"),
         ("GET", "/v1/models/%ff", &[], "", 404, "`letters`"),
-        ("POST", "/v1/responses", &json_type, "{}", 404, "there is no"),
+        ("POST", "/v1/nothing", &json_type, "{}", 404, "there is no"),
     ] {
         let got = reply(send(s.address, method, path, headers, body.as_bytes()));
         let error = &got.json()["error"];
@@ -214,10 +214,11 @@ fn keys_are_wanted() {
 #[test]
 fn addresses_that_others_reach_need_a_key() {
     let model = Arc::new(StandIn::new(1, Duration::ZERO));
-    let open = Settings { host: [0, 0, 0, 0].into(), port: 0, ..Settings::new("m") };
-    let refused = Server::bind(model.clone(), open.clone());
+    let open = Settings { host: [0, 0, 0, 0].into(), port: 0, ..Settings::default() };
+    let models = || -> Vec<(String, Arc<dyn Model>)> { vec![("m".into(), model.clone())] };
+    let refused = Server::bind(models(), None, open.clone());
     assert!(matches!(refused, Err(ServeError::Open(_))));
-    assert!(Server::bind(model, Settings { keys: vec!["k".into()], ..open }).is_ok());
+    assert!(Server::bind(models(), None, Settings { keys: vec!["k".into()], ..open }).is_ok());
 }
 
 #[test]

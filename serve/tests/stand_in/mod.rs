@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use llmcc_model::{End, Error, Event, Finish, Params, Result, Status, Terms, Token};
-use llmcc_serve::{Facts, Model, Server, Settings, Stopper};
+use llmcc_serve::{Facts, Model, Server, Settings, Source, Stopper};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
@@ -31,7 +31,7 @@ struct State {
 }
 
 pub struct StandIn {
-    facts: Facts,
+    pub facts: Facts,
     /// Most requests at once.
     most: usize,
     /// Time of a step.
@@ -196,10 +196,20 @@ impl Model for StandIn {
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         Ok(rows.iter().flat_map(|row| [row.len() as f32, 0.5]).collect())
     }
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
+        Ok(pair.0.len() + pair.1.len())
+    }
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>> {
+        if !truncate && pairs.iter().any(|(_, second)| *second == "too long") {
+            return Err(Error::new(Status::Invalid, "the pair is too long for the model"));
+        }
+        Ok(pairs.iter().map(|(first, second)| first.len() as f32 - second.len() as f32).collect())
+    }
 }
 
 /// A server on a free port.
 pub struct Running {
+    /// The first model.
     pub model: Arc<StandIn>,
     pub address: SocketAddr,
     pub stopper: Stopper,
@@ -209,9 +219,18 @@ pub struct Running {
 impl Running {
     pub fn start(model: StandIn, change: impl FnOnce(&mut Settings)) -> Running {
         let model = Arc::new(model);
-        let mut settings = Settings { port: 0, ..Settings::new("letters") };
+        Running::of(model.clone(), vec![("letters".into(), model)], None, change)
+    }
+    /// A server for several models, the first of which is `model`.
+    pub fn of(
+        model: Arc<StandIn>,
+        models: Vec<(String, Arc<dyn Model>)>,
+        source: Option<Arc<dyn Source>>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Running {
+        let mut settings = Settings { port: 0, ..Settings::default() };
         change(&mut settings);
-        let server = Server::bind(model.clone(), settings).expect("bound");
+        let server = Server::bind(models, source, settings).expect("bound");
         let (address, stopper) = (server.address(), server.stopper());
         let thread = Some(std::thread::spawn(move || server.run().expect("served")));
         Running { model, address, stopper, thread }
