@@ -23,6 +23,7 @@ mod metrics;
 mod model;
 mod models;
 mod net;
+mod page;
 mod pairs;
 mod prompts;
 mod reply;

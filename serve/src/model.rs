@@ -38,6 +38,8 @@ pub struct Facts {
 pub trait Model: Send + Sync + 'static {
     /// Sizes and abilities.
     fn facts(&self) -> &Facts;
+    /// Its manifest: source, formats, hashes.
+    fn manifest(&self) -> Value;
     /// Tokens of a text; `special`: with the special tokens around a prompt.
     ///
     /// # Errors
@@ -139,6 +141,9 @@ fn facts(model: &llmcc_model::Model) -> Facts {
 impl Model for Artifact {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+    fn manifest(&self) -> Value {
+        serde_json::from_str(self.model.manifest()).unwrap_or_default()
     }
     fn tokenize(&self, text: &str, special: bool) -> Result<Vec<Token>> {
         if special { self.model.tokenize(text) } else { self.model.tokenize_plain(text) }

@@ -81,11 +81,21 @@ impl Models {
     /// # Errors
     /// It is not served, or there are several to choose from.
     pub(crate) fn choose(&self, fields: &mut Fields) -> Result<(Arc<Served>, String), ApiError> {
-        if let Some(name) = fields.take::<String>("model")? {
-            return self.named(&name).map(|served| (served, name));
+        let served = self.named_or_only(fields.take::<String>("model")?)?;
+        let name = served.name.clone();
+        Ok((served, name))
+    }
+
+    /// The model of a name; without one, the only model.
+    ///
+    /// # Errors
+    /// As [`Models::choose`].
+    pub(crate) fn named_or_only(&self, name: Option<String>) -> Result<Arc<Served>, ApiError> {
+        if let Some(name) = name {
+            return self.named(&name);
         }
         match &self.all()[..] {
-            [only] => Ok((only.clone(), only.name.clone())),
+            [only] => Ok(only.clone()),
             all => Err(ApiError::of_param("model", format!("`model` is missing: this server has {}", listed(all)))),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{admin, chat, completions, embeddings, messages, rerank, responses, state, tokens};
+use crate::{admin, chat, completions, embeddings, messages, page, rerank, responses, state, tokens};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -19,6 +19,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/models", get(admin::list))
         .route("/models/load", post(admin::load))
         .route("/models/unload", post(admin::unload))
+        .route("/certificate", get(page::certificate))
         .route("/version", get(state::version))
         .route("/metrics", get(state::metrics))
         .route("/v1/completions", post(completions::post))
@@ -39,7 +40,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(app.clone(), guard));
-    let open = Router::new().route("/health", get(state::health)).route("/ready", get(state::ready));
+    let open = Router::new()
+        .route("/health", get(state::health))
+        .route("/ready", get(state::ready))
+        .route("/", get(page::page));
     open.merge(guarded).with_state(app)
 }
 

@@ -22,6 +22,8 @@ pub struct Settings {
     pub drain: Duration,
     /// Most models at once.
     pub max_models: usize,
+    /// Whether there is a page at `/`.
+    pub page: bool,
     /// Most answers of `/v1/responses` that are kept; 0: none.
     pub max_stored: usize,
     /// Most bytes of kept answers.
@@ -40,6 +42,7 @@ impl Default for Settings {
             patience: Duration::from_secs(60),
             drain: Duration::from_secs(30),
             max_models: 4,
+            page: true,
             max_stored: 1024,
             max_stored_bytes: 64 << 20,
         }

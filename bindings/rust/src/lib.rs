@@ -36,6 +36,7 @@ mod model;
 mod params;
 mod rows;
 mod sequence;
+mod spelling;
 pub mod sys;
 pub mod taps;
 mod text;

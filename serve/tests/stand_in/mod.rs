@@ -132,6 +132,9 @@ impl Model for StandIn {
     fn facts(&self) -> &Facts {
         &self.facts
     }
+    fn manifest(&self) -> Value {
+        json!({ "model": "letters", "llmcc": "0", "weights": { "bytes": 5, "tensors": [1] }, "options": { "weights": "w4" } })
+    }
     fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
         Ok(text.bytes().map(Token::from).collect())
     }
