@@ -7,6 +7,7 @@ use client::{Reply, get, post, reply, send};
 use serde_json::{Value, json};
 use stand_in::{Running, StandIn, expected, wait_for};
 use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const RESPONSES: &str = "/v1/responses";
@@ -59,7 +60,7 @@ fn answers_are_whole_or_streams() {
     assert_eq!((&whole["status"], &whole["object"]), (&json!("incomplete"), &json!("response")));
     assert_eq!(whole["incomplete_details"], json!({ "reason": "max_output_tokens" }));
     let usage = json!({
-        "input_tokens": want.len(), "input_tokens_details": { "cached_tokens": 1 }, "output_tokens": 5,
+        "input_tokens": want.len(), "input_tokens_details": { "cached_tokens": 1, "cache_write_tokens": 0 }, "output_tokens": 5,
         "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": want.len() + 5,
     });
     assert_eq!(whole["usage"], usage);
@@ -300,4 +301,20 @@ fn failures_are_told() {
     let path = format!("{RESPONSES}/{}", begun["id"].as_str().expect("a text"));
     s.model.break_down();
     wait_for("fails", || get(s.address, &path).json()["status"] == "failed");
+}
+
+/// OpenAI's own client, where it is installed for `python3`, or the program that LLMCC_TEST_PYTHON names.
+#[test]
+fn openais_client_understands_answers() {
+    let python = std::env::var("LLMCC_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has = Command::new(&python).args(["-c", "import openai"]).stderr(Stdio::null()).status();
+    if !has.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: OpenAI's client is not installed (pip install openai; LLMCC_TEST_PYTHON=its Python)");
+        return;
+    }
+    let s = Running::plain();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai_responses.py");
+    let done = Command::new(python).args([script, &format!("http://{}", s.address)]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
 }

@@ -130,7 +130,9 @@ impl Answer {
             _ => Ending::Completed,
         };
         let usage = json!({
-            "input_tokens": end.prompt_tokens, "input_tokens_details": { "cached_tokens": end.reused_tokens },
+            "input_tokens": end.prompt_tokens, "input_tokens_details": {
+                "cached_tokens": end.reused_tokens, "cache_write_tokens": 0,
+            },
             "output_tokens": end.generated_tokens, "output_tokens_details": { "reasoning_tokens": 0 },
             "total_tokens": end.prompt_tokens + end.generated_tokens,
         });
