@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::log::Log;
 use crate::models::Models;
 use crate::responses::Store;
 use crate::served::Served;
@@ -22,6 +23,7 @@ pub(crate) struct App {
     pub(crate) models: Models,
     pub(crate) settings: Settings,
     pub(crate) responses: Store,
+    pub(crate) log: Log,
     draining: AtomicBool,
     busy: Arc<AtomicUsize>,
 }
@@ -37,9 +39,9 @@ impl Drop for Busy {
 
 impl App {
     /// The state of a server that begins now.
-    pub(crate) fn new(models: Models, settings: Settings) -> App {
+    pub(crate) fn new(models: Models, log: Log, settings: Settings) -> App {
         let responses = Store::new(settings.max_stored, settings.max_stored_bytes);
-        App { models, settings, responses, draining: AtomicBool::new(false), busy: Arc::default() }
+        App { models, settings, responses, log, draining: AtomicBool::new(false), busy: Arc::default() }
     }
 
     /// Takes no further requests.

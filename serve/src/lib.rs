@@ -5,6 +5,7 @@
 //! nothing (`fields.rs`, `ask.rs`); its prompt goes to the engine (`completions.rs`, `chat.rs`, `prompts.rs`), and the
 //! events come back as a document or a stream (`reply.rs`, `stream.rs`). `docs/serving.md` is the page for users.
 
+mod access;
 mod admin;
 mod app;
 mod ask;
@@ -15,8 +16,10 @@ mod embeddings;
 mod error;
 mod fields;
 mod form;
+mod guard;
 mod hub;
 mod json;
+mod log;
 mod logprobs;
 mod messages;
 mod metrics;
@@ -36,9 +39,12 @@ mod settings;
 mod shape;
 mod state;
 mod stream;
+mod tls;
 mod tokens;
 
+pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
 pub use models::Source;
 pub use server::{ServeError, Server, Stopper};
 pub use settings::Settings;
+pub use tls::TlsFiles;

@@ -2,17 +2,17 @@
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::{admin, chat, completions, embeddings, messages, page, rerank, responses, state, tokens};
+use crate::{access, admin, chat, completions, embeddings, guard, messages, page, rerank, responses, state, tokens};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use std::sync::Arc;
+use tower_http::cors::CorsLayer;
 
-/// All paths.
-pub(crate) fn router(app: Arc<App>) -> Router {
+/// All paths; `origins`: the pages that may ask for them.
+pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
     let guarded = Router::new()
         .route("/v1/models", get(state::models))
         .route("/v1/models/{*name}", get(state::model))
@@ -39,20 +39,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/detokenize", post(tokens::detokenize))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(app.clone(), guard));
+        .layer(from_fn_with_state(app.clone(), guard::keys));
     let open = Router::new()
         .route("/health", get(state::health))
         .route("/ready", get(state::ready))
         .route("/", get(page::page));
-    open.merge(guarded).with_state(app)
-}
-
-/// Lets requests with a right key through.
-async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match app.authorize(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+    let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::hosts));
+    let all = if let Some(origins) = origins { all.layer(origins) } else { all };
+    all.layer(from_fn_with_state(app.clone(), access::requests)).with_state(app)
 }
 
 async fn unknown(request: Request) -> ApiError {

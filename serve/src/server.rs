@@ -1,11 +1,14 @@
 //! The server: begins to listen, serves, and ends when it is asked to.
 
 use crate::app::App;
+use crate::guard::origins;
+use crate::log::Log;
 use crate::model::Model;
 use crate::models::{Models, Source};
 use crate::net::{Limits, accept};
 use crate::routes::router;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
+use tower_http::cors::CorsLayer;
 
 /// Threads for work that takes long: tokens of prompts, templates.
 const WORKERS: usize = 4;
@@ -33,6 +37,12 @@ pub enum ServeError {
     /// Its address.
     #[error("cannot listen at {0}: {1}")]
     Address(SocketAddr, io::Error),
+    /// Files of its identity.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// An origin that is none.
+    #[error("{0}")]
+    Origin(String),
     /// The system refuses threads, signals or the like.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -43,6 +53,8 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    tls: Option<Arc<Tls>>,
+    origins: Option<CorsLayer>,
     stop: Arc<watch::Sender<Wish>>,
 }
 
@@ -79,18 +91,27 @@ impl Server {
         if settings.keys.is_empty() && !settings.host.is_loopback() {
             return Err(ServeError::Open(settings.host));
         }
+        let tls = settings.tls.clone().map(|files| Tls::new(files).map(Arc::new));
+        let tls = tls.transpose().map_err(ServeError::Tls)?;
+        let origins = origins(&settings).map_err(ServeError::Origin)?;
         let wanted = SocketAddr::new(settings.host, settings.port);
         let listener = TcpListener::bind(wanted).map_err(|e| ServeError::Address(wanted, e))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let models = Models::new(models, source, settings.max_models)?;
-        let app = Arc::new(App::new(models, settings));
-        Ok(Server { listener, address, app, stop: Arc::new(watch::channel(Wish::Serve).0) })
+        let log = Log::start(settings.log)?;
+        let app = Arc::new(App::new(models, log, settings));
+        Ok(Server { listener, address, app, tls, origins, stop: Arc::new(watch::channel(Wish::Serve).0) })
     }
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The URL of its address.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
     }
 
     /// Ends it from another thread.
@@ -106,8 +127,8 @@ impl Server {
     pub fn run(self) -> Result<(), ServeError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
-        let Server { listener, app, stop, .. } = self;
-        let served = runtime.block_on(serve(listener, app.clone(), stop));
+        let app = self.app.clone();
+        let served = runtime.block_on(serve(self));
         app.models.close();
         // Work that takes long ends by itself; nobody waits for it.
         runtime.shutdown_background();
@@ -116,7 +137,8 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wish>>) -> Result<(), ServeError> {
+async fn serve(server: Server) -> Result<(), ServeError> {
+    let Server { listener, app, tls, origins, stop, .. } = server;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, stopper) = (signal(kind)?, Stopper(stop.clone()));
@@ -126,11 +148,12 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
             }
         });
     }
-    reload_on_hangup(&app)?;
+    reload_on_hangup(&app, tls.clone())?;
     let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
     let (end, ended) = watch::channel(false);
     let (open, mut closed) = mpsc::channel(1);
-    tokio::spawn(accept(listener, router(app.clone()), limits, ended, open));
+    let router = router(app.clone(), origins);
+    tokio::spawn(accept(listener, router, tls, limits, ended, open));
     let mut wishes = stop.subscribe();
     // (The sender is alive.)
     let _ = wishes.wait_for(|wish| *wish >= Wish::Drain).await;
@@ -146,16 +169,21 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
     Ok(())
 }
 
-/// Opens the models anew whenever the process gets SIGHUP.
-fn reload_on_hangup(app: &Arc<App>) -> io::Result<()> {
+/// Opens the models anew, and reads the certificate again, whenever the process gets SIGHUP.
+fn reload_on_hangup(app: &Arc<App>, tls: Option<Arc<Tls>>) -> io::Result<()> {
     let (mut signals, app) = (signal(SignalKind::hangup())?, app.clone());
     tokio::spawn(async move {
         while signals.recv().await.is_some() {
             for (name, result) in app.models.reload().await {
                 match result {
-                    Ok(()) => eprintln!("reloaded {name}"),
-                    Err(error) => eprintln!("{name} stays as it is: {}", error.message),
+                    Ok(()) => app.log.say(&format!("reloaded {name}")),
+                    Err(error) => app.log.say(&format!("{name} stays as it is: {}", error.message)),
                 }
+            }
+            match tls.as_ref().map(|tls| tls.reload()) {
+                None => {}
+                Some(Ok(())) => app.log.say("reloaded the certificate"),
+                Some(Err(e)) => app.log.say(&format!("the certificate stays as it is: {e}")),
             }
         }
     });

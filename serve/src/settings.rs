@@ -1,5 +1,7 @@
 //! How a server is set up.
 
+use crate::log::LogForm;
+use crate::tls::TlsFiles;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,6 +12,14 @@ pub struct Settings {
     pub host: IpAddr,
     /// Its port; 0: one that is free.
     pub port: u16,
+    /// The identity that clients see, if they talk by TLS.
+    pub tls: Option<TlsFiles>,
+    /// Names that a server without keys may be called by, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may ask the server; `*`: any.
+    pub origins: Vec<String>,
+    /// Lines about requests.
+    pub log: LogForm,
     /// Keys: each request must bring one. Without any, requests need none.
     pub keys: Vec<String>,
     /// Longest body of a request, in bytes.
@@ -36,6 +46,10 @@ impl Default for Settings {
         Settings {
             host: IpAddr::from([127, 0, 0, 1]),
             port: 8080,
+            tls: None,
+            hosts: vec![],
+            origins: vec![],
+            log: LogForm::Off,
             keys: vec![],
             max_body: 16 << 20,
             max_connections: 1024,

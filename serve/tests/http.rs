@@ -334,7 +334,7 @@ fn connections_are_used_again() {
     let body = json!({ "prompt": "hi", "max_tokens": 2, "seed": 0 }).to_string();
     let one = |close: &str| {
         format!(
-            "POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n\
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json; charset=utf-8\r\n\
              Content-Length: {}\r\n{close}\r\n{body}",
             body.len()
         )

@@ -8,7 +8,6 @@ use llmcc_model::{Error, Result, Status};
 use llmcc_serve::{Model, Source};
 use serde_json::{Value, json};
 use stand_in::{Running, StandIn, expected, wait_for};
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,9 +27,6 @@ impl Folder {
     fn of(names: &[&str]) -> Arc<Folder> {
         let names = Some(names.iter().map(|name| name.to_string()).collect());
         Arc::new(Folder { names, ..Folder::default() })
-    }
-    fn last(&self) -> Option<Arc<StandIn>> {
-        self.last.lock().expect("sound").clone()
     }
 }
 
@@ -148,32 +144,4 @@ fn only_so_many_models_are_loaded() {
     assert_eq!(post(s.address, COMPLETIONS, &json!({ "prompt": "hi" })).status, 400);
     assert_eq!(load().status, 200);
     assert_eq!(post(s.address, COMPLETIONS, &json!({ "prompt": "hi" })).status, 200, "the only one needs no name");
-}
-
-/// SIGHUP opens the models anew; requests under way are answered by those that they began with.
-#[test]
-fn hangups_lose_no_request() {
-    let first = Arc::new(StandIn::new(64, Duration::from_millis(2)));
-    let broken = Arc::new(StandIn::new(64, Duration::ZERO));
-    let folder = Arc::new(Folder::default());
-    let models: Vec<(String, Arc<dyn Model>)> = vec![("first".into(), first.clone()), ("broken".into(), broken)];
-    let s = Running::of(first.clone(), models, Some(folder.clone()), |_| {});
-    let ask =
-        |model: &str, n: u64| json!({ "prompt": "hi", "model": model, "max_tokens": n, "seed": 0, "stream": true });
-    let before = send(s.address, "POST", COMPLETIONS, &[], ask("first", 400).to_string().as_bytes());
-    wait_for("begins", || first.live() == 1);
-    let id = std::process::id().to_string();
-    assert!(Command::new("kill").args(["-HUP", &id]).status().expect("it runs").success());
-    wait_for("opens both", || folder.opened.load(Ordering::SeqCst) == 2);
-    wait_for("serves the new one", || {
-        post(s.address, COMPLETIONS, &ask("first", 1));
-        folder.last().is_some_and(|model| model.all() > 0)
-    });
-    let text: String = reply(before)
-        .events()
-        .iter()
-        .filter_map(|e| e.pointer("/choices/0/text")?.as_str().map(str::to_owned))
-        .collect();
-    assert_eq!(text, expected("hi", 0, 400));
-    assert_eq!(post(s.address, COMPLETIONS, &ask("broken", 1)).status, 200, "it stays as it is");
 }

@@ -1,9 +1,20 @@
 //! Arguments of `llmcc serve`.
 
 use super::engine::EngineArgs;
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
+
+/// The form of lines about requests.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogAs {
+    /// None
+    Off,
+    /// `name=value ...`
+    Text,
+    /// A JSON object on each line
+    Json,
+}
 
 /// `llmcc serve`
 #[derive(Clone, Debug, ClapArgs)]
@@ -17,6 +28,24 @@ pub struct ServeArgs {
     /// Port to listen at; 0: a free one, which is printed
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
+    /// Certificate of the server, with those that vouch for it, in PEM: it speaks TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Name that a server without keys may be called by, beside addresses and localhost
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<String>,
+    /// Origin whose pages may ask the server (`https://example.com`); *: any
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
+    /// Lines about requests on the standard error stream
+    #[arg(long, value_name = "FORM", default_value = "off")]
+    pub log: LogAs,
+    /// Most connections at once; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: u32,
     /// File with keys, one on a line: requests must bring one of them (`Authorization: Bearer KEY`)
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,

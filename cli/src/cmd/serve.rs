@@ -2,9 +2,9 @@
 
 mod source;
 
-use crate::args::ServeArgs;
+use crate::args::{LogAs, ServeArgs};
 use crate::{Error, stdout};
-use llmcc_serve::{ServeError, Server, Settings};
+use llmcc_serve::{LogForm, ServeError, Server, Settings, TlsFiles};
 use source::Artifacts;
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let artifacts = Arc::new(Artifacts::new(args)?);
     let models = artifacts.open_all()?;
     let server = Server::bind(models, Some(artifacts), settings).map_err(|e| refused(&e))?;
-    match stdout::print(&format!("listening at http://{}\n", server.address())) {
+    match stdout::print(&format!("listening at {}\n", server.url())) {
         // Nobody wants to know.
         Ok(()) | Err(Error::ClosedPipe) => {}
         Err(e) => return Err(e),
@@ -34,7 +34,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
 
 fn refused(e: &ServeError) -> Error {
     match e {
-        ServeError::Open(_) => Error::Usage(e.to_string()),
+        ServeError::Open(_) | ServeError::Origin(_) => Error::Usage(e.to_string()),
         _ => Error::Failed(e.to_string()),
     }
 }
@@ -43,6 +43,15 @@ fn settings(args: &ServeArgs) -> Result<Settings, Error> {
     Ok(Settings {
         host: args.host,
         port: args.port,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
+        log: match args.log {
+            LogAs::Off => LogForm::Off,
+            LogAs::Text => LogForm::Text,
+            LogAs::Json => LogForm::Json,
+        },
+        max_connections: args.max_connections as usize,
         keys: args.api_key_file.as_deref().map_or(Ok(vec![]), keys)?,
         drain: Duration::from_secs(args.drain_seconds.into()),
         page: !args.no_page,
