@@ -55,6 +55,12 @@ impl Fields {
         self.members.iter().any(|(known, _)| known == name)
     }
 
+    /// Takes a member if it is 0.
+    pub(crate) fn take_zero(&mut self, name: &str) -> bool {
+        let zero = self.members.iter().position(|(k, v)| k == name && *v == Json::Number(0.into()));
+        zero.map(|at| self.members.remove(at)).is_some()
+    }
+
     /// Takes a member as it is.
     pub(crate) fn json(&mut self, name: &str) -> Option<Json> {
         self.members.iter().position(|(k, _)| k == name).map(|at| self.members.remove(at).1)

@@ -13,8 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+/// Most bytes of a request's path and headers.
+const HEAD_BYTES: usize = 32 << 10;
 /// How long a browser remembers what a page may ask for.
 const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// Refuses requests whose headers are too long. (The connection's buffer has room for somewhat more.)
+pub(crate) async fn heads(request: Request, next: Next) -> Response {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    if headers + request.uri().path_and_query().map_or(0, |path| path.as_str().len()) <= HEAD_BYTES {
+        return next.run(request).await;
+    }
+    let message = format!("path and headers are too long: send up to {HEAD_BYTES} bytes");
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    ApiError::new(status, "invalid_request_error", message).into_response()
+}
 
 /// Lets requests with a right key through.
 pub(crate) async fn keys(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

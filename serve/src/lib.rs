@@ -15,6 +15,7 @@ mod conversation;
 mod embeddings;
 mod error;
 mod fields;
+mod fill;
 mod form;
 mod guard;
 mod hub;

@@ -1,7 +1,7 @@
 //! Log-probabilities of tokens, in the shapes of completions and of conversations.
 
 use crate::model::Model;
-use llmcc_model::{Event, Token};
+use llmcc_model::{Event, Judged, Token};
 use serde_json::{Map, Value, json};
 
 /// A number for probabilities of 0, as in OpenAI's interface: JSON has no infinity.
@@ -11,7 +11,8 @@ const LEAST: f64 = -9999.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     text: String,
-    logprob: f64,
+    /// `None`: the first token of a prompt has none.
+    logprob: Option<f64>,
     top: Vec<(String, f64)>,
 }
 
@@ -29,10 +30,26 @@ impl Entry {
         let top = event.top.iter().take(alternatives as usize);
         Some(Entry {
             text: name(token),
-            logprob: event.logprob.max(LEAST),
+            logprob: Some(event.logprob.max(LEAST)),
             top: top.map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
         })
     }
+}
+
+/// The tokens of a prompt, the first of which has no log-probability.
+///
+/// # Errors
+/// A model that writes no text; no room in its cache.
+pub(crate) fn of_prompt(model: &dyn Model, prompt: &[Token], alternatives: u32) -> llmcc_model::Result<Vec<Entry>> {
+    let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
+    let first = prompt.first().map(|token| Entry { text: name(*token), logprob: None, top: vec![] });
+    let rest = model.judge(prompt, alternatives as usize)?;
+    let entry = |judged: &Judged| Entry {
+        text: name(judged.token),
+        logprob: Some(judged.logprob.max(LEAST)),
+        top: judged.top.iter().map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
+    };
+    Ok(first.into_iter().chain(rest.iter().map(entry)).collect())
 }
 
 /// The tokens of a part of a completion whose text begins `offset` characters after that of the choice.
@@ -43,6 +60,9 @@ pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
         offset += entry.text.chars().count();
     }
     let top = |entry: &Entry| -> Value {
+        if entry.logprob.is_none() {
+            return Value::Null;
+        }
         let mut all = Map::new();
         // The most probable of tokens with the same text comes first.
         for (text, logprob) in &entry.top {
@@ -60,10 +80,10 @@ pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
 
 /// The tokens of a part of an answer.
 pub(crate) fn of_chat(entries: &[Entry]) -> Value {
-    let one = |text: &str, logprob: f64| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
+    let one = |text: &str, logprob: Option<f64>| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
     let whole = |entry: &Entry| {
         let mut token = one(&entry.text, entry.logprob);
-        let top: Vec<Value> = entry.top.iter().map(|(text, logprob)| one(text, *logprob)).collect();
+        let top: Vec<Value> = entry.top.iter().map(|(text, logprob)| one(text, Some(*logprob))).collect();
         token["top_logprobs"] = top.into();
         token
     };
@@ -81,8 +101,11 @@ mod tests {
 
     #[test]
     fn offsets_count_characters() {
-        let entry =
-            |text: &str| Entry { text: text.into(), logprob: -1.0, top: vec![("a".into(), -0.5), ("a".into(), -3.0)] };
+        let entry = |text: &str| Entry {
+            text: text.into(),
+            logprob: Some(-1.0),
+            top: vec![("a".into(), -0.5), ("a".into(), -3.0)],
+        };
         let shown = of_completion(&[entry("é"), entry("xy"), entry("")], 4);
         assert_eq!(shown["text_offset"], json!([4, 5, 7]));
         assert_eq!(shown["top_logprobs"][0], json!({ "a": -0.5 }));

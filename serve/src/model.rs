@@ -1,7 +1,7 @@
 //! A model and its engine, as the server uses them; tests have a stand-in.
 
 use llmcc_model::{
-    Engine, EngineOptions, Error, Event, Normalize, Output, Params, Result, Status, Terms, Token, Version,
+    Engine, EngineOptions, Error, Event, Judged, Normalize, Output, Params, Result, Status, Terms, Token, Version,
 };
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -79,6 +79,12 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// A model that makes none, an empty row, a token outside the vocabulary.
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>>;
+    /// The tokens of a text from the second on, with their log-probabilities and the `top` most probable tokens in
+    /// their places.
+    ///
+    /// # Errors
+    /// A model that writes no text; no room beside requests under way ([`Status::Busy`]).
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>>;
     /// Tokens of a pair of texts.
     ///
     /// # Errors
@@ -178,6 +184,15 @@ impl Model for Artifact {
     }
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         self.model.embed(rows, Normalize::Own)
+    }
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>> {
+        self.model.judge(tokens, top).map_err(|e| match e.status() {
+            Status::CacheFull => {
+                let message = "the cache has no room for the prompt's log-probabilities beside requests under way";
+                Error::new(Status::Busy, message)
+            }
+            _ => e,
+        })
     }
     fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
         self.model.tokenize_pair(pair).map(|tokens| tokens.len())

@@ -22,7 +22,7 @@ const HEAD: Duration = Duration::from_secs(75);
 const HELLO: Duration = Duration::from_secs(10);
 /// Most headers of a request.
 const HEADERS: usize = 100;
-/// Most bytes of the head of a request.
+/// Bytes that are kept of a request's head and of what follows.
 const HEAD_BYTES: usize = 64 << 10;
 /// Pause after an error of the system's: too many open files, say.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use crate::{access, admin, chat, completions, embeddings, guard, messages, page,
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use std::sync::Arc;
 use tower_http::cors::CorsLayer;
@@ -44,7 +44,7 @@ pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
         .route("/health", get(state::health))
         .route("/ready", get(state::ready))
         .route("/", get(page::page));
-    let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::hosts));
+    let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::hosts)).layer(from_fn(guard::heads));
     let all = if let Some(origins) = origins { all.layer(origins) } else { all };
     all.layer(from_fn_with_state(app.clone(), access::requests)).with_state(app)
 }

@@ -2,7 +2,7 @@
 //! seed decide.
 #![allow(dead_code)]
 
-use llmcc_model::{End, Error, Event, Finish, Params, Result, Status, Terms, Token};
+use llmcc_model::{End, Error, Event, Finish, Judged, Params, Result, Status, Terms, Token};
 use llmcc_serve::{Facts, Model, Server, Settings, Source, Stopper};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -32,6 +32,8 @@ struct State {
 
 pub struct StandIn {
     pub facts: Facts,
+    /// Whether it has tokens for filling in the middle: bytes 1 to 3.
+    pub fills: bool,
     /// Most requests at once.
     most: usize,
     /// Time of a step.
@@ -50,7 +52,7 @@ impl StandIn {
             embed_columns: 2,
             ..Facts::default()
         };
-        StandIn { facts, most, step, state: Mutex::default(), called: Condvar::new() }
+        StandIn { facts, fills: false, most, step, state: Mutex::default(), called: Condvar::new() }
     }
     /// Requests under way.
     pub fn live(&self) -> usize {
@@ -136,6 +138,10 @@ impl Model for StandIn {
         json!({ "model": "letters", "llmcc": "0", "weights": { "bytes": 5, "tensors": [1] }, "options": { "weights": "w4" } })
     }
     fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
+        let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+        let replaced = marks.iter().zip(["\u{1}", "\u{2}", "\u{3}"]);
+        let text =
+            replaced.fold(text.to_owned(), |text, (mark, one)| if self.fills { text.replace(mark, one) } else { text });
         Ok(text.bytes().map(Token::from).collect())
     }
     fn detokenize(&self, tokens: &[Token], _: bool) -> Result<String> {
@@ -198,6 +204,15 @@ impl Model for StandIn {
     }
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         Ok(rows.iter().flat_map(|row| [row.len() as f32, 0.5]).collect())
+    }
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>> {
+        // (The probability of a token is that of its place.)
+        let judged = |(i, token): (usize, &Token)| Judged {
+            token: *token,
+            logprob: -(i as f64),
+            top: [(*token, -(i as f64)), (65, -9.0)].into_iter().take(top).collect(),
+        };
+        Ok(tokens.iter().enumerate().skip(1).map(judged).collect())
     }
     fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
         Ok(pair.0.len() + pair.1.len())
