@@ -20,6 +20,7 @@ pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
         .route("/models/load", post(admin::load))
         .route("/models/unload", post(admin::unload))
         .route("/certificate", get(page::certificate))
+        .route("/openapi.yaml", get(state::description))
         .route("/version", get(state::version))
         .route("/metrics", get(state::metrics))
         .route("/v1/completions", post(completions::post))

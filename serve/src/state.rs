@@ -33,6 +33,13 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiEr
     }
 }
 
+/// Answers `GET /openapi.yaml`: the paths, as programs read them.
+pub(crate) async fn description() -> Response {
+    let mut response = Response::new(Body::from(include_str!("../openapi.yaml")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    response
+}
+
 /// Answers `GET /version`.
 pub(crate) async fn version(State(app): State<Arc<App>>) -> Response {
     let abi = app.models.all().first().map(|served| served.hub.model().facts().abi.clone());

@@ -34,6 +34,8 @@ pub struct StandIn {
     pub facts: Facts,
     /// Whether it has tokens for filling in the middle: bytes 1 to 3.
     pub fills: bool,
+    /// Most tokens of a text that nothing limits; 0: no limit.
+    pub usual: u64,
     /// Most requests at once.
     most: usize,
     /// Time of a step.
@@ -52,7 +54,7 @@ impl StandIn {
             embed_columns: 2,
             ..Facts::default()
         };
-        StandIn { facts, fills: false, most, step, state: Mutex::default(), called: Condvar::new() }
+        StandIn { facts, fills: false, usual: 0, most, step, state: Mutex::default(), called: Condvar::new() }
     }
     /// Requests under way.
     pub fn live(&self) -> usize {
@@ -162,7 +164,11 @@ impl Model for StandIn {
         state.next += 1;
         state.all += 1;
         let late = terms.timeout.map(|timeout| Instant::now() + timeout);
-        let request = Request { id: state.next, prompt: prompt.to_vec(), params: params.clone(), late, made: 0 };
+        let mut params = params.clone();
+        if params.max_tokens == 0 {
+            params.max_tokens = self.usual;
+        }
+        let request = Request { id: state.next, prompt: prompt.to_vec(), params, late, made: 0 };
         state.requests.push(request);
         self.called.notify_all();
         Ok(state.next)
