@@ -172,7 +172,7 @@ fn forms(s: &Served) {
     }
 }
 
-/// Answers of the Responses interface are those of conversations.
+/// The Responses interface gives the same answers as conversations.
 fn responses(s: &Served) {
     let user = json!({ "role": "user", "content": "hi" });
     let ask = json!({ "messages": [user], "max_tokens": 12, "seed": 4 });

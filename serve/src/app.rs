@@ -23,7 +23,7 @@ pub(crate) struct App {
     pub(crate) models: Models,
     pub(crate) settings: Settings,
     pub(crate) responses: Store,
-    pub(crate) log: Log,
+    pub(crate) log: Arc<Log>,
     draining: AtomicBool,
     busy: Arc<AtomicUsize>,
 }
@@ -39,7 +39,7 @@ impl Drop for Busy {
 
 impl App {
     /// The state of a server that begins now.
-    pub(crate) fn new(models: Models, log: Log, settings: Settings) -> App {
+    pub(crate) fn new(models: Models, log: Arc<Log>, settings: Settings) -> App {
         let responses = Store::new(settings.max_stored, settings.max_stored_bytes);
         App { models, settings, responses, log, draining: AtomicBool::new(false), busy: Arc::default() }
     }

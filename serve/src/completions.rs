@@ -5,7 +5,7 @@ use crate::ask::{Ask, MOST_CHOICES, MOST_TOP};
 use crate::error::{ApiError, answer};
 use crate::fill::gap;
 use crate::hub::Order;
-use crate::logprobs::{Entry, of_prompt};
+use crate::logprobs::{Entry, by_ids, of_prompt};
 use crate::model::Model;
 use crate::prompts::{Prompt, check_length, prompts, send};
 use crate::served::Served;
@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use llmcc_model::Token;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Tokens of a text that neither the client nor the model limits; OpenAI's.
@@ -32,6 +32,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let mut ask = Ask::take(&mut fields, &headers, facts, USUAL_TOKENS)?;
     let logprobs = fields.count("logprobs", 0, MOST_TOP)?.and_then(|n| u32::try_from(n).ok());
     ask.params.logprobs = logprobs;
+    let prompt_logprobs = fields.count("prompt_logprobs", 0, MOST_TOP)?.and_then(|n| u32::try_from(n).ok());
     let how = How {
         echo,
         special: fields.take("add_special_tokens")?.unwrap_or(true),
@@ -47,11 +48,16 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     if prompt_only && ask.stream {
         return Err(ApiError::of_param("max_tokens", "`max_tokens` of 0 leaves nothing to stream: give at least 1"));
     }
+    if prompt_logprobs.is_some() && ask.stream {
+        return Err(ApiError::of_param("prompt_logprobs", "`prompt_logprobs` are not streamed: set `stream` to false"));
+    }
     let own = served.clone();
     let (rows, echoes) = blocking(move || how.read(own.hub.model(), prompts)).await?;
     let mut shape = Shape::new(Kind::Completion, name, logprobs, of_choices(echoes, ask.choices));
-    if let Some(n) = logprobs.filter(|_| echo) {
-        shape.echoed = of_choices(judged(&served, rows.clone(), n).await?, ask.choices);
+    let echoed = logprobs.filter(|_| echo);
+    if echoed.is_some() || prompt_logprobs.is_some() {
+        let (entries, prompts) = judged(&served, rows.clone(), echoed, prompt_logprobs).await?;
+        (shape.echoed, shape.prompts) = (of_choices(entries, ask.choices), of_choices(prompts, ask.choices));
     }
     if prompt_only {
         return Ok(without_text(&shape, &rows, ask.choices));
@@ -69,14 +75,27 @@ fn of_choices<T: Clone>(of_prompts: Vec<T>, choices: usize) -> Vec<T> {
     of_prompts.into_iter().flat_map(|one| std::iter::repeat_n(one, choices)).collect()
 }
 
-/// Tokens of prompts with their log-probabilities, one request at a time.
-async fn judged(served: &Arc<Served>, rows: Vec<Arc<[Token]>>, n: u32) -> Result<Vec<Arc<[Entry]>>, ApiError> {
+/// Tokens of prompts with their log-probabilities, one request at a time: for completions that begin with them, and as
+/// vLLM has them, each where it is wanted with so many alternatives.
+#[allow(clippy::type_complexity)]
+async fn judged(
+    served: &Arc<Served>,
+    rows: Vec<Arc<[Token]>>,
+    echoed: Option<u32>,
+    apart: Option<u32>,
+) -> Result<(Vec<Arc<[Entry]>>, Vec<Value>), ApiError> {
     let own = served.clone();
     // (Never closed.)
     let _turn = served.embeds.acquire().await.ok();
     blocking(move || {
-        let entries = |row: &Arc<[Token]>| Ok(Arc::from(of_prompt(own.hub.model(), row, n)?));
-        rows.iter().map(entries).collect()
+        let model = own.hub.model();
+        let (mut entries, mut documents) = (vec![], vec![]);
+        for row in rows {
+            let rest = model.judge(&row, echoed.max(apart).unwrap_or(0) as usize)?;
+            entries.extend(echoed.map(|n| Arc::from(of_prompt(model, &row, &rest, n))));
+            documents.extend(apart.map(|n| by_ids(model, &rest, n)));
+        }
+        Ok((entries, documents))
     })
     .await
 }

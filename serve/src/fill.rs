@@ -31,7 +31,7 @@ const FAMILIES: &[Marks] = &[
 pub(crate) fn gap(model: &dyn Model, prompt: &str, suffix: &str, special: bool) -> Result<Vec<Token>, ApiError> {
     // A mark is a token of its own where the model knows it.
     let is_token = |mark: &&str| mark.is_empty() || model.tokenize(mark, false).is_ok_and(|tokens| tokens.len() == 1);
-    let marks = FAMILIES.iter().find(|marks| marks.around.iter().all(|mark| is_token(mark)));
+    let marks = FAMILIES.iter().find(|marks| marks.around.iter().all(&is_token));
     let Some(Marks { around: [first, second, third], suffix_first }) = marks else {
         let message = "`suffix` is not supported: the model has no tokens for filling in the middle";
         return Err(ApiError::of_param("suffix", message).code("unsupported_parameter"));

@@ -36,20 +36,38 @@ impl Entry {
     }
 }
 
-/// The tokens of a prompt, the first of which has no log-probability.
-///
-/// # Errors
-/// A model that writes no text; no room in its cache.
-pub(crate) fn of_prompt(model: &dyn Model, prompt: &[Token], alternatives: u32) -> llmcc_model::Result<Vec<Entry>> {
+/// The tokens of a prompt, `rest` being all but the first one, which has no log-probability.
+pub(crate) fn of_prompt(model: &dyn Model, prompt: &[Token], rest: &[Judged], alternatives: u32) -> Vec<Entry> {
     let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
     let first = prompt.first().map(|token| Entry { text: name(*token), logprob: None, top: vec![] });
-    let rest = model.judge(prompt, alternatives as usize)?;
     let entry = |judged: &Judged| Entry {
         text: name(judged.token),
         logprob: Some(judged.logprob.max(LEAST)),
-        top: judged.top.iter().map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
+        top: top(judged, alternatives).map(|(token, logprob)| (name(token), logprob.max(LEAST))).collect(),
     };
-    Ok(first.into_iter().chain(rest.iter().map(entry)).collect())
+    first.into_iter().chain(rest.iter().map(entry)).collect()
+}
+
+/// The most probable tokens in the place of a token.
+fn top(judged: &Judged, alternatives: u32) -> impl Iterator<Item = (Token, f64)> {
+    judged.top.iter().take(alternatives as usize).copied()
+}
+
+/// The same as vLLM has them: for each token an object of the tokens in its place, by their ids. The rank of a token
+/// that is not among the most probable ones is not known.
+pub(crate) fn by_ids(model: &dyn Model, rest: &[Judged], alternatives: u32) -> Value {
+    let one = |token: Token, logprob: f64, rank: Option<usize>| {
+        let text = model.detokenize(&[token], true).unwrap_or_default();
+        (token.to_string(), json!({ "logprob": logprob.max(LEAST), "rank": rank, "decoded_token": text }))
+    };
+    let place = |judged: &Judged| -> Value {
+        let rank = judged.top.iter().position(|(token, _)| *token == judged.token).map(|i| i + 1);
+        let top = top(judged, alternatives).enumerate().map(|(i, (token, logprob))| one(token, logprob, Some(i + 1)));
+        let mut all: Map<String, Value> = top.collect();
+        all.extend([one(judged.token, judged.logprob, rank)]);
+        all.into()
+    };
+    std::iter::once(Value::Null).chain(rest.iter().map(place)).collect()
 }
 
 /// The tokens of a part of a completion whose text begins `offset` characters after that of the choice.

@@ -133,6 +133,11 @@ pub(crate) struct View<'a> {
     pub(crate) metrics: &'a Metrics,
 }
 
+/// A histogram of a model's times.
+type Of = fn(&Times) -> &Histogram;
+/// A count of a model.
+type Count = fn(&Snapshot<'_>) -> u64;
+
 /// A model's state at the moment of the page.
 struct Snapshot<'a> {
     /// Its name, as labels have it.
@@ -187,14 +192,14 @@ fn gauges(out: &mut String, all: &[Snapshot]) {
 }
 
 fn counters(out: &mut String, all: &[Snapshot]) {
-    let prompt = |of: &Snapshot| of.or("prompt_tokens", of.times.prompt_tokens);
-    let generated = |of: &Snapshot| of.or("generated_tokens", of.times.generated_tokens);
-    let reused = |of: &Snapshot| of.or("reused_tokens", of.times.reused_tokens);
-    let metrics: [(&str, &str, &dyn Fn(&Snapshot) -> u64); 4] = [
-        ("vllm:prompt_tokens_total", "Tokens of prompts.", &prompt),
-        ("vllm:generation_tokens_total", "Generated tokens.", &generated),
-        ("vllm:prefix_cache_queries_total", "Tokens of prompts.", &prompt),
-        ("vllm:prefix_cache_hits_total", "Tokens that were computed.", &reused),
+    let prompt: Count = |of| of.or("prompt_tokens", of.times.prompt_tokens);
+    let generated: Count = |of| of.or("generated_tokens", of.times.generated_tokens);
+    let reused: Count = |of| of.or("reused_tokens", of.times.reused_tokens);
+    let metrics: [(&str, &str, Count); 4] = [
+        ("vllm:prompt_tokens_total", "Tokens of prompts.", prompt),
+        ("vllm:generation_tokens_total", "Generated tokens.", generated),
+        ("vllm:prefix_cache_queries_total", "Tokens of prompts.", prompt),
+        ("vllm:prefix_cache_hits_total", "Tokens that were computed.", reused),
     ];
     for (metric, help, value) in metrics {
         head(out, metric, help, "counter");
@@ -213,7 +218,7 @@ fn counters(out: &mut String, all: &[Snapshot]) {
 }
 
 fn histograms(out: &mut String, all: &[Snapshot]) {
-    let metrics: [(&str, &str, fn(&Times) -> &Histogram); 5] = [
+    let metrics: [(&str, &str, Of); 5] = [
         ("vllm:time_to_first_token_seconds", "From the arrival to the first token.", |t| &t.first),
         ("vllm:inter_token_latency_seconds", "Between two tokens.", |t| &t.between),
         ("vllm:time_per_output_token_seconds", "Between two tokens, the mean of a request.", |t| &t.per_token),

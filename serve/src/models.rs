@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Hub;
+use crate::log::Log;
 use crate::model::Model;
 use crate::served::Served;
 use axum::http::StatusCode;
@@ -24,6 +25,7 @@ pub trait Source: Send + Sync + 'static {
 pub(crate) struct Models {
     all: RwLock<Vec<Arc<Served>>>,
     source: Option<Arc<dyn Source>>,
+    log: Arc<Log>,
     /// Most models at once.
     most: usize,
     /// Models that are served no longer and may have requests under way.
@@ -40,11 +42,12 @@ impl Models {
     pub(crate) fn new(
         models: Vec<(String, Arc<dyn Model>)>,
         source: Option<Arc<dyn Source>>,
+        log: Arc<Log>,
         most: usize,
     ) -> std::io::Result<Models> {
         let served = models.into_iter().map(|(name, model)| Served::new(name, model).map(Arc::new));
         let all = RwLock::new(served.collect::<Result<_, _>>()?);
-        Ok(Models { all, source, most, retired: std::sync::Mutex::default(), changing: Mutex::new(()) })
+        Ok(Models { all, source, log, most, retired: std::sync::Mutex::default(), changing: Mutex::new(()) })
     }
 
     /// The models of this moment.
@@ -96,6 +99,10 @@ impl Models {
         }
         match &self.all()[..] {
             [only] => Ok(only.clone()),
+            [] => {
+                let message = "no model is loaded: load one by POST /models/load";
+                Err(ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("model_not_found"))
+            }
             all => Err(ApiError::of_param("model", format!("`model` is missing: this server has {}", listed(all)))),
         }
     }
@@ -188,9 +195,14 @@ impl Models {
         let Some(source) = self.source.clone() else {
             return Err(ApiError::unfinished(format!("`{name}` has no file to be opened from again")));
         };
-        let own = name.to_owned();
+        let (own, log) = (name.to_owned(), self.log.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            let model = source.open(&own)?;
+            // Whoever serves sees the whole error, clients the name only.
+            let model = source.open(&own).map_err(|e| {
+                log.say(&format!("`{own}` cannot be opened: {e}"));
+                let message = format!("`{own}` cannot be opened: the server's messages say why");
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message).code("model_not_opened")
+            })?;
             Served::new(own, model).map(Arc::new).map_err(|e| ApiError::unfinished(format!("cannot start: {e}")))
         });
         opened.await.unwrap_or_else(|e| {

@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn summaries_leave_tensors_out() {
         let manifest = json!({
-            "model": "m", "weights": { "bytes": 5, "tensors": [1, 2] }, "certificate": { "lossy": ["w4"] }, "kv": ["f16"],
+            "model": "m", "weights": { "bytes": 5, "tensors": [1, 2] }, "certificate": { "lossy": ["w4"] },
+            "kv": ["f16"],
         });
         let want = json!({ "model": "m", "weights": { "bytes": 5 }, "certificate": { "lossy": ["w4"] } });
         assert_eq!(summary(&manifest), want);

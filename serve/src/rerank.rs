@@ -73,7 +73,7 @@ fn text(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
     fields.take::<String>(name)?.ok_or_else(|| ApiError::of_param(name, format!("`{name}` is missing")))
 }
 
-/// Takes a text or a list of them, each of which may be an object with a member `text`.
+/// Takes a text or a list of texts. Each may be an object with a member `text`.
 fn texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, ApiError> {
     let one = |(i, json): (usize, Json)| match json {
         Json::String(text) => Ok(text),

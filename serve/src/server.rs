@@ -98,8 +98,8 @@ impl Server {
         let listener = TcpListener::bind(wanted).map_err(|e| ServeError::Address(wanted, e))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let models = Models::new(models, source, settings.max_models)?;
-        let log = Log::start(settings.log)?;
+        let log = Arc::new(Log::start(settings.log)?);
+        let models = Models::new(models, source, log.clone(), settings.max_models)?;
         let app = Arc::new(App::new(models, log, settings));
         Ok(Server { listener, address, app, tls, origins, stop: Arc::new(watch::channel(Wish::Serve).0) })
     }

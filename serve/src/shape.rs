@@ -27,6 +27,8 @@ pub(crate) struct Shape {
     pub(crate) echo: Vec<String>,
     /// Tokens of these prompts, where log-probabilities are wanted.
     pub(crate) echoed: Vec<Arc<[Entry]>>,
+    /// vLLM's documents of the prompts' tokens, where these are wanted.
+    pub(crate) prompts: Vec<Value>,
 }
 
 /// A part of a choice's text, or all of it.
@@ -82,7 +84,7 @@ impl Shape {
     pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
         let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
-        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![] }
+        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![], prompts: vec![] }
     }
 
     /// The first piece of a choice, before any text.
@@ -129,7 +131,12 @@ impl Shape {
                 };
                 let text =
                     self.echo.get(part.choice).map_or_else(|| part.text.clone(), |echo| echo.clone() + &part.text);
-                json!({ "index": part.choice, "text": text, "logprobs": logprobs, "finish_reason": part.finish })
+                let mut choice =
+                    json!({ "index": part.choice, "text": text, "logprobs": logprobs, "finish_reason": part.finish });
+                if let Some(prompt) = self.prompts.get(part.choice) {
+                    choice["prompt_logprobs"] = prompt.clone();
+                }
+                choice
             }
         }
     }

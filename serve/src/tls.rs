@@ -66,3 +66,28 @@ fn read(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn broken_files_change_nothing() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls");
+        let folder = std::env::temp_dir().join(format!("llmcc-tls-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let copy = |name: &str| {
+            fs::copy(own.join(name), folder.join(name)).unwrap();
+            folder.join(name)
+        };
+        let files = TlsFiles { cert: copy("cert.pem"), key: copy("key.pem") };
+        let tls = Tls::new(files.clone()).unwrap();
+        let before = tls.acceptor();
+        assert!(tls.reload().is_ok() && !Arc::ptr_eq(before.config(), tls.acceptor().config()));
+        let now = tls.acceptor();
+        fs::write(&files.key, "no key").unwrap();
+        assert!(tls.reload().is_err() && Arc::ptr_eq(now.config(), tls.acceptor().config()));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

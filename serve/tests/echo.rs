@@ -42,6 +42,15 @@ fn prompts_have_logprobs() {
     assert_eq!(none["choices"][1]["logprobs"]["token_logprobs"], json!([null, -1.0]));
     assert_eq!(none["usage"], json!({ "prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3 }));
     assert_eq!(s.model.all(), 2, "the engine has nothing to do");
+    let mut ask = json!({ "prompt": "hi", "max_tokens": 1, "prompt_logprobs": 2 });
+    let got = post(s.address, COMPLETIONS, &ask).json();
+    let token =
+        |logprob: f64, rank: u32, text: &str| json!({ "logprob": logprob, "rank": rank, "decoded_token": text });
+    let want = json!([null, { "105": token(-1.0, 1, "i"), "65": token(-9.0, 2, "A") }]);
+    assert_eq!(got["choices"][0]["prompt_logprobs"], want, "{got}");
+    assert_eq!(got["choices"][0]["logprobs"], Value::Null);
+    ask["stream"] = true.into();
+    assert_eq!(post(s.address, COMPLETIONS, &ask).status, 400);
 }
 
 #[test]

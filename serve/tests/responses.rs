@@ -60,7 +60,8 @@ fn answers_are_whole_or_streams() {
     assert_eq!((&whole["status"], &whole["object"]), (&json!("incomplete"), &json!("response")));
     assert_eq!(whole["incomplete_details"], json!({ "reason": "max_output_tokens" }));
     let usage = json!({
-        "input_tokens": want.len(), "input_tokens_details": { "cached_tokens": 1, "cache_write_tokens": 0 }, "output_tokens": 5,
+        "input_tokens": want.len(), "input_tokens_details": { "cached_tokens": 1, "cache_write_tokens": 0 },
+        "output_tokens": 5,
         "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": want.len() + 5,
     });
     assert_eq!(whole["usage"], usage);
@@ -123,7 +124,7 @@ fn answers_go_on_from_others() {
         (texts(&rest), &rest["has_more"]),
         (vec!["two".into(), text(&first).into(), "one".into()], &json!(false))
     );
-    for wrong in ["?limit=0", "?limit=x", "?order=up", "?after=x", "?page=2"] {
+    for wrong in ["?limit=1&limit=1", "?limit=0", "?limit=x", "?order=up", "?after=x", "?page=2"] {
         assert_eq!(page(wrong).status, 400, "{wrong}");
     }
 }

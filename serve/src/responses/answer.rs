@@ -33,7 +33,7 @@ pub(crate) struct Answer {
     progress: Mutex<Progress>,
     changed: watch::Sender<()>,
     worker: OnceLock<AbortHandle>,
-    /// Bytes that it takes, and the sum of which they are a part.
+    /// Bytes that it takes, and the sum that includes them.
     bytes: AtomicUsize,
     sum: Arc<AtomicUsize>,
 }

@@ -1,4 +1,4 @@
-//! A request for an answer in the Responses interface: its members, of which most have other names elsewhere.
+//! A request for an answer in the Responses interface: its members, most with other names elsewhere.
 
 use crate::ask::{Ask, MOST_TOP};
 use crate::error::ApiError;
@@ -97,12 +97,14 @@ impl Wanted {
 
 /// An error with the names that its members have here.
 fn renamed(mut error: ApiError) -> ApiError {
-    let here = |text: &str| {
-        text.replace("response_format.json_schema", "text.format").replace("response_format", "text.format")
-    };
     error.message = here(&error.message);
     error.param = error.param.as_deref().map(here);
     error
+}
+
+/// A text with the names that members have here.
+fn here(text: &str) -> String {
+    text.replace("response_format.json_schema", "text.format").replace("response_format", "text.format")
 }
 
 /// A number with the fewest digits that stand for it.

@@ -28,7 +28,15 @@ fn of_path(app: &App, headers: &HeaderMap, id: Id) -> Result<Arc<Answer>, ApiErr
 }
 
 fn pairs(query: Pairs) -> Result<Vec<(String, String)>, ApiError> {
-    query.map(|Query(pairs)| pairs).map_err(|e| ApiError::invalid(format!("the query cannot be read: {e}")))
+    let Query(pairs) = query.map_err(|e| ApiError::invalid(format!("the query cannot be read: {e}")))?;
+    // (Lists are given by several members of the same name.)
+    let twice = |(i, (name, _)): &(usize, &(String, String))| {
+        !matches!(name.as_str(), "include" | "include[]") && pairs[..*i].iter().any(|(other, _)| other == name)
+    };
+    match pairs.iter().enumerate().find(twice) {
+        Some((_, (name, _))) => Err(ApiError::of_param(name, format!("`{name:.40}` is given twice: give it once"))),
+        None => Ok(pairs),
+    }
 }
 
 /// Reads a value of the query.
@@ -54,7 +62,8 @@ pub(crate) async fn get(
             "starting_after" => after = Some(read::<u32>(&name, &value, "the sequence number of an event")?),
             // Log-probabilities are there if they were when the answer was created.
             "include" | "include[]" if value == "message.output_text.logprobs" => {}
-            "include_obfuscation" => {}
+            // Padding of events changes no text.
+            "include_obfuscation" => drop(read::<bool>(&name, &value, "true or false")?),
             _ => return Err(unknown(&name)),
         }
     }

@@ -2,7 +2,7 @@
 //! seed decide.
 #![allow(dead_code)]
 
-use llmcc_model::{End, Error, Event, Finish, Judged, Params, Result, Status, Terms, Token};
+use llmcc_model::{End, Error, Event, Finish, Grammar, Judged, Params, Result, Status, Terms, Token};
 use llmcc_serve::{Facts, Model, Server, Settings, Source, Stopper};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -137,7 +137,8 @@ impl Model for StandIn {
         &self.facts
     }
     fn manifest(&self) -> Value {
-        json!({ "model": "letters", "llmcc": "0", "weights": { "bytes": 5, "tensors": [1] }, "options": { "weights": "w4" } })
+        let (weights, options) = (json!({ "bytes": 5, "tensors": [1] }), json!({ "weights": "w4" }));
+        json!({ "model": "letters", "llmcc": "0", "weights": weights, "options": options })
     }
     fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
         let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
@@ -157,6 +158,17 @@ impl Model for StandIn {
         Ok(conversation.to_owned())
     }
     fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64> {
+        // (As the engine, which reads forms when it takes a request.)
+        let sound = match &params.grammar {
+            Some(Grammar::Choices(text)) => serde_json::from_str::<Vec<String>>(text).is_ok_and(|all| !all.is_empty()),
+            Some(Grammar::JsonSchema(text)) => {
+                serde_json::from_str::<Value>(text).is_ok_and(|schema| schema.is_object())
+            }
+            _ => true,
+        };
+        if !sound {
+            return Err(Error::new(Status::Invalid, "the form of the text is refused"));
+        }
         let mut state = self.state.lock().expect("sound");
         if state.requests.len() >= self.most {
             return Err(Error::new(Status::Busy, "the engine has as many requests as it may"));
@@ -245,7 +257,7 @@ impl Running {
         let model = Arc::new(model);
         Running::of(model.clone(), vec![("letters".into(), model)], None, change)
     }
-    /// A server for several models, the first of which is `model`.
+    /// A server for several models; `model`: the first.
     pub fn of(
         model: Arc<StandIn>,
         models: Vec<(String, Arc<dyn Model>)>,

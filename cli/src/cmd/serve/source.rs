@@ -119,16 +119,12 @@ impl Source for Artifacts {
 
     fn open(&self, name: &str) -> llmcc_model::Result<Arc<dyn llmcc_serve::Model>> {
         let error = |message: String| llmcc_model::Error::new(Status::Artifact, message);
-        // A name that clients give is compared with those of files, and never part of a path.
+        // A name that clients give is compared with names of files, and never part of a path.
         let folder = self.folder().map_err(|e| error(format!("the folder of models cannot be read: {e}")))?;
         let all = self.named.iter().chain(&folder);
         let path = all.into_iter().find(|(known, _)| known == name).map(|(_, path)| path);
         let path = path.ok_or_else(|| error(format!("there is no artifact of the name `{name}`")))?;
-        // Whoever serves sees the whole error, clients the name only.
-        let opened = self.open_file(path).map_err(|e| {
-            eprintln!("{e}");
-            error(format!("the artifact of `{name}` cannot be opened: the server's messages say why"))
-        });
-        opened.map(|model| -> Arc<dyn llmcc_serve::Model> { Arc::new(model) })
+        let model: Arc<dyn llmcc_serve::Model> = Arc::new(self.open_file(path).map_err(|e| error(e.to_string()))?);
+        Ok(model)
     }
 }
