@@ -140,6 +140,10 @@ def talks(b: Browser, shots: Optional[pathlib.Path]) -> None:
     b.enter()
     b.wait("document.querySelectorAll('article').length === 4 && !document.getElementById('send').disabled")
     assert b.js("document.images.length") == 0
+    b.js("document.body.append(article({ role: 'assistant', content: 'x', reasoning: 'because' }))")
+    assert b.js("document.body.lastChild.querySelector('details').innerText") == "Reasoning", "it is folded away"
+    assert b.js("document.body.lastChild.textContent") == "ModelReasoningbecausex"
+    b.js("document.body.lastChild.remove()")
     b.shot(shots, "light")
 
 

@@ -319,3 +319,54 @@ fn openais_client_understands_answers() {
     let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
 }
+
+/// Clients that read slowly hold up nobody, and are cut off.
+#[test]
+fn slow_followers_block_nobody() {
+    let s = Running::start(StandIn::new(64, Duration::ZERO), |s| s.patience = Duration::from_millis(300));
+    let body = json!({ "input": "hi", "max_output_tokens": 90_000, "stream": true }).to_string();
+    let slow: Vec<_> = (0..4).map(|_| send(s.address, "POST", RESPONSES, &[], body.as_bytes())).collect();
+    wait_for("begins", || s.model.all() == 4);
+    let quick = ok(&post(s.address, RESPONSES, &json!({ "input": "ho", "max_output_tokens": 50, "seed": 0 })));
+    assert_eq!(text(&quick), expected(&prompt(&[("user", "ho")]), 0, 50));
+    wait_for("the slow clients' requests end", || s.model.live() == 0);
+    drop(slow);
+}
+
+/// A generator of numbers (Vigna's splitmix64).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Bytes that are changed at random: every reply is a document, and the server goes on.
+#[test]
+fn no_bytes_harm_answers() {
+    let mut model = StandIn::new(64, Duration::ZERO);
+    model.usual = 5;
+    let s = Running::start(model, |_| {});
+    let good = concat!(
+        r#"{"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}], "store": true, "#,
+        r#""max_output_tokens": 3, "metadata": {"a": "b"}, "text": {"format": {"type": "text"}}, "#,
+        r#""truncation": "auto", "include": [], "reasoning": {"effort": "low"}}"#
+    );
+    let mut state = 7;
+    for _ in 0..400 {
+        let mut bytes = good.as_bytes().to_vec();
+        for _ in 0..1 + random(&mut state) % 4 {
+            let at = random(&mut state) as usize % bytes.len();
+            match random(&mut state) % 3 {
+                0 => bytes[at] = random(&mut state) as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, b"{}[]\",:0-1e\\\0"[random(&mut state) as usize % 13]),
+            }
+        }
+        let got = reply(send(s.address, "POST", RESPONSES, &[], &bytes));
+        let shown = String::from_utf8_lossy(&bytes);
+        assert!(got.status < 500, "{shown}: {}", got.text());
+        assert!(got.status == 200 || got.json()["error"]["message"].is_string(), "{shown}: {}", got.text());
+    }
+    wait_for("all requests end", || s.model.live() == 0);
+}
