@@ -45,7 +45,7 @@ mod tokens;
 
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
-pub use models::Source;
+pub use models::{Named, Source};
 pub use server::{ServeError, Server, Stopper};
 pub use settings::Settings;
 pub use tls::TlsFiles;

@@ -10,6 +10,9 @@ use axum::http::StatusCode;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use tokio::sync::Mutex;
 
+/// A model with its name for clients.
+pub type Named = (String, Arc<dyn Model>);
+
 /// Where models are opened while the server runs.
 pub trait Source: Send + Sync + 'static {
     /// Names of the models that clients may load and unload; `None`: they may not.
@@ -40,7 +43,7 @@ impl Models {
     /// # Errors
     /// The system has no threads to give.
     pub(crate) fn new(
-        models: Vec<(String, Arc<dyn Model>)>,
+        models: Vec<Named>,
         source: Option<Arc<dyn Source>>,
         log: Arc<Log>,
         most: usize,

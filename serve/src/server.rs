@@ -3,8 +3,7 @@
 use crate::app::App;
 use crate::guard::origins;
 use crate::log::Log;
-use crate::model::Model;
-use crate::models::{Models, Source};
+use crate::models::{Models, Named, Source};
 use crate::net::{Limits, accept};
 use crate::routes::router;
 use crate::settings::Settings;
@@ -83,11 +82,7 @@ impl Server {
     ///
     /// # Errors
     /// An address that others can reach, without a key; one that is in use, or not this machine's.
-    pub fn bind(
-        models: Vec<(String, Arc<dyn Model>)>,
-        source: Option<Arc<dyn Source>>,
-        settings: Settings,
-    ) -> Result<Server, ServeError> {
+    pub fn bind(models: Vec<Named>, source: Option<Arc<dyn Source>>, settings: Settings) -> Result<Server, ServeError> {
         if settings.keys.is_empty() && !settings.host.is_loopback() {
             return Err(ServeError::Open(settings.host));
         }

@@ -5,7 +5,7 @@ use crate::args::ServeArgs;
 use crate::stamp::Stamp;
 use llmcc_codegen::locate::locate;
 use llmcc_model::{EngineOptions, Model, Options, Status};
-use llmcc_serve::{Artifact, Source};
+use llmcc_serve::{Artifact, Named, Source};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// One that is no artifact, damaged, not signed as it is to be, or not for this machine.
-    pub fn open_all(&self) -> Result<Vec<(String, Arc<dyn llmcc_serve::Model>)>, Error> {
+    pub fn open_all(&self) -> Result<Vec<Named>, Error> {
         let open = |(name, path): &(String, PathBuf)| {
             let stamp = Stamp::of(path);
             let model = self.open_file(path).map_err(|e| stamp.explain(e))?;
