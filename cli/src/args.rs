@@ -26,7 +26,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
-pub use serve::ServeArgs;
+pub use serve::{LogAs, ServeArgs};
 use std::path::PathBuf;
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;

@@ -36,6 +36,17 @@ def conversations() -> None:
     assert two.choices[0].message.content == answer and len(two.choices) == 2
 
 
+def responses() -> None:
+    given = dict(model=MODEL, input="hi", max_output_tokens=12, extra_body={"seed": 5})
+    whole = client.responses.create(**given)
+    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=12, seed=5).choices[0].message.content
+    assert whole.output_text == answer and whole.usage.output_tokens <= 12, whole
+    with client.responses.stream(**given) as stream:
+        assert "".join(event.delta for event in stream if event.type == "response.output_text.delta") == answer
+    more = client.responses.create(**{**given, "input": "on"}, previous_response_id=whole.id)
+    assert more.previous_response_id == whole.id and client.responses.retrieve(more.id).output_text == more.output_text
+
+
 def errors() -> None:
     for wrong, error in [
         (dict(model="other"), openai.NotFoundError),
@@ -60,6 +71,7 @@ async def many() -> None:
 
 completions()
 conversations()
+responses()
 errors()
 asyncio.run(many())
 print("all right")

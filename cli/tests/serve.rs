@@ -3,63 +3,18 @@
 #[path = "../../serve/tests/client/mod.rs"]
 mod client;
 mod common;
+mod served;
 
 use client::{Reply, get, post, reply, send};
 use common::{Folder, WITH_TOKENIZER, text};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use served::Served;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
-
-/// A server that runs.
-struct Served {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Served {
-    fn start(f: &Folder, more: &[&str]) -> Served {
-        let args = [&["serve", "m.so", "--port", "0", "--threads", "1"][..], more].concat();
-        let mut child = f.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("read");
-        let Some(address) = line.trim_end().strip_prefix("listening at http://") else {
-            let _ = child.kill();
-            panic!("{line}{}", text(&child.wait_with_output().expect("ends").stderr));
-        };
-        Served { address: address.parse().expect("an address"), child }
-    }
-    /// Sends SIGTERM.
-    fn terminate(&self) {
-        // SAFETY: a system call without pointers, for a process of ours.
-        assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) }, 0);
-    }
-    /// A count of `/metrics`.
-    fn count(&self, name: &str) -> f64 {
-        let page = get(self.address, "/metrics").text();
-        let line =
-            page.lines().find(|l| l.starts_with(&format!("{name}{{"))).unwrap_or_else(|| panic!("{name}: {page}"));
-        line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number")
-    }
-    fn wait_for(&self, name: &str, is: impl Fn(f64) -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !is(self.count(name)) {
-            assert!(Instant::now() < end, "{name}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn model(more: &[&str]) -> Folder {
     let f = Folder::new();
@@ -93,6 +48,8 @@ fn texts_are_those_of_run() {
     choices_stops_logprobs(&s);
     company(&s);
     forms(&s);
+    responses(&s);
+    prompts_have_logprobs(&s);
     aborted(&s);
     refused(&s);
     openai_client(&s);
@@ -215,6 +172,47 @@ fn forms(s: &Served) {
     }
 }
 
+/// The Responses interface gives the same answers as conversations.
+fn responses(s: &Served) {
+    let user = json!({ "role": "user", "content": "hi" });
+    let ask = json!({ "messages": [user], "max_tokens": 12, "seed": 4 });
+    let chat = ok(&post(s.address, CHAT, &ask));
+    let text = |response: &Value| response["output"][0]["content"][0]["text"].clone();
+    let first = ok(&post(s.address, "/v1/responses", &json!({ "input": "hi", "max_output_tokens": 12, "seed": 4 })));
+    assert_eq!(text(&first), chat["choices"][0]["message"]["content"]);
+    assert_eq!(first["usage"]["input_tokens"], chat["usage"]["prompt_tokens"]);
+    let more = json!({ "input": "on", "previous_response_id": first["id"], "max_output_tokens": 12, "seed": 4 });
+    let second = ok(&post(s.address, "/v1/responses", &more));
+    let said = json!({ "role": "assistant", "content": text(&first) });
+    let ask = json!({ "messages": [user, said, { "role": "user", "content": "on" }], "max_tokens": 12, "seed": 4 });
+    assert_eq!(text(&second), ok(&post(s.address, CHAT, &ask))["choices"][0]["message"]["content"]);
+    assert!(second["usage"]["input_tokens_details"]["cached_tokens"].as_u64() > Some(0), "{second}");
+    let gap = post(s.address, COMPLETIONS, &json!({ "prompt": "a", "suffix": "b" }));
+    assert!(gap.status == 400 && gap.text().contains("filling in the middle"), "{}", gap.text());
+}
+
+/// A text that is given as a prompt has the log-probabilities that its tokens had when they were generated.
+fn prompts_have_logprobs(s: &Served) {
+    let ask = json!({ "prompt": "Once upon", "max_tokens": 9, "temperature": 0, "logprobs": 3, "ignore_eos": true });
+    let made = ok(&post(s.address, COMPLETIONS, &ask))["choices"][0].clone();
+    let whole = format!("Once upon{}", made["text"].as_str().expect("a text"));
+    let tokens = ok(&post(s.address, "/tokenize", &json!({ "prompt": whole })))["tokens"].clone();
+    let begins = ok(&post(s.address, "/tokenize", &json!({ "prompt": "Once upon" })))["tokens"].clone();
+    let (tokens, begins) = (tokens.as_array().expect("a list"), begins.as_array().expect("a list"));
+    if tokens.len() != begins.len() + 9 || tokens[..begins.len()] != begins[..] {
+        eprintln!("skipped: the text has other tokens when it is read");
+        return;
+    }
+    let ask = json!({ "prompt": tokens, "max_tokens": 0, "echo": true, "logprobs": 3 });
+    let echo = ok(&post(s.address, COMPLETIONS, &ask))["choices"][0].clone();
+    let (given, wanted) = (&echo["logprobs"], &made["logprobs"]);
+    assert_eq!(given["token_logprobs"][0], Value::Null);
+    let rest = |of: &Value, name: &str, from: usize| of[name].as_array().expect("a list")[from..].to_vec();
+    for name in ["token_logprobs", "top_logprobs"] {
+        assert_eq!(rest(given, name, begins.len()), rest(wanted, name, 0), "{name}");
+    }
+}
+
 /// Thirty-two requests at once: each has the text that it has alone.
 fn company(s: &Served) {
     let ask = |i: u64| {
@@ -257,6 +255,8 @@ fn refused(s: &Served) {
             "{error}"
         );
     }
+    let whole = post(s.address, "/rerank", &json!({ "query": "a", "documents": ["b"] }));
+    assert_eq!(whole.json()["error"]["code"], "unsupported", "{}", whole.text());
     let none = post(s.address, "/v1/embeddings", &json!({ "input": "hi" }));
     assert_eq!(none.json()["error"]["code"], "unsupported", "{}", none.text());
 }
@@ -326,6 +326,13 @@ fn wrong_options_are_refused() {
         (&["text.so", "--api-key-file", "spaces"], "key 1"),
         (&["text.so", "--port", "70000"], "--port"),
         (&["text.so", "--max-running", "0"], "--max-running"),
+        (&["text.so", "other/text.so"], "--served-name"),
+        (&["text.so", "--served-name", "a", "--served-name", "b"], "--served-name"),
+        (&["a.so", "b.so", "--max-models", "1"], "--max-models"),
+        (&["--model-dir", "none"], "none"),
+        (&["--max-models", "2"], "ARTIFACT"),
+        (&["text.so", "--tls-cert", "empty"], "--tls-key"),
+        (&["text.so", "--log", "xml"], "--log"),
         (&["text.so"], "text.so"),
         (&["missing.so"], "missing.so"),
     ] {

@@ -2,28 +2,28 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::hub::Hub;
+use crate::log::Log;
+use crate::models::Models;
+use crate::responses::Store;
+use crate::served::Served;
 use crate::settings::Settings;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 
 /// Longest wait for the body of a request.
 const BODY: Duration = Duration::from_secs(60);
 
 /// State of a server.
 pub(crate) struct App {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) models: Models,
     pub(crate) settings: Settings,
-    /// Seconds since 1970.
-    pub(crate) started: u64,
-    /// One request computes embeddings at a time: others' prompts become tokens meanwhile.
-    pub(crate) embeds: Semaphore,
+    pub(crate) responses: Store,
+    pub(crate) log: Arc<Log>,
     draining: AtomicBool,
     busy: Arc<AtomicUsize>,
 }
@@ -39,10 +39,9 @@ impl Drop for Busy {
 
 impl App {
     /// The state of a server that begins now.
-    pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> App {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (embeds, draining) = (Semaphore::new(1), AtomicBool::new(false));
-        App { hub, settings, started, embeds, draining, busy: Arc::default() }
+    pub(crate) fn new(models: Models, log: Arc<Log>, settings: Settings) -> App {
+        let responses = Store::new(settings.max_stored, settings.max_stored_bytes);
+        App { models, settings, responses, log, draining: AtomicBool::new(false), busy: Arc::default() }
     }
 
     /// Takes no further requests.
@@ -76,42 +75,29 @@ impl App {
     /// # Errors
     /// It has none, or a wrong one.
     pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if self.settings.keys.is_empty() {
-            return Ok(());
-        }
-        let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).and_then(bearer);
-        let given = bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()));
-        let given = given.unwrap_or_default();
-        let right = self.settings.keys.iter().fold(0u8, |any, key| any | key.as_bytes().ct_eq(given).unwrap_u8());
-        if right == 1 {
+        if self.settings.keys.is_empty() || self.owner(headers).is_some() {
             return Ok(());
         }
         let message = "the key is missing or wrong: send the server's key in the header `Authorization: Bearer KEY`";
         Err(ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).code("invalid_api_key"))
     }
 
-    /// The model that a request asks for; without a name, the only one.
-    ///
-    /// # Errors
-    /// It is not served.
-    pub(crate) fn model_name(&self, fields: &mut Fields) -> Result<String, ApiError> {
-        match fields.take::<String>("model")? {
-            None => Ok(self.settings.name.clone()),
-            Some(name) => self.check_name(&name).map(|()| name),
-        }
+    /// The place of a request's key among the server's keys, found in the same time as [`App::authorize`].
+    pub(crate) fn owner(&self, headers: &HeaderMap) -> Option<usize> {
+        let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).and_then(bearer);
+        let given = bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()));
+        let given = given.unwrap_or_default();
+        let equals = |key: &String| bool::from(key.as_bytes().ct_eq(given));
+        // (All keys are compared.)
+        self.settings.keys.iter().enumerate().fold(None, |found, (i, key)| if equals(key) { Some(i) } else { found })
     }
 
-    /// Refuses the name of a model that is not served.
+    /// The model that a request asks for, and the name that it uses; without a name, the only model.
     ///
     /// # Errors
-    /// It is none of the served ones.
-    pub(crate) fn check_name(&self, name: &str) -> Result<(), ApiError> {
-        if name == self.settings.name {
-            return Ok(());
-        }
-        let message = format!("there is no model `{name}`: this server has `{}`", self.settings.name);
-        let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("model_not_found");
-        Err(error.about("model"))
+    /// It is not served, or there are several to choose from.
+    pub(crate) fn choose(&self, fields: &mut Fields) -> Result<(Arc<Served>, String), ApiError> {
+        self.models.choose(fields)
     }
 
     /// The members of a request's body, and its headers.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let name = app.model_name(&mut fields)?;
+    let (app, name) = app.choose(&mut fields)?;
     // Answers are as long as they are.
     let mut ask = Ask::take(&mut fields, &headers, app.hub.model().facts(), 0)?;
     let logprobs = alternatives(&mut fields)?;

@@ -3,6 +3,7 @@
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
 use crate::prompts::{Prompt, prompts};
+use crate::served::Served;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -19,7 +20,7 @@ const TOGETHER: usize = 8;
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let name = app.model_name(&mut fields)?;
+    let (app, name) = app.choose(&mut fields)?;
     let facts = app.hub.model().facts();
     let columns = facts.embed_columns;
     if columns == 0 {
@@ -59,7 +60,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
 }
 
 /// Embeddings of texts, one after the other, and how many tokens they have.
-fn embed(app: &App, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
+fn embed(app: &Served, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
     let model = app.hub.model();
     let row = |text: Prompt| match text {
         Prompt::Text(text) => model.tokenize(&text, true),
@@ -83,17 +84,7 @@ fn short(x: f32) -> Value {
 
 /// The bytes of numbers, least significant first, in Base64 (RFC 4648).
 fn base64(row: &[f32]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let word = (0..3).fold(0u32, |word, i| word << 8 | u32::from(group.get(i).copied().unwrap_or(0)));
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i) & 63) as usize];
-            out.push(if i > group.len() { '=' } else { char::from(letter) });
-        }
-    }
-    out
+    base64::encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
 }
 
 #[cfg(test)]

@@ -50,9 +50,25 @@ impl Fields {
         Ok(Fields { members: members.into_iter().filter(|(_, value)| *value != Json::Null).collect() })
     }
 
+    /// Whether there is a member.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.members.iter().any(|(known, _)| known == name)
+    }
+
+    /// Takes a member if it is 0.
+    pub(crate) fn take_zero(&mut self, name: &str) -> bool {
+        let zero = self.members.iter().position(|(k, v)| k == name && *v == Json::Number(0.into()));
+        zero.map(|at| self.members.remove(at)).is_some()
+    }
+
     /// Takes a member as it is.
     pub(crate) fn json(&mut self, name: &str) -> Option<Json> {
         self.members.iter().position(|(k, _)| k == name).map(|at| self.members.remove(at).1)
+    }
+
+    /// Adds a member, as if the client had given it under this name.
+    pub(crate) fn put(&mut self, name: &str, value: Json) {
+        self.members.push((name.to_owned(), value));
     }
 
     /// Takes a member.

@@ -123,9 +123,9 @@ impl Hub {
         Ok(job)
     }
 
-    /// The thread's work.
-    fn take_events(&self) {
-        while !self.closed.load(Ordering::SeqCst) {
+    /// The thread's work, until the hub is closed or nobody else has it.
+    fn take_events(self: &Arc<Hub>) {
+        while !self.closed.load(Ordering::SeqCst) && Arc::strong_count(self) > 1 {
             let Ok(events) = self.model.poll(OFTEN) else { break };
             let mut routes = lock(&self.routes);
             for event in events {

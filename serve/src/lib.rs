@@ -1,10 +1,12 @@
-//! `llmcc serve`: an HTTP server for one model, with OpenAI's interface.
+//! `llmcc serve`: an HTTP server for models, with OpenAI's interface.
 //!
 //! [`Server`] has one thread for all connections, one that takes the engine's events ([`hub`](crate)), and some for
 //! tokens of prompts. A request is read member by member, so that nothing in it is without effect unless it asks for
 //! nothing (`fields.rs`, `ask.rs`); its prompt goes to the engine (`completions.rs`, `chat.rs`, `prompts.rs`), and the
 //! events come back as a document or a stream (`reply.rs`, `stream.rs`). `docs/serving.md` is the page for users.
 
+mod access;
+mod admin;
 mod app;
 mod ask;
 mod chat;
@@ -13,24 +15,37 @@ mod conversation;
 mod embeddings;
 mod error;
 mod fields;
+mod fill;
 mod form;
+mod guard;
 mod hub;
 mod json;
+mod log;
 mod logprobs;
 mod messages;
 mod metrics;
 mod model;
+mod models;
 mod net;
+mod page;
+mod pairs;
 mod prompts;
 mod reply;
+mod rerank;
+mod responses;
 mod routes;
+mod served;
 mod server;
 mod settings;
 mod shape;
 mod state;
 mod stream;
+mod tls;
 mod tokens;
 
+pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
+pub use models::{Named, Source};
 pub use server::{ServeError, Server, Stopper};
 pub use settings::Settings;
+pub use tls::TlsFiles;

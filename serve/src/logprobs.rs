@@ -1,7 +1,7 @@
 //! Log-probabilities of tokens, in the shapes of completions and of conversations.
 
 use crate::model::Model;
-use llmcc_model::{Event, Token};
+use llmcc_model::{Event, Judged, Token};
 use serde_json::{Map, Value, json};
 
 /// A number for probabilities of 0, as in OpenAI's interface: JSON has no infinity.
@@ -11,11 +11,18 @@ const LEAST: f64 = -9999.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     text: String,
-    logprob: f64,
+    /// `None`: the first token of a prompt has none.
+    logprob: Option<f64>,
     top: Vec<(String, f64)>,
 }
 
 impl Entry {
+    /// About the bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts: usize = self.top.iter().map(|(text, _)| text.len() + size_of::<(String, f64)>()).sum();
+        size_of::<Entry>() + self.text.len() + texts
+    }
+
     /// The token of an event, if it brings one; `alternatives`: how many tokens to list.
     pub(crate) fn of(event: &Event, alternatives: u32, model: &dyn Model) -> Option<Entry> {
         let token = event.token?;
@@ -23,10 +30,44 @@ impl Entry {
         let top = event.top.iter().take(alternatives as usize);
         Some(Entry {
             text: name(token),
-            logprob: event.logprob.max(LEAST),
+            logprob: Some(event.logprob.max(LEAST)),
             top: top.map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
         })
     }
+}
+
+/// The tokens of a prompt, `rest` being all but the first one, which has no log-probability.
+pub(crate) fn of_prompt(model: &dyn Model, prompt: &[Token], rest: &[Judged], alternatives: u32) -> Vec<Entry> {
+    let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
+    let first = prompt.first().map(|token| Entry { text: name(*token), logprob: None, top: vec![] });
+    let entry = |judged: &Judged| Entry {
+        text: name(judged.token),
+        logprob: Some(judged.logprob.max(LEAST)),
+        top: top(judged, alternatives).map(|(token, logprob)| (name(token), logprob.max(LEAST))).collect(),
+    };
+    first.into_iter().chain(rest.iter().map(entry)).collect()
+}
+
+/// The most probable tokens in the place of a token.
+fn top(judged: &Judged, alternatives: u32) -> impl Iterator<Item = (Token, f64)> {
+    judged.top.iter().take(alternatives as usize).copied()
+}
+
+/// The same as vLLM has them: for each token an object of the tokens in its place, by their ids. The rank of a token
+/// that is not among the most probable ones is not known.
+pub(crate) fn by_ids(model: &dyn Model, rest: &[Judged], alternatives: u32) -> Value {
+    let one = |token: Token, logprob: f64, rank: Option<usize>| {
+        let text = model.detokenize(&[token], true).unwrap_or_default();
+        (token.to_string(), json!({ "logprob": logprob.max(LEAST), "rank": rank, "decoded_token": text }))
+    };
+    let place = |judged: &Judged| -> Value {
+        let rank = judged.top.iter().position(|(token, _)| *token == judged.token).map(|i| i + 1);
+        let top = top(judged, alternatives).enumerate().map(|(i, (token, logprob))| one(token, logprob, Some(i + 1)));
+        let mut all: Map<String, Value> = top.collect();
+        all.extend([one(judged.token, judged.logprob, rank)]);
+        all.into()
+    };
+    std::iter::once(Value::Null).chain(rest.iter().map(place)).collect()
 }
 
 /// The tokens of a part of a completion whose text begins `offset` characters after that of the choice.
@@ -37,6 +78,9 @@ pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
         offset += entry.text.chars().count();
     }
     let top = |entry: &Entry| -> Value {
+        if entry.logprob.is_none() {
+            return Value::Null;
+        }
         let mut all = Map::new();
         // The most probable of tokens with the same text comes first.
         for (text, logprob) in &entry.top {
@@ -54,10 +98,10 @@ pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
 
 /// The tokens of a part of an answer.
 pub(crate) fn of_chat(entries: &[Entry]) -> Value {
-    let one = |text: &str, logprob: f64| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
+    let one = |text: &str, logprob: Option<f64>| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
     let whole = |entry: &Entry| {
         let mut token = one(&entry.text, entry.logprob);
-        let top: Vec<Value> = entry.top.iter().map(|(text, logprob)| one(text, *logprob)).collect();
+        let top: Vec<Value> = entry.top.iter().map(|(text, logprob)| one(text, Some(*logprob))).collect();
         token["top_logprobs"] = top.into();
         token
     };
@@ -75,8 +119,11 @@ mod tests {
 
     #[test]
     fn offsets_count_characters() {
-        let entry =
-            |text: &str| Entry { text: text.into(), logprob: -1.0, top: vec![("a".into(), -0.5), ("a".into(), -3.0)] };
+        let entry = |text: &str| Entry {
+            text: text.into(),
+            logprob: Some(-1.0),
+            top: vec![("a".into(), -0.5), ("a".into(), -3.0)],
+        };
         let shown = of_completion(&[entry("é"), entry("xy"), entry("")], 4);
         assert_eq!(shown["text_offset"], json!([4, 5, 7]));
         assert_eq!(shown["top_logprobs"][0], json!({ "a": -0.5 }));

@@ -46,7 +46,7 @@ fn failure(error: &ApiError) -> Value {
 async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let model = app.model_name(&mut fields)?;
+    let (app, model) = app.choose(&mut fields)?;
     refuse_unsupported(&mut fields)?;
     let stops: Vec<String> = fields.take("stop_sequences")?.unwrap_or_default();
     if stops.iter().any(|text| text.is_empty() || text.contains('\0')) {

@@ -1,7 +1,7 @@
 //! A model and its engine, as the server uses them; tests have a stand-in.
 
 use llmcc_model::{
-    Engine, EngineOptions, Error, Event, Normalize, Output, Params, Result, Status, Terms, Token, Version,
+    Engine, EngineOptions, Error, Event, Judged, Normalize, Output, Params, Result, Status, Terms, Token, Version,
 };
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -24,6 +24,10 @@ pub struct Facts {
     pub chat_template: bool,
     /// Numbers of an embedding; 0: it makes none.
     pub embed_columns: usize,
+    /// Scores of a pair of texts; 0: it compares none.
+    pub score_columns: usize,
+    /// The activation of these scores, if the model names one.
+    pub pair_activation: Option<String>,
     /// Its own settings, by their names in `generation_config.json`.
     pub generation: Map<String, Value>,
     /// The version of its C API.
@@ -34,6 +38,8 @@ pub struct Facts {
 pub trait Model: Send + Sync + 'static {
     /// Sizes and abilities.
     fn facts(&self) -> &Facts;
+    /// Its manifest: source, formats, hashes.
+    fn manifest(&self) -> Value;
     /// Tokens of a text; `special`: with the special tokens around a prompt.
     ///
     /// # Errors
@@ -73,6 +79,23 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// A model that makes none, an empty row, a token outside the vocabulary.
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>>;
+    /// The tokens of a text from the second on, with their log-probabilities and the `top` most probable tokens in
+    /// their places.
+    ///
+    /// # Errors
+    /// A model that writes no text; no room beside requests under way ([`Status::Busy`]).
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>>;
+    /// Tokens of a pair of texts.
+    ///
+    /// # Errors
+    /// A model that compares no texts.
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize>;
+    /// Scores of pairs of texts, before any activation: `[pairs.len(), score_columns]`. `truncate`: pairs that are too
+    /// long are cut.
+    ///
+    /// # Errors
+    /// A model that compares no texts, or a pair that is too long.
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>>;
 }
 
 /// An open artifact with an engine.
@@ -114,6 +137,8 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         chat_template: info.chat_template,
         // Scores of classes are no embeddings.
         embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
+        score_columns: if info.output == Output::Scores { info.embed_columns } else { 0 },
+        pair_activation: manifest["pair_activation"].as_str().map(str::to_owned),
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
         abi: format!("{major}.{minor}"),
     }
@@ -122,6 +147,9 @@ fn facts(model: &llmcc_model::Model) -> Facts {
 impl Model for Artifact {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+    fn manifest(&self) -> Value {
+        serde_json::from_str(self.model.manifest()).unwrap_or_default()
     }
     fn tokenize(&self, text: &str, special: bool) -> Result<Vec<Token>> {
         if special { self.model.tokenize(text) } else { self.model.tokenize_plain(text) }
@@ -156,5 +184,20 @@ impl Model for Artifact {
     }
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         self.model.embed(rows, Normalize::Own)
+    }
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>> {
+        self.model.judge(tokens, top).map_err(|e| match e.status() {
+            Status::CacheFull => {
+                let message = "the cache has no room for the prompt's log-probabilities beside requests under way";
+                Error::new(Status::Busy, message)
+            }
+            _ => e,
+        })
+    }
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
+        self.model.tokenize_pair(pair).map(|tokens| tokens.len())
+    }
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>> {
+        self.model.score_pairs(pairs, truncate)
     }
 }

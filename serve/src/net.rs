@@ -1,5 +1,6 @@
 //! Connections: a bounded number of them, each with limits on the time that its client takes.
 
+use crate::tls::Tls;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,11 +14,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 /// Longest wait for the head of a request, also of the next one on a connection.
 const HEAD: Duration = Duration::from_secs(75);
-/// Most bytes of the head of a request.
+/// Longest wait for the beginning of TLS.
+const HELLO: Duration = Duration::from_secs(10);
+/// Most headers of a request.
+const HEADERS: usize = 100;
+/// Bytes that are kept of a request's head and of what follows.
 const HEAD_BYTES: usize = 64 << 10;
 /// Pause after an error of the system's: too many open files, say.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -34,6 +39,7 @@ pub(crate) struct Limits {
 pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     mut end: watch::Receiver<bool>,
     open: tokio::sync::mpsc::Sender<()>,
@@ -53,10 +59,20 @@ pub(crate) async fn accept(
             sleep(PAUSE).await;
             continue;
         };
-        let (router, end, open) = (router.clone(), end.clone(), open.clone());
+        let (router, tls, end, open) = (router.clone(), tls.clone(), end.clone(), open.clone());
         tokio::spawn(async move {
             let _held = (permit, open);
-            serve(stream, router, limits.patience, end).await;
+            // Pieces of text are sent as they come.
+            let _ = stream.set_nodelay(true);
+            let stream = Patient::new(stream, limits.patience);
+            match tls {
+                None => serve(stream, router, end).await,
+                Some(tls) => {
+                    if let Ok(Ok(stream)) = timeout(HELLO, tls.acceptor().accept(stream)).await {
+                        serve(stream, router, end).await;
+                    }
+                }
+            }
         });
     }
 }
@@ -72,14 +88,17 @@ async fn first<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> 
 }
 
 /// Serves a connection until its client goes, is too slow, or the server ends.
-async fn serve(stream: TcpStream, router: Router, patience: Duration, mut end: watch::Receiver<bool>) {
-    // Pieces of text are sent as they come.
-    let _ = stream.set_nodelay(true);
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    router: Router,
+    mut end: watch::Receiver<bool>,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream, patience)), TowerToHyperService::new(router));
+        .max_headers(HEADERS)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     // Errors are the client's: it has gone, or speaks no HTTP.
     if first(connection.as_mut(), end.wait_for(|end| *end)).await.is_err() {

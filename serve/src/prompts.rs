@@ -1,6 +1,6 @@
 //! Prompts on their way to the engine.
 
-use crate::app::{App, Busy, blocking};
+use crate::app::{Busy, blocking};
 use crate::ask::{Ask, known};
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -8,10 +8,10 @@ use crate::hub::Order;
 use crate::json::Json;
 use crate::model::Facts;
 use crate::reply::Reply;
+use crate::served::Served;
 use crate::shape::Shape;
 use axum::response::Response;
 use llmcc_model::Token;
-use std::sync::Arc;
 
 /// A prompt as the client gives it.
 pub(crate) enum Prompt {
@@ -71,16 +71,16 @@ pub(crate) fn check_length(facts: &Facts, tokens: usize, param: &str) -> Result<
 /// # Errors
 /// The engine refuses one; a choice failed before a document was sent.
 pub(crate) async fn send(
-    app: &Arc<App>,
+    served: &Served,
     orders: Vec<Order>,
     ask: &Ask,
     shape: Shape,
     busy: Busy,
 ) -> Result<Response, ApiError> {
-    let (hub, choices) = (app.hub.clone(), orders.len());
+    let (hub, choices) = (served.hub.clone(), orders.len());
     let job = blocking(move || hub.submit(&orders)).await?;
     let reply = Reply {
-        hub: app.hub.clone(),
+        hub: served.hub.clone(),
         shape,
         per_prompt: ask.choices,
         choices,

@@ -1,19 +1,21 @@
 //! The server: begins to listen, serves, and ends when it is asked to.
 
 use crate::app::App;
-use crate::hub::Hub;
-use crate::model::Model;
+use crate::guard::origins;
+use crate::log::Log;
+use crate::models::{Models, Named, Source};
 use crate::net::{Limits, accept};
 use crate::routes::router;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
+use tower_http::cors::CorsLayer;
 
 /// Threads for work that takes long: tokens of prompts, templates.
 const WORKERS: usize = 4;
@@ -34,6 +36,12 @@ pub enum ServeError {
     /// Its address.
     #[error("cannot listen at {0}: {1}")]
     Address(SocketAddr, io::Error),
+    /// Files of its identity.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// An origin that is none.
+    #[error("{0}")]
+    Origin(String),
     /// The system refuses threads, signals or the like.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -44,7 +52,8 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
-    poller: JoinHandle<()>,
+    tls: Option<Arc<Tls>>,
+    origins: Option<CorsLayer>,
     stop: Arc<watch::Sender<Wish>>,
 }
 
@@ -68,26 +77,36 @@ impl Stopper {
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Begins to listen. `models`: with their names for clients; `source`: where they are opened again when the
+    /// process gets SIGHUP, and further ones when clients ask for it.
     ///
     /// # Errors
     /// An address that others can reach, without a key; one that is in use, or not this machine's.
-    pub fn bind(model: Arc<dyn Model>, settings: Settings) -> Result<Server, ServeError> {
+    pub fn bind(models: Vec<Named>, source: Option<Arc<dyn Source>>, settings: Settings) -> Result<Server, ServeError> {
         if settings.keys.is_empty() && !settings.host.is_loopback() {
             return Err(ServeError::Open(settings.host));
         }
+        let tls = settings.tls.clone().map(|files| Tls::new(files).map(Arc::new));
+        let tls = tls.transpose().map_err(ServeError::Tls)?;
+        let origins = origins(&settings).map_err(ServeError::Origin)?;
         let wanted = SocketAddr::new(settings.host, settings.port);
         let listener = TcpListener::bind(wanted).map_err(|e| ServeError::Address(wanted, e))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (hub, poller) = Hub::start(model)?;
-        let app = Arc::new(App::new(hub, settings));
-        Ok(Server { listener, address, app, poller, stop: Arc::new(watch::channel(Wish::Serve).0) })
+        let log = Arc::new(Log::start(settings.log)?);
+        let models = Models::new(models, source, log.clone(), settings.max_models)?;
+        let app = Arc::new(App::new(models, log, settings));
+        Ok(Server { listener, address, app, tls, origins, stop: Arc::new(watch::channel(Wish::Serve).0) })
     }
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The URL of its address.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
     }
 
     /// Ends it from another thread.
@@ -103,17 +122,18 @@ impl Server {
     pub fn run(self) -> Result<(), ServeError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
-        let Server { listener, app, poller, stop, .. } = self;
-        let served = runtime.block_on(serve(listener, app.clone(), stop));
-        app.hub.close();
+        let app = self.app.clone();
+        let served = runtime.block_on(serve(self));
+        app.models.close();
         // Work that takes long ends by itself; nobody waits for it.
         runtime.shutdown_background();
-        let _ = poller.join();
+        app.models.join();
         served
     }
 }
 
-async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wish>>) -> Result<(), ServeError> {
+async fn serve(server: Server) -> Result<(), ServeError> {
+    let Server { listener, app, tls, origins, stop, .. } = server;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, stopper) = (signal(kind)?, Stopper(stop.clone()));
@@ -123,10 +143,12 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
             }
         });
     }
+    reload_on_hangup(&app, tls.clone())?;
     let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
     let (end, ended) = watch::channel(false);
     let (open, mut closed) = mpsc::channel(1);
-    tokio::spawn(accept(listener, router(app.clone()), limits, ended, open));
+    let router = router(app.clone(), origins);
+    tokio::spawn(accept(listener, router, tls, limits, ended, open));
     let mut wishes = stop.subscribe();
     // (The sender is alive.)
     let _ = wishes.wait_for(|wish| *wish >= Wish::Drain).await;
@@ -136,8 +158,29 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: Arc<watch::Sender<Wis
         sleep(OFTEN).await;
     }
     // The streams that are left hear of it.
-    app.hub.close();
+    app.models.close();
     let _ = end.send(true);
     let _ = timeout(LAST, closed.recv()).await;
+    Ok(())
+}
+
+/// Opens the models anew, and reads the certificate again, whenever the process gets SIGHUP.
+fn reload_on_hangup(app: &Arc<App>, tls: Option<Arc<Tls>>) -> io::Result<()> {
+    let (mut signals, app) = (signal(SignalKind::hangup())?, app.clone());
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            for (name, result) in app.models.reload().await {
+                match result {
+                    Ok(()) => app.log.say(&format!("reloaded {name}")),
+                    Err(error) => app.log.say(&format!("{name} stays as it is: {}", error.message)),
+                }
+            }
+            match tls.as_ref().map(|tls| tls.reload()) {
+                None => {}
+                Some(Ok(())) => app.log.say("reloaded the certificate"),
+                Some(Err(e)) => app.log.say(&format!("the certificate stays as it is: {e}")),
+            }
+        }
+    });
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! How a server is set up.
 
+use crate::log::LogForm;
+use crate::tls::TlsFiles;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,8 +12,14 @@ pub struct Settings {
     pub host: IpAddr,
     /// Its port; 0: one that is free.
     pub port: u16,
-    /// The model's name for clients.
-    pub name: String,
+    /// The identity that clients see, if they talk by TLS.
+    pub tls: Option<TlsFiles>,
+    /// Names that a server without keys may be called by, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may ask the server; `*`: any.
+    pub origins: Vec<String>,
+    /// Lines about requests.
+    pub log: LogForm,
     /// Keys: each request must bring one. Without any, requests need none.
     pub keys: Vec<String>,
     /// Longest body of a request, in bytes.
@@ -22,20 +30,35 @@ pub struct Settings {
     pub patience: Duration,
     /// How long requests under way may take when the server is asked to end.
     pub drain: Duration,
+    /// Most models at once.
+    pub max_models: usize,
+    /// Whether there is a page at `/`.
+    pub page: bool,
+    /// Most answers of `/v1/responses` that are kept; 0: none.
+    pub max_stored: usize,
+    /// Most bytes of kept answers.
+    pub max_stored_bytes: usize,
 }
 
-impl Settings {
+impl Default for Settings {
     /// The settings of a server at `127.0.0.1:8080` without keys.
-    pub fn new(name: impl Into<String>) -> Settings {
+    fn default() -> Settings {
         Settings {
             host: IpAddr::from([127, 0, 0, 1]),
             port: 8080,
-            name: name.into(),
+            tls: None,
+            hosts: vec![],
+            origins: vec![],
+            log: LogForm::Off,
             keys: vec![],
             max_body: 16 << 20,
             max_connections: 1024,
             patience: Duration::from_secs(60),
             drain: Duration::from_secs(30),
+            max_models: 4,
+            page: true,
+            max_stored: 1024,
+            max_stored_bytes: 64 << 20,
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::ask::unforeseen;
 use crate::logprobs::{self, Entry};
+use crate::served::now;
 use llmcc_model::{End, Finish};
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
 /// The interface that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,10 @@ pub(crate) struct Shape {
     pub(crate) logprobs: Option<u32>,
     /// Prompts that the texts of completions begin with, by their choices.
     pub(crate) echo: Vec<String>,
+    /// Tokens of these prompts, where log-probabilities are wanted.
+    pub(crate) echoed: Vec<Arc<[Entry]>>,
+    /// vLLM's documents of the prompts' tokens, where these are wanted.
+    pub(crate) prompts: Vec<Value>,
 }
 
 /// A part of a choice's text, or all of it.
@@ -78,9 +83,8 @@ impl Shape {
     /// The frame of a new request's documents; `model`: the name that the client asked for.
     pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
         let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
-        Shape { kind, id, created, model, logprobs, echo }
+        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![], prompts: vec![] }
     }
 
     /// The first piece of a choice, before any text.
@@ -92,7 +96,8 @@ impl Shape {
             }
             Kind::Completion => {
                 let text = self.echo.get(choice)?;
-                Some(json!({ "index": choice, "text": text, "logprobs": null, "finish_reason": null }))
+                let logprobs = self.echoed.get(choice).map(|entries| logprobs::of_completion(entries, 0));
+                Some(json!({ "index": choice, "text": text, "logprobs": logprobs, "finish_reason": null }))
             }
         }
     }
@@ -120,9 +125,18 @@ impl Shape {
                 json!({ "index": part.choice, "message": message, "logprobs": logprobs, "finish_reason": part.finish })
             }
             Kind::Completion => {
+                let logprobs = match self.echoed.get(part.choice) {
+                    Some(prompt) => logprobs::of_completion(&[prompt, &part.entries[..]].concat(), 0),
+                    None => logprobs,
+                };
                 let text =
                     self.echo.get(part.choice).map_or_else(|| part.text.clone(), |echo| echo.clone() + &part.text);
-                json!({ "index": part.choice, "text": text, "logprobs": logprobs, "finish_reason": part.finish })
+                let mut choice =
+                    json!({ "index": part.choice, "text": text, "logprobs": logprobs, "finish_reason": part.finish });
+                if let Some(prompt) = self.prompts.get(part.choice) {
+                    choice["prompt_logprobs"] = prompt.clone();
+                }
+                choice
             }
         }
     }

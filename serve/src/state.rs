@@ -2,6 +2,8 @@
 
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
+use crate::metrics::{View, page};
+use crate::served::Served;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -10,12 +12,15 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Answers `GET /health`: the server runs, and so does its engine.
+/// Answers `GET /health`: the server runs, and so do its engines.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    if app.hub.has_failed() {
-        return Err(ApiError::unfinished("the model's engine has ended: start the server again"));
+    match app.models.all().iter().find(|served| served.hub.has_failed()) {
+        None => Ok(answer(StatusCode::OK, &json!({ "status": "ok" }))),
+        Some(failed) => {
+            let message = format!("the engine of `{}` has ended: start the server again", failed.name);
+            Err(ApiError::unfinished(message))
+        }
     }
-    Ok(answer(StatusCode::OK, &json!({ "status": "ok" })))
 }
 
 /// Answers `GET /ready`: whether it takes requests.
@@ -28,23 +33,31 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiEr
     }
 }
 
+/// Answers `GET /openapi.yaml`: the paths, as programs read them.
+pub(crate) async fn description() -> Response {
+    let mut response = Response::new(Body::from(include_str!("../openapi.yaml")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    response
+}
+
 /// Answers `GET /version`.
 pub(crate) async fn version(State(app): State<Arc<App>>) -> Response {
-    let abi = &app.hub.model().facts().abi;
+    let abi = app.models.all().first().map(|served| served.hub.model().facts().abi.clone());
     answer(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION"), "abi": abi }))
 }
 
-fn described(app: &App) -> Value {
-    let facts = app.hub.model().facts();
+fn described(served: &Served) -> Value {
+    let facts = served.hub.model().facts();
     json!({
-        "id": app.settings.name, "object": "model", "created": app.started, "owned_by": "llmcc",
+        "id": served.name, "object": "model", "created": served.created, "owned_by": "llmcc",
         "max_model_len": facts.max_context,
     })
 }
 
 /// Answers `GET /v1/models`.
 pub(crate) async fn models(State(app): State<Arc<App>>) -> Response {
-    answer(StatusCode::OK, &json!({ "object": "list", "data": [described(&app)] }))
+    let data: Vec<Value> = app.models.all().iter().map(|served| described(served)).collect();
+    answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
 /// Answers `GET /v1/models/NAME`.
@@ -54,15 +67,23 @@ pub(crate) async fn model(
 ) -> Result<Response, ApiError> {
     // (A name that is not UTF-8 is nobody's.)
     let name = name.map_or_else(|_| "\u{FFFD}".to_owned(), |Path(name)| name);
-    app.check_name(&name).map(|()| answer(StatusCode::OK, &described(&app)))
+    app.models.named(&name).map(|served| answer(StatusCode::OK, &described(&served)))
 }
 
 /// Answers `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    // The model is asked for its memory, and may be in a step.
-    let page = blocking(move || Ok(app.hub.metrics().page(app.hub.model(), &app.settings.name))).await?;
+    // Models are asked for their memory, and may be in a step.
+    let page = blocking(move || {
+        let all = app.models.all();
+        Ok(page(&all.iter().map(|served| view(served)).collect::<Vec<_>>()))
+    })
+    .await?;
     let mut response = Response::new(Body::from(page));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+fn view(served: &Served) -> View<'_> {
+    View { name: &served.name, model: served.hub.model(), metrics: served.hub.metrics() }
 }

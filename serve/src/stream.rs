@@ -28,7 +28,12 @@ pub(crate) trait Script: Send + Unpin + 'static {
 /// A response that tells the events of a request.
 pub(crate) fn stream(job: Job, mut script: impl Script) -> Response {
     let out = script.open().into();
-    let mut response = Response::new(Body::new(Stream { job, script, out, ended: false }));
+    events(Body::new(Stream { job, script, out, ended: false }))
+}
+
+/// A response whose body is a stream of events.
+pub(crate) fn events(body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

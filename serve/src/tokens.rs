@@ -21,7 +21,7 @@ enum Given {
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    app.model_name(&mut fields)?;
+    let (app, _) = app.choose(&mut fields)?;
     let (given, special) = match fields.take::<String>("prompt")? {
         Some(prompt) => (Given::Prompt(prompt), true),
         None => (Given::Conversation(conversation(&mut fields)?), false),
@@ -50,7 +50,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    app.model_name(&mut fields)?;
+    let (app, _) = app.choose(&mut fields)?;
     let tokens: Vec<Token> =
         fields.take("tokens")?.ok_or_else(|| ApiError::of_param("tokens", "`tokens` is missing"))?;
     fields.finish()?;

@@ -4,7 +4,7 @@ mod client;
 mod stand_in;
 
 use client::{get, post, reply, send};
-use llmcc_serve::{ServeError, Server, Settings};
+use llmcc_serve::{Model, ServeError, Server, Settings};
 use serde_json::{Value, json};
 use stand_in::{Running, StandIn, expected, wait_for};
 use std::io::Read;
@@ -149,7 +149,16 @@ fn wrong_requests_are_errors_in_one_shape() {
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "tempratur": 1}"#, 400, "tempratur"),
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "suffix": "x"}"#, 400, "suffix"),
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "best_of": 2}"#, 400, "best_of"),
-        ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "echo": true, "logprobs": 1}"#, 400, "echo"),
+        ("POST", COMPLETIONS, &json_type, r#"{"prompt": [104], "suffix": "x"}"#, 400, "suffix"),
+        ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "max_tokens": 0}"#, 400, "max_tokens"),
+        (
+            "POST",
+            COMPLETIONS,
+            &json_type,
+            r#"{"prompt": "hi", "max_tokens": 0, "echo": true, "stream": true}"#,
+            400,
+            "max_tokens",
+        ),
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "n": 129}"#, 400, "`n`"),
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": ["hi", "ho"], "n": 65}"#, 400, "2 prompts with 65"),
         ("POST", COMPLETIONS, &json_type, r#"{"prompt": "hi", "model": "gpt-5"}"#, 404, "`letters`"),
@@ -176,7 +185,7 @@ fn wrong_requests_are_errors_in_one_shape() {
         ("GET", "/../../etc/passwd", &[], "", 404, "there is no"),
         ("GET", "/v1/models/other", &[], "", 404, "`letters`"),
         ("GET", "/v1/models/%ff", &[], "", 404, "`letters`"),
-        ("POST", "/v1/responses", &json_type, "{}", 404, "there is no"),
+        ("POST", "/v1/nothing", &json_type, "{}", 404, "there is no"),
     ] {
         let got = reply(send(s.address, method, path, headers, body.as_bytes()));
         let error = &got.json()["error"];
@@ -214,10 +223,11 @@ fn keys_are_wanted() {
 #[test]
 fn addresses_that_others_reach_need_a_key() {
     let model = Arc::new(StandIn::new(1, Duration::ZERO));
-    let open = Settings { host: [0, 0, 0, 0].into(), port: 0, ..Settings::new("m") };
-    let refused = Server::bind(model.clone(), open.clone());
+    let open = Settings { host: [0, 0, 0, 0].into(), port: 0, ..Settings::default() };
+    let models = || -> Vec<(String, Arc<dyn Model>)> { vec![("m".into(), model.clone())] };
+    let refused = Server::bind(models(), None, open.clone());
     assert!(matches!(refused, Err(ServeError::Open(_))));
-    assert!(Server::bind(model, Settings { keys: vec!["k".into()], ..open }).is_ok());
+    assert!(Server::bind(models(), None, Settings { keys: vec!["k".into()], ..open }).is_ok());
 }
 
 #[test]
@@ -333,7 +343,7 @@ fn connections_are_used_again() {
     let body = json!({ "prompt": "hi", "max_tokens": 2, "seed": 0 }).to_string();
     let one = |close: &str| {
         format!(
-            "POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n\
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json; charset=utf-8\r\n\
              Content-Length: {}\r\n{close}\r\n{body}",
             body.len()
         )

@@ -3,6 +3,7 @@
 use crate::capi::*;
 use crate::error::{Error, Result, Status};
 use crate::info::Info;
+use crate::spelling::fresh;
 use crate::sys::{Api, RawModel, RawStatus, flags};
 use crate::version::Version;
 use libloading::Library;
@@ -86,7 +87,8 @@ impl Model {
             // It has no other name.
             true => path.to_owned(),
             false => {
-                std::fs::canonicalize(path).map_err(|e| Error::new(Status::System, format!("cannot read: {e}")))?
+                let found = std::fs::canonicalize(path);
+                fresh(found.map_err(|e| Error::new(Status::System, format!("cannot read: {e}")))?)
             }
         };
         // SAFETY: as promised to this function; its initialisers do no more than Rust's runtime.

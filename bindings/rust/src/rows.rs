@@ -46,6 +46,19 @@ impl Model {
         self.embed(&rows, Normalize::Own)
     }
 
+    /// Tokens of a pair of texts as the tokenizer puts them together for the model, with special tokens.
+    ///
+    /// # Errors
+    /// A model that compares no texts, or no tokenizer in the artifact.
+    pub fn tokenize_pair(&self, texts: (&str, &str)) -> Result<Vec<Token>> {
+        let given = pair(&texts);
+        self.fetch((texts.0.len() + texts.1.len()) / 2 + 16, |out, capacity, needed| {
+            let (handle, types) = (self.handle(), ptr::null_mut());
+            // SAFETY: the texts have their lengths, `out` room for `capacity` tokens.
+            unsafe { (self.api().llmcc_tokenize_pair)(handle, &given, 0, out, types, capacity, needed) }
+        })
+    }
+
     /// Scores of pairs of texts before any activation: `[pairs.len(), embed_columns]`. `truncate`: pairs that
     /// are too long for the model are cut, the longer text first; else they are an error.
     ///

@@ -1,27 +1,69 @@
 //! Arguments of `llmcc serve`.
 
 use super::engine::EngineArgs;
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// The form of lines about requests.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogAs {
+    /// None
+    Off,
+    /// `name=value ...`
+    Text,
+    /// A JSON object on each line
+    Json,
+}
+
 /// `llmcc serve`
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub struct ServeArgs {
-    /// Artifact
-    pub artifact: PathBuf,
+    /// Artifacts: requests name the model that they want
+    #[arg(value_name = "ARTIFACT", required_unless_present = "model_dir")]
+    pub artifacts: Vec<PathBuf>,
     /// Address to listen at. One that other machines reach needs --api-key-file
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub host: IpAddr,
     /// Port to listen at; 0: a free one, which is printed
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
+    /// Certificate of the server, with those that vouch for it, in PEM: it speaks TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Name that a server without keys may be called by, beside addresses and localhost
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<String>,
+    /// Origin whose pages may ask the server (`https://example.com`); *: any
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
+    /// Lines about requests on the standard error stream
+    #[arg(long, value_name = "FORM", default_value = "off")]
+    pub log: LogAs,
+    /// Most connections at once; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: u32,
     /// File with keys, one on a line: requests must bring one of them (`Authorization: Bearer KEY`)
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Name of the model for clients [default: the artifact's, without .so]
+    /// Name of the model for clients, once for each artifact [default: the artifact's, without .so]
     #[arg(long, value_name = "NAME")]
-    pub served_name: Option<String>,
+    pub served_name: Vec<String>,
+    /// Folder with artifacts that clients may load and unload by name (`POST /models/load`)
+    #[arg(long, value_name = "FOLDER")]
+    pub model_dir: Option<PathBuf>,
+    /// No page at `/`
+    #[arg(long)]
+    pub no_page: bool,
+    /// Most models at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_models: u32,
+    /// Most responses that are kept in memory for `/v1/responses`; 0: none
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub stored_responses: u32,
     /// Most requests in a step of the model [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_running: Option<u32>,

@@ -1,11 +1,11 @@
-//! `llmcc serve`: an HTTP server for an artifact.
+//! `llmcc serve`: an HTTP server for artifacts.
 
-use crate::args::ServeArgs;
-use crate::stamp::Stamp;
+mod source;
+
+use crate::args::{LogAs, ServeArgs};
 use crate::{Error, stdout};
-use llmcc_codegen::locate::locate;
-use llmcc_model::{EngineOptions, Model, Options, Status};
-use llmcc_serve::{Artifact, ServeError, Server, Settings};
+use llmcc_serve::{LogForm, ServeError, Server, Settings, TlsFiles};
+use source::Artifacts;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,24 +17,14 @@ use std::time::Duration;
 /// No artifact; no key where one is needed; an address that cannot be listened at.
 pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let settings = settings(args)?;
-    // Before the model is opened, which may take long.
+    // Before models are opened, which may take long.
     if settings.keys.is_empty() && !settings.host.is_loopback() {
         return Err(refused(&ServeError::Open(settings.host)));
     }
-    let fail = |e: llmcc_model::Error| {
-        let (path, message) = (args.artifact.clone(), e.message().to_owned());
-        if e.status() == Status::Machine { Error::Machine { path, message } } else { Error::Artifact { path, message } }
-    };
-    let stamp = Stamp::of(&args.artifact);
-    let model = open(args, fail).map_err(|e| stamp.explain(e))?;
-    let options = EngineOptions {
-        max_running: args.max_running.unwrap_or(0),
-        max_queued: args.max_queued.unwrap_or(0),
-        ..EngineOptions::default()
-    };
-    let artifact = Artifact::new(model, &options).map_err(fail)?;
-    let server = Server::bind(Arc::new(artifact), settings).map_err(|e| refused(&e))?;
-    match stdout::print(&format!("listening at http://{}\n", server.address())) {
+    let artifacts = Arc::new(Artifacts::new(args)?);
+    let models = artifacts.open_all()?;
+    let server = Server::bind(models, Some(artifacts), settings).map_err(|e| refused(&e))?;
+    match stdout::print(&format!("listening at {}\n", server.url())) {
         // Nobody wants to know.
         Ok(()) | Err(Error::ClosedPipe) => {}
         Err(e) => return Err(e),
@@ -42,37 +32,32 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     server.run().map_err(|e| refused(&e))
 }
 
-fn open(args: &ServeArgs, fail: impl Fn(llmcc_model::Error) -> Error) -> Result<Model, Error> {
-    args.engine.check_key(&args.artifact)?;
-    locate(&args.artifact)?;
-    let own = args.engine.options();
-    let options = Options {
-        threads: own.threads,
-        max_tokens: own.max_tokens,
-        pin: own.pin,
-        portable: own.portable,
-        ..Options::default()
-    };
-    // SAFETY: the file is an artifact, and whoever serves one runs it.
-    unsafe { Model::open(&args.artifact, &options) }.map_err(fail)
-}
-
 fn refused(e: &ServeError) -> Error {
     match e {
-        ServeError::Open(_) => Error::Usage(e.to_string()),
+        ServeError::Open(_) | ServeError::Origin(_) => Error::Usage(e.to_string()),
         _ => Error::Failed(e.to_string()),
     }
 }
 
 fn settings(args: &ServeArgs) -> Result<Settings, Error> {
-    let own = || args.artifact.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let name = args.served_name.clone().unwrap_or_else(own);
     Ok(Settings {
         host: args.host,
         port: args.port,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
+        log: match args.log {
+            LogAs::Off => LogForm::Off,
+            LogAs::Text => LogForm::Text,
+            LogAs::Json => LogForm::Json,
+        },
+        max_connections: args.max_connections as usize,
         keys: args.api_key_file.as_deref().map_or(Ok(vec![]), keys)?,
         drain: Duration::from_secs(args.drain_seconds.into()),
-        ..Settings::new(name)
+        page: !args.no_page,
+        max_models: args.max_models as usize,
+        max_stored: args.stored_responses as usize,
+        ..Settings::default()
     })
 }
 

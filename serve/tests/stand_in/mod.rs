@@ -2,8 +2,8 @@
 //! seed decide.
 #![allow(dead_code)]
 
-use llmcc_model::{End, Error, Event, Finish, Params, Result, Status, Terms, Token};
-use llmcc_serve::{Facts, Model, Server, Settings, Stopper};
+use llmcc_model::{End, Error, Event, Finish, Grammar, Judged, Params, Result, Status, Terms, Token};
+use llmcc_serve::{Facts, Model, Server, Settings, Source, Stopper};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
@@ -31,7 +31,11 @@ struct State {
 }
 
 pub struct StandIn {
-    facts: Facts,
+    pub facts: Facts,
+    /// Whether it has tokens for filling in the middle: bytes 1 to 3.
+    pub fills: bool,
+    /// Most tokens of a text that nothing limits; 0: no limit.
+    pub usual: u64,
     /// Most requests at once.
     most: usize,
     /// Time of a step.
@@ -50,7 +54,7 @@ impl StandIn {
             embed_columns: 2,
             ..Facts::default()
         };
-        StandIn { facts, most, step, state: Mutex::default(), called: Condvar::new() }
+        StandIn { facts, fills: false, usual: 0, most, step, state: Mutex::default(), called: Condvar::new() }
     }
     /// Requests under way.
     pub fn live(&self) -> usize {
@@ -132,7 +136,15 @@ impl Model for StandIn {
     fn facts(&self) -> &Facts {
         &self.facts
     }
+    fn manifest(&self) -> Value {
+        let (weights, options) = (json!({ "bytes": 5, "tensors": [1] }), json!({ "weights": "w4" }));
+        json!({ "model": "letters", "llmcc": "0", "weights": weights, "options": options })
+    }
     fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
+        let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+        let replaced = marks.iter().zip(["\u{1}", "\u{2}", "\u{3}"]);
+        let text =
+            replaced.fold(text.to_owned(), |text, (mark, one)| if self.fills { text.replace(mark, one) } else { text });
         Ok(text.bytes().map(Token::from).collect())
     }
     fn detokenize(&self, tokens: &[Token], _: bool) -> Result<String> {
@@ -146,6 +158,17 @@ impl Model for StandIn {
         Ok(conversation.to_owned())
     }
     fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64> {
+        // (As the engine, which reads forms when it takes a request.)
+        let sound = match &params.grammar {
+            Some(Grammar::Choices(text)) => serde_json::from_str::<Vec<String>>(text).is_ok_and(|all| !all.is_empty()),
+            Some(Grammar::JsonSchema(text)) => {
+                serde_json::from_str::<Value>(text).is_ok_and(|schema| schema.is_object())
+            }
+            _ => true,
+        };
+        if !sound {
+            return Err(Error::new(Status::Invalid, "the form of the text is refused"));
+        }
         let mut state = self.state.lock().expect("sound");
         if state.requests.len() >= self.most {
             return Err(Error::new(Status::Busy, "the engine has as many requests as it may"));
@@ -153,7 +176,11 @@ impl Model for StandIn {
         state.next += 1;
         state.all += 1;
         let late = terms.timeout.map(|timeout| Instant::now() + timeout);
-        let request = Request { id: state.next, prompt: prompt.to_vec(), params: params.clone(), late, made: 0 };
+        let mut params = params.clone();
+        if params.max_tokens == 0 {
+            params.max_tokens = self.usual;
+        }
+        let request = Request { id: state.next, prompt: prompt.to_vec(), params, late, made: 0 };
         state.requests.push(request);
         self.called.notify_all();
         Ok(state.next)
@@ -196,10 +223,29 @@ impl Model for StandIn {
     fn embed(&self, rows: &[Vec<Token>]) -> Result<Vec<f32>> {
         Ok(rows.iter().flat_map(|row| [row.len() as f32, 0.5]).collect())
     }
+    fn judge(&self, tokens: &[Token], top: usize) -> Result<Vec<Judged>> {
+        // (The probability of a token is that of its place.)
+        let judged = |(i, token): (usize, &Token)| Judged {
+            token: *token,
+            logprob: -(i as f64),
+            top: [(*token, -(i as f64)), (65, -9.0)].into_iter().take(top).collect(),
+        };
+        Ok(tokens.iter().enumerate().skip(1).map(judged).collect())
+    }
+    fn pair_tokens(&self, pair: (&str, &str)) -> Result<usize> {
+        Ok(pair.0.len() + pair.1.len())
+    }
+    fn score_pairs(&self, pairs: &[(&str, &str)], truncate: bool) -> Result<Vec<f32>> {
+        if !truncate && pairs.iter().any(|(_, second)| *second == "too long") {
+            return Err(Error::new(Status::Invalid, "the pair is too long for the model"));
+        }
+        Ok(pairs.iter().map(|(first, second)| first.len() as f32 - second.len() as f32).collect())
+    }
 }
 
 /// A server on a free port.
 pub struct Running {
+    /// The first model.
     pub model: Arc<StandIn>,
     pub address: SocketAddr,
     pub stopper: Stopper,
@@ -209,9 +255,18 @@ pub struct Running {
 impl Running {
     pub fn start(model: StandIn, change: impl FnOnce(&mut Settings)) -> Running {
         let model = Arc::new(model);
-        let mut settings = Settings { port: 0, ..Settings::new("letters") };
+        Running::of(model.clone(), vec![("letters".into(), model)], None, change)
+    }
+    /// A server for several models; `model`: the first.
+    pub fn of(
+        model: Arc<StandIn>,
+        models: Vec<(String, Arc<dyn Model>)>,
+        source: Option<Arc<dyn Source>>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Running {
+        let mut settings = Settings { port: 0, ..Settings::default() };
         change(&mut settings);
-        let server = Server::bind(model.clone(), settings).expect("bound");
+        let server = Server::bind(models, source, settings).expect("bound");
         let (address, stopper) = (server.address(), server.stopper());
         let thread = Some(std::thread::spawn(move || server.run().expect("served")));
         Running { model, address, stopper, thread }
