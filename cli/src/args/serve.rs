@@ -70,6 +70,12 @@ pub struct ServeArgs {
     /// Most requests that wait beside these; further ones are refused [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_queued: Option<u64>,
+    /// Folder in which computed beginnings of requests survive the server
+    #[arg(long, value_name = "FOLDER")]
+    pub cache_dir: Option<PathBuf>,
+    /// Most MiB of the files there, for each model [default: 8192]
+    #[arg(long, value_name = "MIB", requires = "cache_dir", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cache_dir_mib: Option<u64>,
     /// How long requests under way may take when the server is asked to end (SIGTERM, Ctrl-C)
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub drain_seconds: u32,

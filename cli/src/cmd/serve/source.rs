@@ -87,6 +87,8 @@ impl Artifacts {
         let options = EngineOptions {
             max_running: self.args.max_running.unwrap_or(0),
             max_queued: self.args.max_queued.unwrap_or(0),
+            cache_dir: self.args.cache_dir.clone(),
+            cache_dir_bytes: self.args.cache_dir_mib.map_or(0, |mib| mib.saturating_mul(1 << 20)),
             ..EngineOptions::default()
         };
         Artifact::new(model, &options).map_err(fail)
