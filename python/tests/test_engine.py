@@ -107,8 +107,10 @@ def test_beginnings_survive(model: llmcc.Model, tmp_path: Path) -> None:
             assert request.result().text == alone
             reused.append(request.reused_tokens)
             stats = engine.stats()
-    assert reused == [0, len(prompt) - 1], reused
-    assert stats["disk_parts"] >= 1 and stats["disk_bytes"] > 0 and stats["disk_errors"] == 0 and stats["disk_tokens"] >= len(prompt) - 1
+    # Whole pages are in files.
+    whole = (len(prompt) - 1) // 16 * 16
+    assert reused[0] == 0 and whole <= reused[1] < len(prompt), (reused, len(prompt))
+    assert stats["disk_parts"] >= 1 and stats["disk_bytes"] > 0 and stats["disk_errors"] == 0 and stats["disk_tokens"] >= whole
     with llmcc.Engine(model, cache_dir=folder, cache_dir_bytes=1) as engine:
         assert engine.stats().get("disk_parts", 0) == 0
     (tmp_path / "file").write_text("")
