@@ -1,0 +1,211 @@
+//! The form of calls, and the marks around them.
+
+use super::core::{Core, Found, find};
+use super::{stripped, tagged};
+use crate::boundary::{shared_end, shared_start};
+use crate::format::{Calls, Form, Format, Piece, Span};
+use crate::probe::{KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES};
+use serde_json::{Value, json};
+
+/// Calls as a template prints them.
+pub(crate) struct Derived {
+    pub(crate) calls: Calls,
+    pub(crate) style: Style,
+    /// The text after a turn.
+    pub(crate) end: String,
+    /// Marks of reasoning before a call, where a turn without calls shows none.
+    pub(crate) reasoning: Option<Span>,
+}
+
+/// Turns with one call and with two.
+struct Turns<'a> {
+    probe: Probe<'a>,
+    one: Turn,
+    first: Core,
+    two: Option<(Turn, Core, Core)>,
+}
+
+/// An argument that the schema says is a text.
+pub(crate) fn argument(i: usize) -> Value {
+    json!({ KEYS[0]: VALUES.get(i).copied().unwrap_or_default() })
+}
+
+/// Derives the form of calls. `after`: the text after an answer.
+pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<Derived, String> {
+    let turns = turns(render)?;
+    let style = turns.probe.style;
+    let Turns { probe, one, first, two } = &turns;
+    let body = |turn: &Turn, from: usize, to: usize| turn.body.get(from..to).unwrap_or_default().to_owned();
+    let mut tail = body(one, first.end, one.body.len());
+    let end = match tail.find(after.trim()) {
+        Some(at) if !after.trim().is_empty() => tail.split_off(at),
+        _ => shared_end(after, &tail).to_owned(),
+    };
+    tail = tail.strip_suffix(end.as_str()).unwrap_or(&tail).to_owned();
+    let mut middle = two.as_ref().map(|(turn, a, b)| body(turn, a.end, b.start));
+    let head = body(one, first.start, first.arguments);
+    let second = two.as_ref().map(|(turn, _, b)| body(turn, b.start, b.arguments));
+    let known = [probe.known(0, argument(0)), probe.known(1, argument(1))];
+    let pieces = |ends: &str| {
+        let cut = |text: &str| text.strip_suffix(ends).unwrap_or(text).to_owned();
+        numbered(pieces(&cut(&head), &known[0]), second.as_ref().map(|text| pieces_of_second(&cut(text), &known[1])))
+    };
+    let form = match &first.found {
+        Found::Object { name, arguments, id, text } => {
+            let whole = body(one, first.start, first.end);
+            let pieces = object_pieces(&whole, &known[0], *text);
+            Form::Object { name: name.clone(), arguments: arguments.clone(), id: id.clone(), text: *text, pieces }
+        }
+        Found::Keyed => Form::Keyed { pieces: object_pieces(&body(one, first.start, first.end), &known[0], false) },
+        Found::Named => Form::Named { pieces: with(pieces(""), Piece::Arguments) },
+        Found::Python => Form::Python,
+        Found::Notation => {
+            let inner = body(one, first.arguments, first.end);
+            let before = inner.split_once(VALUES[0]).map_or("", |(before, _)| before);
+            let quote = before.split_once(KEYS[0]).map_or("", |(_, rest)| rest).trim_start_matches(':').trim();
+            Form::Notation { quote: quote.to_owned() }
+        }
+        Found::Tagged => {
+            let tags = tagged::derive(probe, one, first)?;
+            let strip = |text: &str| text.strip_prefix(tags.end_text.as_str()).map(str::to_owned);
+            tail = strip(&tail).ok_or("calls end in a manner that is not recognised")?;
+            middle = middle.and_then(|middle| strip(&middle));
+            Form::Tagged { head: pieces(&tags.key), key: tags.key, mids: tags.mids, end: tags.end, nested: tags.nested }
+        }
+    };
+    let lead = stripped(one.body.get(..first.start).unwrap_or_default(), format.reasoning.as_ref(), &format.content);
+    let calls = marks(&one.before, lead, middle.as_deref(), &tail, form);
+    let reasoning = if format.reasoning.is_none() { thought(probe, &calls) } else { None };
+    Ok(Derived { calls, style, end, reasoning })
+}
+
+/// Renders of turns with calls, in the first style that the template prints.
+fn turns<'a>(render: &'a Render<'a>) -> Result<Turns<'a>, String> {
+    let last = |i: usize| Some((KEYS[0], VALUES.get(i).copied().unwrap_or_default()));
+    let mut refused = None;
+    for style in Style::all() {
+        let probe = Probe::new(render, style, true);
+        let known = [probe.known(0, argument(0)), probe.known(1, argument(1))];
+        let one = match probe.calling(&known[..1], "", None) {
+            Ok(one) => one,
+            Err(why) => {
+                refused.get_or_insert(why);
+                continue;
+            }
+        };
+        let Some(first) = find(&one.body, 0, &known[0], last(0)) else { continue };
+        // An object as Python prints it is no form: the template wants a text.
+        let head = one.body.get(first.start..first.arguments).unwrap_or_default();
+        if first.found == Found::Tagged && (head.contains("{'") || head.contains("{\"")) {
+            continue;
+        }
+        let two = probe.calling(&known, "", None).ok().and_then(|two| {
+            let a = find(&two.body, 0, &known[0], last(0))?;
+            let b = find(&two.body, a.end, &known[1], last(1)).filter(|b| b.found == a.found)?;
+            Some((two, a, b))
+        });
+        return Ok(Turns { probe, one, first, two });
+    }
+    Err(match refused {
+        Some(why) => format!("the template refuses calls of tools: {why}"),
+        None => "the template prints no calls of tools".to_owned(),
+    })
+}
+
+/// The marks around calls, from the texts before, between and after them.
+fn marks(before: &str, lead: &str, middle: Option<&str>, tail: &str, form: Form) -> Calls {
+    let Some(middle) = middle else {
+        let call = Span::new(lead, tail);
+        return Calls { section: Span::default(), call, separator: String::new(), single: true, form };
+    };
+    let end = shared_start(middle, tail);
+    let rest = middle.get(end.len()..).unwrap_or_default();
+    // A prompt may end with the mark before the first call.
+    let prompted = lead.trim().is_empty();
+    let whole = if prompted { format!("{before}{lead}") } else { lead.to_owned() };
+    let start = shared_end(&whole, rest);
+    let start = if prompted && start.trim().is_empty() { lead } else { start };
+    let section = if prompted { "" } else { lead.strip_suffix(start).unwrap_or_default() };
+    Calls {
+        section: Span::new(section, tail.get(end.len()..).unwrap_or_default()),
+        call: Span::new(start, end),
+        separator: rest.strip_suffix(start).unwrap_or(rest).to_owned(),
+        single: false,
+        form,
+    }
+}
+
+/// Marks of reasoning that stands before calls only.
+fn thought(probe: &Probe, calls: &Calls) -> Option<Span> {
+    let known = probe.known(0, argument(0));
+    let turn = probe.calling(std::slice::from_ref(&known), "", Some(REASONING)).ok()?;
+    let (before, rest) = turn.body.split_once(REASONING)?;
+    let between = rest.split_once(known.name)?.0;
+    let between = between.strip_suffix(&format!("{}{}", calls.section.start, calls.call.start)).unwrap_or(between);
+    let (start, end) = (before.trim(), between.trim());
+    (!start.is_empty() && !end.is_empty()).then(|| Span::new(start, end))
+}
+
+fn with(mut pieces: Vec<Piece>, last: Piece) -> Vec<Piece> {
+    pieces.push(last);
+    pieces
+}
+
+/// A text whose known parts are pieces of their own.
+pub(crate) fn split(text: &str, parts: &[(&str, Piece)]) -> Vec<Piece> {
+    let found = parts.iter().filter(|(part, _)| !part.is_empty());
+    let next = found.filter_map(|(part, piece)| Some((text.find(part)?, part.len(), piece))).min_by_key(|f| f.0);
+    let literal = |text: &str| if text.is_empty() { vec![] } else { vec![Piece::Text(text.to_owned())] };
+    let Some((at, len, piece)) = next else { return literal(text) };
+    let mut all = literal(text.get(..at).unwrap_or_default());
+    all.push(piece.clone());
+    all.extend(split(text.get(at + len..).unwrap_or_default(), parts));
+    all
+}
+
+fn pieces(text: &str, call: &Known) -> Vec<Piece> {
+    // (Identifiers with names fall into pieces.)
+    let id = if call.id.contains(call.name) { "" } else { call.id.as_str() };
+    split(text, &[(id, Piece::Id), (call.name, Piece::Name)])
+}
+
+fn pieces_of_second(text: &str, call: &Known) -> Vec<Piece> {
+    pieces(text, call)
+}
+
+/// The pieces of an object, as it is printed.
+fn object_pieces(whole: &str, call: &Known, text: bool) -> Vec<Piece> {
+    let range = super::core::json_of(whole, 1, &call.arguments);
+    let printed = match range {
+        Some((from, to)) if !text => whole.get(from..to).unwrap_or_default().to_owned(),
+        _ => Value::from(call.arguments.to_string()).to_string(),
+    };
+    let (head, tail) = whole.split_once(printed.as_str()).unwrap_or((whole, ""));
+    let mut all = pieces(head, call);
+    if head.len() < whole.len() {
+        all.push(Piece::Arguments);
+        all.extend(pieces(tail, call));
+    }
+    all
+}
+
+/// Pieces of the first call, where digits that differ in the second one are its place.
+fn numbered(first: Vec<Piece>, second: Option<Vec<Piece>>) -> Vec<Piece> {
+    let Some(second) = second.filter(|second| second.len() == first.len()) else { return first };
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    let mut all = vec![];
+    for (a, b) in first.into_iter().zip(second) {
+        let (Piece::Text(x), Piece::Text(y)) = (&a, &b) else {
+            all.push(a);
+            continue;
+        };
+        let (from, to) = (digits(x).parse::<u32>(), digits(y).parse::<u32>());
+        match (from, to) {
+            (Ok(from), Ok(to)) if to == from + 1 && x.replace(&digits(x), "#") == y.replace(&digits(y), "#") => {
+                all.extend(split(x, &[(&digits(x), Piece::Index(from))]));
+            }
+            _ => all.push(a),
+        }
+    }
+    all
+}

@@ -1,0 +1,77 @@
+//! Formats, derived by renders of a template.
+
+mod calls;
+mod core;
+mod reasoning;
+mod tagged;
+
+use crate::format::{Format, Span};
+use crate::probe::{CONTENT, Probe, Style};
+use crate::{channels, describe};
+use serde_json::Value;
+
+/// Derives the format of a chat template. `render` renders a conversation: an object with `messages` and other
+/// variables of the template, such as `tools`.
+///
+/// A part that the template does not show, or in no manner that this crate knows, is left out, and
+/// [`Format::notes`] says so.
+pub fn derive(render: &dyn Fn(&Value) -> Result<String, String>) -> Format {
+    let mut format = Format::default();
+    let bare = Probe::new(render, Style::default(), false);
+    let plain = match bare.answer(CONTENT, None) {
+        Ok(turn) if turn.body.contains(CONTENT) => turn,
+        Ok(_) => {
+            format.notes.push("the template does not print an answer at the end of a conversation".into());
+            return format;
+        }
+        Err(why) => {
+            format.notes.push(format!("the template refuses a question and its answer: {why}"));
+            return format;
+        }
+    };
+    let prompt = bare.prompt().unwrap_or_default();
+    if channels::is_channelled(&prompt, &plain.body) {
+        return channels::format();
+    }
+    let seen = reasoning::seen(&bare, &plain);
+    format.reasoning = seen.reasoning;
+    format.content.start = seen.content;
+    let after = plain.body.split_once(CONTENT).map_or("", |(_, after)| after);
+    match calls::derive(render, &format, after) {
+        Ok(found) => {
+            let end = if found.end.is_empty() && format.content.start.is_empty() { after } else { &found.end };
+            format.content.end = after.strip_suffix(end).unwrap_or_default().trim().to_owned();
+            format.end = end.trim().to_owned();
+            if format.reasoning.is_none() {
+                format.reasoning = found.reasoning;
+            }
+            format.arguments_text = found.style.text;
+            format.calls = Some(found.calls);
+        }
+        Err(why) => {
+            format.notes.push(why);
+            format.end = after.trim().to_owned();
+        }
+    }
+    if format.reasoning.is_none() {
+        format.notes.push("the template shows no reasoning".into());
+    }
+    describe::check(render, &mut format);
+    format
+}
+
+/// Removes the marks of reasoning and of answers that a turn begins with.
+pub(crate) fn stripped<'a>(mut text: &'a str, reasoning: Option<&Span>, content: &Span) -> &'a str {
+    let mut marks = vec![content.start.as_str(), content.end.as_str()];
+    if let Some(span) = reasoning {
+        marks.extend([span.start.as_str(), span.end.as_str()]);
+    }
+    loop {
+        let rest = text.trim_start();
+        let found = marks.iter().filter(|mark| !mark.is_empty()).find_map(|mark| rest.strip_prefix(*mark));
+        match found {
+            Some(rest) => text = rest,
+            None => return text,
+        }
+    }
+}

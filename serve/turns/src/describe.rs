@@ -1,0 +1,77 @@
+//! Formats are tried on the renders that they came from: whatever does not come out again is no part of them.
+
+use crate::format::Format;
+use crate::parse::{Event, Parser, merged};
+use crate::probe::{CONTENT, KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES, declared};
+use crate::tools::Tools;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Tries a format, and removes the parts that fail, with notes.
+pub(crate) fn check(render: &Render, format: &mut Format) {
+    let bare = Probe::new(render, Style::default(), false);
+    let plain = bare.answer(CONTENT, None).map(|turn| events(format, &turn));
+    if !plain.is_ok_and(|events| events == [Event::Text(CONTENT.into())]) {
+        format.notes.push("answers do not come out of the derived format: texts are left as they are".into());
+        *format = Format { notes: std::mem::take(&mut format.notes), ..Format::default() };
+        return;
+    }
+    if let Ok(turn) = bare.answer(CONTENT, Some(REASONING))
+        && turn.body.contains(REASONING)
+        && events(format, &turn) != [Event::Reasoning(REASONING.into()), Event::Text(CONTENT.into())]
+    {
+        format.notes.push("reasoning does not come out of the derived format: it is left in the text".into());
+        format.reasoning = None;
+    }
+    let Some(single) = format.calls.as_ref().map(|calls| calls.single) else { return };
+    let style = styles(format).find(|style| called(render, format, *style, single).is_ok());
+    if style.is_none() {
+        let why = styles(format).find_map(|style| called(render, format, style, single).err()).unwrap_or_default();
+        format.notes.push(format!("the template prints calls in a manner that is not recognised: {why}"));
+        format.calls = None;
+    }
+}
+
+fn styles(format: &Format) -> impl Iterator<Item = Style> {
+    let text = format.arguments_text;
+    Style::all().into_iter().filter(move |style| style.text == text)
+}
+
+/// Tries calls.
+fn called(render: &Render, format: &Format, style: Style, single: bool) -> Result<(), String> {
+    let probe = Probe::new(render, style, true);
+    let typed = json!({ KEYS[0]: "a \"b\"", KEYS[1]: 12, KEYS[2]: VALUES[1] });
+    let of = |i: usize, arguments: Value| probe.known(i, arguments);
+    let mut trials = vec![vec![of(0, json!({ KEYS[0]: VALUES[0] }))], vec![of(1, json!({}))], vec![of(0, typed)]];
+    if !single {
+        trials.push(vec![of(0, json!({ KEYS[0]: VALUES[0] })), of(1, json!({ KEYS[0]: VALUES[1] }))]);
+    }
+    trials.iter().try_for_each(|calls| {
+        let turn = probe.calling(calls, "", None)?;
+        let found = read(&events(format, &turn));
+        let want: Vec<(String, Value)> = calls.iter().map(|Known { name, arguments, .. }| ((*name).to_owned(), arguments.clone())).collect();
+        if found.as_ref() == Some(&want) { Ok(()) } else { Err(format!("of {:?}", turn.body)) }
+    })
+}
+
+/// Names and arguments of events that are calls alone.
+fn read(events: &[Event]) -> Option<Vec<(String, Value)>> {
+    let mut all: Vec<(String, Value)> = vec![];
+    for event in events {
+        match event {
+            Event::Call { name, .. } => all.push((name.clone(), Value::Null)),
+            Event::Arguments { text, .. } => all.last_mut()?.1 = serde_json::from_str(text).ok()?,
+            Event::End { .. } => {}
+            Event::Text(_) | Event::Reasoning(_) => return None,
+        }
+    }
+    Some(all)
+}
+
+fn events(format: &Format, turn: &Turn) -> Vec<Event> {
+    let tools = Tools::new(&declared());
+    let mut parser = Parser::new(Arc::new(format.clone()), tools, &turn.before);
+    let mut all = parser.push(&turn.body);
+    all.extend(parser.finish());
+    merged(all)
+}
