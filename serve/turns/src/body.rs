@@ -1,6 +1,6 @@
 //! One call, read from a text that grows.
 
-use crate::format::{Calls, Form, Mid, Nested, Piece, ValueKind};
+use crate::format::{Calls, Form, Mid, Nested, Piece, Span, ValueKind};
 use crate::scan::{Brackets, Match, mark};
 use crate::tools::Tools;
 use crate::values;
@@ -246,6 +246,9 @@ impl Reading {
         let Form::Tagged { key, mids, .. } = &calls.form else { return Step::Bad };
         let (opens, closes) = (mark(rest, key), mark(rest, &calls.call.end));
         let len = match (opens, closes) {
+            // (The mark that closes the call may begin as that of an argument does.)
+            (Match::Full(len), Match::Full(end)) if end > len => return self.go(0, Stage::Close),
+            (Match::Full(_), Match::Partial) if !last => return Step::More,
             (Match::Full(len), _) => len,
             (Match::Partial, _) if !last => return Step::More,
             (_, Match::Full(_)) => return self.go(0, Stage::Close),
@@ -282,15 +285,25 @@ impl Reading {
 
     /// Reads on in the value of an argument.
     fn tagged(&mut self, text: &str, form: &Form, tools: &Tools) -> Step {
-        let Form::Tagged { key: opens, end, nested, .. } = form else { return Step::Bad };
+        let Form::Tagged { key: opens, end, escape, nested, .. } = form else { return Step::Bad };
         let Stage::Tagged { key, kind, begins, searched } = &mut self.stage else { return Step::Bad };
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
             _ => key.clone(),
         };
         let close: String = end.iter().map(piece).collect();
-        let wanted = close.trim();
-        let Some(found) = text.get(*searched..).and_then(|rest| rest.find(wanted)) else {
+        let (mut escaped, mut wanted) = (None, close.trim().to_owned());
+        if let Some(Span { start, end }) = escape {
+            let value = text.get(*begins..).unwrap_or_default().trim_start();
+            if value.len() < start.len() && start.starts_with(value) {
+                return Step::More;
+            }
+            if value.starts_with(start.as_str()) {
+                escaped = Some((start, end));
+                wanted = format!("{end}{wanted}");
+            }
+        }
+        let Some(found) = text.get(*searched..).and_then(|rest| rest.find(wanted.as_str())) else {
             let mut back = text.len().saturating_sub(wanted.len()).max(*begins);
             while !text.is_char_boundary(back) {
                 back -= 1;
@@ -303,7 +316,10 @@ impl Reading {
         if close.starts_with('\n') {
             raw = raw.strip_suffix('\n').unwrap_or(raw);
         }
-        let is_text = tools.is_text(&self.call.name, key);
+        let is_text = if escaped.is_some() { Some(true) } else { tools.is_text(&self.call.name, key) };
+        if let Some((start, _)) = escaped {
+            raw = raw.trim_start().strip_prefix(start.as_str()).unwrap_or(raw);
+        }
         let inner = nested.as_ref().and_then(|Nested { item }| {
             let open = opens.trim().strip_suffix('<').unwrap_or_default();
             values::elements(raw, open, item, 64)

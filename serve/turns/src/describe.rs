@@ -11,14 +11,14 @@ use std::sync::Arc;
 pub(crate) fn check(render: &Render, format: &mut Format) {
     let bare = Probe::new(render, Style::default(), false);
     let plain = bare.answer(CONTENT, None).map(|turn| events(format, &turn));
-    if !plain.is_ok_and(|events| events == [Event::Text(CONTENT.into())]) {
+    if !plain.is_ok_and(|events| trimmed(events) == [Event::Text(CONTENT.into())]) {
         format.notes.push("answers do not come out of the derived format: texts are left as they are".into());
         *format = Format { notes: std::mem::take(&mut format.notes), ..Format::default() };
         return;
     }
     if let Ok(turn) = bare.answer(CONTENT, Some(REASONING))
         && turn.body.contains(REASONING)
-        && events(format, &turn) != [Event::Reasoning(REASONING.into()), Event::Text(CONTENT.into())]
+        && trimmed(events(format, &turn)) != [Event::Reasoning(REASONING.into()), Event::Text(CONTENT.into())]
     {
         format.notes.push("reasoning does not come out of the derived format: it is left in the text".into());
         format.reasoning = None;
@@ -70,8 +70,27 @@ fn read(events: &[Event]) -> Option<Vec<(String, Value)>> {
 
 fn events(format: &Format, turn: &Turn) -> Vec<Event> {
     let tools = Tools::new(&declared());
-    let mut parser = Parser::new(Arc::new(format.clone()), tools, &turn.before);
+    // Reasoning may begin in the prompt only; a turn of the past may have none after the mark that opens it.
+    let dropped = if turn.body.trim_start().starts_with(REASONING) { turn.dropped.as_str() } else { "" };
+    let begun = format!("{}{dropped}", turn.before);
+    let ends = |mark: &str, text: &str| !mark.is_empty() && text.trim_end().ends_with(mark);
+    let prompt = match &format.reasoning {
+        Some(span) if !turn.body.contains(&span.end) && ends(&span.start, &turn.before) => "",
+        Some(span) if !ends(&span.start, &turn.before) && ends(&span.start, &begun) => &begun,
+        _ => &turn.before,
+    };
+    let mut parser = Parser::new(Arc::new(format.clone()), tools, prompt);
     let mut all = parser.push(&turn.body);
     all.extend(parser.finish());
     merged(all)
+}
+
+/// Events without blanks around texts: templates add some.
+fn trimmed(events: Vec<Event>) -> Vec<Event> {
+    let trim = |event: Event| match event {
+        Event::Text(text) => Event::Text(text.trim().to_owned()),
+        Event::Reasoning(text) => Event::Reasoning(text.trim().to_owned()),
+        other => other,
+    };
+    events.into_iter().map(trim).filter(|event| *event != Event::Text(String::new())).collect()
 }

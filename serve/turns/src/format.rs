@@ -105,6 +105,9 @@ pub enum Form {
         mids: Vec<Mid>,
         /// After the value of an argument.
         end: Vec<Piece>,
+        /// Around texts with characters of marks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        escape: Option<Span>,
         /// Values that are lists and objects have elements of their own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nested: Option<Nested>,

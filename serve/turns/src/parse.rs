@@ -230,6 +230,9 @@ impl Parser {
                 all.push(("{", Meaning::Calls));
             }
         }
+        if let Some(calls) = format.calls.as_ref().filter(|calls| self.calls > 0 && is_marked(&calls.section.end)) {
+            all.push((&calls.section.end, Meaning::Nothing));
+        }
         if !self.begun {
             all.extend([(format.content.start.as_str(), Meaning::Nothing), (&self.begins, Meaning::Nothing)]);
         }

@@ -3,8 +3,8 @@
 use crate::boundary::{back, common_prefix};
 use serde_json::{Map, Value, json};
 
-/// Renders a conversation: an object with `messages` and other variables of a chat template.
-pub(crate) type Render<'a> = dyn Fn(&Value) -> Result<String, String> + 'a;
+/// Renders a conversation: an object with `messages` and other variables of a chat template, as JSON.
+pub(crate) type Render<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
 /// Names of tools. No template has them.
 pub(crate) const NAMES: [&str; 2] = ["fnalphaz", "fnbetaz"];
@@ -88,27 +88,31 @@ impl<'a> Probe<'a> {
         Probe { render: self.render, style: self.style, variables: all }
     }
 
-    fn render(&self, messages: Value, prompted: bool) -> Result<String, String> {
+    fn render(&self, messages: &[&str], prompted: bool) -> Result<String, String> {
         let mut all = self.variables.clone();
-        all.insert("messages".into(), messages);
         all.insert("add_generation_prompt".into(), prompted.into());
-        (self.render)(&Value::Object(all))
+        let variables = Value::Object(all).to_string();
+        let variables = variables.strip_prefix('{').unwrap_or_default();
+        (self.render)(&format!("{{\"messages\": [{}], {variables}", messages.join(", ")))
     }
 
     /// The prompt for an answer.
     pub(crate) fn prompt(&self) -> Result<String, String> {
-        self.render(json!([user()]), true)
+        self.render(&[USER], true)
     }
 
     /// The conversation without a prompt for an answer.
     pub(crate) fn base(&self) -> Result<String, String> {
-        self.render(json!([user()]), false)
+        self.render(&[USER], false)
     }
 
-    /// A turn of the assistant, by its message.
-    pub(crate) fn turn(&self, message: Value) -> Result<Turn, String> {
+    /// A turn of the assistant, by the members of its message.
+    fn turn(&self, members: &[(&str, String)]) -> Result<Turn, String> {
+        // (Templates may print members in their order.)
+        let members = members.iter().map(|(name, value)| format!("\"{name}\": {value}"));
+        let message = format!("{{\"role\": \"assistant\", {}}}", members.collect::<Vec<_>>().join(", "));
         let prompt = self.prompt()?;
-        let whole = self.render(json!([user(), message]), false)?;
+        let whole = self.render(&[USER, &message], false)?;
         let same = common_prefix(&prompt, &whole);
         let cut = if same == prompt.len() { same } else { back(&whole, same, false) };
         let part = |text: &str, from: usize| text.get(from..).unwrap_or_default().to_owned();
@@ -118,27 +122,32 @@ impl<'a> Probe<'a> {
 
     /// A turn with a text, and with reasoning if there is one.
     pub(crate) fn answer(&self, text: &str, reasoning: Option<&str>) -> Result<Turn, String> {
-        let mut message = json!({ "role": "assistant", "content": text });
-        if let Some(reasoning) = reasoning {
-            message["reasoning_content"] = reasoning.into();
-        }
-        self.turn(message)
+        let mut members = vec![("content", quoted(text))];
+        members.extend(reasoning.map(|reasoning| ("reasoning_content", quoted(reasoning))));
+        self.turn(&members)
+    }
+
+    /// A turn whose reasoning is a part of its content.
+    pub(crate) fn parts(&self, reasoning: &Value, text: &str) -> Result<Turn, String> {
+        let parts = json!([{ "type": "thinking", "thinking": reasoning }, { "type": "text", "text": text }]);
+        self.turn(&[("content", parts.to_string())])
     }
 
     /// A turn with calls.
     pub(crate) fn calling(&self, calls: &[Known], text: &str, reasoning: Option<&str>) -> Result<Turn, String> {
         let call = |call: &Known| {
-            let arguments =
-                if self.style.text { Value::from(call.arguments.to_string()) } else { call.arguments.clone() };
-            json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+            let json = call.arguments.to_string();
+            let arguments = if self.style.text { quoted(&json) } else { json };
+            let (id, name) = (quoted(&call.id), quoted(call.name));
+            let function = format!("{{\"name\": {name}, \"arguments\": {arguments}}}");
+            format!("{{\"id\": {id}, \"type\": \"function\", \"function\": {function}}}")
         };
-        let content = if text.is_empty() && self.style.null { Value::Null } else { text.into() };
-        let calls: Vec<Value> = calls.iter().map(call).collect();
-        let mut message = json!({ "role": "assistant", "content": content, "tool_calls": calls });
-        if let Some(reasoning) = reasoning {
-            message["reasoning_content"] = reasoning.into();
-        }
-        self.turn(message)
+        let content = if text.is_empty() && self.style.null { "null".to_owned() } else { quoted(text) };
+        let calls: Vec<String> = calls.iter().map(call).collect();
+        let mut members = vec![("content", content)];
+        members.extend(reasoning.map(|reasoning| ("reasoning_content", quoted(reasoning))));
+        members.push(("tool_calls", format!("[{}]", calls.join(", "))));
+        self.turn(&members)
     }
 
     /// The call `i` of a turn.
@@ -152,10 +161,14 @@ impl<'a> Probe<'a> {
     }
 }
 
-fn user() -> Value {
-    json!({ "role": "user", "content": "userqz" })
+/// The question.
+const USER: &str = r#"{"role": "user", "content": "userqz"}"#;
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
+/// The tools of known conversations.
 pub(crate) fn declared() -> Value {
     let of = |kind: &str| json!({ "type": kind, "description": "x" });
     let tool = |name: &&str| {

@@ -3,7 +3,7 @@
 //! Templates are read from the folder that `LLMCC_TEMPLATES` names, and from the shared data.
 
 use llmcc_text::{Config, Template, local_time};
-use llmcc_turns::{Event, Format, Parser, Tools, derive, merged};
+use llmcc_turns::{Event, Form, Format, Parser, Tools, derive, merged};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Case {
     message: Value,
 }
 
-fn cases(text: bool, style: &str) -> Vec<Case> {
+fn cases(text: bool, style: &str, elements: bool) -> Vec<Case> {
     let call = |i: usize, name: &str, arguments: Value| {
         let id = if style == "named" { format!("functions.{name}:{i}") } else { format!("callid00{i}") };
         let arguments = if text { Value::from(arguments.to_string()) } else { arguments };
@@ -52,7 +52,9 @@ fn cases(text: bool, style: &str) -> Vec<Case> {
         message
     };
     let plain = || call(0, "get_weather", json!({ "city": "Zürich \"HB\"", "days": 3 }));
-    let types = json!({ "city": "a\nb", "days": -12, "exact": true, "filter": { "x": [1, "y"], "z": {} },
+    // (Elements of an empty object are those of an empty text.)
+    let filter = if elements { json!({ "x": [1, "y"] }) } else { json!({ "x": [1, "y"], "z": {} }) };
+    let types = json!({ "city": "a\nb", "days": -12, "exact": true, "filter": filter,
         "note": "12", "rate": 1.5, "unit": "<b>" });
     vec![
         Case { what: "text", message: turn("It is sunny.", vec![], None) },
@@ -65,7 +67,7 @@ fn cases(text: bool, style: &str) -> Vec<Case> {
             message: turn("", vec![plain(), call(1, "find-place", json!({ "city": "x" }))], None),
         },
         Case { what: "text+call", message: turn("One moment.", vec![plain()], None) },
-        Case { what: "all", message: turn("One moment.", vec![plain()], Some("Hm.")) },
+        Case { what: "all", message: turn("One moment.", vec![plain()], Some("Let me see.")) },
     ]
 }
 
@@ -88,7 +90,8 @@ fn summary(events: &[Event]) -> (String, String, Vec<(String, Value)>) {
         }
     }
     let read = |(name, text): (String, String)| (name, serde_json::from_str(&text).expect("JSON"));
-    (text, reasoning, calls.into_iter().map(read).collect())
+    // (Templates add blanks.)
+    (text.trim().to_owned(), reasoning, calls.into_iter().map(read).collect())
 }
 
 /// What a turn must give, as far as the template prints it.
@@ -106,8 +109,8 @@ fn wanted(message: &Value, body: &str) -> (String, String, Vec<(String, Value)>)
     (of("content"), of("reasoning_content"), message["tool_calls"].as_array().into_iter().flatten().filter_map(call).collect())
 }
 
-/// The past before a turn, and the turn.
-fn split(template: &Template, message: &Value) -> Result<(String, String), String> {
+/// The prompt for an answer, the past before a turn, and the turn.
+fn split(template: &Template, message: &Value) -> Result<(String, String, String), String> {
     let user = json!({ "role": "user", "content": "Question?" });
     let render = |messages: Value, prompted: bool| {
         let all = json!({ "messages": messages, "tools": tools(), "add_generation_prompt": prompted });
@@ -116,32 +119,47 @@ fn split(template: &Template, message: &Value) -> Result<(String, String), Strin
     let prompt = render(json!([user]), true)?;
     let turn = render(json!([user, message]), false)?;
     if let Some(body) = turn.strip_prefix(&prompt) {
-        return Ok((prompt.clone(), body.to_owned()));
+        return Ok((prompt.clone(), prompt.clone(), body.to_owned()));
     }
     let mut cut = prompt.chars().zip(turn.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
     if let Some(open) = turn[..cut].rfind('<').filter(|open| !turn[*open..cut].contains('>')) {
         cut = open;
     }
-    Ok((turn[..cut].to_owned(), turn[cut..].to_owned()))
+    Ok((prompt, turn[..cut].to_owned(), turn[cut..].to_owned()))
 }
 
 /// Faults of a template's format.
 fn faults(source: &str) -> Result<(Format, Vec<String>, usize), String> {
     let template = template(source)?;
-    let format = derive(&|conversation: &Value| template.render(&conversation.to_string()).map_err(|e| e.to_string()));
+    let format = derive(&|conversation: &str| template.render(conversation).map_err(|e| e.to_string()));
     let shared = Arc::new(format.clone());
     let (mut wrong, mut checked) = (vec![], 0);
+    let form = format.calls.as_ref().map(|calls| &calls.form);
+    let elements = matches!(form, Some(Form::Tagged { nested: Some(_), .. }));
     let named = template_prints_ids(&template, &format);
-    for Case { what, message } in cases(format.arguments_text, if named { "named" } else { "plain" }) {
-        let Ok((before, body)) = split(&template, &message) else { continue };
+    for Case { what, message } in cases(format.arguments_text, if named { "named" } else { "plain" }, elements) {
+        let Ok((prompt, before, body)) = split(&template, &message) else { continue };
         let body = if format.end.is_empty() { body.as_str() } else { body.split(&format.end).next().unwrap_or_default() };
-        let want = wanted(&message, body);
+        let mut want = wanted(&message, body);
+        if format.channels && body.contains(&format!("analysis<|message|>{}", want.0)) {
+            // The template takes a text before a call for reasoning.
+            want = (String::new(), want.0, want.2);
+        }
         let is_call = message.get("tool_calls").is_some();
         if (is_call && (want.2.is_empty() || format.calls.is_none() && !format.channels)) || (want.0.is_empty() && !is_call) {
             continue;
         }
         checked += 1;
-        let parser = || Parser::new(shared.clone(), Tools::new(&tools()), &before);
+        // Reasoning may begin in the prompt for an answer only; a turn of the past may have none after its mark.
+        let span = format.reasoning.clone().unwrap_or_default();
+        let opened = |text: &str| !span.start.is_empty() && text.trim_end().ends_with(&span.start);
+        let begins = !want.1.is_empty() && body.trim_start().starts_with(&want.1);
+        let before = match (opened(&before), begins) {
+            (true, _) if !body.contains(&span.end) => "",
+            (false, true) => prompt.as_str(),
+            _ => before.as_str(),
+        };
+        let parser = || Parser::new(shared.clone(), Tools::new(&tools()), before);
         let first = whole(&mut parser(), &[body]);
         let got = summary(&first);
         if got != want {
@@ -165,8 +183,8 @@ fn faults(source: &str) -> Result<(Format, Vec<String>, usize), String> {
 
 /// Whether calls are printed by their identifiers only.
 fn template_prints_ids(template: &Template, format: &Format) -> bool {
-    let plain = cases(format.arguments_text, "plain").into_iter().find(|case| case.what == "call").expect("one");
-    format.calls.is_some() && split(template, &plain.message).is_ok_and(|(_, body)| !body.contains("get_weather"))
+    let plain = cases(format.arguments_text, "plain", false).into_iter().find(|case| case.what == "call").expect("one");
+    format.calls.is_some() && split(template, &plain.message).is_ok_and(|(_, _, body)| !body.contains("get_weather"))
 }
 
 fn folders() -> Vec<PathBuf> {

@@ -1,10 +1,11 @@
 //! The form of calls, and the marks around them.
 
 use super::core::{Core, Found, find};
+use super::reasoning::opening;
 use super::{stripped, tagged};
 use crate::boundary::{shared_end, shared_start};
 use crate::format::{Calls, Form, Format, Piece, Span};
-use crate::probe::{KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES};
+use crate::probe::{CONTENT, KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES};
 use serde_json::{Value, json};
 
 /// Calls as a template prints them.
@@ -38,7 +39,10 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
     let body = |turn: &Turn, from: usize, to: usize| turn.body.get(from..to).unwrap_or_default().to_owned();
     let mut tail = body(one, first.end, one.body.len());
     let end = match tail.find(after.trim()) {
-        Some(at) if !after.trim().is_empty() => tail.split_off(at),
+        Some(at) if !after.trim().is_empty() => {
+            tail.truncate(at);
+            after.to_owned()
+        }
         _ => shared_end(after, &tail).to_owned(),
     };
     tail = tail.strip_suffix(end.as_str()).unwrap_or(&tail).to_owned();
@@ -70,7 +74,9 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
             let strip = |text: &str| text.strip_prefix(tags.end_text.as_str()).map(str::to_owned);
             tail = strip(&tail).ok_or("calls end in a manner that is not recognised")?;
             middle = middle.and_then(|middle| strip(&middle));
-            Form::Tagged { head: pieces(&tags.key), key: tags.key, mids: tags.mids, end: tags.end, nested: tags.nested }
+            let head = pieces(&tags.key);
+            let tagged::Tags { key, mids, end, escape, nested, .. } = tags;
+            Form::Tagged { head, key, mids, end, escape, nested }
         }
     };
     let lead = stripped(one.body.get(..first.start).unwrap_or_default(), format.reasoning.as_ref(), &format.content);
@@ -82,7 +88,7 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
 /// Renders of turns with calls, in the first style that the template prints.
 fn turns<'a>(render: &'a Render<'a>) -> Result<Turns<'a>, String> {
     let last = |i: usize| Some((KEYS[0], VALUES.get(i).copied().unwrap_or_default()));
-    let mut refused = None;
+    let (mut refused, mut silent) = (None, false);
     for style in Style::all() {
         let probe = Probe::new(render, style, true);
         let known = [probe.known(0, argument(0)), probe.known(1, argument(1))];
@@ -93,7 +99,10 @@ fn turns<'a>(render: &'a Render<'a>) -> Result<Turns<'a>, String> {
                 continue;
             }
         };
-        let Some(first) = find(&one.body, 0, &known[0], last(0)) else { continue };
+        let Some(first) = find(&one.body, 0, &known[0], last(0)) else {
+            silent = true;
+            continue;
+        };
         // An object as Python prints it is no form: the template wants a text.
         let head = one.body.get(first.start..first.arguments).unwrap_or_default();
         if first.found == Found::Tagged && (head.contains("{'") || head.contains("{\"")) {
@@ -107,8 +116,8 @@ fn turns<'a>(render: &'a Render<'a>) -> Result<Turns<'a>, String> {
         return Ok(Turns { probe, one, first, two });
     }
     Err(match refused {
-        Some(why) => format!("the template refuses calls of tools: {why}"),
-        None => "the template prints no calls of tools".to_owned(),
+        Some(why) if !silent => format!("the template refuses calls of tools: {why}"),
+        _ => "the template prints no calls of tools".to_owned(),
     })
 }
 
@@ -139,10 +148,16 @@ fn marks(before: &str, lead: &str, middle: Option<&str>, tail: &str, form: Form)
 fn thought(probe: &Probe, calls: &Calls) -> Option<Span> {
     let known = probe.known(0, argument(0));
     let turn = probe.calling(std::slice::from_ref(&known), "", Some(REASONING)).ok()?;
+    let plain = probe.answer(CONTENT, None).ok()?;
     let (before, rest) = turn.body.split_once(REASONING)?;
-    let between = rest.split_once(known.name)?.0;
+    // (Up to the call, if it follows.)
+    let between = rest.split_once(known.name).map(|(between, _)| between)?;
     let between = between.strip_suffix(&format!("{}{}", calls.section.start, calls.call.start)).unwrap_or(between);
-    let (start, end) = (before.trim(), between.trim());
+    let end = between.trim();
+    let start = match before.trim() {
+        "" => opening(probe, &plain, &turn)?,
+        start => start.to_owned(),
+    };
     (!start.is_empty() && !end.is_empty()).then(|| Span::new(start, end))
 }
 

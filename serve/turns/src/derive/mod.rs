@@ -8,14 +8,13 @@ mod tagged;
 use crate::format::{Format, Span};
 use crate::probe::{CONTENT, Probe, Style};
 use crate::{channels, describe};
-use serde_json::Value;
 
 /// Derives the format of a chat template. `render` renders a conversation: an object with `messages` and other
-/// variables of the template, such as `tools`.
+/// variables of the template, such as `tools`, as JSON.
 ///
 /// A part that the template does not show, or in no manner that this crate knows, is left out, and
 /// [`Format::notes`] says so.
-pub fn derive(render: &dyn Fn(&Value) -> Result<String, String>) -> Format {
+pub fn derive(render: &dyn Fn(&str) -> Result<String, String>) -> Format {
     let mut format = Format::default();
     let bare = Probe::new(render, Style::default(), false);
     let plain = match bare.answer(CONTENT, None) {

@@ -28,33 +28,31 @@ pub(crate) fn seen(probe: &Probe, plain: &Turn) -> Seen {
         let end = between.trim().strip_suffix(content).unwrap_or_default().trim();
         let before = turn.body.split_once(REASONING).map_or("", |(before, _)| before);
         let start = match before.trim() {
-            "" => opening(probe, turn)?,
+            "" => opening(probe, plain, turn)?,
             text => text.to_owned(),
         };
         (!end.is_empty()).then(|| Span::new(start, end))
     });
     let by_prompt = || prompted(probe, plain);
-    let reasoning = span.or_else(by_prompt);
+    let reasoning = span.or_else(by_prompt).or_else(|| empty(head));
     let content = super::stripped(content, reasoning.as_ref(), &Span::default()).trim().to_owned();
     Seen { reasoning, content }
 }
 
 /// A turn that shows reasoning before its answer, and the text between the two.
 fn thinking(probe: &Probe) -> Option<(Turn, String)> {
-    let parts = |inner: Value| {
-        let text = json!({ "type": "text", "text": CONTENT });
-        json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": inner }, text] })
-    };
     let tried = || {
         let on = probe.with(&switch(true));
         let named = [probe.answer(CONTENT, Some(REASONING)), on.answer(CONTENT, Some(REASONING))];
         let inner = [json!(REASONING), json!([{ "type": "text", "text": REASONING }])];
-        named.into_iter().chain(inner.into_iter().map(|inner| probe.turn(parts(inner))))
+        named.into_iter().chain(inner.into_iter().map(|inner| probe.parts(&inner, CONTENT)))
     };
     tried().flatten().find_map(|turn| {
-        let (_, rest) = turn.body.split_once(REASONING)?;
+        let (before, rest) = turn.body.split_once(REASONING)?;
         let between = rest.split_once(CONTENT)?.0.to_owned();
-        Some((turn, between))
+        // (Some templates print parts as they print any list.)
+        let dumped = before.contains("\"thinking\"") || before.contains("'thinking'");
+        (!dumped).then_some((turn, between))
     })
 }
 
@@ -63,14 +61,13 @@ fn switch(on: bool) -> Value {
     json!({ "enable_thinking": on, "thinking": on })
 }
 
-/// The mark that a prompt ends with, after which reasoning follows at once.
-fn opening(probe: &Probe, turn: &Turn) -> Option<String> {
-    if !turn.dropped.trim().is_empty() {
-        return Some(turn.dropped.trim().to_owned());
-    }
+/// The mark that a prompt ends with, after which reasoning follows at once. `plain`: a turn without reasoning.
+pub(crate) fn opening(probe: &Probe, plain: &Turn, turn: &Turn) -> Option<String> {
     let base = probe.base().unwrap_or_default();
     let tail = turn.before.strip_prefix(base.as_str()).unwrap_or(&turn.before);
-    let mark = last_mark(tail)?;
+    let dropped = turn.dropped.trim();
+    let mark = last_mark(tail).filter(|mark| dropped.is_empty() || !plain.before.trim_end().ends_with(mark));
+    let Some(mark) = mark else { return (!dropped.is_empty()).then(|| dropped.to_owned()) };
     // A mark that is there twice needs the text before it.
     let start = tail.trim_end().len() - mark.len();
     let from = tail.get(..start)?.rfind(mark).map_or(start, |earlier| earlier + mark.len());
@@ -83,7 +80,7 @@ fn prompted(probe: &Probe, plain: &Turn) -> Option<Span> {
     let prompts: Vec<String> = variants.iter().filter_map(|v| probe.with(v).prompt().ok()).collect();
     let head = plain.body.split_once(CONTENT).map_or("", |(head, _)| head);
     prompts.iter().find_map(|prompt| {
-        let start = last_mark(prompt).filter(|mark| mark.starts_with('<') && !mark.starts_with("</"))?;
+        let start = last_mark(prompt).filter(|mark| is_tag(mark))?;
         let end = format!("</{}", start.get(1..)?);
         let same = common_prefix(prompt, &plain.before);
         let new = prompt.get(back(prompt, same, false)..).unwrap_or_default();
@@ -94,6 +91,20 @@ fn prompted(probe: &Probe, plain: &Turn) -> Option<Span> {
             let text = format!("{start}{REASONING}{end}{CONTENT}");
             probe.answer(&text, None).is_ok_and(|turn| turn.body.contains(CONTENT) && !turn.body.contains(REASONING))
         };
-        (closed || lost || strips()).then(|| Span::new(start, end))
+        let named = start.contains("think") || start.contains("reason");
+        (closed || lost || named || strips()).then(|| Span::new(start, end))
     })
+}
+
+/// Marks of an empty reasoning that turns of the past have.
+fn empty(head: &str) -> Option<Span> {
+    let (start, end) = head.trim().split_once('>')?;
+    let (start, end) = (format!("{start}>"), end.trim());
+    (is_tag(&start) && end.strip_prefix("</") == start.strip_prefix('<')).then(|| Span::new(start, end))
+}
+
+/// Whether a mark is a tag: a name between angles.
+fn is_tag(mark: &str) -> bool {
+    let name = mark.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or_default();
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_:-".contains(c))
 }

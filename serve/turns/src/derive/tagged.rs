@@ -3,7 +3,7 @@
 use super::calls::split;
 use super::core::Core;
 use crate::boundary::shared_end;
-use crate::format::{Mid, Nested, Piece, ValueKind};
+use crate::format::{Mid, Nested, Piece, Span, ValueKind};
 use crate::probe::{KEYS, Known, Probe, Turn, VALUES};
 use serde_json::{Value, json};
 
@@ -14,6 +14,8 @@ pub(crate) struct Tags {
     pub(crate) end: Vec<Piece>,
     /// The end of the first argument's value.
     pub(crate) end_text: String,
+    /// Marks around texts with characters of marks.
+    pub(crate) escape: Option<Span>,
     pub(crate) nested: Option<Nested>,
 }
 
@@ -48,8 +50,19 @@ pub(crate) fn derive(probe: &Probe, one: &Turn, first: &Core) -> Result<Tags, St
     } else if let [text, _, ..] = &mut mids[..] {
         text.kind = ValueKind::Text;
     }
-    let nested = nested(probe);
-    Ok(Tags { key, mids, end, end_text, nested })
+    let (nested, escape) = (nested(probe), escape(probe, mid, &end_text));
+    Ok(Tags { key, mids, end, end_text, escape, nested })
+}
+
+/// Marks around a text that has characters of marks.
+fn escape(probe: &Probe, mid: &str, end: &str) -> Option<Span> {
+    const TEXT: &str = "<valq>\nz";
+    let call = probe.known(0, json!({ KEYS[0]: TEXT }));
+    let turn = probe.calling(&[call], "", None).ok()?;
+    let (_, rest) = turn.body.split_once(KEYS[0])?;
+    let (before, after) = rest.split_once(TEXT)?;
+    let (start, end) = (before.strip_prefix(mid)?, after.split_once(end)?.0);
+    (!start.is_empty() && !end.is_empty()).then(|| Span::new(start, end))
 }
 
 /// The text between the name of an argument and a value that is no text.
