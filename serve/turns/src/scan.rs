@@ -20,7 +20,9 @@ pub(crate) fn mark(text: &str, mark: &str) -> Match {
     if mark.is_empty() {
         return Match::Full(0);
     }
-    for (i, word) in mark.split_whitespace().enumerate() {
+    // (Models write blanks between two brackets, too.)
+    let words = mark.split_whitespace().flat_map(|word| word.split_inclusive(['>', ']']));
+    for (i, word) in words.enumerate() {
         if i > 0 {
             rest = rest.trim_start();
         }
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn marks_match_with_any_blanks() {
-        assert_eq!(mark("\n<a>\n<b>x", "<a><b>"), Match::No);
+        assert_eq!(mark("\n<a>\n<b>x", "<a><b>"), Match::Full(8));
         assert_eq!(mark("\n<a>\n<b>x", "<a> <b>\n"), Match::Full(8));
         assert_eq!(mark("<a><b> x", "<a>\n<b>\n"), Match::Full(6));
         assert_eq!(mark(" <a", "<a>"), Match::Partial);

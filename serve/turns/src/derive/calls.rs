@@ -152,7 +152,9 @@ fn thought(probe: &Probe, calls: &Calls) -> Option<Span> {
     let (before, rest) = turn.body.split_once(REASONING)?;
     // (Up to the call, if it follows.)
     let between = rest.split_once(known.name).map(|(between, _)| between)?;
-    let between = between.strip_suffix(&format!("{}{}", calls.section.start, calls.call.start)).unwrap_or(between);
+    let begins = format!("{}{}", calls.section.start, calls.call.start);
+    let begins = if begins.trim().is_empty() { "{" } else { begins.as_str() };
+    let between = between.split_once(begins).map_or(between, |(between, _)| between);
     let end = between.trim();
     let start = match before.trim() {
         "" => opening(probe, &plain, &turn)?,

@@ -68,9 +68,10 @@ pub(crate) fn opening(probe: &Probe, plain: &Turn, turn: &Turn) -> Option<String
     let dropped = turn.dropped.trim();
     let mark = last_mark(tail).filter(|mark| dropped.is_empty() || !plain.before.trim_end().ends_with(mark));
     let Some(mark) = mark else { return (!dropped.is_empty()).then(|| dropped.to_owned()) };
-    // A mark that is there twice needs the text before it.
+    // A mark that is there twice, one near the other, needs the text before it.
     let start = tail.trim_end().len() - mark.len();
-    let from = tail.get(..start)?.rfind(mark).map_or(start, |earlier| earlier + mark.len());
+    let earlier = tail.get(..start)?.rfind(mark).map(|earlier| earlier + mark.len());
+    let from = earlier.filter(|from| start - from <= mark.len() + 32).unwrap_or(start);
     Some(tail.get(from..)?.trim().to_owned())
 }
 
