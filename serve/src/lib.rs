@@ -21,6 +21,7 @@ mod messages;
 mod metrics;
 mod model;
 mod net;
+mod plan;
 mod prompts;
 mod reply;
 mod routes;
@@ -30,6 +31,7 @@ mod shape;
 mod state;
 mod stream;
 mod tokens;
+mod toolbox;
 
 pub use model::{Artifact, Facts, Model};
 pub use server::{ServeError, Server, Stopper};

@@ -1,8 +1,10 @@
 //! A model and its engine, as the server uses them; tests have a stand-in.
 
+use crate::plan::has_special_marks;
 use llmcc_model::{
     Engine, EngineOptions, Error, Event, Normalize, Output, Params, Result, Status, Terms, Token, Version,
 };
+use llmcc_turns::Format;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,10 @@ pub struct Facts {
     pub writes: bool,
     /// Whether it has a chat template.
     pub chat_template: bool,
+    /// How it calls tools and reasons.
+    pub turns: Arc<Format>,
+    /// Marks of its turns are special tokens.
+    pub special_marks: bool,
     /// Numbers of an embedding; 0: it makes none.
     pub embed_columns: usize,
     /// Its own settings, by their names in `generation_config.json`.
@@ -92,7 +98,9 @@ impl Artifact {
         let facts = facts(&model);
         let model = Arc::new(model);
         let engine = facts.writes.then(|| Engine::of(&model, options)).transpose()?;
-        Ok(Artifact { engine, model, facts })
+        let mut artifact = Artifact { engine, model, facts };
+        artifact.facts.special_marks = has_special_marks(&artifact, &artifact.facts.turns);
+        Ok(artifact)
     }
 
     fn engine(&self) -> Result<&Engine<'static>> {
@@ -112,11 +120,20 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         cache_tokens: info.max_tokens,
         writes: info.output == Output::Logits,
         chat_template: info.chat_template,
+        turns: Arc::new(if info.chat_template { turns(model, &manifest) } else { Format::default() }),
+        special_marks: false,
         // Scores of classes are no embeddings.
         embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
         abi: format!("{major}.{minor}"),
     }
+}
+
+/// How a model calls tools and reasons: as its manifest says, else as its chat template prints it.
+fn turns(model: &llmcc_model::Model, manifest: &Value) -> Format {
+    let known = manifest.get("turns").and_then(|turns| serde_json::from_value(turns.clone()).ok());
+    let render = |conversation: &str| model.chat_prompt_of_json(conversation).map_err(|e| e.message().to_owned());
+    known.unwrap_or_else(|| llmcc_turns::derive(&render))
 }
 
 impl Model for Artifact {

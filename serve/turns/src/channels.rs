@@ -17,6 +17,11 @@ const CALL: &str = "<|call|>";
 const ENDS: [&str; 4] = ["<|end|>", CALL, "<|return|>", START];
 /// All marks.
 pub(crate) const MARKS: [&str; 7] = [START, CHANNEL, MESSAGE, CONSTRAIN, CALL, "<|end|>", "<|return|>"];
+/// Texts before and after reasoning, before an answer, and before the arguments of a call.
+pub(crate) const REASONING_START: &str = "<|channel|>analysis<|message|>";
+pub(crate) const REASONING_END: &str = "<|end|><|start|>assistant";
+pub(crate) const FINAL_START: &str = "<|channel|>final<|message|>";
+pub(crate) const CALL_START: &str = "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>";
 /// Longest header, in bytes.
 const HEADER: usize = 512;
 
@@ -28,7 +33,7 @@ pub(crate) fn is_channelled(prompt: &str, body: &str) -> bool {
 
 /// The format.
 pub(crate) fn format() -> Format {
-    let reasoning = Some(Span::new(format!("{CHANNEL}analysis{MESSAGE}"), "<|end|>"));
+    let reasoning = Some(Span::new(REASONING_START, "<|end|>"));
     Format { channels: true, reasoning, ..Format::default() }
 }
 

@@ -11,6 +11,7 @@ mod channels;
 mod derive;
 mod describe;
 mod format;
+pub mod grammar;
 mod parse;
 mod probe;
 mod scan;

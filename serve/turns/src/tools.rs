@@ -7,17 +7,40 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     schemas: BTreeMap<String, Value>,
+    /// Names of arguments as the client lists them.
+    orders: BTreeMap<String, Vec<String>>,
 }
 
 impl Tools {
     /// The tools of a list as OpenAI's interface has it.
     pub fn new(list: &Value) -> Tools {
-        let tool = |tool: &Value| {
-            let function = tool.get("function")?;
-            let schema = function.get("parameters").cloned().unwrap_or(Value::Null);
-            Some((function.get("name")?.as_str()?.to_owned(), schema))
-        };
-        Tools { schemas: list.as_array().into_iter().flatten().filter_map(tool).collect() }
+        let mut tools = Tools::default();
+        for tool in list.as_array().into_iter().flatten() {
+            let Some(function) = tool.get("function") else { continue };
+            let Some(name) = function.get("name").and_then(Value::as_str) else { continue };
+            tools.add(name, function.get("parameters").cloned().unwrap_or(Value::Null), None);
+        }
+        tools
+    }
+
+    /// Adds a tool. `order`: the names of its arguments, if they have one.
+    pub fn add(&mut self, name: &str, schema: Value, order: Option<Vec<String>>) {
+        let names = || schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let order = order.unwrap_or_else(|| names().map(|(name, _)| name.clone()).collect());
+        self.orders.insert(name.to_owned(), order);
+        self.schemas.insert(name.to_owned(), schema);
+    }
+
+    /// The tool of this name alone.
+    pub fn only(&self, name: &str) -> Option<Tools> {
+        let mut tools = Tools::default();
+        tools.add(name, self.schemas.get(name)?.clone(), self.orders.get(name).cloned());
+        Some(tools)
+    }
+
+    /// The names of a tool's arguments, in their order.
+    pub(crate) fn order(&self, name: &str) -> &[String] {
+        self.orders.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Whether there are none.
