@@ -182,7 +182,8 @@ fn calls(value: Json, at: &str, as_text: bool) -> Result<Json, ApiError> {
             && let Some((_, arguments)) = function.iter_mut().find(|(name, _)| name == "arguments")
             && let Json::String(text) = arguments
         {
-            let read: Result<Json, _> = if text.trim().is_empty() { Ok(Json::Object(vec![])) } else { serde_json::from_str(text) };
+            let read: Result<Json, _> =
+                if text.trim().is_empty() { Ok(Json::Object(vec![])) } else { serde_json::from_str(text) };
             let read = read.map_err(|e| ApiError::of_param(&param, format!("`{param}` is no JSON: {e}")))?;
             if !as_text {
                 *arguments = read;

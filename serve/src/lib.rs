@@ -28,6 +28,7 @@ mod routes;
 mod server;
 mod settings;
 mod shape;
+mod spelling;
 mod state;
 mod stream;
 mod tokens;

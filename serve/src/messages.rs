@@ -85,10 +85,7 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     FOREIGN.iter().try_for_each(|name| fields.only(name, &[]))?;
-    for (name, values) in [
-        ("mcp_servers", &["[]"][..]),
-        ("container", &[]),
-    ] {
+    for (name, values) in [("mcp_servers", &["[]"][..]), ("container", &[])] {
         fields.only(name, values)?;
     }
     Ok(())

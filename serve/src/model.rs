@@ -1,6 +1,6 @@
 //! A model and its engine, as the server uses them; tests have a stand-in.
 
-use crate::plan::has_special_marks;
+use crate::spelling::Spelling;
 use llmcc_model::{
     Engine, EngineOptions, Error, Event, Normalize, Output, Params, Result, Status, Terms, Token, Version,
 };
@@ -98,9 +98,7 @@ impl Artifact {
         let facts = facts(&model);
         let model = Arc::new(model);
         let engine = facts.writes.then(|| Engine::of(&model, options)).transpose()?;
-        let mut artifact = Artifact { engine, model, facts };
-        artifact.facts.special_marks = has_special_marks(&artifact, &artifact.facts.turns);
-        Ok(artifact)
+        Ok(Artifact { engine, model, facts })
     }
 
     fn engine(&self) -> Result<&Engine<'static>> {
@@ -113,6 +111,14 @@ fn facts(model: &llmcc_model::Model) -> Facts {
     let info = model.info();
     let manifest: Value = serde_json::from_str(model.manifest()).unwrap_or_default();
     let Version { major, minor, .. } = model.version();
+    let turns = if info.chat_template { turns(model, &manifest) } else { Format::default() };
+    let spelling = Spelling {
+        tokenize: &|text| model.tokenize_plain(text).unwrap_or_default(),
+        detokenize: &|token, special| {
+            let text = if special { model.detokenize_special(&[token]) } else { model.detokenize(&[token]) };
+            text.ok()
+        },
+    };
     Facts {
         vocab: info.vocab,
         max_context: info.max_context,
@@ -120,8 +126,8 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         cache_tokens: info.max_tokens,
         writes: info.output == Output::Logits,
         chat_template: info.chat_template,
-        turns: Arc::new(if info.chat_template { turns(model, &manifest) } else { Format::default() }),
-        special_marks: false,
+        special_marks: spelling.has_special_marks(&turns),
+        turns: Arc::new(turns),
         // Scores of classes are no embeddings.
         embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),

@@ -2,11 +2,12 @@
 
 use crate::error::ApiError;
 use crate::model::Model;
+use crate::spelling::{Spelling, special};
 use crate::toolbox::{Choice, Toolbox};
 use llmcc_model::{Event, Grammar, Params, Token};
-use llmcc_turns::grammar::{Answer, Lexeme, Turn, grammar};
+use llmcc_turns::grammar::{Answer, Turn, grammar};
 use llmcc_turns::{Event as Piece, Format, Parser, Tools};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is known of a turn before it begins.
@@ -59,7 +60,7 @@ impl Plan {
     pub(crate) fn reader(&self) -> Reader {
         let parser = Parser::new(self.format.clone(), self.tools.clone(), &self.prompt);
         let Plan { hides, reasoning, single, .. } = *self;
-        Reader { parser, hides, reasoning, single, calls: false, ended: false, special: HashMap::new() }
+        Reader { parser, hides, reasoning, single, calls: false, ended: false, special: HashSet::new() }
     }
 }
 
@@ -91,38 +92,11 @@ fn form(
         _ => None,
     };
     let tools = only.as_ref().unwrap_or(tools);
-    let turn = Turn { format, prompt, tools, single, answer, lexemes: &|text| lexemes(model, text) };
+    let detokenize = |token: Token, special: bool| model.detokenize(&[token], special).ok();
+    let spelling =
+        Spelling { tokenize: &|text| model.tokenize(text, false).unwrap_or_default(), detokenize: &detokenize };
+    let turn = Turn { format, prompt, tools, single, answer, lexemes: &|text| spelling.lexemes(text) };
     grammar(&turn).map(Some).map_err(refused)
-}
-
-/// Whether a token is special: texts show it only if they are asked to. Returns its text.
-fn special(model: &dyn Model, token: Token) -> Option<String> {
-    let hidden = model.detokenize(&[token], false).is_ok_and(|text| text.is_empty());
-    if hidden { model.detokenize(&[token], true).ok().filter(|text| !text.is_empty()) } else { None }
-}
-
-/// The special tokens and the other texts of a text.
-fn lexemes(model: &dyn Model, text: &str) -> Vec<Lexeme> {
-    let (mut all, mut rest) = (vec![], text);
-    for token in model.tokenize(text, false).unwrap_or_default() {
-        let Some(name) = special(model, token) else { continue };
-        let Some((before, after)) = rest.split_once(name.as_str()) else { continue };
-        if !before.is_empty() {
-            all.push(Lexeme::Text(before.to_owned()));
-        }
-        all.extend(u32::try_from(token).map(Lexeme::Token));
-        rest = after;
-    }
-    if !rest.is_empty() {
-        all.push(Lexeme::Text(rest.to_owned()));
-    }
-    all
-}
-
-/// Whether a format has marks that are special tokens of a model.
-pub(crate) fn has_special_marks(model: &dyn Model, format: &Format) -> bool {
-    let is_special = |lexeme: &Lexeme| matches!(lexeme, Lexeme::Token(_));
-    format.marks().iter().any(|mark| lexemes(model, mark).iter().any(is_special))
 }
 
 /// Reads the events of one turn.
@@ -134,7 +108,7 @@ pub(crate) struct Reader {
     calls: bool,
     ended: bool,
     /// Tokens that were looked at.
-    special: HashMap<Token, ()>,
+    special: HashSet<Token>,
 }
 
 impl Reader {
@@ -145,8 +119,8 @@ impl Reader {
         }
         if self.hides
             && let Some(token) = event.token
-            && self.special.insert(token, ()).is_none()
-            && let Some(text) = special(model, token)
+            && self.special.insert(token)
+            && let Some(text) = special(&|token, special| model.detokenize(&[token], special).ok(), token)
         {
             self.parser.hide(&text);
         }

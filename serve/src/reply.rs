@@ -67,13 +67,7 @@ impl Reply {
     ///
     /// # Errors
     /// The request failed.
-    fn part(
-        &self,
-        choice: usize,
-        event: &Event,
-        usage: &mut Usage,
-        readers: &mut [Reader],
-    ) -> Result<Part, ApiError> {
+    fn part(&self, choice: usize, event: &Event, usage: &mut Usage, readers: &mut [Reader]) -> Result<Part, ApiError> {
         if let Some(end) = &event.end {
             if let Some(error) = &end.error {
                 return Err(error.clone().into());

@@ -15,22 +15,11 @@ const CALL: &str = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\"}}
 /// Calls between tags, reasoning in `<think>`.
 fn format(start: &str, end: &str) -> Format {
     let text = |text: &str| Piece::Text(text.into());
-    let pieces = vec![
-        text("{\"name\": \""),
-        Piece::Name,
-        text("\", \"arguments\": "),
-        Piece::Arguments,
-        text("}"),
-    ];
+    let pieces = vec![text("{\"name\": \""), Piece::Name, text("\", \"arguments\": "), Piece::Arguments, text("}")];
     let (name, arguments) = (vec!["name".to_owned()], vec!["arguments".to_owned()]);
     let form = Form::Object { name, arguments, id: vec![], text: false, pieces };
-    let calls = Calls {
-        section: Span::default(),
-        call: Span::new(start, end),
-        separator: "\n".into(),
-        single: false,
-        form,
-    };
+    let calls =
+        Calls { section: Span::default(), call: Span::new(start, end), separator: "\n".into(), single: false, form };
     Format { reasoning: Some(Span::new("<think>", "</think>")), calls: Some(calls), ..Format::default() }
 }
 
@@ -82,7 +71,11 @@ fn joined(events: &[Value]) -> (Value, Value) {
 
 #[test]
 fn calls_and_reasoning_have_members_of_their_own() {
-    let s = serve(|_| format!("<think>\nhm\n</think>\n\nOne moment.\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call>"));
+    let s = serve(|_| {
+        format!(
+            "<think>\nhm\n</think>\n\nOne moment.\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call>"
+        )
+    });
     let whole = post(s.address, CHAT, &ask()).json();
     let choice = &whole["choices"][0];
     let message = &choice["message"];
@@ -115,7 +108,10 @@ fn calls_alone_have_no_content() {
     assert_eq!((&message["content"], &message["role"]), (&Value::Null, &json!("assistant")));
     let limited = post(s.address, CHAT, &with(ask(), "max_tokens", 20.into())).json();
     let choice = &limited["choices"][0];
-    assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("length"), &json!("<tool_call>\n{\"name\": ")));
+    assert_eq!(
+        (&choice["finish_reason"], &choice["message"]["content"]),
+        (&json!("length"), &json!("<tool_call>\n{\"name\":"))
+    );
 }
 
 #[test]
@@ -189,7 +185,11 @@ fn named(text: &str) -> Vec<(String, Value)> {
 #[test]
 fn messages_have_blocks() {
     let s = serve(|prompt| {
-        if prompt.contains("tool_call_id") { "It rains.".into() } else { format!("<think>hm</think>So.\n<tool_call>\n{CALL}\n</tool_call>") }
+        if prompt.contains("tool_call_id") {
+            "It rains.".into()
+        } else {
+            format!("<think>hm</think>So.\n<tool_call>\n{CALL}\n</tool_call>")
+        }
     });
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
     let mut ask = json!({ "max_tokens": 500, "messages": [{ "role": "user", "content": "hi" }],

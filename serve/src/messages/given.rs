@@ -88,12 +88,7 @@ fn kind(block: &Json) -> &str {
 }
 
 /// A message of the assistant. `names`: of tools, by the identifiers of their calls.
-fn answer(
-    blocks: &[Json],
-    at: &str,
-    as_text: bool,
-    names: &mut Vec<(String, String)>,
-) -> Result<Json, ApiError> {
+fn answer(blocks: &[Json], at: &str, as_text: bool, names: &mut Vec<(String, String)>) -> Result<Json, ApiError> {
     let (mut texts, mut thoughts, mut calls) = (vec![], vec![], vec![]);
     for (i, block) in blocks.iter().enumerate() {
         let at = format!("{at}[{i}]");
@@ -198,7 +193,8 @@ fn tool(given: &Json, at: &str) -> Result<Json, ApiError> {
         let message = format!("`{at}` is of type `{}`: only tools of the client are supported", kind(given));
         return Err(ApiError::of_param(at, message).code("unsupported_parameter"));
     }
-    if let Some((name, _)) = members.iter().find(|(name, value)| !TOOL.contains(&name.as_str()) && *value != Json::Null) {
+    if let Some((name, _)) = members.iter().find(|(name, value)| !TOOL.contains(&name.as_str()) && *value != Json::Null)
+    {
         return Err(ApiError::of_param(at, format!("`{at}.{name}` is unknown: leave it out")).code("unknown_parameter"));
     }
     let mut function = vec![("name".to_owned(), Json::String(named(given, "name", at)?))];
@@ -247,10 +243,12 @@ mod tests {
             "thinking": {"type": "enabled", "budget_tokens": 1024}}"#)
         .unwrap();
         let want = concat!(
-            r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a","reasoning_content":"so","#,
+            r#"{"messages":[{"role":"user","content":"hi"},"#,
+            r#"{"role":"assistant","content":"a","reasoning_content":"so","#,
             r#""tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":{"z":1,"a":2}}}]},"#,
             r#"{"role":"tool","tool_call_id":"t1","name":"f","content":"3"},{"role":"user","content":"b"}],"#,
-            r#""tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}],"#,
+            r#""tools":[{"type":"function","function":"#,
+            r#"{"name":"f","description":"d","parameters":{"type":"object"}}}],"#,
             r#""enable_thinking":true,"thinking":true}"#
         );
         assert_eq!(found.json, want);
@@ -272,7 +270,8 @@ mod tests {
             (of_member(r#""tool_choice": {"type": "x"}"#), "tool_choice"),
             (of_member(r#""thinking": {"type": "x"}"#), "thinking"),
             (
-                r#"{"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}"#.to_owned(),
+                r#"{"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}"#
+                    .to_owned(),
                 "messages[0].content[0]",
             ),
         ] {

@@ -140,7 +140,9 @@ impl Reading {
                 Match::Partial => Step::More,
                 Match::No => Step::Bad,
             },
-            Piece::Name | Piece::Id | Piece::Key | Piece::Index(_) => self.word(now, piece, text, pieces.get(piece + 1)),
+            Piece::Name | Piece::Id | Piece::Key | Piece::Index(_) => {
+                self.word(now, piece, text, pieces.get(piece + 1))
+            }
             Piece::Arguments => {
                 let blanks = rest.len() - rest.trim_start().len();
                 let (open, brackets) = match &calls.form {

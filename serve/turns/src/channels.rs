@@ -3,25 +3,12 @@
 //! A template prints the past of such a turn in another order than models write it, so differences of renders do not
 //! tell the format. Its marks do.
 
+use crate::event::{Event, add};
 use crate::format::{Format, Span};
-use crate::parse::Event;
+use crate::harmony::{CHANNEL, ENDS, MESSAGE, REASONING_START, START};
 use crate::probe::CONTENT;
 use serde_json::Value;
 
-const START: &str = "<|start|>";
-const CHANNEL: &str = "<|channel|>";
-const MESSAGE: &str = "<|message|>";
-const CONSTRAIN: &str = "<|constrain|>";
-const CALL: &str = "<|call|>";
-/// Marks that end a message.
-const ENDS: [&str; 4] = ["<|end|>", CALL, "<|return|>", START];
-/// All marks.
-pub(crate) const MARKS: [&str; 7] = [START, CHANNEL, MESSAGE, CONSTRAIN, CALL, "<|end|>", "<|return|>"];
-/// Texts before and after reasoning, before an answer, and before the arguments of a call.
-pub(crate) const REASONING_START: &str = "<|channel|>analysis<|message|>";
-pub(crate) const REASONING_END: &str = "<|end|><|start|>assistant";
-pub(crate) const FINAL_START: &str = "<|channel|>final<|message|>";
-pub(crate) const CALL_START: &str = "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>";
 /// Longest header, in bytes.
 const HEADER: usize = 512;
 
@@ -145,18 +132,8 @@ impl Channels {
         let text = std::mem::replace(&mut self.rest, rest);
         match &mut self.kind {
             Some(Kind::Call(_, all)) => all.push_str(&text),
-            Some(Kind::Reasoning) => self.emit(Event::Reasoning(text)),
-            _ => self.emit(Event::Text(text)),
-        }
-    }
-
-    fn emit(&mut self, event: Event) {
-        match (self.events.last_mut(), event) {
-            (_, Event::Text(new) | Event::Reasoning(new)) if new.is_empty() => {}
-            (Some(Event::Text(all)), Event::Text(new)) | (Some(Event::Reasoning(all)), Event::Reasoning(new)) => {
-                all.push_str(&new);
-            }
-            (_, event) => self.events.push(event),
+            Some(Kind::Reasoning) => add(&mut self.events, Event::Reasoning(text)),
+            _ => add(&mut self.events, Event::Text(text)),
         }
     }
 
@@ -165,13 +142,17 @@ impl Channels {
         let Some(Kind::Call(name, text)) = self.kind.take() else { return };
         let text = text.trim();
         if !serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object()) {
-            self.emit(Event::Text(text.to_owned()));
+            add(&mut self.events, Event::Text(text.to_owned()));
             return;
         }
         let index = self.calls;
         self.calls += 1;
         let text = text.to_owned();
-        self.events.extend([Event::Call { index, id: None, name }, Event::Arguments { index, text }, Event::End { index }]);
+        self.events.extend([
+            Event::Call { index, id: None, name },
+            Event::Arguments { index, text },
+            Event::End { index },
+        ]);
     }
 }
 
@@ -199,7 +180,7 @@ mod tests {
             let mut events = parser.push(&text[..cut]);
             events.extend(parser.push(&text[cut..]));
             events.extend(parser.finish());
-            assert_eq!(crate::parse::merged(events), want, "{cut}");
+            assert_eq!(crate::event::merged(events), want, "{cut}");
         }
         let mut plain = Channels::new(false);
         let mut events = plain.push("hello");

@@ -1,7 +1,8 @@
 //! Formats are tried on the renders that they came from: whatever does not come out again is no part of them.
 
+use crate::event::{Event, merged};
 use crate::format::Format;
-use crate::parse::{Event, Parser, merged};
+use crate::parse::Parser;
 use crate::probe::{CONTENT, KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES, declared};
 use crate::tools::Tools;
 use serde_json::{Value, json};
@@ -49,7 +50,8 @@ fn called(render: &Render, format: &Format, style: Style, single: bool) -> Resul
     trials.iter().try_for_each(|calls| {
         let turn = probe.calling(calls, "", None)?;
         let found = read(&events(format, &turn));
-        let want: Vec<(String, Value)> = calls.iter().map(|Known { name, arguments, .. }| ((*name).to_owned(), arguments.clone())).collect();
+        let want: Vec<(String, Value)> =
+            calls.iter().map(|Known { name, arguments, .. }| ((*name).to_owned(), arguments.clone())).collect();
         if found.as_ref() == Some(&want) { Ok(()) } else { Err(format!("of {:?}", turn.body)) }
     })
 }

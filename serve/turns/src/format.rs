@@ -1,5 +1,6 @@
 //! The description of a format.
 
+use crate::harmony::MARKS;
 use serde::{Deserialize, Serialize};
 
 /// How a model writes its turns.
@@ -159,7 +160,7 @@ pub enum Piece {
     Name,
     /// The identifier of the call.
     Id,
-    /// The place of the call among those of its turn, counted from the given one.
+    /// The place of the call in its turn; the first call has this one.
     Index(u32),
     /// The arguments.
     Arguments,
@@ -179,7 +180,7 @@ impl Format {
             all.extend([start.as_str(), end.as_str()]);
         }
         if self.channels {
-            all.extend(crate::channels::MARKS);
+            all.extend(MARKS);
         }
         if let Some(calls) = &self.calls {
             let Calls { section, call, separator, form, .. } = calls;

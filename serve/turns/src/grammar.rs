@@ -3,8 +3,8 @@
 //! They are written in the dialect of Lark that `llguidance` reads. A text of the format may have special tokens, which
 //! are no text for a grammar: [`Lexeme`] tells the two apart.
 
-use crate::channels::{CALL_START, FINAL_START, REASONING_END, REASONING_START};
 use crate::format::{Calls, Form, Format, Mid, Piece, Span, ValueKind};
+use crate::harmony::{CALL_START, FINAL_START, REASONING_END, REASONING_START};
 use crate::tools::{Tools, is_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -308,7 +308,9 @@ impl Writer<'_> {
         match (is_text(schema), schema.get("type").and_then(Value::as_str)) {
             (Some(true), _) => match schema.get("enum").and_then(Value::as_array) {
                 // (Texts of JSON are texts of Python.)
-                Some(list) => format!("({})", list.iter().map(|v| string(&v.to_string())).collect::<Vec<_>>().join(" | ")),
+                Some(list) => {
+                    format!("({})", list.iter().map(|v| string(&v.to_string())).collect::<Vec<_>>().join(" | "))
+                }
                 None => quoted.to_owned(),
             },
             (_, Some("boolean")) => r#"("True" | "False")"#.to_owned(),
@@ -334,8 +336,10 @@ impl Writer<'_> {
         let mut out = must.join(&format!(" {comma} "));
         if must.is_empty() {
             // Any of them may be the first.
-            let rest = |i: usize| may.iter().skip(i + 1).map(|(text, _)| format!("({comma} {text})?")).collect::<String>();
-            let ways: Vec<String> = may.iter().enumerate().map(|(i, (text, _))| format!("{text} {}", rest(i))).collect();
+            let rest =
+                |i: usize| may.iter().skip(i + 1).map(|(text, _)| format!("({comma} {text})?")).collect::<String>();
+            let ways: Vec<String> =
+                may.iter().enumerate().map(|(i, (text, _))| format!("{text} {}", rest(i))).collect();
             return if ways.is_empty() { out } else { format!("({})?", ways.join(" | ")) };
         }
         may.iter().for_each(|(text, _)| out += &format!(" ({comma} {text})?"));
@@ -348,7 +352,10 @@ fn arguments<'a>(tools: &'a Tools, name: &str, schema: &'a Value) -> impl Iterat
     let must: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let all = schema.get("properties");
-    tools.order(name).iter().filter_map(move |name| Some((name.as_str(), all?.get(name)?, must.contains(&name.as_str()))))
+    tools
+        .order(name)
+        .iter()
+        .filter_map(move |name| Some((name.as_str(), all?.get(name)?, must.contains(&name.as_str()))))
 }
 
 /// Whether values of a schema may have others in them.

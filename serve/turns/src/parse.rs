@@ -3,6 +3,7 @@
 use crate::body::{Call, Read, Reading};
 use crate::boundary::is_marked;
 use crate::channels::Channels;
+use crate::event::{Event, add};
 use crate::format::{Calls, Form, Format};
 use crate::scan::{Match, mark};
 use crate::tools::Tools;
@@ -10,36 +11,6 @@ use std::sync::Arc;
 
 /// Marks of calls that led to none before the rest of a turn is text: work is bounded.
 const MOST_WRONG: usize = 32;
-
-/// Something that a model wrote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Text of its answer.
-    Text(String),
-    /// Text of its reasoning.
-    Reasoning(String),
-    /// A call of a tool begins.
-    Call {
-        /// Its place among the calls of the turn.
-        index: usize,
-        /// Its identifier, if the model wrote one.
-        id: Option<String>,
-        /// The tool.
-        name: String,
-    },
-    /// Arguments of a call: a text of JSON.
-    Arguments {
-        /// The call.
-        index: usize,
-        /// The next part of the text.
-        text: String,
-    },
-    /// A call has ended.
-    End {
-        /// The call.
-        index: usize,
-    },
-}
 
 /// The meaning of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +123,7 @@ impl Parser {
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
             let event = if matches!(self.state, State::Reasoning) { Event::Reasoning(held) } else { Event::Text(held) };
-            self.emit(event);
+            add(&mut self.events, event);
         }
         std::mem::take(&mut self.events)
     }
@@ -169,15 +140,6 @@ impl Parser {
             State::Reasoning => self.reasoning(last),
             State::Call(..) => self.call(last),
             State::After => self.after(last),
-        }
-    }
-
-    fn emit(&mut self, event: Event) {
-        match (self.events.last_mut(), event) {
-            (Some(Event::Text(all)), Event::Text(new)) | (Some(Event::Reasoning(all)), Event::Reasoning(new)) => {
-                all.push_str(&new);
-            }
-            (_, event) => self.events.push(event),
         }
     }
 
@@ -198,7 +160,7 @@ impl Parser {
         self.held = text.get(body.len()..).unwrap_or_default().to_owned();
         (self.skips, self.begun) = (false, true);
         let event = if matches!(self.state, State::Reasoning) { Event::Reasoning(shown) } else { Event::Text(shown) };
-        self.emit(event);
+        add(&mut self.events, event);
     }
 
     /// Drops bytes, and the blanks around them.
@@ -382,18 +344,4 @@ impl Parser {
         }
         true
     }
-}
-
-/// Events of which texts that follow each other are one.
-pub fn merged(events: Vec<Event>) -> Vec<Event> {
-    let mut all: Vec<Event> = vec![];
-    for event in events {
-        match (all.last_mut(), event) {
-            (Some(Event::Text(old)), Event::Text(new)) | (Some(Event::Reasoning(old)), Event::Reasoning(new)) => {
-                old.push_str(&new);
-            }
-            (_, event) => all.push(event),
-        }
-    }
-    all
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 fn chatml(call: &str, prompt: &str) -> String {
     format!(
         "{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n\
-         {{%- if m.reasoning_content %}}\n<think>\n{{{{ m.reasoning_content }}}}\n</think>\n\n{{% else %}}\n{{% endif %}}\
+         {{%- if m.reasoning_content %}}\n<think>\n{{{{ m.reasoning_content }}}}\n</think>\n\n\
+         {{% else %}}\n{{% endif %}}\
          {{{{ m.content or '' }}}}{{% if m.tool_calls %}}{call}{{% endif %}}<|im_end|>\n{{% endfor %}}\
          {{% if add_generation_prompt %}}<|im_start|>assistant\n{prompt}{{% endif %}}"
     )
@@ -97,7 +98,7 @@ fn objects_between_tags() {
     let (rest, reasoning, _) = parsed(&format, "x<think>\n", "hm</think>So.");
     assert_eq!((rest.as_str(), reasoning.as_str()), ("So.", "hm"));
     // Members in another order, more blanks, a text of JSON.
-    let text = "<tool_call>{ \"arguments\" : \"{\\\"city\\\": \\\"Bern\\\", \\\"days\\\": 2}\", \"name\":\"weather\"} </tool_call>";
+    let text = r#"<tool_call>{ "arguments" : "{\"city\": \"Bern\", \"days\": 2}", "name":"weather"} </tool_call>"#;
     assert_eq!(calls(&format, text), [ONE]);
 }
 
@@ -153,12 +154,20 @@ fn hidden_tokens_are_no_text() {
 fn a_bare_object() {
     let format = format_of(&chatml(
         "{% if m.tool_calls|length > 1 %}{{ raise_exception('one call') }}{% endif %}\
-         {% set f = m.tool_calls[0].function %}{\"name\": \"{{ f.name }}\", \"parameters\": {{ f.arguments | tojson }}}",
+         {% set f = m.tool_calls[0].function %}\
+         {\"name\": \"{{ f.name }}\", \"parameters\": {{ f.arguments | tojson }}}",
         "",
     ));
     assert!(format.calls.as_ref().is_some_and(|calls| calls.single && calls.call.is_empty()), "{format:?}");
-    assert_eq!(calls(&format, "{\"name\": \"weather\", \"parameters\": {\"city\": \"Bern\", \"days\": 2}}<|im_end|>"), [ONE]);
-    for text in ["{\"name\": \"nobody\", \"parameters\": {}}", "{\"a\": 1} is JSON", "x {\"name\": \"weather\", \"parameters\": {}}"] {
+    assert_eq!(
+        calls(&format, "{\"name\": \"weather\", \"parameters\": {\"city\": \"Bern\", \"days\": 2}}<|im_end|>"),
+        [ONE]
+    );
+    for text in [
+        "{\"name\": \"nobody\", \"parameters\": {}}",
+        "{\"a\": 1} is JSON",
+        "x {\"name\": \"weather\", \"parameters\": {}}",
+    ] {
         assert_eq!(parsed(&format, "", text).0, text);
     }
 }
@@ -212,9 +221,11 @@ fn arguments_between_tags() {
         "",
     );
     let qwen = format_of(&chatml(&qwen, "<think>\n"));
-    let text = "<tool_call>\n<function=weather>\n<parameter=city>\nBern\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>";
+    let text = "<tool_call>\n<function=weather>\n<parameter=city>\nBern\n</parameter>\n\
+        <parameter=days>\n2\n</parameter>\n</function>\n</tool_call>";
     assert_eq!(calls(&qwen, text), [ONE]);
-    let code = "<tool_call>\n<function=place>\n<parameter=code>\n  if a < b:\n\n    f(\"</p>\")\n\n</parameter>\n</function>\n</tool_call>";
+    let code = "<tool_call>\n<function=place>\n<parameter=code>\n  if a < b:\n\n    f(\"</p>\")\n\n</parameter>\n\
+        </function>\n</tool_call>";
     assert_eq!(calls(&qwen, code), [r#"place{"code":"  if a < b:\n\n    f(\"</p>\")\n"}"#]);
     assert_eq!(calls(&qwen, "<tool_call>\n<function=place>\n</function>\n</tool_call>"), ["place{}"]);
     let (_, reasoning, found) = parsed(&qwen, "<|im_start|>assistant\n<think>\n", &format!("so\n</think>\n\n{text}"));
@@ -228,7 +239,8 @@ fn arguments_between_tags() {
         "",
     );
     let glm = format_of(&chatml(&glm, ""));
-    let text = "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>";
+    let text = "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n\
+        <arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>";
     assert_eq!(calls(&glm, &text.repeat(2)), [ONE, ONE]);
 
     let typed = each(
@@ -251,14 +263,16 @@ fn arguments_between_tags() {
 fn marks_around_answers() {
     let source = "{% for m in messages %}<|turn|><|{{ m.role }}|>{% if m.tool_calls %}\
         {% if m.reasoning_content %}<|THINKING|>{{ m.reasoning_content }}<|/THINKING|>{% endif %}<|ACTION|>[\n\
-        {% for c in m.tool_calls %}    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": \"{{ c.function.name }}\", \
+        {% for c in m.tool_calls %}    {\"tool_call_id\": \"{{ loop.index0 }}\", \
+        \"tool_name\": \"{{ c.function.name }}\", \
         \"parameters\": {{ c.function.arguments|tojson }}}{% if not loop.last %},{% endif %}\n{% endfor %}]<|/ACTION|>\
         {% elif m.role == 'assistant' %}<|RESPONSE|>{{ m.content }}<|/RESPONSE|>{% else %}{{ m.content }}{% endif %}\
         <|/turn|>{% endfor %}{% if add_generation_prompt %}<|turn|><|assistant|>{% endif %}";
     let format = format_of(source);
     assert_eq!((format.content.start.as_str(), format.content.end.as_str()), ("<|RESPONSE|>", "<|/RESPONSE|>"));
     assert_eq!(parsed(&format, "", "<|RESPONSE|>Hello<|/RESPONSE|>").0, "Hello");
-    let text = "<|THINKING|>so<|/THINKING|><|ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"place\", \"parameters\": {}}\n]<|/ACTION|>";
+    let call = r#"{"tool_call_id": "0", "tool_name": "place", "parameters": {}}"#;
+    let text = &format!("<|THINKING|>so<|/THINKING|><|ACTION|>[\n    {call}\n]<|/ACTION|>");
     assert_eq!(parsed(&format, "", text), (String::new(), "so".into(), vec!["place{}".into()]));
 }
 
@@ -299,7 +313,8 @@ fn python_and_other_notations() {
 #[test]
 fn channels() {
     let source = "{% for m in messages %}<|start|>{{ m.role }}{% if m.tool_calls %} to=functions.\
-        {{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>{{ m.tool_calls[0].function.arguments|tojson }}<|call|>\
+        {{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>\
+        {{ m.tool_calls[0].function.arguments|tojson }}<|call|>\
         {% elif m.role == 'assistant' %}<|channel|>final<|message|>{{ m.content }}<|end|>{% else %}<|message|>\
         {{ m.content }}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}";
     let format = format_of(source);
@@ -317,7 +332,8 @@ fn whatever_is_not_shown_is_no_guess() {
     let format = format_of(phi);
     assert_eq!((format.calls.is_none(), format.reasoning.is_none(), format.end.as_str()), (true, true, "<|end|>"));
     assert!(format.notes.iter().any(|note| note.contains("calls")), "{format:?}");
-    let refuses = "{% if messages|length > 1 %}{{ raise_exception('one message') }}{% endif %}{{ messages[0].content }}";
+    let refuses =
+        "{% if messages|length > 1 %}{{ raise_exception('one message') }}{% endif %}{{ messages[0].content }}";
     assert!(format_of(refuses).notes.iter().any(|note| note.contains("one message")));
     // Names and values are there, and nothing else.
     let bare = chatml("{% for c in m.tool_calls %}{{ c.function.name }}: {{ c.function.arguments }}{% endfor %}", "");

@@ -21,11 +21,10 @@ fn template(source: &str) -> Result<Template, String> {
 fn tools() -> Value {
     let of = |kind: &str| json!({ "type": kind, "description": "x" });
     let schema = json!({ "type": "object", "required": ["city"], "properties": {
-        "city": of("string"), "days": of("integer"), "exact": of("boolean"), "filter": of("object"), "note": of("string"),
-        "rate": of("number"), "unit": of("string") } });
-    let tool = |name: &str| {
-        json!({ "type": "function", "function": { "name": name, "description": "d", "parameters": schema } })
-    };
+        "city": of("string"), "days": of("integer"), "exact": of("boolean"), "filter": of("object"),
+        "note": of("string"), "rate": of("number"), "unit": of("string") } });
+    let function = |name: &str| json!({ "name": name, "description": "d", "parameters": schema });
+    let tool = |name: &str| json!({ "type": "function", "function": function(name) });
     json!([tool("get_weather"), tool("find-place")])
 }
 
@@ -52,7 +51,7 @@ fn cases(text: bool, style: &str, elements: bool) -> Vec<Case> {
         message
     };
     let plain = || call(0, "get_weather", json!({ "city": "Zürich \"HB\"", "days": 3 }));
-    // (Elements of an empty object are those of an empty text.)
+    // (An empty object and an empty text have the same elements.)
     let filter = if elements { json!({ "x": [1, "y"] }) } else { json!({ "x": [1, "y"], "z": {} }) };
     let types = json!({ "city": "a\nb", "days": -12, "exact": true, "filter": filter,
         "note": "12", "rate": 1.5, "unit": "<b>" });
@@ -62,10 +61,7 @@ fn cases(text: bool, style: &str, elements: bool) -> Vec<Case> {
         Case { what: "call", message: turn("", vec![plain()], None) },
         Case { what: "types", message: turn("", vec![call(0, "find-place", types)], None) },
         Case { what: "empty", message: turn("", vec![call(0, "find-place", json!({}))], None) },
-        Case {
-            what: "two",
-            message: turn("", vec![plain(), call(1, "find-place", json!({ "city": "x" }))], None),
-        },
+        Case { what: "two", message: turn("", vec![plain(), call(1, "find-place", json!({ "city": "x" }))], None) },
         Case { what: "text+call", message: turn("One moment.", vec![plain()], None) },
         Case { what: "all", message: turn("One moment.", vec![plain()], Some("Let me see.")) },
     ]
@@ -106,7 +102,11 @@ fn wanted(message: &Value, body: &str) -> (String, String, Vec<(String, Value)>)
         };
         body.contains(&name).then_some((name, arguments))
     };
-    (of("content"), of("reasoning_content"), message["tool_calls"].as_array().into_iter().flatten().filter_map(call).collect())
+    (
+        of("content"),
+        of("reasoning_content"),
+        message["tool_calls"].as_array().into_iter().flatten().filter_map(call).collect(),
+    )
 }
 
 /// The prompt for an answer, the past before a turn, and the turn.
@@ -139,14 +139,17 @@ fn faults(source: &str) -> Result<(Format, Vec<String>, usize), String> {
     let named = template_prints_ids(&template, &format);
     for Case { what, message } in cases(format.arguments_text, if named { "named" } else { "plain" }, elements) {
         let Ok((prompt, before, body)) = split(&template, &message) else { continue };
-        let body = if format.end.is_empty() { body.as_str() } else { body.split(&format.end).next().unwrap_or_default() };
+        let body =
+            if format.end.is_empty() { body.as_str() } else { body.split(&format.end).next().unwrap_or_default() };
         let mut want = wanted(&message, body);
         if format.channels && body.contains(&format!("analysis<|message|>{}", want.0)) {
             // The template takes a text before a call for reasoning.
             want = (String::new(), want.0, want.2);
         }
         let is_call = message.get("tool_calls").is_some();
-        if (is_call && (want.2.is_empty() || format.calls.is_none() && !format.channels)) || (want.0.is_empty() && !is_call) {
+        if (is_call && (want.2.is_empty() || format.calls.is_none() && !format.channels))
+            || (want.0.is_empty() && !is_call)
+        {
             continue;
         }
         checked += 1;
@@ -212,7 +215,11 @@ fn published_templates_are_parsed() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match faults(&source) {
             Ok((format, faults, checked)) => {
-                println!("{name}: {checked} turns, {} faults; {}", faults.len(), serde_json::to_string(&format).expect("JSON"));
+                println!(
+                    "{name}: {checked} turns, {} faults; {}",
+                    faults.len(),
+                    serde_json::to_string(&format).expect("JSON")
+                );
                 wrong.extend(faults.iter().map(|fault| format!("{name}: {fault}")));
             }
             Err(why) => wrong.push(format!("{name}: {why}")),

@@ -1,11 +1,12 @@
 //! The form of calls, and the marks around them.
 
 use super::core::{Core, Found, find};
+use super::pieces::{object_pieces, pieces, placed, stripped};
 use super::reasoning::opening;
-use super::{stripped, tagged};
+use super::tagged;
 use crate::boundary::{shared_end, shared_start};
 use crate::format::{Calls, Form, Format, Piece, Span};
-use crate::probe::{CONTENT, KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES};
+use crate::probe::{CONTENT, KEYS, Probe, REASONING, Render, Style, Turn, VALUES};
 use serde_json::{Value, json};
 
 /// Calls as a template prints them.
@@ -50,9 +51,9 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
     let head = body(one, first.start, first.arguments);
     let second = two.as_ref().map(|(turn, _, b)| body(turn, b.start, b.arguments));
     let known = [probe.known(0, argument(0)), probe.known(1, argument(1))];
-    let pieces = |ends: &str| {
+    let heads = |ends: &str| {
         let cut = |text: &str| text.strip_suffix(ends).unwrap_or(text).to_owned();
-        numbered(pieces(&cut(&head), &known[0]), second.as_ref().map(|text| pieces_of_second(&cut(text), &known[1])))
+        placed(pieces(&cut(&head), &known[0]), second.as_ref().map(|text| pieces(&cut(text), &known[1])))
     };
     let form = match &first.found {
         Found::Object { name, arguments, id, text } => {
@@ -61,7 +62,7 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
             Form::Object { name: name.clone(), arguments: arguments.clone(), id: id.clone(), text: *text, pieces }
         }
         Found::Keyed => Form::Keyed { pieces: object_pieces(&body(one, first.start, first.end), &known[0], false) },
-        Found::Named => Form::Named { pieces: with(pieces(""), Piece::Arguments) },
+        Found::Named => Form::Named { pieces: heads("").into_iter().chain([Piece::Arguments]).collect() },
         Found::Python => Form::Python,
         Found::Notation => {
             let inner = body(one, first.arguments, first.end);
@@ -74,7 +75,7 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
             let strip = |text: &str| text.strip_prefix(tags.end_text.as_str()).map(str::to_owned);
             tail = strip(&tail).ok_or("calls end in a manner that is not recognised")?;
             middle = middle.and_then(|middle| strip(&middle));
-            let head = pieces(&tags.key);
+            let head = heads(&tags.key);
             let tagged::Tags { key, mids, end, escape, nested, .. } = tags;
             Form::Tagged { head, key, mids, end, escape, nested }
         }
@@ -161,68 +162,4 @@ fn thought(probe: &Probe, calls: &Calls) -> Option<Span> {
         start => start.to_owned(),
     };
     (!start.is_empty() && !end.is_empty()).then(|| Span::new(start, end))
-}
-
-fn with(mut pieces: Vec<Piece>, last: Piece) -> Vec<Piece> {
-    pieces.push(last);
-    pieces
-}
-
-/// A text whose known parts are pieces of their own.
-pub(crate) fn split(text: &str, parts: &[(&str, Piece)]) -> Vec<Piece> {
-    let found = parts.iter().filter(|(part, _)| !part.is_empty());
-    let next = found.filter_map(|(part, piece)| Some((text.find(part)?, part.len(), piece))).min_by_key(|f| f.0);
-    let literal = |text: &str| if text.is_empty() { vec![] } else { vec![Piece::Text(text.to_owned())] };
-    let Some((at, len, piece)) = next else { return literal(text) };
-    let mut all = literal(text.get(..at).unwrap_or_default());
-    all.push(piece.clone());
-    all.extend(split(text.get(at + len..).unwrap_or_default(), parts));
-    all
-}
-
-fn pieces(text: &str, call: &Known) -> Vec<Piece> {
-    // (Identifiers with names fall into pieces.)
-    let id = if call.id.contains(call.name) { "" } else { call.id.as_str() };
-    split(text, &[(id, Piece::Id), (call.name, Piece::Name)])
-}
-
-fn pieces_of_second(text: &str, call: &Known) -> Vec<Piece> {
-    pieces(text, call)
-}
-
-/// The pieces of an object, as it is printed.
-fn object_pieces(whole: &str, call: &Known, text: bool) -> Vec<Piece> {
-    let range = super::core::json_of(whole, 1, &call.arguments);
-    let printed = match range {
-        Some((from, to)) if !text => whole.get(from..to).unwrap_or_default().to_owned(),
-        _ => Value::from(call.arguments.to_string()).to_string(),
-    };
-    let (head, tail) = whole.split_once(printed.as_str()).unwrap_or((whole, ""));
-    let mut all = pieces(head, call);
-    if head.len() < whole.len() {
-        all.push(Piece::Arguments);
-        all.extend(pieces(tail, call));
-    }
-    all
-}
-
-/// Pieces of the first call, where digits that differ in the second one are its place.
-fn numbered(first: Vec<Piece>, second: Option<Vec<Piece>>) -> Vec<Piece> {
-    let Some(second) = second.filter(|second| second.len() == first.len()) else { return first };
-    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
-    let mut all = vec![];
-    for (a, b) in first.into_iter().zip(second) {
-        let (Piece::Text(x), Piece::Text(y)) = (&a, &b) else {
-            all.push(a);
-            continue;
-        };
-        let (from, to) = (digits(x).parse::<u32>(), digits(y).parse::<u32>());
-        match (from, to) {
-            (Ok(from), Ok(to)) if to == from + 1 && x.replace(&digits(x), "#") == y.replace(&digits(y), "#") => {
-                all.extend(split(x, &[(&digits(x), Piece::Index(from))]));
-            }
-            _ => all.push(a),
-        }
-    }
-    all
 }

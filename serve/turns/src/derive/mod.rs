@@ -2,10 +2,11 @@
 
 mod calls;
 mod core;
+mod pieces;
 mod reasoning;
 mod tagged;
 
-use crate::format::{Format, Span};
+use crate::format::Format;
 use crate::probe::{CONTENT, Probe, Style};
 use crate::{channels, describe};
 
@@ -57,20 +58,4 @@ pub fn derive(render: &dyn Fn(&str) -> Result<String, String>) -> Format {
     }
     describe::check(render, &mut format);
     format
-}
-
-/// Removes the marks of reasoning and of answers that a turn begins with.
-pub(crate) fn stripped<'a>(mut text: &'a str, reasoning: Option<&Span>, content: &Span) -> &'a str {
-    let mut marks = vec![content.start.as_str(), content.end.as_str()];
-    if let Some(span) = reasoning {
-        marks.extend([span.start.as_str(), span.end.as_str()]);
-    }
-    loop {
-        let rest = text.trim_start();
-        let found = marks.iter().filter(|mark| !mark.is_empty()).find_map(|mark| rest.strip_prefix(*mark));
-        match found {
-            Some(rest) => text = rest,
-            None => return text,
-        }
-    }
 }

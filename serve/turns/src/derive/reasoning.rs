@@ -1,5 +1,6 @@
 //! Marks of reasoning.
 
+use super::pieces::stripped;
 use crate::boundary::{back, common_prefix, last_mark, shared_end};
 use crate::format::Span;
 use crate::probe::{CONTENT, Probe, REASONING, Turn};
@@ -35,7 +36,7 @@ pub(crate) fn seen(probe: &Probe, plain: &Turn) -> Seen {
     });
     let by_prompt = || prompted(probe, plain);
     let reasoning = span.or_else(by_prompt).or_else(|| empty(head));
-    let content = super::stripped(content, reasoning.as_ref(), &Span::default()).trim().to_owned();
+    let content = stripped(content, reasoning.as_ref(), &Span::default()).trim().to_owned();
     Seen { reasoning, content }
 }
 

@@ -1,7 +1,7 @@
 //! Calls whose arguments stand between marks.
 
-use super::calls::split;
 use super::core::Core;
+use super::pieces::split;
 use crate::boundary::shared_end;
 use crate::format::{Mid, Nested, Piece, Span, ValueKind};
 use crate::probe::{KEYS, Known, Probe, Turn, VALUES};
