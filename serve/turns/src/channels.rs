@@ -82,8 +82,12 @@ impl Channels {
             if some && !last && self.rest.len() <= HEADER + MESSAGE.len() {
                 return false;
             }
-            // A text without a header is an answer.
+            // A text without a header is an answer, and so is the mark of a header that is none.
             self.kind = Some(Kind::Text);
+            let blanks = self.rest.len() - self.rest.trim_start().len();
+            if self.rest.trim_start().starts_with(START) {
+                self.give(blanks + START.len());
+            }
             return true;
         };
         let header = self.rest.get(..at).unwrap_or_default();
@@ -182,6 +186,11 @@ mod tests {
             events.extend(parser.finish());
             assert_eq!(crate::event::merged(events), want, "{cut}");
         }
+        let wrong = ",<|start|>x<|start|>";
+        let mut parser = Channels::new(true);
+        let mut events = parser.push(wrong);
+        events.extend(parser.finish());
+        assert_eq!(crate::event::merged(events), [Event::Text(wrong.into())]);
         let mut plain = Channels::new(false);
         let mut events = plain.push("hello");
         events.extend(plain.finish());

@@ -81,7 +81,7 @@ impl Brackets {
                 Some(open) => {
                     let quote = self.quotes.get(open).map_or("", String::as_str);
                     if self.escapes && c == '\\' {
-                        let Some(escaped) = rest.chars().nth(1) else { return None };
+                        let escaped = rest.chars().nth(1)?;
                         self.at += 1 + escaped.len_utf8();
                     } else if rest.starts_with(quote) {
                         self.quote = None;
