@@ -82,7 +82,9 @@ fn events(format: &Format, turn: &Turn) -> Vec<Event> {
         _ => &turn.before,
     };
     let mut parser = Parser::new(Arc::new(format.clone()), tools, prompt);
-    let mut all = parser.push(&turn.body);
+    // (Templates may print more behind a turn.)
+    let body = if format.end.is_empty() { None } else { turn.body.split_once(&format.end).map(|(body, _)| body) };
+    let mut all = parser.push(body.unwrap_or(&turn.body));
     all.extend(parser.finish());
     merged(all)
 }
