@@ -113,11 +113,14 @@ impl<'a> Probe<'a> {
         let message = format!("{{\"role\": \"assistant\", {}}}", members.collect::<Vec<_>>().join(", "));
         let prompt = self.prompt()?;
         let whole = self.render(&[USER, &message], false)?;
-        let same = common_prefix(&prompt, &whole);
-        let cut = if same == prompt.len() { same } else { back(&whole, same, false) };
+        // (Before the question, the past may differ from the prompt.)
+        let after = |text: &str| text.rfind(QUESTION).map_or(0, |at| at + QUESTION.len());
+        let (asked, told) = (after(&prompt), after(&whole));
         let part = |text: &str, from: usize| text.get(from..).unwrap_or_default().to_owned();
+        let same = common_prefix(&part(&prompt, asked), &part(&whole, told));
+        let cut = if asked + same == prompt.len() { told + same } else { back(&whole, told + same, false).max(told) };
         let before = whole.get(..cut).unwrap_or_default().to_owned();
-        Ok(Turn { before, dropped: part(&prompt, cut), body: part(&whole, cut) })
+        Ok(Turn { before, dropped: part(&prompt, asked + cut - told), body: part(&whole, cut) })
     }
 
     /// A turn with a text, and with reasoning if there is one.
@@ -161,6 +164,8 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// The text of the question.
+const QUESTION: &str = "userqz";
 /// The question.
 const USER: &str = r#"{"role": "user", "content": "userqz"}"#;
 

@@ -118,11 +118,15 @@ fn split(template: &Template, message: &Value) -> Result<(String, String, String
     };
     let prompt = render(json!([user]), true)?;
     let turn = render(json!([user, message]), false)?;
-    if let Some(body) = turn.strip_prefix(&prompt) {
-        return Ok((prompt.clone(), prompt.clone(), body.to_owned()));
-    }
-    let mut cut = prompt.chars().zip(turn.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
-    if let Some(open) = turn[..cut].rfind('<').filter(|open| !turn[*open..cut].contains('>')) {
+    // (Before the question, the past may differ from the prompt.)
+    let after = |text: &str| text.rfind("Question?").map_or(0, |at| at + "Question?".len());
+    let (asked, told) = (after(&prompt), after(&turn));
+    let pairs = prompt[asked..].chars().zip(turn[told..].chars());
+    let same: usize = pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
+    let mut cut = told + same;
+    if asked + same < prompt.len()
+        && let Some(open) = turn[..cut].rfind('<').filter(|open| !turn[*open..cut].contains('>'))
+    {
         cut = open;
     }
     Ok((prompt, turn[..cut].to_owned(), turn[cut..].to_owned()))

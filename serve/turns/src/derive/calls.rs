@@ -2,7 +2,7 @@
 
 use super::core::{Core, Found, find};
 use super::pieces::{object_pieces, pieces, placed, stripped};
-use super::reasoning::opening;
+use super::reasoning::{empty, opening};
 use super::tagged;
 use crate::boundary::{shared_end, shared_start};
 use crate::format::{Calls, Form, Format, Piece, Span};
@@ -80,9 +80,11 @@ pub(crate) fn derive(render: &Render, format: &Format, after: &str) -> Result<De
             Form::Tagged { head, key, mids, end, escape, nested }
         }
     };
-    let lead = stripped(one.body.get(..first.start).unwrap_or_default(), format.reasoning.as_ref(), &format.content);
+    let lead = one.body.get(..first.start).unwrap_or_default();
+    let none = if format.reasoning.is_none() { empty(lead) } else { None };
+    let lead = stripped(lead, format.reasoning.as_ref().or(none.as_ref()), &format.content);
     let calls = marks(&one.before, lead, middle.as_deref(), &tail, form);
-    let reasoning = if format.reasoning.is_none() { thought(probe, &calls) } else { None };
+    let reasoning = if format.reasoning.is_none() { none.or_else(|| thought(probe, &calls)) } else { None };
     Ok(Derived { calls, style, end, reasoning })
 }
 

@@ -98,11 +98,16 @@ fn prompted(probe: &Probe, plain: &Turn) -> Option<Span> {
     })
 }
 
-/// Marks of an empty reasoning that turns of the past have.
-fn empty(head: &str) -> Option<Span> {
-    let (start, end) = head.trim().split_once('>')?;
-    let (start, end) = (format!("{start}>"), end.trim());
-    (is_tag(&start) && end.strip_prefix("</") == start.strip_prefix('<')).then(|| Span::new(start, end))
+/// Marks of an empty reasoning that a turn of the past begins with: a mark, and its counterpart.
+pub(crate) fn empty(head: &str) -> Option<Span> {
+    let head = head.trim_start();
+    let (start, rest) = head.split_at_checked(head.find('>')? + 1)?;
+    let rest = rest.trim_start();
+    let end = rest.get(..rest.find('>')? + 1)?;
+    let tag = is_tag(start) && end.strip_prefix("</") == start.strip_prefix('<');
+    let words = [("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "end")];
+    let named = words.iter().any(|(a, b)| start.contains(a) && start.replace(a, b) == end);
+    (tag || named).then(|| Span::new(start, end))
 }
 
 /// Whether a mark is a tag: a name between angles.
