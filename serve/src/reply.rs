@@ -125,7 +125,17 @@ impl Script for Chunks {
             new.offset = *offset;
             *offset += new.text.chars().count();
         }
-        Ok(if new.tells() { vec![self.piece(self.reply.shape.piece(&new))] } else { vec![] })
+        let mut out = vec![];
+        if !new.calls.is_empty() && new.finish.is_some() {
+            // OpenAI's clients take calls to be complete at an end that comes after them.
+            let end = Part { choice, finish: new.finish.take(), offset: new.offset, ..Part::default() };
+            out.push(self.piece(self.reply.shape.piece(&new)));
+            new = end;
+        }
+        if new.tells() {
+            out.push(self.piece(self.reply.shape.piece(&new)));
+        }
+        Ok(out)
     }
 
     fn end(&mut self, failed: Option<&ApiError>) -> Vec<Bytes> {

@@ -86,7 +86,10 @@ fn calls_and_reasoning_have_members_of_their_own() {
     assert_ne!(calls[0]["id"], calls[1]["id"]);
     assert_eq!(calls[0]["function"], json!({ "name": "weather", "arguments": "{\"city\": \"Bern\"}" }));
     assert!(calls[0].get("index").is_none());
-    let (streamed, finish) = joined(&post(s.address, CHAT, &with(ask(), "stream", true.into())).events());
+    let events = post(s.address, CHAT, &with(ask(), "stream", true.into())).events();
+    let ends = |event: &&Value| !event["choices"][0]["finish_reason"].is_null();
+    assert!(events.iter().filter(ends).all(|event| event["choices"][0]["delta"] == json!({})), "{events:?}");
+    let (streamed, finish) = joined(&events);
     assert_eq!((&streamed["content"], &streamed["reasoning_content"]), (&json!("One moment."), &json!("hm")));
     assert_eq!((streamed["tool_calls"].as_array().map(Vec::len), finish), (Some(2), json!("tool_calls")));
     // One call, and no reasoning.
