@@ -3,7 +3,7 @@
 use crate::event::{Event, merged};
 use crate::format::Format;
 use crate::parse::Parser;
-use crate::probe::{CONTENT, KEYS, Known, Probe, REASONING, Render, Style, Turn, VALUES, declared};
+use crate::probe::{CONTENT, KEYS, Known, NAMES, Probe, REASONING, Render, Style, Turn, VALUES, declared};
 use crate::tools::Tools;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -82,9 +82,11 @@ fn events(format: &Format, turn: &Turn) -> Vec<Event> {
         _ => &turn.before,
     };
     let mut parser = Parser::new(Arc::new(format.clone()), tools, prompt);
-    // (Templates may print more behind a turn.)
-    let body = if format.end.is_empty() { None } else { turn.body.split_once(&format.end).map(|(body, _)| body) };
-    let mut all = parser.push(body.unwrap_or(&turn.body));
+    // (Templates may print more behind a turn, and the mark of its end within it.)
+    let words = [CONTENT, REASONING].into_iter().chain(NAMES).chain(VALUES);
+    let told = words.filter_map(|word| Some(turn.body.rfind(word)? + word.len())).max().unwrap_or(0);
+    let end = turn.body.get(told..).and_then(|rest| rest.find(&format.end)).filter(|_| !format.end.is_empty());
+    let mut all = parser.push(end.and_then(|end| turn.body.get(..told + end)).unwrap_or(&turn.body));
     all.extend(parser.finish());
     merged(all)
 }

@@ -143,8 +143,12 @@ fn faults(source: &str) -> Result<(Format, Vec<String>, usize), String> {
     let named = template_prints_ids(&template, &format);
     for Case { what, message } in cases(format.arguments_text, if named { "named" } else { "plain" }, elements) {
         let Ok((prompt, before, body)) = split(&template, &message) else { continue };
-        let body =
-            if format.end.is_empty() { body.as_str() } else { body.split(&format.end).next().unwrap_or_default() };
+        // A message may be printed as two turns. The mark of the end may also be in the marks of calls.
+        let marks = format.calls.iter().flat_map(|calls| [&calls.section.start, &calls.call.start]);
+        let inside = marks.into_iter().any(|mark| mark.contains(&format.end));
+        let told = if inside { body.rfind("get_weather").max(body.rfind("find-place")).unwrap_or(0) } else { 0 };
+        let end = if format.end.is_empty() { None } else { body[told..].find(&format.end) };
+        let body = end.map_or(body.as_str(), |end| &body[..told + end]);
         let mut want = wanted(&message, body);
         if format.channels && body.contains(&format!("analysis<|message|>{}", want.0)) {
             // The template takes a text before a call for reasoning.
