@@ -2,10 +2,11 @@
 
 use crate::app::{App, blocking};
 use crate::ask::{Ask, MOST_TOP};
-use crate::conversation::{conversation, tokens};
+use crate::conversation::{prompt, talk};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Order;
+use crate::plan::Plan;
 use crate::prompts::send;
 use crate::shape::{Kind, Shape};
 use axum::extract::{Request, State};
@@ -23,15 +24,22 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let logprobs = alternatives(&mut fields)?;
     ask.params.logprobs = logprobs;
     refuse_unsupported(&mut fields)?;
-    let conversation = conversation(&mut fields)?;
+    let reasoning = fields.take("include_reasoning")?.unwrap_or(true);
+    let talk = talk(&mut fields, app.hub.model().facts().turns.arguments_text)?;
     let special = fields.take("add_special_tokens")?.unwrap_or(false);
     fields.finish()?;
     let own = app.clone();
-    let prompt = blocking(move || tokens(own.hub.model(), &conversation, special)).await?;
+    let (prompt, plan, ask) = blocking(move || {
+        let (text, tokens) = prompt(own.hub.model(), &talk.json, special)?;
+        let plan = Plan::new(own.hub.model(), &talk.toolbox, &text, &mut ask.params, reasoning)?;
+        Ok((tokens, plan, ask))
+    })
+    .await?;
     let prompt: Arc<[Token]> = prompt.into();
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };
     let orders: Vec<Order> = (0..ask.choices).map(order).collect();
-    send(&app, orders, &ask, Shape::new(Kind::Chat, name, logprobs, vec![]), busy).await
+    let shape = Shape::new(Kind::Chat, name, logprobs, vec![]).with(plan);
+    send(&app, orders, &ask, shape, busy).await
 }
 
 /// Alternatives of each token, if log-probabilities are wanted.
@@ -49,9 +57,7 @@ fn alternatives(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     for (name, values) in [
         ("modalities", &[r#"["text"]"#][..]),
-        ("parallel_tool_calls", &["true"]),
         ("echo", &["false"]),
-        ("include_reasoning", &["true"]),
         ("functions", &[]),
         ("function_call", &["\"none\""]),
         ("audio", &[]),

@@ -8,20 +8,42 @@ use crate::fields::Fields;
 use crate::json::Json;
 use crate::model::Model;
 use crate::prompts::check_length;
+use crate::toolbox::Toolbox;
 use llmcc_model::Token;
 
 /// Variables of templates that have members of their own in a request, or that a client may not set.
 const RESERVED: &[&str] =
     &["messages", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"];
 
+/// A conversation, and the tools that may be called in it.
+pub(crate) struct Talk {
+    /// As the template gets it, as JSON.
+    pub(crate) json: String,
+    pub(crate) toolbox: Toolbox,
+}
+
 /// Takes the conversation of a request: what the template gets, as JSON.
 ///
 /// # Errors
 /// A member that is wrong or not supported.
 pub(crate) fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
-    let mut variables = vec![("messages".to_owned(), messages(fields)?)];
-    if let Some(tools) = tools(fields)? {
-        variables.push(("tools".to_owned(), tools));
+    let talk = talk(fields, false)?;
+    if talk.toolbox.is_forced() {
+        let message = "`tool_choice` cannot force a call here: give \"auto\" or \"none\"";
+        return Err(ApiError::of_param("tool_choice", message).code("unsupported_parameter"));
+    }
+    Ok(talk.json)
+}
+
+/// Takes the conversation of a request. `as_text`: the template wants the arguments of calls as texts.
+///
+/// # Errors
+/// A member that is wrong or not supported.
+pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError> {
+    let mut variables = vec![("messages".to_owned(), messages(fields, as_text)?)];
+    let toolbox = Toolbox::take(fields)?;
+    if let Some(tools) = &toolbox.given {
+        variables.push(("tools".to_owned(), tools.clone()));
     }
     match fields.json("documents") {
         None => {}
@@ -51,39 +73,48 @@ pub(crate) fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
         }
         Some(other) => return Err(of_type("chat_template_kwargs", "an object", &other)),
     }
+    Ok(Talk { json: written(variables)?, toolbox })
+}
+
+/// Variables of a template as JSON.
+///
+/// # Errors
+/// They cannot be written.
+pub(crate) fn written(variables: Vec<(String, Json)>) -> Result<String, ApiError> {
     let text = serde_json::to_string(&Json::Object(variables));
     text.map_err(|e| ApiError::invalid(format!("the conversation is no JSON: {e}")))
 }
 
-/// Tokens of a conversation.
+/// The prompt of a conversation, and its tokens.
 ///
 /// # Errors
 /// The template refuses it; it is too long.
-pub(crate) fn tokens(model: &dyn Model, conversation: &str, special: bool) -> Result<Vec<Token>, ApiError> {
-    let tokens = model.tokenize(&model.chat_prompt(conversation)?, special)?;
+pub(crate) fn prompt(model: &dyn Model, conversation: &str, special: bool) -> Result<(String, Vec<Token>), ApiError> {
+    let text = model.chat_prompt(conversation)?;
+    let tokens = model.tokenize(&text, special)?;
     check_length(model.facts(), tokens.len(), "messages")?;
-    Ok(tokens)
+    Ok((text, tokens))
 }
 
 fn of_type(param: &str, wanted: &str, given: &Json) -> ApiError {
     ApiError::of_param(param, format!("`{param}` is {}: give {wanted}", given.kind()))
 }
 
-fn messages(fields: &mut Fields) -> Result<Json, ApiError> {
+fn messages(fields: &mut Fields, as_text: bool) -> Result<Json, ApiError> {
     match fields.json("messages") {
         None => Err(ApiError::of_param("messages", "`messages` is missing")),
         Some(Json::List(all)) if all.is_empty() => {
             Err(ApiError::of_param("messages", "`messages` is empty: give at least one"))
         }
         Some(Json::List(all)) => {
-            let each = all.into_iter().enumerate().map(|(i, json)| message(json, &format!("messages[{i}]")));
+            let each = all.into_iter().enumerate().map(|(i, json)| message(json, &format!("messages[{i}]"), as_text));
             each.collect::<Result<_, _>>().map(Json::List)
         }
         Some(other) => Err(of_type("messages", "a list", &other)),
     }
 }
 
-fn message(json: Json, at: &str) -> Result<Json, ApiError> {
+fn message(json: Json, at: &str, as_text: bool) -> Result<Json, ApiError> {
     let Json::Object(members) = json else { return Err(of_type(at, "an object", &json)) };
     let mut out = vec![];
     for (name, value) in members {
@@ -92,7 +123,7 @@ fn message(json: Json, at: &str) -> Result<Json, ApiError> {
             ("role", Json::String(role)) => Json::String(role),
             ("role", other) => return Err(of_type(&param, "a text", &other)),
             ("content", value) => content(value, &param)?,
-            ("tool_calls", value) => calls(value, &param)?,
+            ("tool_calls", value) => calls(value, &param, as_text)?,
             ("audio" | "function_call" | "refusal", Json::Null) => continue,
             ("audio" | "function_call" | "refusal", _) => {
                 return Err(ApiError::of_param(&param, format!("`{param}` is not supported: leave it out")));
@@ -138,8 +169,8 @@ pub(crate) fn joined(parts: &[Json], name: &str, at: &str) -> Result<String, Api
     Ok(texts.join("\n"))
 }
 
-/// Calls of tools, whose arguments become objects.
-fn calls(value: Json, at: &str) -> Result<Json, ApiError> {
+/// Calls of tools, whose arguments become objects, unless the template wants texts.
+fn calls(value: Json, at: &str, as_text: bool) -> Result<Json, ApiError> {
     let Json::List(calls) = value else {
         return if value == Json::Null { Ok(value) } else { Err(of_type(at, "a list", &value)) };
     };
@@ -151,39 +182,16 @@ fn calls(value: Json, at: &str) -> Result<Json, ApiError> {
             && let Some((_, arguments)) = function.iter_mut().find(|(name, _)| name == "arguments")
             && let Json::String(text) = arguments
         {
-            let read = if text.trim().is_empty() { Ok(Json::Object(vec![])) } else { serde_json::from_str(text) };
-            *arguments = read.map_err(|e| ApiError::of_param(&param, format!("`{param}` is no JSON: {e}")))?;
+            let read: Result<Json, _> =
+                if text.trim().is_empty() { Ok(Json::Object(vec![])) } else { serde_json::from_str(text) };
+            let read = read.map_err(|e| ApiError::of_param(&param, format!("`{param}` is no JSON: {e}")))?;
+            if !as_text {
+                *arguments = read;
+            }
         }
         Ok(call)
     };
     calls.into_iter().enumerate().map(call).collect::<Result<_, _>>().map(Json::List)
-}
-
-/// Tools that the model may call; `None`: it may call none.
-fn tools(fields: &mut Fields) -> Result<Option<Json>, ApiError> {
-    let tools = match fields.json("tools") {
-        None => None,
-        Some(Json::List(all)) if all.is_empty() => None,
-        Some(Json::List(all)) => {
-            match all.iter().position(|tool| !matches!(tool.get("function"), Some(Json::Object(_)))) {
-                Some(i) => {
-                    let param = format!("tools[{i}]");
-                    return Err(ApiError::of_param(&param, format!("`{param}` has no `function`")));
-                }
-                None => Some(Json::List(all)),
-            }
-        }
-        Some(other) => return Err(of_type("tools", "a list", &other)),
-    };
-    match fields.json("tool_choice") {
-        None => Ok(tools),
-        Some(Json::String(choice)) if choice == "auto" => Ok(tools),
-        Some(Json::String(choice)) if choice == "none" => Ok(None),
-        Some(_) => {
-            let message = "`tool_choice` cannot force a call here: give \"auto\" or \"none\"";
-            Err(ApiError::of_param("tool_choice", message).code("unsupported_parameter"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -215,7 +223,7 @@ mod tests {
         );
         assert_eq!(made, want);
         let none = r#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "none",
-            "tools": [{"type": "function", "function": {}}]}"#;
+            "tools": [{"type": "function", "function": {"name": "f"}}]}"#;
         assert!(!of(none).unwrap().contains("tools"));
     }
 

@@ -1,18 +1,23 @@
 //! `POST /v1/messages`: answers in conversations, in Anthropic's interface.
 
+mod blocks;
+mod given;
+
 use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, unforeseen};
-use crate::conversation::{joined, tokens};
+use crate::conversation::prompt;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
-use crate::hub::{Job, Order};
-use crate::json::Json;
+use crate::hub::{Hub, Job, Order};
+use crate::plan::{Plan, Reader};
 use crate::stream::{Script, stream};
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use blocks::Blocks;
 use llmcc_model::{End, Event, Finish};
+use llmcc_turns::Event as Piece;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -58,74 +63,32 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
         return Err(ApiError::of_param("max_tokens", "`max_tokens` is missing"));
     }
     ask.params.stop = stops;
-    let conversation = conversation(&mut fields)?;
+    let talk = given::talk(&mut fields, app.hub.model().facts().turns.arguments_text)?;
     fields.finish()?;
     let own = app.clone();
-    let prompt = blocking(move || tokens(own.hub.model(), &conversation, false)).await?;
+    let (prompt, plan, ask) = blocking(move || {
+        let (text, tokens) = prompt(own.hub.model(), &talk.json, false)?;
+        let plan = Plan::new(own.hub.model(), &talk.toolbox, &text, &mut ask.params, true)?;
+        Ok((tokens, plan, ask))
+    })
+    .await?;
     let stop = if ask.params.stop.len() == 1 { ask.params.stop.first().cloned() } else { None };
     let order = Order { prompt: prompt.into(), params: ask.params, terms: ask.terms };
     let input = order.prompt.len();
     let hub = app.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
-    let message = Message { id: format!("msg_{:016x}", unforeseen()), model, stop, input, _busy: busy };
+    let (id, reader) = (format!("msg_{:016x}", unforeseen()), plan.map(|plan| plan.reader()));
+    let hub = app.hub.clone();
+    let message = Message { id, model, stop, input, hub, reader, blocks: Blocks::default(), _busy: busy };
     if ask.stream { Ok(stream(job, message)) } else { message.whole(job).await }
 }
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     FOREIGN.iter().try_for_each(|name| fields.only(name, &[]))?;
-    for (name, values) in [
-        ("tools", &["[]"][..]),
-        ("tool_choice", &[r#"{"type":"none"}"#]),
-        ("thinking", &[r#"{"type":"disabled"}"#]),
-        ("mcp_servers", &["[]"]),
-        ("container", &[]),
-    ] {
+    for (name, values) in [("mcp_servers", &["[]"][..]), ("container", &[])] {
         fields.only(name, values)?;
     }
     Ok(())
-}
-
-/// Takes the conversation: what the template gets, as JSON.
-fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
-    let message = |role: &str, content: String| {
-        let member = |name: &str, value: String| (name.to_owned(), Json::String(value));
-        Json::Object(vec![member("role", role.to_owned()), member("content", content)])
-    };
-    let mut all = vec![];
-    if let Some(system) = fields.json("system") {
-        all.push(message("system", text(&system, "system")?));
-    }
-    let given = match fields.json("messages") {
-        Some(Json::List(given)) if !given.is_empty() => given,
-        _ => return Err(ApiError::of_param("messages", "`messages` is missing, empty or no list")),
-    };
-    for (i, one) in given.iter().enumerate() {
-        let at = format!("messages[{i}]");
-        let role = match one.get("role").and_then(Json::as_str) {
-            Some(role @ ("user" | "assistant")) => role,
-            _ => return Err(ApiError::of_param(&at, format!("`{at}.role` is neither `user` nor `assistant`"))),
-        };
-        let at = format!("{at}.content");
-        let content = one.get("content").ok_or_else(|| ApiError::of_param(&at, format!("`{at}` is missing")))?;
-        all.push(message(role, text(content, &at)?));
-    }
-    // An answer that the client has begun is continued.
-    let begun = given.last().and_then(|last| last.get("role")).and_then(Json::as_str) == Some("assistant");
-    let mut variables = vec![("messages".to_owned(), Json::List(all))];
-    if begun {
-        variables.push(("continue_final_message".to_owned(), Json::Bool(true)));
-    }
-    let text = serde_json::to_string(&Json::Object(variables));
-    text.map_err(|e| ApiError::invalid(format!("the conversation is no JSON: {e}")))
-}
-
-/// A text, or a list of blocks of text.
-fn text(content: &Json, at: &str) -> Result<String, ApiError> {
-    match content {
-        Json::String(text) => Ok(text.clone()),
-        Json::List(blocks) => joined(blocks, "blocks", at),
-        other => Err(ApiError::of_param(at, format!("`{at}` is {}: give a text", other.kind()))),
-    }
 }
 
 /// An answer under way.
@@ -136,23 +99,27 @@ struct Message {
     stop: Option<String>,
     /// Tokens of the prompt.
     input: usize,
+    hub: Arc<Hub>,
+    /// `None`: the text is the answer.
+    reader: Option<Reader>,
+    blocks: Blocks,
     /// Held until the reply is sent.
     _busy: Busy,
 }
 
 impl Message {
     /// The document, when the answer has ended.
-    async fn whole(self, mut job: Job) -> Result<Response, ApiError> {
-        let (mut text, mut finish, mut last) = (String::new(), None, None);
+    async fn whole(mut self, mut job: Job) -> Result<Response, ApiError> {
+        let (mut finish, mut last) = (None, None);
         while let Some(next) = job.next().await {
             let (_, event) = next?;
             checked(&event)?;
-            text.push_str(&event.text);
+            self.told(&event);
             finish = event.finish.or(finish);
             last = event.end.or(last);
         }
+        let content = std::mem::take(&mut self.blocks).whole().into();
         let (reason, stop) = self.reason(finish);
-        let content = json!([{ "type": "text", "text": text }]);
         let mut document = self.document(content, self.usage(last.as_ref()));
         (document["stop_reason"], document["stop_sequence"]) = (reason.into(), stop.into());
         Ok(answer(StatusCode::OK, &document))
@@ -174,12 +141,23 @@ impl Message {
         })
     }
 
+    /// Takes an event of the engine. Returns the events that tell it.
+    fn told(&mut self, event: &Event) -> Vec<Value> {
+        let pieces = match &mut self.reader {
+            Some(reader) => reader.take(event, self.hub.model()),
+            None if event.text.is_empty() => vec![],
+            None => vec![Piece::Text(event.text.clone())],
+        };
+        pieces.into_iter().flat_map(|piece| self.blocks.take(piece)).collect()
+    }
+
     /// The reason of an end, and the text that ended it, if it is known.
     fn reason(&self, finish: Option<Finish>) -> (&'static str, Option<&str>) {
         match finish {
             Some(Finish::Text) => ("stop_sequence", self.stop.as_deref()),
             Some(Finish::Length) => ("max_tokens", None),
             Some(Finish::Context) => ("model_context_window_exceeded", None),
+            _ if self.reader.as_ref().is_some_and(Reader::has_calls) => ("tool_use", None),
             _ => ("end_turn", None),
         }
     }
@@ -198,24 +176,16 @@ fn named(document: &Value) -> Bytes {
 impl Script for Message {
     fn open(&mut self) -> Vec<Bytes> {
         let message = self.document(json!([]), self.usage(None));
-        let block = json!({ "type": "text", "text": "" });
-        vec![
-            named(&json!({ "type": "message_start", "message": message })),
-            named(&json!({ "type": "content_block_start", "index": 0, "content_block": block })),
-        ]
+        vec![named(&json!({ "type": "message_start", "message": message }))]
     }
 
     fn take(&mut self, _: usize, event: &Event) -> Result<Vec<Bytes>, ApiError> {
         checked(event)?;
-        let mut out = vec![];
-        if !event.text.is_empty() {
-            let delta = json!({ "type": "text_delta", "text": event.text });
-            out.push(named(&json!({ "type": "content_block_delta", "index": 0, "delta": delta })));
-        }
+        let mut out: Vec<Bytes> = self.told(event).iter().map(named).collect();
         if let Some(end) = &event.end {
+            out.extend(self.blocks.end().iter().map(named));
             let (reason, stop) = self.reason(event.finish);
             let delta = json!({ "stop_reason": reason, "stop_sequence": stop });
-            out.push(named(&json!({ "type": "content_block_stop", "index": 0 })));
             out.push(named(&json!({ "type": "message_delta", "delta": delta, "usage": self.usage(Some(end)) })));
         }
         Ok(out)

@@ -1,8 +1,10 @@
 //! A model and its engine, as the server uses them; tests have a stand-in.
 
+use crate::spelling::Spelling;
 use llmcc_model::{
     Engine, EngineOptions, Error, Event, Judged, Normalize, Output, Params, Result, Status, Terms, Token, Version,
 };
+use llmcc_turns::Format;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,10 @@ pub struct Facts {
     pub writes: bool,
     /// Whether it has a chat template.
     pub chat_template: bool,
+    /// How it calls tools and reasons.
+    pub turns: Arc<Format>,
+    /// Marks of its turns are special tokens.
+    pub special_marks: bool,
     /// Numbers of an embedding; 0: it makes none.
     pub embed_columns: usize,
     /// Scores of a pair of texts; 0: it compares none.
@@ -128,6 +134,14 @@ fn facts(model: &llmcc_model::Model) -> Facts {
     let info = model.info();
     let manifest: Value = serde_json::from_str(model.manifest()).unwrap_or_default();
     let Version { major, minor, .. } = model.version();
+    let turns = if info.chat_template { turns(model, &manifest) } else { Format::default() };
+    let spelling = Spelling {
+        tokenize: &|text| model.tokenize_plain(text).unwrap_or_default(),
+        detokenize: &|token, special| {
+            let text = if special { model.detokenize_special(&[token]) } else { model.detokenize(&[token]) };
+            text.ok()
+        },
+    };
     Facts {
         vocab: info.vocab,
         max_context: info.max_context,
@@ -135,6 +149,8 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         cache_tokens: info.max_tokens,
         writes: info.output == Output::Logits,
         chat_template: info.chat_template,
+        special_marks: spelling.has_special_marks(&turns),
+        turns: Arc::new(turns),
         // Scores of classes are no embeddings.
         embed_columns: if info.output == Output::Scores { 0 } else { info.embed_columns },
         score_columns: if info.output == Output::Scores { info.embed_columns } else { 0 },
@@ -142,6 +158,13 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
         abi: format!("{major}.{minor}"),
     }
+}
+
+/// How a model calls tools and reasons: as its manifest says, else as its chat template prints it.
+fn turns(model: &llmcc_model::Model, manifest: &Value) -> Format {
+    let known = manifest.get("turns").and_then(|turns| serde_json::from_value(turns.clone()).ok());
+    let render = |conversation: &str| model.chat_prompt_of_json(conversation).map_err(|e| e.message().to_owned());
+    known.unwrap_or_else(|| llmcc_turns::derive(&render))
 }
 
 impl Model for Artifact {

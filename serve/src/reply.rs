@@ -4,6 +4,7 @@ use crate::app::Busy;
 use crate::error::{ApiError, answer};
 use crate::hub::{Hub, Job};
 use crate::logprobs::Entry;
+use crate::plan::Reader;
 use crate::shape::{Part, Shape, Usage, reason};
 use crate::stream::{Script, stream};
 use axum::body::Bytes;
@@ -31,14 +32,12 @@ impl Reply {
     /// The document, when all choices have ended. Whoever drops it before cancels them.
     pub(crate) async fn whole(self, mut job: Job) -> Result<Response, ApiError> {
         let mut parts: Vec<Part> = (0..self.choices).map(|choice| Part { choice, ..Part::default() }).collect();
-        let mut usage = Usage::default();
+        let (mut usage, mut readers) = (Usage::default(), self.readers());
         while let Some(next) = job.next().await {
             let (choice, event) = next?;
-            let new = self.part(choice, &event, &mut usage)?;
+            let new = self.part(choice, &event, &mut usage, &mut readers)?;
             let Some(all) = parts.get_mut(choice) else { continue };
-            all.text.push_str(&new.text);
-            all.entries.extend(new.entries);
-            all.finish = new.finish.or(all.finish);
+            all.join(new);
         }
         for part in &mut parts {
             part.offset = self.begins_at(part.choice);
@@ -50,7 +49,13 @@ impl Reply {
     /// A stream of events, as the texts grow.
     pub(crate) fn stream(self, job: Job) -> Response {
         let offsets = (0..self.choices).map(|choice| self.begins_at(choice)).collect();
-        stream(job, Chunks { offsets, usage: Usage::default(), reply: self })
+        stream(job, Chunks { offsets, usage: Usage::default(), readers: self.readers(), reply: self })
+    }
+
+    /// A reader of each choice, where texts are not answers.
+    fn readers(&self) -> Vec<Reader> {
+        let plan = self.shape.plan.as_ref();
+        plan.map_or_else(Vec::new, |plan| (0..self.choices).map(|_| plan.reader()).collect())
     }
 
     /// Characters of a choice before its generated text.
@@ -62,7 +67,7 @@ impl Reply {
     ///
     /// # Errors
     /// The request failed.
-    fn part(&self, choice: usize, event: &Event, usage: &mut Usage) -> Result<Part, ApiError> {
+    fn part(&self, choice: usize, event: &Event, usage: &mut Usage, readers: &mut [Reader]) -> Result<Part, ApiError> {
         if let Some(end) = &event.end {
             if let Some(error) = &end.error {
                 return Err(error.clone().into());
@@ -70,7 +75,17 @@ impl Reply {
             usage.add(end, choice.is_multiple_of(self.per_prompt));
         }
         let entries = self.shape.logprobs.and_then(|n| Entry::of(event, n, self.hub.model())).into_iter().collect();
-        Ok(Part { choice, text: event.text.clone(), entries, finish: event.finish.map(reason), offset: 0 })
+        let mut part = Part { choice, entries, finish: event.finish.map(reason), ..Part::default() };
+        match readers.get_mut(choice) {
+            None => part.text.clone_from(&event.text),
+            Some(reader) => {
+                reader.take(event, self.hub.model()).into_iter().for_each(|piece| part.take(piece));
+                if reader.has_calls() && part.finish == Some("stop") {
+                    part.finish = Some("tool_calls");
+                }
+            }
+        }
+        Ok(part)
     }
 }
 
@@ -80,6 +95,7 @@ struct Chunks {
     /// Characters of each choice so far.
     offsets: Vec<usize>,
     usage: Usage,
+    readers: Vec<Reader>,
 }
 
 impl Chunks {
@@ -104,13 +120,22 @@ impl Script for Chunks {
     }
 
     fn take(&mut self, choice: usize, event: &Event) -> Result<Vec<Bytes>, ApiError> {
-        let mut new = self.reply.part(choice, event, &mut self.usage)?;
+        let mut new = self.reply.part(choice, event, &mut self.usage, &mut self.readers)?;
         if let Some(offset) = self.offsets.get_mut(choice) {
             new.offset = *offset;
             *offset += new.text.chars().count();
         }
-        let tells = !new.text.is_empty() || !new.entries.is_empty() || new.finish.is_some();
-        Ok(if tells { vec![self.piece(self.reply.shape.piece(&new))] } else { vec![] })
+        let mut out = vec![];
+        if !new.calls.is_empty() && new.finish.is_some() {
+            // OpenAI's clients take calls to be complete at an end that comes after them.
+            let end = Part { choice, finish: new.finish.take(), offset: new.offset, ..Part::default() };
+            out.push(self.piece(self.reply.shape.piece(&new)));
+            new = end;
+        }
+        if new.tells() {
+            out.push(self.piece(self.reply.shape.piece(&new)));
+        }
+        Ok(out)
     }
 
     fn end(&mut self, failed: Option<&ApiError>) -> Vec<Bytes> {

@@ -2,8 +2,10 @@
 
 use crate::ask::unforeseen;
 use crate::logprobs::{self, Entry};
+use crate::plan::Plan;
 use crate::served::now;
 use llmcc_model::{End, Finish};
+use llmcc_turns::Event as Piece;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -15,7 +17,6 @@ pub(crate) enum Kind {
 }
 
 /// The frame of all documents of a request.
-#[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
     id: String,
@@ -29,6 +30,17 @@ pub(crate) struct Shape {
     pub(crate) echoed: Vec<Arc<[Entry]>>,
     /// vLLM's documents of the prompts' tokens, where these are wanted.
     pub(crate) prompts: Vec<Value>,
+    /// How texts become answers; `None`: they are.
+    pub(crate) plan: Option<Plan>,
+}
+
+/// A call of a tool, or a part of one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Called {
+    index: usize,
+    /// Its identifier and name, where it begins.
+    head: Option<(String, String)>,
+    arguments: String,
 }
 
 /// A part of a choice's text, or all of it.
@@ -36,10 +48,82 @@ pub(crate) struct Shape {
 pub(crate) struct Part {
     pub(crate) choice: usize,
     pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) calls: Vec<Called>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) finish: Option<&'static str>,
     /// Characters of the choice before it.
     pub(crate) offset: usize,
+}
+
+impl Part {
+    /// Takes a piece of a turn.
+    pub(crate) fn take(&mut self, piece: Piece) {
+        match piece {
+            Piece::Text(text) => self.text += &text,
+            Piece::Reasoning(text) => self.reasoning += &text,
+            Piece::Call { index, id, name } => {
+                let id = id.unwrap_or_else(|| format!("call_{:016x}", unforeseen()));
+                self.calls.push(Called { index, head: Some((id, name)), arguments: String::new() });
+            }
+            Piece::Arguments { index, text } => self.argue(index, &text),
+            Piece::End { .. } => {}
+        }
+    }
+
+    fn argue(&mut self, index: usize, text: &str) {
+        match self.calls.last_mut().filter(|call| call.index == index) {
+            Some(call) => call.arguments += text,
+            None => self.calls.push(Called { index, head: None, arguments: text.to_owned() }),
+        }
+    }
+
+    /// Takes a later part of the same choice.
+    pub(crate) fn join(&mut self, new: Part) {
+        self.text += &new.text;
+        self.reasoning += &new.reasoning;
+        for call in new.calls {
+            match call.head {
+                Some(_) => self.calls.push(call),
+                None => self.argue(call.index, &call.arguments),
+            }
+        }
+        self.entries.extend(new.entries);
+        self.finish = new.finish.or(self.finish);
+    }
+
+    /// Whether it says anything.
+    pub(crate) fn tells(&self) -> bool {
+        let texts = [&self.text, &self.reasoning].iter().any(|text| !text.is_empty());
+        texts || !self.calls.is_empty() || !self.entries.is_empty() || self.finish.is_some()
+    }
+
+    /// Its members in a message or a delta; `stream`: calls have their places.
+    fn members(&self, stream: bool) -> Value {
+        let mut members = json!({});
+        if !self.reasoning.is_empty() {
+            members["reasoning_content"] = self.reasoning.as_str().into();
+        }
+        if !self.calls.is_empty() {
+            members["tool_calls"] = self.calls.iter().map(|call| call.json(stream)).collect::<Vec<_>>().into();
+        }
+        members
+    }
+}
+
+impl Called {
+    fn json(&self, stream: bool) -> Value {
+        let mut call = match &self.head {
+            Some((id, name)) => {
+                json!({ "id": id, "type": "function", "function": { "name": name, "arguments": self.arguments } })
+            }
+            None => json!({ "function": { "arguments": self.arguments } }),
+        };
+        if stream {
+            call["index"] = self.index.into();
+        }
+        call
+    }
 }
 
 /// Counts of tokens of a request.
@@ -84,7 +168,12 @@ impl Shape {
     pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
         let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
-        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![], prompts: vec![] }
+        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![], prompts: vec![], plan: None }
+    }
+
+    /// The same, for texts that become answers by a plan.
+    pub(crate) fn with(self, plan: Option<Plan>) -> Shape {
+        Shape { plan, ..self }
     }
 
     /// The first piece of a choice, before any text.
@@ -107,7 +196,10 @@ impl Shape {
         let logprobs = self.logprobs_of(part);
         match self.kind {
             Kind::Chat => {
-                let delta = if part.text.is_empty() { json!({}) } else { json!({ "content": part.text }) };
+                let mut delta = part.members(true);
+                if !part.text.is_empty() {
+                    delta["content"] = part.text.as_str().into();
+                }
                 json!({ "index": part.choice, "delta": delta, "logprobs": logprobs, "finish_reason": part.finish })
             }
             Kind::Completion => {
@@ -121,7 +213,10 @@ impl Shape {
         let logprobs = self.logprobs_of(part);
         match self.kind {
             Kind::Chat => {
-                let message = json!({ "role": "assistant", "content": part.text, "refusal": null });
+                let mut message = part.members(false);
+                let silent = part.text.is_empty() && !part.calls.is_empty();
+                message["content"] = if silent { Value::Null } else { part.text.as_str().into() };
+                (message["role"], message["refusal"]) = ("assistant".into(), Value::Null);
                 json!({ "index": part.choice, "message": message, "logprobs": logprobs, "finish_reason": part.finish })
             }
             Kind::Completion => {

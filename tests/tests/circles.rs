@@ -26,6 +26,7 @@ const CRATES: &[&str] = &[
     "runtime/media/src",
     "runtime/ukernels/src",
     "serve/src",
+    "serve/turns/src",
     "tests/ptx/fake/src",
     "tests/ptx/src",
     "tests/src",

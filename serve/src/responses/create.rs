@@ -1,7 +1,7 @@
 //! `POST /v1/responses`: creates an answer, and gives it whole, as a stream, or lets it grow in the background.
 
 use crate::app::{App, Busy, blocking};
-use crate::conversation::{conversation, tokens};
+use crate::conversation::{conversation, prompt};
 use crate::error::{ApiError, answer as document};
 use crate::fields::Fields;
 use crate::hub::{Job, Order};
@@ -171,7 +171,7 @@ impl Talk {
         let mut fields = Fields::of(members)?;
         let conversation = conversation(&mut fields)?;
         fields.finish()?;
-        tokens(model, &conversation, false).map_err(|error| match error.param.as_deref() {
+        prompt(model, &conversation, false).map(|(_, tokens)| tokens).map_err(|error| match error.param.as_deref() {
             Some("messages") => error.about("input"),
             _ => error,
         })

@@ -17,10 +17,13 @@ struct Request {
     params: Params,
     late: Option<Instant>,
     made: u64,
+    /// Tokens that it will say.
+    says: Vec<Token>,
 }
 
 #[derive(Default)]
 struct State {
+    last: Params,
     requests: Vec<Request>,
     cancelled: Vec<u64>,
     counted: u64,
@@ -40,6 +43,10 @@ pub struct StandIn {
     most: usize,
     /// Time of a step.
     step: Duration,
+    /// What it says, by its last message; if nothing, letters.
+    says: fn(&str) -> String,
+    /// Special tokens, from 256 on.
+    special: &'static [&'static str],
     state: Mutex<State>,
     called: Condvar,
 }
@@ -54,7 +61,51 @@ impl StandIn {
             embed_columns: 2,
             ..Facts::default()
         };
-        StandIn { facts, fills: false, usual: 0, most, step, state: Mutex::default(), called: Condvar::new() }
+        let says = |_: &str| String::new();
+        StandIn { facts, most, step, says, special: &[], fills: false, usual: 0, state: Mutex::default(), called: Condvar::new() }
+    }
+    /// One that says something, with turns of a format.
+    pub fn saying(format: llmcc_turns::Format, special: &'static [&'static str], says: fn(&str) -> String) -> StandIn {
+        let mut made = StandIn::new(64, Duration::ZERO);
+        made.facts.vocab += special.len();
+        made.facts.special_marks = format.marks().iter().any(|mark| special.iter().any(|s| mark.contains(s)));
+        made.facts.turns = Arc::new(format);
+        StandIn { says, special, ..made }
+    }
+    /// The parameters of the last request.
+    pub fn params(&self) -> Params {
+        self.state.lock().expect("sound").last.clone()
+    }
+    fn tokens(&self, text: &str) -> Vec<Token> {
+        let found = self.special.iter().enumerate().filter_map(|(i, s)| Some((text.find(s)?, i, s.len())));
+        match found.min() {
+            None => text.bytes().map(Token::from).collect(),
+            Some((at, i, len)) => {
+                let mut all = self.tokens(&text[..at]);
+                all.push(256 + i as Token);
+                all.extend(self.tokens(&text[at + len..]));
+                all
+            }
+        }
+    }
+    fn spell(&self, token: Token, special: bool) -> String {
+        match usize::try_from(token - 256) {
+            Ok(i) if special => self.special[i].to_owned(),
+            Ok(_) => String::new(),
+            Err(_) => char::from(token as u8).to_string(),
+        }
+    }
+    /// The next event of a request.
+    fn advance(&self, r: &mut Request) -> Event {
+        if r.says.is_empty() {
+            return advance(r);
+        }
+        let token = r.says.remove(0);
+        r.made += 1;
+        let finish = if r.says.is_empty() { Some(Finish::Token) } else { None };
+        let finish = if r.params.max_tokens == r.made { Some(Finish::Length) } else { finish };
+        let (text, end) = (self.spell(token, r.params.show_special), finish.map(|_| ended(r, None)));
+        Event { request: r.id, token: Some(token), text, finish, logprob: -0.5, top: vec![], end }
     }
     /// Requests under way.
     pub fn live(&self) -> usize {
@@ -145,9 +196,14 @@ impl Model for StandIn {
         let replaced = marks.iter().zip(["\u{1}", "\u{2}", "\u{3}"]);
         let text =
             replaced.fold(text.to_owned(), |text, (mark, one)| if self.fills { text.replace(mark, one) } else { text });
-        Ok(text.bytes().map(Token::from).collect())
+        Ok(self.tokens(&text))
     }
-    fn detokenize(&self, tokens: &[Token], _: bool) -> Result<String> {
+    fn detokenize(&self, tokens: &[Token], special: bool) -> Result<String> {
+        if let [token] = tokens
+            && *token >= 256
+        {
+            return Ok(self.spell(*token, special));
+        }
         let bytes: Vec<u8> = tokens.iter().map(|t| *t as u8).collect();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -176,11 +232,14 @@ impl Model for StandIn {
         state.next += 1;
         state.all += 1;
         let late = terms.timeout.map(|timeout| Instant::now() + timeout);
+        let text: String = prompt.iter().map(|t| self.spell(*t, true)).collect();
+        let says = self.tokens(&(self.says)(&text));
         let mut params = params.clone();
-        if params.max_tokens == 0 {
+        if params.max_tokens == 0 && says.is_empty() {
             params.max_tokens = self.usual;
         }
-        let request = Request { id: state.next, prompt: prompt.to_vec(), params, late, made: 0 };
+        let request = Request { id: state.next, prompt: prompt.to_vec(), params: params.clone(), late, made: 0, says };
+        state.last = params;
         state.requests.push(request);
         self.called.notify_all();
         Ok(state.next)
@@ -206,7 +265,7 @@ impl Model for StandIn {
             } else if r.late.is_some_and(|late| late <= now) {
                 events.push(failed(r, Status::Deadline, "the request's time has passed"));
             } else if !paused {
-                events.push(advance(r));
+                events.push(self.advance(r));
             }
         }
         state.counted += events.iter().filter(|e| e.end.as_ref().is_some_and(|end| end.error.is_some())).count() as u64;
