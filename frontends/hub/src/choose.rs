@@ -95,7 +95,7 @@ const RECORDS: [&str; 6] = [
 const VOCABULARIES: [&str; 5] = [".model", ".tiktoken", ".spm", ".codes", ".bpe"];
 /// Words in the names of vocabularies in plain text.
 const WORDS: [&str; 4] = ["vocab", "merges", "dict", "token"];
-/// The folder with Meta's own files beside those of Transformers.
+/// The folder with Meta's own files, where others are for Transformers.
 const ORIGINAL: &str = "original/";
 
 /// Chooses among files by what is asked for.

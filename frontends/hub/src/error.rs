@@ -86,7 +86,7 @@ pub enum HubError {
         after: String,
     },
     /// The server asks for a long pause.
-    #[error("{url}: too many requests; the server asks to wait for {} seconds: try again then, or give a token", .wait.as_secs())]
+    #[error("{url}: too many requests: wait for {} seconds, as the server asks, or give a token", wait.as_secs())]
     Busy {
         /// Address.
         url: String,
@@ -120,7 +120,10 @@ pub enum HubError {
         source: std::io::Error,
     },
     /// The disk has too little room.
-    #[error("{}: the download has {needed} bytes, and the disk has {free} left: make room, or give another folder with HF_HOME", folder.display())]
+    #[error(
+        "{}: the download has {needed} bytes, the disk {free}: make room, or set HF_HOME to another folder",
+        folder.display()
+    )]
     Full {
         /// Folder of the cache.
         folder: PathBuf,
@@ -163,7 +166,8 @@ fn remedy(token: &Option<String>, endpoint: &str) -> String {
 fn gated(token: &Option<String>, endpoint: &str) -> String {
     match token {
         None => format!(
-            "; then give a token of that account ({endpoint}/settings/tokens) in HF_TOKEN, or log in with `hf auth login`"
+            "; then give a token of that account ({endpoint}/settings/tokens) in HF_TOKEN, or log in with `hf auth \
+             login`"
         ),
         Some(from) => {
             format!("; the token from {from} must be of an account that was let in, with the right to read it")

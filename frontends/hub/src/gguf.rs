@@ -1,4 +1,4 @@
-//! Choosing a model among files of GGUF, of which a repository often has one for each format.
+//! Choosing a model among files of GGUF: repositories often have one for each format.
 
 use crate::names::some;
 use std::collections::BTreeMap;

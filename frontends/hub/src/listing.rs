@@ -106,7 +106,8 @@ mod tests {
         let big = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         let text = format!(
             r#"{{"id": "a/b", "sha": "{sha}", "siblings": [
-                {{"rfilename": "model.safetensors", "size": 5, "blobId": "{sha}", "lfs": {{"sha256": "{big}", "size": 5, "pointerSize": 9}}}},
+                {{"rfilename": "model.safetensors", "size": 5, "blobId": "{sha}",
+                  "lfs": {{"sha256": "{big}", "size": 5, "pointerSize": 9}}}},
                 {{"rfilename": "config.json", "size": 3, "blobId": "{sha}"}},
                 {{"rfilename": "../../.bashrc", "size": 3, "blobId": "{sha}"}},
                 {{"rfilename": "/etc/passwd"}},
@@ -135,9 +136,42 @@ mod tests {
 
     #[test]
     fn an_index_names_its_shards() {
-        let index = br#"{"metadata": {}, "weight_map": {"a": "x-2.safetensors", "b": "x-1.safetensors", "c": "x-2.safetensors"}}"#;
+        let index = br#"{"weight_map": {"a": "x-2.safetensors", "b": "x-1.safetensors", "c": "x-2.safetensors"}}"#;
         assert_eq!(shards(index), Ok(vec!["x-1.safetensors".into(), "x-2.safetensors".into()]));
         assert!(shards(b"{}").unwrap_err().contains("weight_map"));
         assert!(shards(br#"{"weight_map": {"a": "../x"}}"#).unwrap_err().contains("no file may be called"));
+    }
+
+    /// Whatever a server sends, names stay in their folder and nothing panics.
+    #[test]
+    fn damaged_lists_are_harmless() {
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        let list = format!(
+            r#"{{"sha": "{sha}", "siblings": [{{"rfilename": "a/b.json", "size": 3, "blobId": "{sha}"}},
+                {{"rfilename": "model.safetensors", "lfs": {{"sha256": "{sha}", "size": 18446744073709551615}}}}]}}"#
+        );
+        let index = r#"{"weight_map": {"a": "x-2.safetensors", "b": "x-1.safetensors"}}"#;
+        let parts: [&[u8]; 8] = [b"../", b"/", b"\\u0000", b"\\\\", b"null", b"-1", b"[", b"\xff"];
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut read = 0;
+        for round in 0..4000 {
+            let mut bytes = if round % 2 == 0 { list.as_bytes() } else { index.as_bytes() }.to_vec();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                let end = (at + random(3)).min(bytes.len());
+                bytes.splice(at..end, parts[random(parts.len())].iter().copied());
+            }
+            let names: Vec<String> = match round % 2 {
+                0 => Listing::read(&bytes).map(|l| l.files.into_iter().map(|f| f.name).collect()).unwrap_or_default(),
+                _ => shards(&bytes).unwrap_or_default(),
+            };
+            read += names.len();
+            assert!(names.iter().all(|name| names::is_file(name)), "{names:?}");
+        }
+        assert!(read > 500, "most changes are no list any more: {read}");
     }
 }

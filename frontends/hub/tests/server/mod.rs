@@ -60,7 +60,7 @@ struct State {
     gated: bool,
 }
 
-/// A running server; its files are those of one commit.
+/// A running server, whose files are of one commit.
 pub struct Hub {
     port: u16,
     state: Arc<Mutex<State>>,
