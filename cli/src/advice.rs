@@ -1,5 +1,6 @@
 //! Advice where a path is not the kind of file a command takes.
 
+use llmcc_hub::{Part, Reference};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -12,37 +13,48 @@ pub fn is_checkpoint(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|e| CHECKPOINTS.iter().any(|ending| e == *ending))
 }
 
-/// Advice about a missing path that a command would read (`verb`: "compile", say).
-pub fn missing(path: &Path, verb: &str) -> String {
+/// Advice about a missing path, where an artifact or a tokenizer is wanted.
+pub fn missing(path: &Path) -> String {
     let nothing = "there is no such file or folder";
-    match hub_id(path) {
-        Some(id) => {
-            let folder = id.rsplit('/').next().unwrap_or(id);
+    match on_hub(path) {
+        Some(what) => format!(
+            "{nothing}. A model of the Hugging Face hub is compiled first (`llmcc compile {what} -o model.so`): give \
+             model.so"
+        ),
+        None if is_bare(path) => {
             format!(
-                "{nothing}. For a model of the Hugging Face hub, download its files first (`hf download {id} \
-                 --local-dir {folder}`), and {verb} that folder"
+                "{nothing}. A model of the Hugging Face hub is called OWNER/NAME; an old one hf://{}",
+                path.display()
             )
         }
         None => nothing.into(),
     }
 }
 
-/// The name of a model on the hub that a path looks like.
-fn hub_id(path: &Path) -> Option<&str> {
+/// The model on the hub that a path means where nothing is there.
+pub fn on_hub(path: &Path) -> Option<Reference> {
     let text = path.to_str()?;
-    let id = ["https://huggingface.co/", "https://hf.co/", "hf://", "hf:"].iter().find_map(|p| text.strip_prefix(p));
-    let given = id.unwrap_or(text).trim_end_matches('/');
-    let mut parts = given.split('/');
-    let (owner, name) = (parts.next()?, parts.next());
-    let word = |w: &str| {
-        let ours = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !w.is_empty() && !w.starts_with('.') && w.chars().all(ours)
-    };
-    let file = Path::new(given).extension().is_some_and(|e| e == "so" || CHECKPOINTS.iter().any(|c| e == *c));
+    let what = Reference::parse(text).ok()?;
+    let named = text.starts_with("hf:") || text.starts_with("http");
+    let owner = what.id.split('/').next()?;
     // A folder of that name is the user's own.
-    let own = id.is_none() && name.is_some() && Path::new(owner).is_dir();
-    let named = word(owner) && name.is_none_or(word) && parts.next().is_none();
-    (named && !file && !own && (name.is_some() || id.is_none())).then_some(given)
+    if !named && Path::new(owner).is_dir() {
+        return None;
+    }
+    let ending = |name: &str| Path::new(name).extension().is_some_and(|e| CHECKPOINTS.iter().any(|c| e == *c));
+    let likely = match &what.part {
+        Part::Model => named || !ending(&what.id) && !what.id.ends_with(".so"),
+        Part::Format(_) => true,
+        Part::File(file) => ending(file) || file.ends_with(".index.json"),
+    };
+    likely.then_some(what)
+}
+
+/// Whether a path is a single word without an ending of a file.
+fn is_bare(path: &Path) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let file = path.extension().is_some_and(|e| e == "so" || CHECKPOINTS.iter().any(|c| e == *c));
+    !file && path.to_str().is_some_and(|text| !text.is_empty() && !text.starts_with('.') && text.chars().all(word))
 }
 
 /// Whether a file is a program or library of this system's.
@@ -64,9 +76,7 @@ pub fn no_artifact(path: &Path) -> Option<String> {
             ),
         });
     }
-    (!path.exists() && !path.is_symlink() && hub_id(path).is_some())
-        .then(|| missing(path, "compile"))
-        .map(|what| format!("{what} with `llmcc compile`: this command takes the .so file it writes"))
+    (!path.exists() && !path.is_symlink() && on_hub(path).is_some()).then(|| missing(path))
 }
 
 /// The known name that is most alike, if any is.
@@ -84,18 +94,26 @@ mod tests {
     fn names_of_the_hub_are_told_from_paths() {
         for (path, id) in [
             ("meta-llama/Llama-3.2-1B", Some("meta-llama/Llama-3.2-1B")),
+            ("meta-llama/Llama-3.2-1B@v1", Some("meta-llama/Llama-3.2-1B@v1")),
             ("https://huggingface.co/Qwen/Qwen3-0.6B/", Some("Qwen/Qwen3-0.6B")),
             ("hf://Qwen/Qwen3-0.6B", Some("Qwen/Qwen3-0.6B")),
-            ("gpt2", Some("gpt2")),
+            ("hf://gpt2", Some("gpt2")),
+            ("a/b:Q4_K_M", Some("a/b:Q4_K_M")),
+            ("a/b/c.gguf", Some("a/b/c.gguf")),
+            ("gpt2", None),
             ("./meta-llama/Llama", None),
             ("/a/b", None),
             ("a/b/c", None),
+            ("a/../c.gguf", None),
             ("model.gguf", None),
+            ("out/model.gguf", None),
             ("m.so", None),
             ("out/m.so", None),
+            ("src/main", None),
         ] {
-            assert_eq!(hub_id(Path::new(path)), id, "{path}");
+            assert_eq!(on_hub(Path::new(path)).map(|r| r.to_string()).as_deref(), id, "{path}");
         }
+        assert!(missing(Path::new("gpt2")).contains("hf://gpt2") && !missing(Path::new("m.so")).contains("hub"));
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 mod bench;
 mod calib;
+mod chat;
 mod engine;
 mod eval;
 mod frontier;
 mod lir;
+mod pull;
 mod run;
 mod serve;
+mod talk;
 mod tap;
 mod tokenize;
 mod types;
@@ -17,6 +20,7 @@ use crate::bounds::Bound;
 use crate::version;
 pub use bench::BenchArgs;
 pub use calib::{CalibArgs, CalibTexts};
+pub use chat::ChatArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
 pub use eval::{CutArgs, EvalCommand, KlArgs, PplArgs};
@@ -25,9 +29,11 @@ pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
+pub use pull::PullArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 pub use serve::{LogAs, ServeArgs};
 use std::path::PathBuf;
+pub use talk::{DraftArgs, TalkArgs};
 pub use tap::TapArgs;
 pub use tokenize::TokenizeArgs;
 pub use types::{ActType, KvType};
@@ -83,6 +89,10 @@ pub enum Command {
     Compile(Box<CompileArgs>),
     /// Generate text (or token ids) from an artifact
     Run(Box<RunArgs>),
+    /// Talk with a model in the terminal
+    Chat(Box<ChatArgs>),
+    /// Fetch a model from the Hugging Face hub, into the hub's own cache
+    Pull(PullArgs),
     /// Serve an artifact over HTTP, with OpenAI's interface
     Serve(ServeArgs),
     /// Show the contents of an artifact
@@ -136,7 +146,9 @@ const FORMATS: [&str; 8] = ["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "err
 #[command(group(ArgGroup::new("format").args(FORMATS)))]
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and its tensors (safetensors or PyTorch's files), one
-    /// file of them, a GGUF file, or a folder with Llama's own consolidated.*.pth and params.json
+    /// file of them, a GGUF file, or a folder with Llama's own consolidated.*.pth and params.json;
+    /// or a model of the Hugging Face hub, OWNER/NAME with @REVISION, and for GGUF :FORMAT or /FILE
+    /// behind it, which is fetched as `llmcc pull` does
     pub checkpoint: PathBuf,
     /// Merge an adapter of PEFT (LoRA, rsLoRA, DoRA) into the weights, before they are quantized;
     /// with `=0.5`, half as strong. May be given several times
@@ -156,6 +168,9 @@ pub struct CompileArgs {
     /// Modules that they may change, by the ends of their names [default: all matrices of the layers]
     #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',', requires = "lora_slots")]
     pub lora_targets: Vec<String>,
+    /// Fetch nothing: take a model of the hub from its cache alone (also: HF_HUB_OFFLINE=1)
+    #[arg(long)]
+    pub offline: bool,
     /// The checkpoint that CHECKPOINT, a folder with an adapter only, belongs to
     #[arg(long, value_name = "CHECKPOINT")]
     pub base: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use crate::advice;
 use llmcc_codegen::locate::LocateError;
+use llmcc_hub::HubError;
 use std::path::PathBuf;
 
 /// Why a command failed. Its text names the fault, its place and the remedy.
@@ -13,6 +14,17 @@ pub enum Error {
     /// The checkpoint.
     #[error(transparent)]
     Frontend(#[from] llmcc_frontends::FrontendError),
+    /// A download from the hub.
+    #[error(transparent)]
+    Hub(HubError),
+    /// A path that leads nowhere here, and on the hub neither.
+    #[error("{}: there is no such file or folder, and no such model on the hub", path.display())]
+    Nowhere {
+        /// The path.
+        path: PathBuf,
+        /// The hub's answer.
+        source: HubError,
+    },
     /// Rewriting, scheduling or packing.
     #[error(transparent)]
     Pass(#[from] llmcc_passes::PassError),
@@ -60,6 +72,16 @@ pub enum Error {
     /// Reader of our output went away.
     #[error("output closed")]
     ClosedPipe,
+}
+
+impl From<HubError> for Error {
+    fn from(e: HubError) -> Error {
+        match e {
+            HubError::Usage(message) => Error::Usage(message),
+            HubError::Io { action, path, source } => Error::Io { action, path, source },
+            other => Error::Hub(other),
+        }
+    }
 }
 
 impl From<LocateError> for Error {

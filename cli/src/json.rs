@@ -65,6 +65,7 @@ fn kind(e: &Error) -> &'static str {
         Error::Usage(_) => "usage",
         Error::Frontend(_) => "input",
         Error::Pass(_) | Error::Pack(_) | Error::Codegen(_) | Error::Link(_) => "compile",
+        Error::Hub(_) | Error::Nowhere { .. } => "download",
         Error::Io { .. } => "io",
         Error::Artifact { .. } => "artifact",
         Error::Machine { .. } => "machine",

@@ -11,3 +11,14 @@ pub fn steps(total: usize, what: &'static str) -> ProgressBar {
     bar.set_message(what);
     bar
 }
+
+/// A bar of bytes, whose total is set later.
+pub fn bytes(what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar
+}

@@ -5,9 +5,9 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 19] = [
-    "compile", "run", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check", "opt", "lower",
-    "verify", "tap", "diff", "frontier", "sign", "explain", "help",
+const COMMANDS: [&str; 21] = [
+    "compile", "run", "chat", "pull", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check",
+    "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 
 #[test]

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 fn llmcc(dir: &Path, args: &[&str]) -> Output {
     let args = native(args);
-    Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(dir).args(args).output().expect("llmcc runs")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_llmcc"));
+    command.current_dir(dir).args(args).env("HF_HUB_OFFLINE", "1").output().expect("llmcc runs")
 }
 
 /// Status and message of a command that must fail and print nothing else.
@@ -260,7 +261,7 @@ fn python_has_the_options_of_compile() {
         options.map(|o| o.split([' ', '[', '=']).next().unwrap_or_default().replace('-', "_")).collect();
     assert!(names.len() > 20 && names.contains(&"output".into()), "{names:?}");
     for name in &names {
-        let of_the_program = ["output", "quiet", "emit", "dot", "help", "json"].contains(&name.as_str());
+        let of_the_program = ["output", "quiet", "emit", "dot", "help", "json", "offline"].contains(&name.as_str());
         assert!(of_the_program || listed.contains(&name.as_str()), "python/llmcc/_keywords.py lacks `{name}`");
     }
     let known = |name: &&str| names.iter().any(|n| n == name) || name.starts_with(['#', '"', '(']);
@@ -277,8 +278,8 @@ fn paths_that_are_something_else_say_what_to_do() {
         (&["run", "ck", "-p", "a"], "compile it first (`llmcc compile ck -o model.so`)"),
         (&["bench", "ck"], "compile it first"),
         (&["verify", "ck/model.safetensors"], "compile it first"),
-        (&["compile", "meta-llama/Llama-3.2-1B", "-o", "n.so"], "`hf download meta-llama/Llama-3.2-1B"),
-        (&["run", "meta-llama/Llama-3.2-1B", "-p", "a"], "`hf download meta-llama/Llama-3.2-1B"),
+        (&["compile", "meta-llama/Llama-3.2-1B", "-o", "n.so"], "`llmcc pull meta-llama/Llama-3.2-1B` fetches it"),
+        (&["run", "meta-llama/Llama-3.2-1B", "-p", "a"], "`llmcc compile meta-llama/Llama-3.2-1B -o model.so`"),
         (&["compile", "nothing.gguf", "-o", "n.so"], "nothing.gguf: there is no such file or folder"),
         (&["compile", "ck", "--target", "x86_64_v3", "-o", "n.so"], "did you mean `x86-64-v3`?"),
         (&["compile", "ck", "--target", "avx512", "-o", "n.so"], "did you mean `x86-64-v4`?"),

@@ -16,6 +16,7 @@ const CRATES: &[&str] = &[
     "cli/src",
     "codegen/gpu/src",
     "codegen/src",
+    "frontends/hub/src",
     "frontends/src",
     "ir/src",
     "passes/src",

@@ -1,10 +1,10 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
-use super::values::{parse_penalty, parse_scale, parse_share, parse_variable, pools};
-use clap::{ArgGroup, Args as ClapArgs};
+use super::talk::{DraftArgs, TalkArgs};
+use super::values::{parse_penalty, parse_scale, parse_share, pools};
+use clap::{ArgGroup, Args as ClapArgs, Parser};
 use llmcc_ir::output::Pool;
-use serde_json::Value;
 use std::path::PathBuf;
 
 /// `llmcc run`
@@ -35,7 +35,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "transcribe|translate", requires = "audio")]
     pub task: Option<String>,
     /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
-    #[arg(long, conflicts_with_all = ["chat", "stats"])]
+    #[arg(long, conflicts_with_all = ["chat", "stats", "adapter", "draft", "guesses"])]
     pub embed: bool,
     /// How the rows of the text's tokens become one [default: as the model says]
     #[arg(long, value_parser = pools(), requires = "embed")]
@@ -50,7 +50,8 @@ pub struct RunArgs {
     /// Compare a query with each --document by a model that scores pairs of texts (a reranker):
     /// prints a JSON list of the documents with their scores, before any sigmoid or softmax; if
     /// there is one score each, the best document first
-    #[arg(long, value_name = "QUERY", requires = "documents", conflicts_with_all = ["embed", "stats"])]
+    #[arg(long, value_name = "QUERY", requires = "documents")]
+    #[arg(conflicts_with_all = ["embed", "stats", "draft", "guesses"])]
     pub rank: Option<String>,
     /// A text for --rank (may be repeated)
     #[arg(long, value_name = "TEXT", requires = "rank", conflicts_with_all = ["prompt", "prompt_file", "chat", "ids"])]
@@ -65,29 +66,12 @@ pub struct RunArgs {
     /// the model's marker, such as `<image>`, else before the text; the artifact must be compiled with --with-image
     #[arg(long, value_name = "FILE", conflicts_with_all = ["embed", "classify", "rank"])]
     pub image: Vec<PathBuf>,
-    /// Load an adapter of PEFT from this folder; the artifact needs room for it (`compile --lora-slots`)
-    #[arg(long, value_name = "FOLDER", conflicts_with = "embed")]
-    pub adapter: Option<PathBuf>,
-    /// Guess next tokens, and give the same text in fewer steps of the model: `lookup` guesses from the text so far, an
-    /// ARTIFACT of a smaller model with the same tokenizer by that model, `none` not at all [default: the draft heads
-    /// of the artifact, if it has any (`compile --draft-head`)]
-    #[arg(long, value_name = "none|lookup|ARTIFACT", conflicts_with_all = ["embed", "rank"])]
-    pub draft: Option<PathBuf>,
-    /// Most tokens that are guessed for a step, up to 31 [default: the number of draft heads; 8 by lookup; 4 by a
-    /// model]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=31))]
-    #[arg(conflicts_with_all = ["embed", "rank"])]
-    pub guesses: Option<u32>,
-    /// System message for --chat
-    #[arg(long, value_name = "TEXT")]
-    pub system: Option<String>,
-    /// A variable for the chat template, e.g. enable_thinking=false; the value is JSON, or else a string (may be
-    /// repeated)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable, requires = "chat")]
-    pub template_var: Vec<(String, Value)>,
-    /// Chat template (Jinja) in place of the model's
-    #[arg(long, value_name = "FILE", requires = "chat")]
-    pub chat_template: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub draft: DraftArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub talk: TalkArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub sampling: SamplingArgs,
@@ -115,7 +99,7 @@ pub struct TextArgs {
 
 /// How the next token is chosen. Options that are not given come from the checkpoint's
 /// generation_config.json.
-#[derive(Debug, Default, ClapArgs)]
+#[derive(Clone, Debug, Default, ClapArgs)]
 pub struct SamplingArgs {
     /// Tokens to generate at most [default: the model's, else 256; with --chat no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -147,4 +131,113 @@ pub struct SamplingArgs {
     /// Go on after the end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
+}
+
+/// A single option of these.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct One {
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+impl SamplingArgs {
+    /// Names of the options, as [`SamplingArgs::set`] takes them.
+    pub const NAMES: [&str; 10] = [
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "seed",
+        "max_tokens",
+        "stop",
+        "greedy",
+        "ignore_eos",
+    ];
+
+    /// Sets one option by its name, to a value as on the command line; flags are `on` or `off`.
+    ///
+    /// # Errors
+    /// There is no such option; it cannot have this value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let name = name.trim_start_matches("--").replace('-', "_");
+        if !SamplingArgs::NAMES.contains(&name.as_str()) {
+            return Err(format!("`{name}` is no setting; settings are {}", SamplingArgs::NAMES.join(", ")));
+        }
+        let flag = match value {
+            _ if name != "greedy" && name != "ignore_eos" => None,
+            "on" | "true" | "1" => Some(true),
+            "off" | "false" | "0" => Some(false),
+            _ => return Err(format!("`{name}` is on or off, not `{value}`")),
+        };
+        if let Some(on) = flag {
+            *(if name == "greedy" { &mut self.greedy } else { &mut self.ignore_eos }) = on;
+            return Ok(());
+        }
+        let option = format!("--{}={value}", name.replace('_', "-"));
+        let new = One::try_parse_from([option]).map_err(|e| {
+            let text = e.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        })?;
+        let new = new.sampling;
+        match name.as_str() {
+            "temperature" => (self.temperature, self.greedy) = (new.temperature, false),
+            "top_k" => self.top_k = new.top_k,
+            "top_p" => self.top_p = new.top_p,
+            "min_p" => self.min_p = new.min_p,
+            "repetition_penalty" => self.repetition_penalty = new.repetition_penalty,
+            "seed" => self.seed = new.seed,
+            "max_tokens" => self.max_tokens = new.max_tokens,
+            _ => self.stop = new.stop,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn settings_are_read_as_options_are() {
+        let mut s = SamplingArgs { greedy: true, seed: 5, ..SamplingArgs::default() };
+        for (name, value) in [
+            ("temperature", "0.7"),
+            ("--top-k", "40"),
+            ("top_p", "0.9"),
+            ("min_p", "0.1"),
+            ("repetition_penalty", "1.1"),
+            ("max_tokens", "9"),
+            ("stop", "\n\n"),
+            ("ignore_eos", "on"),
+        ] {
+            s.set(name, value).unwrap();
+        }
+        assert_eq!((s.temperature, s.top_k, s.top_p, s.min_p), (Some(0.7), Some(40), Some(0.9), Some(0.1)));
+        assert_eq!((s.repetition_penalty, s.max_tokens, s.seed), (Some(1.1), Some(9), 5));
+        assert_eq!((s.stop.clone(), s.ignore_eos, s.greedy), (vec!["\n\n".into()], true, false));
+        s.set("seed", "7").unwrap();
+        s.set("greedy", "on").unwrap();
+        assert!(s.seed == 7 && s.greedy);
+        for (name, value, says) in [
+            ("temperature", "-1", "0 or a positive number"),
+            ("temperature", "", "value"),
+            ("top_p", "2", "from 0 to 1"),
+            ("max_tokens", "0", "0"),
+            ("temprature", "1", "settings are temperature"),
+            ("greedy", "maybe", "on or off"),
+        ] {
+            let found = s.set(name, value).unwrap_err();
+            assert!(found.contains(says), "{name} {value}: {found}");
+        }
+        // Every option has a name here.
+        let command = One::command();
+        let all: Vec<String> =
+            command.get_arguments().filter_map(|a| a.get_long()).map(|a| a.replace('-', "_")).collect();
+        assert!(
+            all.len() == SamplingArgs::NAMES.len() && all.iter().all(|n| SamplingArgs::NAMES.contains(&n.as_str()))
+        );
+    }
 }

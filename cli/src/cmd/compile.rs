@@ -179,7 +179,7 @@ fn check_checkpoint(path: &Path) -> Result<(), Error> {
     let name = path.display();
     // (A link that leads nowhere is read, and its error says so.)
     if !path.exists() && !path.is_symlink() {
-        return Err(Error::Usage(format!("{name}: {}", advice::missing(path, "compile"))));
+        return Err(Error::Usage(format!("{name}: {}", advice::missing(path))));
     }
     if !advice::is_elf(path) {
         return Ok(());

@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub mod bench;
+pub mod chat;
 pub mod check;
 pub mod compile;
 pub mod diff;
@@ -11,6 +12,7 @@ pub mod inspect;
 pub mod lower;
 pub mod models;
 pub mod opt;
+pub mod pull;
 pub mod run;
 pub mod serve;
 pub mod sign;
@@ -23,7 +25,7 @@ pub use crate::stdout::print;
 
 use crate::Error;
 use crate::args::Command;
-use crate::version;
+use crate::{hub, version};
 
 /// Runs a subcommand.
 ///
@@ -31,7 +33,9 @@ use crate::version;
 /// Whatever it reports.
 pub fn run(command: Command) -> Result<(), Error> {
     match command {
-        Command::Compile(args) => compile::run(&args),
+        Command::Compile(args) => compile::run(&hub::resolved(*args)?),
+        Command::Chat(args) => chat::run(&args).map_err(Error::in_options),
+        Command::Pull(args) => pull::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Serve(args) => serve::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),

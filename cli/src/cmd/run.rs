@@ -3,20 +3,14 @@
 mod audio;
 mod chat;
 mod input;
-mod lines;
-mod result;
 mod rows;
-mod sampling;
-mod speaker;
 
 use crate::Error;
 use crate::args::RunArgs;
-use crate::loaded::{Drafter, GenOptions, Guesses, Model};
+use crate::loaded::{GenOptions, Model};
 use crate::manifest::Manifest;
+use crate::talk::{self, Conversation, Made, Speaker, sampling, stats};
 use input::{Input, input};
-use result::Made;
-use speaker::{Speaker, stats};
-use std::rc::Rc;
 
 /// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
 /// several.
@@ -24,16 +18,16 @@ use std::rc::Rc;
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    if args.system.is_some() && !args.chat {
-        return Err(Error::Usage(
-            "--system needs --chat: with -p or --ids the text is continued as it is, without roles".into(),
-        ));
+    if let Some(option) = args.talk.given().filter(|_| !args.chat) {
+        return Err(Error::Usage(format!(
+            "{option} needs --chat: with -p or --ids the text is continued as it is, without roles"
+        )));
     }
     let given = input(args)?;
     let model = args.engine.open(&args.artifact)?;
     let manifest = Manifest::of_model(&model)?;
     let mut options = sampling::options(&args.sampling, &manifest, args.chat || args.audio.is_some());
-    if let Some(folder) = &args.adapter {
+    if let Some(folder) = &args.draft.adapter {
         options.adapter = model.adapter_load(folder)?;
     }
     if args.embed {
@@ -45,9 +39,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     if let Some(query) = &args.rank {
         return rows::rank(&model, &manifest, query, args);
     }
-    options.guesses = guesses(args, &model)?;
+    options.guesses = args.draft.source(&args.engine, &model)?;
     (options.images, options.grids) = images(args, &model, &given)?;
-    options.most_guesses = args.guesses.unwrap_or(0);
+    options.most_guesses = args.draft.guesses.unwrap_or(0);
     if model.info().hears && args.audio.is_none() {
         return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
     }
@@ -58,7 +52,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let mut source = Speaker { model: &model, seq, seen: vec![] };
     match given {
         Input::Lines => chat::chat(&mut source, args, &options),
-        Input::Text(text) if args.chat => chat::once(&mut source, &text, args, &options),
+        Input::Text(text) if args.chat => {
+            let mut talk = Conversation::new(&model, &args.talk, &options)?;
+            talk::once(&mut source, &mut talk, &text, chat::manner(args), &options)
+        }
         Input::Text(text) => from_text(&mut source, &text, args, &options),
         Input::Ids(ids) => from_ids(&mut source, &ids, args, &options),
     }
@@ -83,21 +80,6 @@ fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<(Vec<f32>, Vec
     Ok((rows, grids))
 }
 
-/// Where guesses come from: `--draft`.
-fn guesses(args: &RunArgs, model: &Model) -> Result<Guesses, Error> {
-    let Some(of) = &args.draft else { return Ok(Guesses::Own) };
-    match of.to_str() {
-        Some("none") => return Ok(Guesses::None),
-        Some("lookup") => return Ok(Guesses::Lookup),
-        _ => {}
-    }
-    let drafter = Drafter::new(args.engine.open(of)?)?;
-    match drafter.differs(model) {
-        Some(message) => Err(Error::Artifact { path: of.clone(), message }),
-        None => Ok(Guesses::Model(Rc::new(drafter))),
-    }
-}
-
 /// Continues a text.
 fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let ids = match &options.grids[..] {
@@ -114,7 +96,7 @@ fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOp
     }
     made.follow(&mut generation, args.json, &|| false)?;
     super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
-    stats(&generation, args)
+    stats(&generation, args.stats)
 }
 
 /// Continues token ids by token ids.
@@ -131,5 +113,5 @@ fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOpti
         made.add(&piece);
     }
     super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
-    stats(&generation, args)
+    stats(&generation, args.stats)
 }

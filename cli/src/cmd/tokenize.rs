@@ -43,7 +43,7 @@ fn broken(path: &Path, why: impl Display) -> Error {
 fn open(path: &Path) -> Result<(Reader, usize), Error> {
     if is_checkpoint(path) && !is_elf(path) {
         if !path.exists() {
-            return Err(Error::Usage(format!("{}: {}", path.display(), missing(path, "name"))));
+            return Err(Error::Usage(format!("{}: {}", path.display(), missing(path))));
         }
         let checkpoint = Checkpoint::open_with(path, &[])?;
         let reader = Reader::of(&TextAssets::load(&checkpoint)?).map_err(|e| broken(path, e))?;

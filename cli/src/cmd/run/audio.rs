@@ -1,10 +1,9 @@
 //! Writes what is said in a sound (`llmcc run --audio`).
 
-use super::result::Made;
-use super::speaker::{Speaker, stats};
 use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};
+use crate::talk::{Made, Speaker, stats};
 use llmcc_frontends::input;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -54,7 +53,7 @@ fn one(
     made.follow(&mut generation, true, &|| false)?;
     let mut document = made.document(&generation)?;
     document["prompt"] = prompt.into();
-    stats(&generation, args)?;
+    stats(&generation, args.stats)?;
     Ok((made.into_parts().0, document))
 }
 

@@ -1,4 +1,4 @@
-//! The result of a generation as a JSON document (`llmcc run --json`).
+//! The result of a generation as a JSON document (`--json`).
 
 use crate::loaded::{Generation, Piece};
 use crate::{Error, stdout};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const REASONS: [&str; 5] = ["stopped", "token", "text", "length", "context"];
 
 /// The tokens of a generation so far, and their text.
-pub(super) struct Made {
+pub struct Made {
     prompt: Option<String>,
     text: Option<String>,
     tokens: Vec<i32>,
@@ -16,11 +16,12 @@ pub(super) struct Made {
 
 impl Made {
     /// Nothing yet, after a prompt; without one, after token ids, tokens come without text.
-    pub(super) fn new(prompt: Option<&str>) -> Made {
+    pub fn new(prompt: Option<&str>) -> Made {
         Made { prompt: prompt.map(str::to_owned), text: prompt.map(|_| String::new()), tokens: vec![] }
     }
 
-    pub(super) fn add(&mut self, piece: &Piece) {
+    /// Adds a piece.
+    pub fn add(&mut self, piece: &Piece) {
         if let Some(text) = &mut self.text {
             *text += &piece.text;
         }
@@ -31,7 +32,7 @@ impl Made {
     ///
     /// # Errors
     /// Errors of the artifact, or of the output.
-    pub(super) fn follow(
+    pub fn follow(
         &mut self,
         generation: &mut Generation,
         quietly: bool,
@@ -50,12 +51,13 @@ impl Made {
         Ok(())
     }
 
-    pub(super) fn tokens(&self) -> &[i32] {
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[i32] {
         &self.tokens
     }
 
     /// Text and tokens.
-    pub(super) fn into_parts(self) -> (String, Vec<i32>) {
+    pub fn into_parts(self) -> (String, Vec<i32>) {
         (self.text.unwrap_or_default(), self.tokens)
     }
 
@@ -63,12 +65,15 @@ impl Made {
     ///
     /// # Errors
     /// Errors of the artifact.
-    pub(super) fn line(&self, generation: &Generation) -> Result<String, Error> {
+    pub fn line(&self, generation: &Generation) -> Result<String, Error> {
         Ok(format!("{}\n", self.document(generation)?))
     }
 
     /// Prompt, text, tokens, the reason of the end, counts and times.
-    pub(super) fn document(&self, generation: &Generation) -> Result<Value, Error> {
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn document(&self, generation: &Generation) -> Result<Value, Error> {
         let s = generation.stats()?;
         let finish = usize::try_from(s.finish).ok().and_then(|i| REASONS.get(i));
         let mut document = json!({

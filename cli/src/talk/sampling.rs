@@ -1,4 +1,4 @@
-//! How `llmcc run` chooses tokens: as its options say, else as the model does, else the most probable one.
+//! How tokens are chosen: as options say, else as the model does, else the most probable one.
 
 use crate::args::SamplingArgs;
 use crate::loaded::GenOptions;
@@ -8,7 +8,7 @@ use crate::manifest::Manifest;
 const USUAL_TOKENS: u32 = 256;
 
 /// The options of a generation; of a conversation, answers are as long as they are.
-pub(super) fn options(s: &SamplingArgs, manifest: &Manifest, chat: bool) -> GenOptions {
+pub fn options(s: &SamplingArgs, manifest: &Manifest, chat: bool) -> GenOptions {
     let own = |name: &str| manifest.generation.get(name).filter(|_| !s.greedy);
     let real = |given: Option<f32>, name: &str, usual: f32| {
         given.or_else(|| own(name)?.as_f64().map(|x| x as f32)).unwrap_or(usual)

@@ -1,31 +1,34 @@
 //! Generations, and what is said of them.
 
 use crate::Error;
-use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Generation, Model};
+use llmcc_model::sys::llmcc_gen_stats_t;
 
 /// The model and sequence of generations.
-pub(super) struct Speaker<'a> {
-    pub(super) model: &'a Model,
+pub struct Speaker<'a> {
+    /// The model.
+    pub model: &'a Model,
     /// Sequence of a conversation.
-    pub(super) seq: Option<i32>,
+    pub seq: Option<i32>,
     /// The tokens of the conversation that it was given last.
-    pub(super) seen: Vec<i32>,
+    pub seen: Vec<i32>,
 }
 
 impl<'a> Speaker<'a> {
-    pub(super) fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Generation<'a>, Error> {
+    /// Starts a generation after a prompt.
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Generation<'a>, Error> {
         self.model.generate(self.seq, prompt, options)
     }
 
     /// Evaluates all of a long prompt but its last tokens, piece by piece, as long as `go_on` says so; whether it did
     /// to the end.
-    pub(super) fn prefill(
-        &mut self,
-        prompt: &[i32],
-        options: &GenOptions,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// Errors of the artifact.
+    pub fn prefill(&mut self, prompt: &[i32], options: &GenOptions, go_on: &dyn Fn() -> bool) -> Result<bool, Error> {
         if self.seq.is_none() {
             return Ok(true);
         }
@@ -48,11 +51,20 @@ impl<'a> Speaker<'a> {
     }
 }
 
-pub(super) fn stats(generation: &Generation, args: &RunArgs) -> Result<(), Error> {
-    if !args.stats {
+/// Says counts and times of a generation, if that is `wanted`.
+///
+/// # Errors
+/// Errors of the artifact.
+pub fn stats(generation: &Generation, wanted: bool) -> Result<(), Error> {
+    if !wanted {
         return Ok(());
     }
-    let s = generation.stats()?;
+    said(&generation.stats()?);
+    Ok(())
+}
+
+/// Says counts and times.
+pub fn said(s: &llmcc_gen_stats_t) {
     let rate = |n: u64, ns: u64| if ns == 0 { 0.0 } else { n as f64 / (ns as f64 * 1e-9) };
     eprintln!(
         "{} prompt tokens ({} from the cache) in {:.1} ms; {} tokens generated, {:.1} tokens/s",
@@ -66,5 +78,4 @@ pub(super) fn stats(generation: &Generation, args: &RunArgs) -> Result<(), Error
         let share = 100.0 * s.accepted as f64 / s.guessed as f64;
         eprintln!("{} of {} guesses were right ({share:.1} %), in {} steps", s.accepted, s.guessed, s.guess_steps);
     }
-    Ok(())
 }

@@ -1,0 +1,74 @@
+//! Arguments that `llmcc run` and `llmcc chat` share.
+
+use super::engine::EngineArgs;
+use super::values::parse_variable;
+use crate::Error;
+use crate::loaded::{Drafter, Guesses, Model};
+use clap::Args as ClapArgs;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// How a conversation becomes a prompt.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct TalkArgs {
+    /// System message of a conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// A variable for the chat template, e.g. enable_thinking=false; the value is JSON, or else a string (may be
+    /// repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub template_var: Vec<(String, Value)>,
+    /// Chat template (Jinja) in place of the model's
+    #[arg(long, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+}
+
+impl TalkArgs {
+    /// The first option that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [
+            (self.system.is_some(), "--system"),
+            (!self.template_var.is_empty(), "--template-var"),
+            (self.chat_template.is_some(), "--chat-template"),
+        ];
+        all.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
+    }
+}
+
+/// Models beside the model: an adapter, and guesses of the next tokens.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct DraftArgs {
+    /// Load an adapter of PEFT from this folder; the artifact needs room for it (`compile --lora-slots`)
+    #[arg(long, value_name = "FOLDER")]
+    pub adapter: Option<PathBuf>,
+    /// Guess next tokens, and give the same text in fewer steps of the model: `lookup` guesses from the text so far, an
+    /// ARTIFACT of a smaller model with the same tokenizer by that model, `none` not at all [default: the draft heads
+    /// of the artifact, if it has any (`compile --draft-head`)]
+    #[arg(long, value_name = "none|lookup|ARTIFACT")]
+    pub draft: Option<PathBuf>,
+    /// Most tokens that are guessed for a step, up to 31 [default: the number of draft heads; 8 by lookup; 4 by a
+    /// model]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=31))]
+    pub guesses: Option<u32>,
+}
+
+impl DraftArgs {
+    /// Where guesses come from: `--draft`.
+    ///
+    /// # Errors
+    /// The smaller model cannot be opened, or has another vocabulary.
+    pub fn source(&self, engine: &EngineArgs, model: &Model) -> Result<Guesses, Error> {
+        let Some(of) = &self.draft else { return Ok(Guesses::Own) };
+        match of.to_str() {
+            Some("none") => return Ok(Guesses::None),
+            Some("lookup") => return Ok(Guesses::Lookup),
+            _ => {}
+        }
+        let drafter = Drafter::new(engine.open(of)?)?;
+        match drafter.differs(model) {
+            Some(message) => Err(Error::Artifact { path: of.clone(), message }),
+            None => Ok(Guesses::Model(Rc::new(drafter))),
+        }
+    }
+}
