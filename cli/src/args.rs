@@ -5,6 +5,7 @@ mod calib;
 mod chat;
 mod engine;
 mod eval;
+mod form;
 mod frontier;
 mod lir;
 mod pull;

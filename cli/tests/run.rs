@@ -225,6 +225,36 @@ fn texts_are_made_as_the_model_says() {
 
 /// Classes are called as the checkpoint calls them.
 #[test]
+fn texts_have_a_form() {
+    let f = Folder::new();
+    f.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet"]);
+    std::fs::write(f.at("schema.json"), r#"{"type": "array", "items": {"type": "boolean"}, "minItems": 2}"#)
+        .expect("file");
+    std::fs::write(f.at("sum.lark"), "start: /[0-9]{2}/ \"+\" /[0-9]/").expect("file");
+    let run = |more: &[&str]| {
+        let said = f.says(&[], &[&["run", "m.so", "-p", "x", "--temperature", "1", "--seed", "4"], more].concat());
+        said.strip_prefix('x').expect("the prompt").trim_end().to_owned()
+    };
+    assert!(["yes", "no"].contains(&run(&["--choice", "yes", "--choice", "no"]).as_str()));
+    assert_eq!(run(&["--regex", "(ab){3}"]), "ababab");
+    let sum = run(&["--grammar", "sum.lark"]);
+    assert!(sum.len() == 4 && sum.as_bytes()[2] == b'+', "{sum}");
+    for schema in ["schema.json", r#"{"type": "array", "items": {"enum": [true]}, "minItems": 2, "maxItems": 2}"#] {
+        let list: Vec<bool> = serde_json::from_str(&run(&["--json-schema", schema, "-n", "400"])).expect("JSON");
+        assert!(list.len() >= 2, "{list:?}");
+    }
+    for (options, says) in [
+        (&["--regex", "("][..], "the regular expression is refused"),
+        (&["--json-schema", "none.json"], "none.json"),
+        (&["--regex", "a", "--choice", "b"], "cannot be used with"),
+        (&["--regex", "a", "--embed"], "cannot be used with"),
+    ] {
+        let (_, message) = refused(f.root(), &[&["run", "m.so", "-p", "x"], options].concat());
+        assert!(message.contains(says), "{options:?}: {message}");
+    }
+}
+
+#[test]
 fn classes_have_names() {
     let f = Folder::new();
     f.compile("bert_classes", "m.so", &["--no-golden", "--quiet"]);

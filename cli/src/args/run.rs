@@ -1,6 +1,7 @@
 //! Arguments of `llmcc run`.
 
 use super::engine::EngineArgs;
+use super::form::FormArgs;
 use super::talk::{DraftArgs, TalkArgs};
 use super::values::{parse_penalty, parse_scale, parse_share, pools};
 use clap::{ArgGroup, Args as ClapArgs, Parser};
@@ -75,6 +76,9 @@ pub struct RunArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub form: FormArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub engine: EngineArgs,

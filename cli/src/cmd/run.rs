@@ -42,6 +42,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     options.guesses = args.draft.source(&args.engine, &model)?;
     (options.images, options.grids) = images(args, &model, &given)?;
     options.most_guesses = args.draft.guesses.unwrap_or(0);
+    options.form = args.form.form()?;
     if model.info().hears && args.audio.is_none() {
         return Err(Error::Usage("this model writes what is said in a sound: give --audio FILE, a WAV file".into()));
     }

@@ -39,6 +39,17 @@ pub struct GenOptions {
     pub images: Vec<f32>,
     /// Rows and columns of the tokens of each of them.
     pub grids: Vec<[u32; 2]>,
+    /// The form of the text.
+    pub form: Option<Form>,
+}
+
+/// A form of texts.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// `LLMCC_GRAMMAR_*`.
+    pub language: u32,
+    /// The schema, expression, grammar, or JSON list of texts.
+    pub source: String,
 }
 
 impl Default for GenOptions {
@@ -62,6 +73,7 @@ impl Default for GenOptions {
             defaults: false,
             images: vec![],
             grids: vec![],
+            form: None,
         }
     }
 }
@@ -209,9 +221,9 @@ impl Model {
             bad_words: ptr::null(),
             bad_lengths: ptr::null(),
             n_bad: 0,
-            grammar: ptr::null(),
-            grammar_len: 0,
-            grammar_language: 0,
+            grammar: options.form.as_ref().map_or(ptr::null(), |form| form.source.as_ptr().cast()),
+            grammar_len: options.form.as_ref().map_or(0, |form| form.source.len()),
+            grammar_language: options.form.as_ref().map_or(0, |form| form.language),
             reserved_1_9: 0,
         };
         let mut handle = ptr::null_mut();
