@@ -86,6 +86,7 @@ fn models_of_the_hub_compile() {
     assert!(same("a.so", "b.so") && same("a.so", "model.so"));
     // A folder of the same name comes first.
     std::fs::create_dir(f.at("org")).expect("made");
+    hub.asked();
     let own = online(&f, &hub, &["compile", ID, "-q", "-o", "c.so"], &[]);
     assert!(text(&own.stderr).contains("org/model: there is no such file or folder") && hub.asked().is_empty());
 }
