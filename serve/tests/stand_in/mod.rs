@@ -62,7 +62,17 @@ impl StandIn {
             ..Facts::default()
         };
         let says = |_: &str| String::new();
-        StandIn { facts, most, step, says, special: &[], fills: false, usual: 0, state: Mutex::default(), called: Condvar::new() }
+        StandIn {
+            facts,
+            most,
+            step,
+            says,
+            special: &[],
+            fills: false,
+            usual: 0,
+            state: Mutex::default(),
+            called: Condvar::new(),
+        }
     }
     /// One that says something, with turns of a format.
     pub fn saying(format: llmcc_turns::Format, special: &'static [&'static str], says: fn(&str) -> String) -> StandIn {

@@ -11,6 +11,7 @@
 //! keeps parts.
 
 use super::saved::{Saved, SavedPages};
+use super::{Kv, SeqId};
 use crate::error::{Error, Result};
 use crate::reserve::need;
 use llmcc_abi::AXES;
@@ -39,10 +40,23 @@ pub struct Packed {
     pub part: Saved,
 }
 
-/// Bytes of a part with so many tokens and places of tokens, and groups with so many snapshots and bytes of pages.
-pub(super) fn len(tokens: usize, places: usize, groups: &[(usize, usize)]) -> usize {
-    let groups: usize = groups.iter().map(|(snapshots, bytes)| GROUP + 8 * snapshots + bytes).sum();
-    HEAD + 4 * tokens + PLACE * places + groups + size_of::<Hash>()
+impl Kv {
+    /// Bytes of [`pack`] for a whole sequence.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn packed_len(&self, seq: SeqId) -> Result<usize> {
+        let sequence = &self.seqs[self.slot(seq)?];
+        let of_group = |group: usize| {
+            let (table, size) = (&sequence.tables[group], self.layout.groups[group].page_bytes);
+            let snapshots = table.snapshots.len();
+            GROUP + 8 * snapshots + (table.held().len() + snapshots) * size
+        };
+        let groups: usize = self.own_groups().into_iter().map(of_group).sum();
+        let track = &sequence.tracks[0];
+        let tokens = 4 * track.tokens.len() + PLACE * track.places.from(0).count();
+        Ok(HEAD + tokens + groups + size_of::<Hash>())
+    }
 }
 
 /// The bytes of a part.

@@ -60,9 +60,9 @@ fn keeps_all(group: &Group) -> bool {
 
 impl Kv {
     /// The groups of the first track whose pages are a sequence's own.
-    fn own_groups(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn own_groups(&self) -> Vec<usize> {
         let own = |(_, group): &(usize, &Group)| group.track == 0 && group.adapters == 0;
-        self.layout.groups.iter().enumerate().filter(own).map(|(i, _)| i).collect::<Vec<_>>().into_iter()
+        self.layout.groups.iter().enumerate().filter(own).map(|(i, _)| i).collect()
     }
 
     /// Copies the part of a sequence from its token number `from` up to `to`, with the states there if it `ends`: then
@@ -91,21 +91,6 @@ impl Kv {
             }
         }
         Ok(saved)
-    }
-
-    /// Bytes of [`super::pack`] for a whole sequence.
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub fn packed_len(&self, seq: SeqId) -> Result<usize> {
-        let sequence = &self.seqs[self.slot(seq)?];
-        let pages = |group: usize| {
-            let (table, size) = (&sequence.tables[group], self.layout.groups[group].page_bytes);
-            (table.snapshots.len(), (table.held().len() + table.snapshots.len()) * size)
-        };
-        let groups: Vec<(usize, usize)> = self.own_groups().map(pages).collect();
-        let track = &sequence.tracks[0];
-        Ok(super::packed::len(track.tokens.len(), track.places.from(0).count(), &groups))
     }
 
     fn save_group(&mut self, at: usize, group: usize, range: std::ops::Range<usize>) -> Result<SavedPages> {
