@@ -1,7 +1,8 @@
 //! Saved parts of sequences as bytes.
 //!
 //! ```text
-//! magic "llmcckv1" | identity [32] | parent [32] | salt u64 | from u64 | tokens u64 | places u64 | ends u64 | groups u64
+//! magic "llmcckv1" | identity [32] | parent [32] | salt u64
+//! from u64 | tokens u64 | places u64 | ends u64 | groups u64
 //! tokens i32[] | places (token u64, positions i32[AXES])[]
 //! for each group: group u64 | first u64 | count u64 | snapshots u64 | bytes u64 | tokens before each snapshot u64[]
 //! the pages of all groups | SHA-256 of all before

@@ -1,7 +1,7 @@
 //! Parts of sequences that leave the cache, and come back into it or into another process' one.
 //!
 //! A part has the tokens from some number on, and their pages in each group of the first track. Groups that keep all
-//! tokens have the pages from there on. The pages of windows and the states of fixed size are those at the part's end; a
+//! tokens have the pages from there on. The pages of windows and the states of fixed size are as at the part's end; a
 //! part without these is of use only where another one follows. Other tracks begin anew in a sequence that comes back.
 
 use super::windows::Group;
@@ -33,11 +33,11 @@ pub struct SavedPages {
     pub group: usize,
     /// Index of the first one in the sequence.
     pub first: usize,
-    /// How many there are, without those of snapshots.
+    /// How many there are, snapshots left out.
     pub count: usize,
     /// Tokens before each snapshot, ascending.
     pub snapshots: Vec<usize>,
-    /// The pages, and those of snapshots.
+    /// The pages, then the snapshots.
     pub bytes: Vec<u8>,
 }
 
@@ -109,7 +109,7 @@ impl Kv {
     /// Cuts a part behind the token number `to` of its sequence, within it.
     ///
     /// # Errors
-    /// Its pages are not those of its tokens.
+    /// It has more or fewer pages than its tokens fill.
     pub fn cut_saved(&self, saved: &mut Saved, to: usize) -> Result<()> {
         if to >= saved.end() {
             return Ok(());
@@ -155,7 +155,7 @@ impl Kv {
         Ok(())
     }
 
-    /// Whether the pages of a group are those of the parts' tokens, and there is room for them.
+    /// Whether the parts have the pages that their tokens fill in a group, and there is room for them.
     fn check_saved(&self, at: usize, group: usize, parts: &[Saved]) -> Result<()> {
         let (shape, table) = (self.layout.groups[group], &self.seqs[at].tables[group]);
         let (mut there, mut new) = (table.pages.len(), 0);

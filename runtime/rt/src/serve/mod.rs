@@ -3,8 +3,8 @@
 //! [`Service`] is what callers see. Its thread takes requests from a queue, runs steps as long as there are any, and
 //! puts what happens to requests into another queue. The scheduler (`core.rs`) decides who takes part in a step
 //! (`rank.rs`), how much of prompts it has room for (`pace.rs`), and whose computed tokens a request goes on from
-//! (`prefix.rs`; `disk`: after a restart, too). Steps are those of [`crate::continuous`], so a request's tokens are the same, bit for bit, in any
-//! company.
+//! (`prefix.rs`; `disk`: after a restart, too). Steps are those of [`crate::continuous`], so a request's tokens are the
+//! same, bit for bit, in any company.
 
 pub mod core;
 mod counts;

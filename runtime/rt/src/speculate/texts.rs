@@ -89,7 +89,7 @@ fn hash(tokens: &[i32]) -> usize {
     (mixed >> 32) as usize % (2 * RING)
 }
 
-/// Texts of each tenant; those of one that was not heard of for long go.
+/// Texts of each tenant; a tenant that was not heard of for long is forgotten.
 #[derive(Default)]
 pub struct Tenants(Vec<(u64, Arc<Texts>)>);
 

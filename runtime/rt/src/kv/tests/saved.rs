@@ -55,7 +55,7 @@ fn sequences_come_back_whole() {
         let whole = kv.save(a, (0, len), true).unwrap();
         assert_eq!(pack(&packed(&whole)).unwrap().len(), kv.packed_len(a).unwrap());
         assert_eq!(unpack(&pack(&packed(&whole)).unwrap(), true).unwrap().part, whole);
-        // In one part; and in several, of which the inner ones lack windows and states of fixed size.
+        // In one part; and in several, whose inner ones lack windows and states of fixed size.
         for borders in [vec![0, len], vec![0, 16, len], vec![0, 16, 48, 80, len]] {
             let parts: Vec<Saved> =
                 borders.windows(2).map(|b| kv.save(a, (b[0], b[1]), b[1] == len).unwrap()).collect();

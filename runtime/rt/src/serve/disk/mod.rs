@@ -2,7 +2,7 @@
 //!
 //! A sequence that stays after its request is written in parts, each from a page border on; a part whose tokens are
 //! there already is not written again. A request that begins with tokens of the files gets them from there. Reading and
-//! writing are the work of one thread. Reading goes first, and where too much waits to be written, further parts are left
+//! writing are the work of one thread. Reading goes first. Where too much waits to be written, further parts are left
 //! out. The files are bound to the artifact and its code: keys and values of other code may differ in their last bits.
 
 mod folder;
@@ -123,8 +123,8 @@ impl Disk {
         Ok(Disk { shared, thread: Some(thread), identity })
     }
 
-    /// The files with the beginning of a sequence of these tokens, if they have more than `there` tokens of it and it is
-    /// worth the reading.
+    /// The files with the beginning of a sequence of these tokens, if they have so many more than `there` tokens of it
+    /// that reading is worth it.
     pub fn find(&self, salt: u64, tokens: &[i32], there: usize) -> Option<Path> {
         let found = self.shared.lock().tree.find(salt, tokens);
         found.filter(|path| path.tokens >= there + GRAIN)

@@ -162,7 +162,7 @@ impl Tree {
             let end = node.from + node.tokens.len();
             Some(match names.get(i + 1).and_then(|next| self.nodes.get(next)) {
                 Some(next) => next.from,
-                // Windows and states of fixed size are those of the part's end.
+                // Windows and states of fixed size belong to the part's end.
                 None if whole(name) => end,
                 None => tokens,
             })
