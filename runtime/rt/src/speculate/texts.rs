@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const GRAM: usize = 3;
 /// Tokens of the ring.
 const RING: usize = 1 << 16;
-/// Stands between two texts. (No token, nor a row of an image, has this number in practice; it may be guessed by nobody.)
+/// Stands between two texts: no token has this number, and hardly a row of an image.
 const BORDER: i32 = i32::MIN;
 /// Tenants whose texts are kept.
 const TENANTS: usize = 16;
