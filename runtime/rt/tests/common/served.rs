@@ -119,6 +119,19 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
     reused
 }
 
+/// The tokens of a request that is served alone, and how many of its prompt were there.
+fn serve_one(core: &mut Core, engine: &mut Engine, order: Order) -> (Vec<i32>, usize) {
+    core.submit(order, Instant::now());
+    let (mut tokens, mut reused) = (vec![], 0);
+    while !core.is_idle() {
+        for event in core.step(engine, None) {
+            tokens.extend(event.piece.map(|piece| piece.token));
+            reused += event.end.map_or(0, |end| end.stats.reused_tokens as usize);
+        }
+    }
+    (tokens, reused)
+}
+
 /// A second request with the prompt of the first, and one with more after its text, compute what is new alone; at every
 /// length.
 pub fn check_warm(engine: &mut Engine, lengths: std::ops::Range<usize>, most_new: usize) {
@@ -129,15 +142,7 @@ pub fn check_warm(engine: &mut Engine, lengths: std::ops::Range<usize>, most_new
         let mut core = Core::new(limits);
         let mut run = |engine: &mut Engine, id, prompt: &[i32]| {
             let order = Order { id, prompt: prompt.to_vec(), params: params.clone(), ..Order::default() };
-            core.submit(order, Instant::now());
-            let (mut tokens, mut reused) = (vec![], 0);
-            while !core.is_idle() {
-                for event in core.step(engine, None) {
-                    tokens.extend(event.piece.map(|piece| piece.token));
-                    reused += event.end.map_or(0, |end| end.stats.reused_tokens as usize);
-                }
-            }
-            (tokens, reused)
+            serve_one(&mut core, engine, order)
         };
         let (cold, none) = run(engine, 1, &prompt);
         assert_eq!(none, 0);
@@ -179,14 +184,7 @@ pub fn check_restarts(engine: &mut Engine, name: &str, lengths: std::ops::Range<
         let mut run = |prompt: &[i32], salt: u64| {
             let mut core = with_files(engine, &folder, limits);
             let order = Order { id: 1, prompt: prompt.to_vec(), params: params.clone(), salt, ..Order::default() };
-            core.submit(order, Instant::now());
-            let (mut tokens, mut reused) = (vec![], 0);
-            while !core.is_idle() {
-                for event in core.step(engine, None) {
-                    tokens.extend(event.piece.map(|piece| piece.token));
-                    reused += event.end.map_or(0, |end| end.stats.reused_tokens as usize);
-                }
-            }
+            let (tokens, reused) = serve_one(&mut core, engine, order);
             let errors = core.counts().disk_errors;
             core.close(&llmcc_rt::Error::invalid("closed"), engine);
             assert_eq!((engine.kv().sequences(), engine.kv().used_pages(), errors), (0, 0, 0));
