@@ -108,8 +108,8 @@ static void calls(void *library, int moment, size_t more, const char *adapter_pa
     size_t bytes = 0;
     CALL(llmcc_seq_save, m, seq, NULL, 0, &bytes);
     uint8_t *saved = malloc(bytes + 1);
-    CALL(llmcc_seq_save, m, seq, saved, bytes, &bytes);
-    CALL(llmcc_seq_load, m, saved, bytes, &copy);
+    if (saved && CALL(llmcc_seq_save, m, seq, saved, bytes, &bytes))
+        CALL(llmcc_seq_load, m, saved, bytes, &copy);
     free(saved);
     for (int i = 0; i < 40; i++)
         CALL(llmcc_seq_fork, m, seq, &copy);
