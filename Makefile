@@ -156,7 +156,7 @@ unit: export LLMCC_TEST_PROGRAMS = 1
 unit: python eval llvm ptxas programs
 	mkdir -p $(BUILD)
 	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
-	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar # As artifacts have it: see runtime/rt/Cargo.toml.
+	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar --test calls # As artifacts have it: see runtime/rt/Cargo.toml.
 	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
 # Linted programs without LLVM: the only ones that differ then. With llmcc-features, dependencies have the features that
