@@ -172,10 +172,12 @@ impl Disk {
         };
         for from in (from..to).step_by(PART) {
             let end = to.min(from + PART);
-            if self.shared.lock().waiting > WAITING {
-                self.shared.lock().fail("parts are written more slowly than sequences end".into());
+            let mut state = self.shared.lock();
+            if state.waiting > WAITING {
+                state.fail("parts are written more slowly than sequences end".into());
                 return Ok(());
             }
+            drop(state);
             let part = kv.save(seq, (from, end), whole && end == len)?;
             let packed = Packed { identity: self.identity, parent, salt, part };
             parent = name_of(&packed);
@@ -290,6 +292,7 @@ impl Shared {
         let read = folder.read(&name);
         let mut state = self.lock();
         let last = path.parts.is_empty() || read.is_err();
+        let mut gone = Vec::new();
         let part = match read {
             Ok(packed) => {
                 state.tree.touch(&name);
@@ -297,7 +300,7 @@ impl Shared {
             }
             Err(error) => {
                 state.fail(error.message);
-                state.tree.remove(&name).iter().for_each(|gone| folder.delete(gone));
+                gone = state.tree.remove(&name);
                 None
             }
         };
@@ -309,6 +312,7 @@ impl Shared {
         }
         drop(state);
         self.told.notify_all();
+        gone.iter().for_each(|name| folder.delete(name));
     }
 
     fn write(&self, folder: &Folder, name: Hash, packed: &Packed) {
@@ -328,12 +332,15 @@ impl Shared {
         self.told.notify_all();
     }
 
-    /// Deletes files until they take no more than they may.
+    /// Deletes files until they take no more than they may. (Steps of the engine wait for the lock, and not for files.)
     fn shrink(&self, folder: &Folder) {
         let mut state = self.lock();
+        let mut gone = Vec::new();
         while state.tree.bytes() > self.most_bytes {
-            state.tree.oldest().iter().for_each(|gone| folder.delete(gone));
+            gone.extend(state.tree.oldest());
         }
+        drop(state);
+        gone.iter().for_each(|name| folder.delete(name));
     }
 }
 
