@@ -173,9 +173,7 @@ impl Guide {
             )),
         }
     }
-}
 
-impl Guide {
     /// Guesses of at most `most` tokens after the tokens `text`, where the grammar leaves but one way to go on: their
     /// bytes are certain, and not which tokens the model makes of them.
     pub fn forced(&self, text: &[i32], most: usize) -> Vec<i32> {

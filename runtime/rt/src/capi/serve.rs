@@ -192,19 +192,14 @@ unsafe fn disk(model: &Model, options: &llmcc_engine_options) -> Result<Option<D
     if path.is_empty() {
         return Err(Error::invalid("cache_dir is empty: name a folder"));
     }
-    let why = if engine.has_source() {
-        Some("a model that reads a source leaves nothing to later requests")
-    } else if engine.identity().is_none() {
-        Some("no hash covers this model's weights: compile it again with them")
-    } else {
-        None
-    };
-    if let Some(why) = why {
-        return Err(Error::new(Status::Unsupported, format!("cache_dir cannot be used: {why}")));
+    let refused = |why| Error::new(Status::Unsupported, format!("cache_dir cannot be used: {why}"));
+    if engine.has_source() {
+        return Err(refused("a model that reads a source leaves nothing to later requests"));
     }
+    let unknown = || refused("no hash covers this model's weights: compile it again with them");
+    let identity = engine.identity().ok_or_else(unknown)?;
     let bytes = if options.cache_dir_bytes == 0 { DEFAULT_BYTES } else { options.cache_dir_bytes };
-    let groups = engine.kv().layout().groups.clone();
-    Disk::open(Path::new(path), engine.identity().unwrap_or_default(), &groups, bytes).map(Some)
+    Disk::open(Path::new(path), identity, &engine.kv().layout().groups, bytes).map(Some)
 }
 
 /// The end of a request, in its last event.

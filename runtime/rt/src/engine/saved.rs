@@ -1,18 +1,15 @@
 //! Sequences as bytes, between processes with the same artifact.
 
-use llmcc_abi::tree::{Hash, Leaf};
+use llmcc_abi::tree::Hash;
 
 use super::Engine;
 use crate::error::{Error, Result, Status};
 use crate::kv::{Packed, SeqId, pack, unpack};
 
 impl Engine {
-    /// A hash of the artifact, whatever machine runs it. (Zeros stand for one that was not loaded from a file.)
+    /// The artifact, whatever machine runs it. (Zeros stand for one that was not loaded from a file.)
     fn origin(&self) -> Hash {
-        let mut hash = Leaf::default();
-        hash.update(b"llmcc origin of sequences");
-        hash.update(&self.image.root().unwrap_or_default());
-        hash.finish()
+        self.image.root().unwrap_or_default()
     }
 
     /// Bytes that [`Engine::save`] gives.

@@ -35,9 +35,12 @@ pub struct Points {
 }
 
 impl Points {
+    /// Any number of tokens.
+    const ANY: Points = Points { least: 0, at: None };
+
     /// The points of a part of a model with these groups of states.
     pub fn of(part: &Saved, groups: &[Group]) -> Points {
-        let mut points = Points { least: 0, at: None };
+        let mut points = Points::ANY;
         for (index, group) in groups.iter().enumerate().filter(|(_, g)| g.track == 0 && g.adapters == 0) {
             let pages = part.pages.iter().find(|pages| pages.group == index);
             if group.fixed {
@@ -148,7 +151,7 @@ impl Tree {
     pub fn find(&self, salt: u64, tokens: &[i32]) -> Option<Path> {
         let tokens = &tokens[..tokens.len().saturating_sub(1)];
         let mut best = None;
-        self.visit(&root(salt), (tokens, tokens.len()), &mut |path: &[Hash], matched| {
+        self.visit(salt, tokens, &mut |path: &[Hash], matched| {
             let Some(node) = path.last().and_then(|name| self.nodes.get(name)) else { return };
             let point = node.points.last(matched);
             if point > best.as_ref().map_or(node.from, |(_, point): &(Vec<Hash>, usize)| (*point).max(node.from)) {
@@ -156,14 +159,13 @@ impl Tree {
             }
         });
         let (names, tokens) = best?;
-        let whole = |name: &Hash| self.nodes.get(name).is_some_and(|node| node.points != Points { least: 0, at: None });
         let ends = names.iter().enumerate().map(|(i, name)| {
             let node = self.nodes.get(name)?;
             let end = node.from + node.tokens.len();
             Some(match names.get(i + 1).and_then(|next| self.nodes.get(next)) {
                 Some(next) => next.from,
                 // Windows and states of fixed size belong to the part's end.
-                None if whole(name) => end,
+                None if node.points != Points::ANY => end,
                 None => tokens,
             })
         });
@@ -176,7 +178,7 @@ impl Tree {
     pub fn place(&self, salt: u64, tokens: &[i32]) -> Option<(Hash, usize)> {
         let mut best = (Hash::default(), 0);
         let mut there = 0;
-        self.visit(&root(salt), (tokens, tokens.len()), &mut |path: &[Hash], matched| {
+        self.visit(salt, tokens, &mut |path: &[Hash], matched| {
             let Some((name, node)) = path.last().and_then(|name| Some((name, self.nodes.get(name)?))) else { return };
             there = there.max(node.points.last(matched));
             let from = matched / GRAIN * GRAIN;
@@ -187,20 +189,18 @@ impl Tree {
         (there + GRAIN <= tokens.len()).then_some(best)
     }
 
-    /// Calls `each` with the parts that begin like `tokens`, each with the parts before it, and how many tokens of the
-    /// sequence it has in common with them; up to `most` tokens.
-    fn visit(&self, at: &Hash, (tokens, most): (&[i32], usize), each: &mut dyn FnMut(&[Hash], usize)) {
+    /// Calls `each` with an owner's parts that begin like `tokens`, each with the parts before it, and how many tokens
+    /// of the sequence it has in common with them.
+    fn visit(&self, salt: u64, tokens: &[i32], each: &mut dyn FnMut(&[Hash], usize)) {
         let mut path: Vec<Hash> = Vec::new();
         let mut left: Vec<(usize, Hash, usize)> = Vec::new();
         let add = |left: &mut Vec<_>, at: &Hash, depth: usize, matched: usize| {
             left.extend(self.next.get(at).into_iter().flatten().map(|name| (depth, *name, matched)));
         };
-        add(&mut left, at, 0, 0);
+        add(&mut left, &root(salt), 0, 0);
         while let Some((depth, name, matched)) = left.pop() {
             path.truncate(depth);
-            let Some(node) = self.nodes.get(&name).filter(|node| node.from <= matched && node.from <= most) else {
-                continue;
-            };
+            let Some(node) = self.nodes.get(&name).filter(|node| node.from <= matched) else { continue };
             let same = common(&node.tokens, &tokens[node.from..]);
             if same == 0 {
                 continue;
