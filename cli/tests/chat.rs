@@ -19,7 +19,7 @@ fn model(context: &str) -> Folder {
     f
 }
 
-/// What a conversation by a pipe says: answers, and everything else.
+/// The answers of a conversation by a pipe, and everything else that is said.
 fn talk(f: &Folder, args: &[&str], lines: &str) -> (String, String) {
     let done = f.piped(&[&["chat", "m.so", "--greedy", "-n", "8"], args].concat(), lines);
     assert!(done.status.success(), "{}", text(&done.stderr));

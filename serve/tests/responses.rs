@@ -103,7 +103,7 @@ fn answers_go_on_from_others() {
     // The same conversation, given as a whole, with the item that the server made.
     let items = json!([{ "role": "user", "content": "one" }, first["output"][0], { "role": "user", "content": "two" }]);
     assert_eq!(text(&ok(&ask(json!({ "input": items, "store": false })))), text(&second));
-    // What a deleted response began goes on.
+    // A conversation goes on after the response that it began with is deleted.
     let id = |response: &Value| response["id"].as_str().expect("a text").to_owned();
     assert_eq!(ok(&delete(&s, &id(&first)))["deleted"], true);
     assert_eq!(delete(&s, &id(&first)).status, 404);

@@ -43,7 +43,7 @@ pub struct StandIn {
     most: usize,
     /// Time of a step.
     step: Duration,
-    /// What it says, by its last message; if nothing, letters.
+    /// Its answers, by the last message; letters for any other.
     says: fn(&str) -> String,
     /// Special tokens, from 256 on.
     special: &'static [&'static str],

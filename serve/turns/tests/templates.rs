@@ -90,7 +90,7 @@ fn summary(events: &[Event]) -> (String, String, Vec<(String, Value)>) {
     (text.trim().to_owned(), reasoning, calls.into_iter().map(read).collect())
 }
 
-/// What a turn must give, as far as the template prints it.
+/// The events that a turn must give, as far as the template prints it.
 fn wanted(message: &Value, body: &str) -> (String, String, Vec<(String, Value)>) {
     let of = |name: &str| message[name].as_str().filter(|text| body.contains(text)).unwrap_or_default().to_owned();
     let call = |call: &Value| {
