@@ -39,6 +39,6 @@ async fn name(app: &App, request: Request) -> Result<String, ApiError> {
     // Whether it is allowed does not depend on the body.
     app.models.loadable()?;
     let (mut fields, _) = app.read(request).await?;
-    let name = fields.take::<String>("model")?.ok_or_else(|| ApiError::of_param("model", "`model` is missing"))?;
+    let name = fields.require("model")?;
     fields.finish().map(|()| name)
 }

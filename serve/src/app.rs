@@ -92,12 +92,12 @@ impl App {
         self.settings.keys.iter().enumerate().fold(None, |found, (i, key)| if equals(key) { Some(i) } else { found })
     }
 
-    /// The model that a request asks for, and the name that it uses; without a name, the only model.
+    /// The model that a request asks for; without a name, the only model.
     ///
     /// # Errors
     /// It is not served, or there are several to choose from.
-    pub(crate) fn choose(&self, fields: &mut Fields) -> Result<(Arc<Served>, String), ApiError> {
-        self.models.choose(fields)
+    pub(crate) fn choose(&self, fields: &mut Fields) -> Result<Arc<Served>, ApiError> {
+        self.models.named_or_only(fields.take("model")?)
     }
 
     /// The members of a request's body, and its headers.

@@ -208,10 +208,7 @@ fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, ApiError> {
             return Err(ApiError::of_param("stream_options", "`stream_options` is for streams: set `stream` to true"));
         }
         Some(other) => {
-            return Err(ApiError::of_param(
-                "stream_options",
-                format!("`stream_options` is {}: give an object", other.kind()),
-            ));
+            return Err(ApiError::of_type("stream_options", "an object", other.kind()));
         }
     };
     let mut options = Fields::of(options)?;

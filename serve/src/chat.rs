@@ -1,45 +1,38 @@
 //! `POST /v1/chat/completions`: answers in conversations, by the model's chat template.
 
-use crate::app::{App, blocking};
+use crate::app::App;
 use crate::ask::{Ask, MOST_TOP};
-use crate::conversation::{prompt, talk};
+use crate::conversation::talk;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Order;
-use crate::plan::Plan;
 use crate::prompts::send;
 use crate::shape::{Kind, Shape};
+use crate::turn::planned;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use llmcc_model::Token;
 use std::sync::Arc;
 
 /// Answers `POST /v1/chat/completions`.
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let (app, name) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
+    let facts = served.hub.model().facts();
     // Answers are as long as they are.
-    let mut ask = Ask::take(&mut fields, &headers, app.hub.model().facts(), 0)?;
+    let mut ask = Ask::take(&mut fields, &headers, facts, 0)?;
     let logprobs = alternatives(&mut fields)?;
     ask.params.logprobs = logprobs;
     refuse_unsupported(&mut fields)?;
     let reasoning = fields.take("include_reasoning")?.unwrap_or(true);
-    let talk = talk(&mut fields, app.hub.model().facts().turns.arguments_text)?;
+    let talk = talk(&mut fields, facts.turns.arguments_text)?;
     let special = fields.take("add_special_tokens")?.unwrap_or(false);
     fields.finish()?;
-    let own = app.clone();
-    let (prompt, plan, ask) = blocking(move || {
-        let (text, tokens) = prompt(own.hub.model(), &talk.json, special)?;
-        let plan = Plan::new(own.hub.model(), &talk.toolbox, &text, &mut ask.params, reasoning)?;
-        Ok((tokens, plan, ask))
-    })
-    .await?;
-    let prompt: Arc<[Token]> = prompt.into();
+    let (prompt, plan, ask) = planned(&served, talk, ask, (special, reasoning)).await?;
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };
     let orders: Vec<Order> = (0..ask.choices).map(order).collect();
-    let shape = Shape::new(Kind::Chat, name, logprobs, vec![]).with(plan);
-    send(&app, orders, &ask, shape, busy).await
+    let shape = Shape::new(Kind::Chat, served.name.clone(), logprobs, vec![]).with(plan);
+    send(&served, orders, &ask, shape, busy).await
 }
 
 /// Alternatives of each token, if log-probabilities are wanted.

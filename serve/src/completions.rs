@@ -24,7 +24,7 @@ const USUAL_TOKENS: u64 = 16;
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let (served, name) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
     let facts = served.hub.model().facts();
     let echo = fields.take("echo")?.unwrap_or(false);
     // Without any new token there is the prompt, as lm-evaluation-harness asks for it.
@@ -53,7 +53,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     }
     let own = served.clone();
     let (rows, echoes) = blocking(move || how.read(own.hub.model(), prompts)).await?;
-    let mut shape = Shape::new(Kind::Completion, name, logprobs, of_choices(echoes, ask.choices));
+    let mut shape = Shape::new(Kind::Completion, served.name.clone(), logprobs, of_choices(echoes, ask.choices));
     let echoed = logprobs.filter(|_| echo);
     if echoed.is_some() || prompt_logprobs.is_some() {
         let (entries, prompts) = judged(&served, rows.clone(), echoed, prompt_logprobs).await?;

@@ -48,7 +48,7 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
     match fields.json("documents") {
         None => {}
         Some(list @ Json::List(_)) => variables.push(("documents".to_owned(), list)),
-        Some(other) => return Err(of_type("documents", "a list", &other)),
+        Some(other) => return Err(ApiError::of_type("documents", "a list", other.kind())),
     }
     for name in ["add_generation_prompt", "continue_final_message"] {
         if let Some(value) = fields.take::<bool>(name)? {
@@ -71,7 +71,7 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
                 variables.push((name, value));
             }
         }
-        Some(other) => return Err(of_type("chat_template_kwargs", "an object", &other)),
+        Some(other) => return Err(ApiError::of_type("chat_template_kwargs", "an object", other.kind())),
     }
     Ok(Talk { json: written(variables)?, toolbox })
 }
@@ -96,13 +96,9 @@ pub(crate) fn prompt(model: &dyn Model, conversation: &str, special: bool) -> Re
     Ok((text, tokens))
 }
 
-fn of_type(param: &str, wanted: &str, given: &Json) -> ApiError {
-    ApiError::of_param(param, format!("`{param}` is {}: give {wanted}", given.kind()))
-}
-
 fn messages(fields: &mut Fields, as_text: bool) -> Result<Json, ApiError> {
     match fields.json("messages") {
-        None => Err(ApiError::of_param("messages", "`messages` is missing")),
+        None => Err(ApiError::missing("messages")),
         Some(Json::List(all)) if all.is_empty() => {
             Err(ApiError::of_param("messages", "`messages` is empty: give at least one"))
         }
@@ -110,18 +106,18 @@ fn messages(fields: &mut Fields, as_text: bool) -> Result<Json, ApiError> {
             let each = all.into_iter().enumerate().map(|(i, json)| message(json, &format!("messages[{i}]"), as_text));
             each.collect::<Result<_, _>>().map(Json::List)
         }
-        Some(other) => Err(of_type("messages", "a list", &other)),
+        Some(other) => Err(ApiError::of_type("messages", "a list", other.kind())),
     }
 }
 
 fn message(json: Json, at: &str, as_text: bool) -> Result<Json, ApiError> {
-    let Json::Object(members) = json else { return Err(of_type(at, "an object", &json)) };
+    let Json::Object(members) = json else { return Err(ApiError::of_type(at, "an object", json.kind())) };
     let mut out = vec![];
     for (name, value) in members {
         let param = format!("{at}.{name}");
         let value = match (name.as_str(), value) {
             ("role", Json::String(role)) => Json::String(role),
-            ("role", other) => return Err(of_type(&param, "a text", &other)),
+            ("role", other) => return Err(ApiError::of_type(&param, "a text", other.kind())),
             ("content", value) => content(value, &param)?,
             ("tool_calls", value) => calls(value, &param, as_text)?,
             ("audio" | "function_call" | "refusal", Json::Null) => continue,
@@ -146,7 +142,7 @@ fn content(value: Json, at: &str) -> Result<Json, ApiError> {
     match value {
         Json::String(_) | Json::Null => Ok(value),
         Json::List(parts) => joined(&parts, "parts", at).map(Json::String),
-        other => Err(of_type(at, "a text or a list of parts", &other)),
+        other => Err(ApiError::of_type(at, "a text or a list of parts", other.kind())),
     }
 }
 
@@ -172,11 +168,13 @@ pub(crate) fn joined(parts: &[Json], name: &str, at: &str) -> Result<String, Api
 /// Calls of tools, whose arguments become objects, unless the template wants texts.
 fn calls(value: Json, at: &str, as_text: bool) -> Result<Json, ApiError> {
     let Json::List(calls) = value else {
-        return if value == Json::Null { Ok(value) } else { Err(of_type(at, "a list", &value)) };
+        return if value == Json::Null { Ok(value) } else { Err(ApiError::of_type(at, "a list", value.kind())) };
     };
     let call = |(i, mut call): (usize, Json)| {
         let param = format!("{at}[{i}].function.arguments");
-        let Json::Object(members) = &mut call else { return Err(of_type(&format!("{at}[{i}]"), "an object", &call)) };
+        let Json::Object(members) = &mut call else {
+            return Err(ApiError::of_type(&format!("{at}[{i}]"), "an object", call.kind()));
+        };
         let function = members.iter_mut().find(|(name, _)| name == "function").map(|(_, function)| function);
         if let Some(Json::Object(function)) = function
             && let Some((_, arguments)) = function.iter_mut().find(|(name, _)| name == "arguments")

@@ -2,6 +2,8 @@
 
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
+use crate::json::short;
+use crate::model::Model;
 use crate::prompts::{Prompt, prompts};
 use crate::served::Served;
 use axum::extract::{Request, State};
@@ -13,15 +15,15 @@ use std::sync::Arc;
 
 /// Most texts of a request; OpenAI's.
 const MOST_TEXTS: usize = 2048;
-/// Texts that are computed together, before requests for texts have their turn again.
-const TOGETHER: usize = 8;
+/// Texts, or pairs of them, that are computed together, before requests for texts have their turn again.
+pub(crate) const TOGETHER: usize = 8;
 
 /// Answers `POST /v1/embeddings`.
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let (app, name) = app.choose(&mut fields)?;
-    let facts = app.hub.model().facts();
+    let served = app.choose(&mut fields)?;
+    let facts = served.hub.model().facts();
     let columns = facts.embed_columns;
     if columns == 0 {
         let message = "the model makes no embeddings: compile it with --embed or --also-embed";
@@ -48,20 +50,20 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
         return Err(ApiError::of_param("input", message));
     }
     // (Never closed.)
-    let _turn = app.embeds.acquire().await.ok();
-    let own = app.clone();
+    let _turn = served.embeds.acquire().await.ok();
+    let own = served.clone();
     let (numbers, tokens) = blocking(move || embed(&own, texts)).await?;
     let shown = |row: &[f32]| if as_text { json!(base64(row)) } else { row.iter().map(|x| short(*x)).collect() };
     let data = numbers.chunks(columns).enumerate();
     let data: Vec<Value> =
         data.map(|(i, row)| json!({ "object": "embedding", "index": i, "embedding": shown(row) })).collect();
     let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
-    Ok(answer(StatusCode::OK, &json!({ "object": "list", "data": data, "model": name, "usage": usage })))
+    Ok(answer(StatusCode::OK, &json!({ "object": "list", "data": data, "model": served.name, "usage": usage })))
 }
 
 /// Embeddings of texts, one after the other, and how many tokens they have.
-fn embed(app: &Served, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
-    let model = app.hub.model();
+fn embed(served: &Served, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
+    let model = served.hub.model();
     let row = |text: Prompt| match text {
         Prompt::Text(text) => model.tokenize(&text, true),
         Prompt::Tokens(tokens) => Ok(tokens),
@@ -70,16 +72,19 @@ fn embed(app: &Served, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError
     if let Some(i) = rows.iter().position(Vec::is_empty) {
         return Err(ApiError::of_param("input", format!("text {i} of `input` has no tokens: give at least one")));
     }
+    Ok((embedded(model, &rows)?, rows.iter().map(Vec::len).sum()))
+}
+
+/// Embeddings of rows of tokens, some at a time.
+///
+/// # Errors
+/// As [`Model::embed`].
+pub(crate) fn embedded(model: &dyn Model, rows: &[Vec<Token>]) -> Result<Vec<f32>, ApiError> {
     let mut out = vec![];
     for rows in rows.chunks(TOGETHER) {
         out.extend(model.embed(rows)?);
     }
-    Ok((out, rows.iter().map(Vec::len).sum()))
-}
-
-/// A number with the fewest digits that stand for it.
-fn short(x: f32) -> Value {
-    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+    Ok(out)
 }
 
 /// The bytes of numbers, least significant first, in Base64 (RFC 4648).
@@ -90,12 +95,6 @@ fn base64(row: &[f32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn few_digits_are_enough() {
-        assert_eq!(json!([0.1f32, -2.5, 1e-9, f32::MAX].map(short)).to_string(), "[0.1,-2.5,1e-9,3.4028235e+38]");
-        assert_eq!(short(f32::NAN), Value::Null);
-    }
 
     #[test]
     fn rows_are_base64() {

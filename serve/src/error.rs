@@ -35,6 +35,16 @@ impl ApiError {
         ApiError::invalid(message).about(param)
     }
 
+    /// A member `param` of another type than the `wanted` one; `kind`: as [`crate::json::Json::kind`] names it.
+    pub(crate) fn of_type(param: &str, wanted: &str, kind: &str) -> ApiError {
+        ApiError::of_param(param, format!("`{param}` is {kind}: give {wanted}"))
+    }
+
+    /// A member `param` that must be there.
+    pub(crate) fn missing(param: &str) -> ApiError {
+        ApiError::of_param(param, format!("`{param}` is missing"))
+    }
+
     /// The same, of the member `param` of the request.
     pub(crate) fn about(self, param: &str) -> ApiError {
         ApiError { param: Some(param.to_owned()), ..self }

@@ -50,6 +50,17 @@ impl Fields {
         Ok(Fields { members: members.into_iter().filter(|(_, value)| *value != Json::Null).collect() })
     }
 
+    /// The members of a value within a request, which stands at `param`.
+    ///
+    /// # Errors
+    /// It is no object, or has a member twice.
+    pub(crate) fn of_json(json: Json, param: &str) -> Result<Fields, ApiError> {
+        match json {
+            Json::Object(members) => Fields::of(members),
+            other => Err(ApiError::of_type(param, "an object", other.kind())),
+        }
+    }
+
     /// Whether there is a member.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.members.iter().any(|(known, _)| known == name)
@@ -83,6 +94,14 @@ impl Fields {
             let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
             ApiError::of_param(name, format!("`{name}`: {said}"))
         })
+    }
+
+    /// Takes a member that must be there.
+    ///
+    /// # Errors
+    /// It is missing, or of another type.
+    pub(crate) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ApiError> {
+        self.take(name)?.ok_or_else(|| ApiError::missing(name))
     }
 
     /// Takes a number within bounds.

@@ -37,14 +37,14 @@ pub(crate) fn take(fields: &mut Fields) -> Result<Option<Grammar>, ApiError> {
 /// `{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": {...}}}`.
 fn response_format(form: Json) -> Result<Option<Grammar>, ApiError> {
     const NAME: &str = "response_format";
-    let mut members = object(form, NAME)?;
+    let mut members = Fields::of_json(form, NAME)?;
     let kind: String = members.take("type")?.unwrap_or_default();
     let found = match kind.as_str() {
         "text" => None,
         "json_object" => Some(Grammar::JsonSchema(r#"{"type":"object"}"#.into())),
         "json_schema" => {
             let schema = members.json("json_schema");
-            let mut named = object(schema.unwrap_or(Json::Null), "response_format.json_schema")?;
+            let mut named = Fields::of_json(schema.unwrap_or(Json::Null), "response_format.json_schema")?;
             let schema = named.json("schema");
             let schema =
                 schema.ok_or_else(|| ApiError::of_param(NAME, "`response_format.json_schema.schema` is missing"))?;
@@ -66,7 +66,7 @@ fn response_format(form: Json) -> Result<Option<Grammar>, ApiError> {
 /// vLLM's object with one member.
 fn structured(form: Json) -> Result<Grammar, ApiError> {
     const NAME: &str = "structured_outputs";
-    let mut members = object(form, NAME)?;
+    let mut members = Fields::of_json(form, NAME)?;
     let kinds = ["json", "regex", "grammar", "choice"];
     let found = kinds.into_iter().find_map(|kind| members.json(kind).map(|form| (kind, form)));
     if members.take::<bool>("json_object")? == Some(true) && found.is_none() {
@@ -85,7 +85,7 @@ fn of_kind(kind: &str, form: Json, name: &str) -> Result<Grammar, ApiError> {
     let source = match form {
         Json::String(text) if kind != "choice" => text,
         other if kind == "json" || kind == "choice" => serde_json::to_string(&other).unwrap_or_default(),
-        other => return Err(ApiError::of_param(name, format!("`{name}` is {}: give a string", other.kind()))),
+        other => return Err(ApiError::of_type(name, "a string", other.kind())),
     };
     Ok(match kind {
         "json" => Grammar::JsonSchema(source),
@@ -93,13 +93,6 @@ fn of_kind(kind: &str, form: Json, name: &str) -> Result<Grammar, ApiError> {
         "grammar" => Grammar::Lark(source),
         _ => Grammar::Choices(source),
     })
-}
-
-fn object(form: Json, name: &str) -> Result<Fields, ApiError> {
-    match form {
-        Json::Object(members) => Fields::of(members),
-        other => Err(ApiError::of_param(name, format!("`{name}` is {}: give an object", other.kind()))),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Number;
+use serde_json::{Number, Value};
 use std::fmt;
 
 /// A value.
@@ -77,6 +77,11 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
+/// A number with the fewest digits that stand for it.
+pub(crate) fn short(x: f32) -> Value {
+    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
 struct Reader;
 
 impl<'de> Visitor<'de> for Reader {
@@ -126,6 +131,13 @@ impl<'de> Visitor<'de> for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_digits_are_enough() {
+        let shown = Value::from([0.1f32, -2.5, 1e-9, f32::MAX].map(short).to_vec());
+        assert_eq!(shown.to_string(), "[0.1,-2.5,1e-9,3.4028235e+38]");
+        assert_eq!(short(f32::NAN), Value::Null);
+    }
 
     #[test]
     fn members_keep_their_order() {

@@ -45,6 +45,7 @@ mod stream;
 mod tls;
 mod tokens;
 mod toolbox;
+mod turn;
 
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};

@@ -23,46 +23,44 @@ impl Entry {
         size_of::<Entry>() + self.text.len() + texts
     }
 
+    /// A token with its log-probability, and the first `alternatives` of the most probable tokens in its place.
+    fn new(model: &dyn Model, (token, logprob): (Token, f64), top: &[(Token, f64)], alternatives: u32) -> Entry {
+        let top = top.iter().take(alternatives as usize);
+        Entry {
+            text: name(model, token),
+            logprob: Some(logprob.max(LEAST)),
+            top: top.map(|(token, logprob)| (name(model, *token), logprob.max(LEAST))).collect(),
+        }
+    }
+
     /// The token of an event, if it brings one; `alternatives`: how many tokens to list.
     pub(crate) fn of(event: &Event, alternatives: u32, model: &dyn Model) -> Option<Entry> {
-        let token = event.token?;
-        let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
-        let top = event.top.iter().take(alternatives as usize);
-        Some(Entry {
-            text: name(token),
-            logprob: Some(event.logprob.max(LEAST)),
-            top: top.map(|(token, logprob)| (name(*token), logprob.max(LEAST))).collect(),
-        })
+        Some(Entry::new(model, (event.token?, event.logprob), &event.top, alternatives))
     }
+}
+
+/// The text of a token, special ones by their names.
+fn name(model: &dyn Model, token: Token) -> String {
+    model.detokenize(&[token], true).unwrap_or_default()
 }
 
 /// The tokens of a prompt, `rest` being all but the first one, which has no log-probability.
 pub(crate) fn of_prompt(model: &dyn Model, prompt: &[Token], rest: &[Judged], alternatives: u32) -> Vec<Entry> {
-    let name = |token: Token| model.detokenize(&[token], true).unwrap_or_default();
-    let first = prompt.first().map(|token| Entry { text: name(*token), logprob: None, top: vec![] });
-    let entry = |judged: &Judged| Entry {
-        text: name(judged.token),
-        logprob: Some(judged.logprob.max(LEAST)),
-        top: top(judged, alternatives).map(|(token, logprob)| (name(token), logprob.max(LEAST))).collect(),
-    };
+    let first = prompt.first().map(|token| Entry { text: name(model, *token), logprob: None, top: vec![] });
+    let entry = |one: &Judged| Entry::new(model, (one.token, one.logprob), &one.top, alternatives);
     first.into_iter().chain(rest.iter().map(entry)).collect()
-}
-
-/// The most probable tokens in the place of a token.
-fn top(judged: &Judged, alternatives: u32) -> impl Iterator<Item = (Token, f64)> {
-    judged.top.iter().take(alternatives as usize).copied()
 }
 
 /// The same as vLLM has them: for each token an object of the tokens in its place, by their ids. The rank of a token
 /// that is not among the most probable ones is not known.
 pub(crate) fn by_ids(model: &dyn Model, rest: &[Judged], alternatives: u32) -> Value {
     let one = |token: Token, logprob: f64, rank: Option<usize>| {
-        let text = model.detokenize(&[token], true).unwrap_or_default();
-        (token.to_string(), json!({ "logprob": logprob.max(LEAST), "rank": rank, "decoded_token": text }))
+        (token.to_string(), json!({ "logprob": logprob.max(LEAST), "rank": rank, "decoded_token": name(model, token) }))
     };
     let place = |judged: &Judged| -> Value {
         let rank = judged.top.iter().position(|(token, _)| *token == judged.token).map(|i| i + 1);
-        let top = top(judged, alternatives).enumerate().map(|(i, (token, logprob))| one(token, logprob, Some(i + 1)));
+        let top = judged.top.iter().take(alternatives as usize).enumerate();
+        let top = top.map(|(i, (token, logprob))| one(*token, *logprob, Some(i + 1)));
         let mut all: Map<String, Value> = top.collect();
         all.extend([one(judged.token, judged.logprob, rank)]);
         all.into()
@@ -97,7 +95,7 @@ pub(crate) fn of_completion(entries: &[Entry], mut offset: usize) -> Value {
 }
 
 /// The tokens of a part of an answer.
-pub(crate) fn of_chat(entries: &[Entry]) -> Value {
+pub(crate) fn of_chat<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Value {
     let one = |text: &str, logprob: Option<f64>| json!({ "token": text, "logprob": logprob, "bytes": bytes(text) });
     let whole = |entry: &Entry| {
         let mut token = one(&entry.text, entry.logprob);
@@ -105,7 +103,7 @@ pub(crate) fn of_chat(entries: &[Entry]) -> Value {
         token["top_logprobs"] = top.into();
         token
     };
-    json!({ "content": entries.iter().map(whole).collect::<Vec<_>>(), "refusal": null })
+    json!({ "content": entries.into_iter().map(whole).collect::<Vec<_>>(), "refusal": null })
 }
 
 /// The bytes of a token's text; null where it is a part of a character.

@@ -5,12 +5,12 @@ mod given;
 
 use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, unforeseen};
-use crate::conversation::prompt;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Hub, Job, Order};
-use crate::plan::{Plan, Reader};
+use crate::plan::Reader;
 use crate::stream::{Script, stream};
+use crate::turn::planned;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -51,34 +51,29 @@ fn failure(error: &ApiError) -> Value {
 async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError> {
     let busy = app.begin()?;
     let (mut fields, headers) = app.read(request).await?;
-    let (app, model) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
+    let facts = served.hub.model().facts();
     refuse_unsupported(&mut fields)?;
     let stops: Vec<String> = fields.take("stop_sequences")?.unwrap_or_default();
     if stops.iter().any(|text| text.is_empty() || text.contains('\0')) {
         let message = "a text of `stop_sequences` is empty or contains a NUL";
         return Err(ApiError::of_param("stop_sequences", message));
     }
-    let mut ask = Ask::take(&mut fields, &headers, app.hub.model().facts(), 0)?;
+    let mut ask = Ask::take(&mut fields, &headers, facts, 0)?;
     if ask.params.max_tokens == 0 {
-        return Err(ApiError::of_param("max_tokens", "`max_tokens` is missing"));
+        return Err(ApiError::missing("max_tokens"));
     }
     ask.params.stop = stops;
-    let talk = given::talk(&mut fields, app.hub.model().facts().turns.arguments_text)?;
+    let talk = given::talk(&mut fields, facts.turns.arguments_text)?;
     fields.finish()?;
-    let own = app.clone();
-    let (prompt, plan, ask) = blocking(move || {
-        let (text, tokens) = prompt(own.hub.model(), &talk.json, false)?;
-        let plan = Plan::new(own.hub.model(), &talk.toolbox, &text, &mut ask.params, true)?;
-        Ok((tokens, plan, ask))
-    })
-    .await?;
+    let (prompt, plan, ask) = planned(&served, talk, ask, (false, true)).await?;
     let stop = if ask.params.stop.len() == 1 { ask.params.stop.first().cloned() } else { None };
-    let order = Order { prompt: prompt.into(), params: ask.params, terms: ask.terms };
+    let order = Order { prompt, params: ask.params, terms: ask.terms };
     let input = order.prompt.len();
-    let hub = app.hub.clone();
+    let hub = served.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
     let (id, reader) = (format!("msg_{:016x}", unforeseen()), plan.map(|plan| plan.reader()));
-    let hub = app.hub.clone();
+    let (model, hub) = (served.name.clone(), served.hub.clone());
     let message = Message { id, model, stop, input, hub, reader, blocks: Blocks::default(), _busy: busy };
     if ask.stream { Ok(stream(job, message)) } else { message.whole(job).await }
 }

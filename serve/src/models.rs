@@ -1,7 +1,6 @@
 //! The models of a server: found by their names, loaded, unloaded and replaced while it runs.
 
 use crate::error::ApiError;
-use crate::fields::Fields;
 use crate::hub::Hub;
 use crate::log::Log;
 use crate::model::Model;
@@ -82,20 +81,10 @@ impl Models {
         })
     }
 
-    /// The model that a request asks for, and the name that it uses; without a name, the only model.
-    ///
-    /// # Errors
-    /// It is not served, or there are several to choose from.
-    pub(crate) fn choose(&self, fields: &mut Fields) -> Result<(Arc<Served>, String), ApiError> {
-        let served = self.named_or_only(fields.take::<String>("model")?)?;
-        let name = served.name.clone();
-        Ok((served, name))
-    }
-
     /// The model of a name; without one, the only model.
     ///
     /// # Errors
-    /// As [`Models::choose`].
+    /// It is not served, or there are several to choose from.
     pub(crate) fn named_or_only(&self, name: Option<String>) -> Result<Arc<Served>, ApiError> {
         if let Some(name) = name {
             return self.named(&name);

@@ -1,6 +1,7 @@
 //! Scores of pairs of texts: by a model that compares them, or by the angle between their embeddings.
 
 use crate::app::blocking;
+use crate::embeddings::{TOGETHER, embedded};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::model::{Facts, Model};
@@ -9,8 +10,6 @@ use std::sync::Arc;
 
 /// Most pairs of a request.
 pub(crate) const MOST_PAIRS: usize = 2048;
-/// Pairs or texts that are computed together, before requests for texts have their turn again.
-const TOGETHER: usize = 8;
 
 /// Pairs of texts, and how their scores are wanted.
 pub(crate) struct Pairs {
@@ -73,8 +72,9 @@ impl Pairs {
     fn compared(&self, model: &dyn Model) -> Result<(Vec<f32>, usize), ApiError> {
         let facts = model.facts();
         let activate = self.activate && activates(facts)?;
+        let seconds = self.second.iter().enumerate();
         let pairs: Vec<(&str, &str)> =
-            (0..self.second.len()).map(|i| (self.first(i), self.second[i].as_str())).collect();
+            seconds.map(|(i, second)| (self.first[self.partner(i)].as_str(), second.as_str())).collect();
         let (mut scores, mut tokens) = (vec![], 0);
         for pairs in pairs.chunks(TOGETHER) {
             for pair in pairs {
@@ -92,23 +92,20 @@ impl Pairs {
     fn by_angle(&self, model: &dyn Model) -> Result<(Vec<f32>, usize), ApiError> {
         let (mut tokens, columns) = (0, model.facts().embed_columns);
         let mut embeddings = |texts: &[String]| -> Result<Vec<f32>, ApiError> {
-            let mut out = vec![];
-            for texts in texts.chunks(TOGETHER) {
-                let rows = texts.iter().map(|text| model.tokenize(text, true)).collect::<Result<Vec<_>, _>>()?;
-                tokens += rows.iter().map(Vec::len).sum::<usize>();
-                out.extend(model.embed(&rows)?);
-            }
-            Ok(out)
+            let rows = texts.iter().map(|text| model.tokenize(text, true)).collect::<Result<Vec<_>, _>>()?;
+            tokens += rows.iter().map(Vec::len).sum::<usize>();
+            embedded(model, &rows)
         };
         let (first, second) = (embeddings(&self.first)?, embeddings(&self.second)?);
         let first: Vec<&[f32]> = first.chunks(columns).collect();
         let second = second.chunks(columns).enumerate();
-        let scores = second.map(|(i, row)| cosine(first[if first.len() == 1 { 0 } else { i }], row));
+        let scores = second.map(|(i, row)| cosine(first[self.partner(i)], row));
         Ok((scores.collect(), tokens))
     }
 
-    fn first(&self, i: usize) -> &str {
-        &self.first[if self.first.len() == 1 { 0 } else { i }]
+    /// The index of the first text of pair `i`.
+    fn partner(&self, i: usize) -> usize {
+        if self.first.len() == 1 { 0 } else { i }
     }
 }
 
@@ -116,7 +113,7 @@ impl Pairs {
 ///
 /// # Errors
 /// As [`Pairs::scores`].
-pub(crate) async fn scored(served: Arc<Served>, pairs: Arc<Pairs>) -> Result<(Vec<f32>, usize), ApiError> {
+pub(crate) async fn scored(served: &Arc<Served>, pairs: Arc<Pairs>) -> Result<(Vec<f32>, usize), ApiError> {
     let own = served.clone();
     // (Never closed.)
     let _turn = served.embeds.acquire().await.ok();

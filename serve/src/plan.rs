@@ -10,7 +10,7 @@ use llmcc_turns::{Event as Piece, Format, Parser, Tools};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is known of a turn before it begins.
+/// Facts about a turn before it begins.
 pub(crate) struct Plan {
     format: Arc<Format>,
     tools: Tools,

@@ -31,7 +31,7 @@ pub(crate) fn prompts(fields: &mut Fields, name: &str, vocab: usize) -> Result<V
         tokens.iter().try_for_each(|token| known(*token, vocab, name))?;
         Ok(Prompt::Tokens(tokens))
     };
-    let given = fields.json(name).ok_or_else(|| ApiError::of_param(name, format!("`{name}` is missing")))?;
+    let given = fields.json(name).ok_or_else(|| ApiError::missing(name))?;
     match given {
         Json::String(text) => Ok(vec![Prompt::Text(text)]),
         Json::List(all) if matches!(all.first(), Some(Json::Number(_))) => Ok(vec![tokens(&Json::List(all))?]),

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::ask::unforeseen;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
-use crate::json::Json;
+use crate::json::{Json, short};
 use crate::pairs::{MOST_PAIRS, Pairs, scored};
 use crate::served::now;
 use axum::extract::{Request, State};
@@ -18,15 +18,15 @@ use std::sync::Arc;
 pub(crate) async fn rerank(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let (served, name) = app.choose(&mut fields)?;
-    let query = text(&mut fields, "query")?;
+    let served = app.choose(&mut fields)?;
+    let query = fields.require::<String>("query")?;
     let documents = texts(&mut fields, "documents")?;
     let most = fields.count("top_n", 0, MOST_PAIRS as u64)?.filter(|n| *n > 0).unwrap_or(MOST_PAIRS as u64);
     let shown = fields.take("return_documents")?.unwrap_or(true);
     let pairs = Pairs::take(&mut fields, served.hub.model().facts(), vec![query], documents, "documents")?;
     fields.finish()?;
     let pairs = Arc::new(pairs);
-    let (scores, tokens) = scored(served, pairs.clone()).await?;
+    let (scores, tokens) = scored(&served, pairs.clone()).await?;
     let mut order: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
     // (Equal ones stay in their order.)
     order.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -40,37 +40,29 @@ pub(crate) async fn rerank(State(app): State<Arc<App>>, request: Request) -> Res
     let results: Vec<Value> = order.iter().take(most as usize).map(result).collect();
     let id = format!("rerank-{:016x}", unforeseen());
     let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
-    Ok(answer(StatusCode::OK, &json!({ "id": id, "model": name, "usage": usage, "results": results })))
+    Ok(answer(StatusCode::OK, &json!({ "id": id, "model": served.name, "usage": usage, "results": results })))
 }
 
 /// Answers `POST /score`.
 pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let (served, name) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
     // (vLLM has several names for them.)
     let names = [("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2")];
     let (first, second) = names.into_iter().find(|(first, _)| fields.has(first)).unwrap_or(names[0]);
     let texts = (texts(&mut fields, first)?, texts(&mut fields, second)?);
     let pairs = Pairs::take(&mut fields, served.hub.model().facts(), texts.0, texts.1, second)?;
     fields.finish()?;
-    let (scores, tokens) = scored(served, Arc::new(pairs)).await?;
+    let (scores, tokens) = scored(&served, Arc::new(pairs)).await?;
     let data = scores.iter().enumerate();
     let data: Vec<Value> =
         data.map(|(i, score)| json!({ "index": i, "object": "score", "score": short(*score) })).collect();
     let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0 });
     let id = format!("score-{:016x}", unforeseen());
-    let document = json!({ "id": id, "object": "list", "created": now(), "model": name, "data": data, "usage": usage });
+    let document =
+        json!({ "id": id, "object": "list", "created": now(), "model": served.name, "data": data, "usage": usage });
     Ok(answer(StatusCode::OK, &document))
-}
-
-/// A number with the fewest digits that stand for it.
-fn short(x: f32) -> Value {
-    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
-
-fn text(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
-    fields.take::<String>(name)?.ok_or_else(|| ApiError::of_param(name, format!("`{name}` is missing")))
 }
 
 /// Takes a text or a list of texts. Each may be an object with a member `text`.
@@ -79,7 +71,7 @@ fn texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, ApiError> {
         Json::String(text) => Ok(text),
         Json::Object(members) => {
             let mut fields = Fields::of(members)?;
-            let text = text(&mut fields, "text")?;
+            let text = fields.require("text")?;
             fields.finish().map(|()| text)
         }
         other => {
@@ -93,6 +85,6 @@ fn texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, ApiError> {
         }
         Some(Json::List(all)) => all.into_iter().enumerate().map(one).collect(),
         Some(single) => Ok(vec![one((0, single))?]),
-        None => Err(ApiError::of_param(name, format!("`{name}` is missing"))),
+        None => Err(ApiError::missing(name)),
     }
 }

@@ -21,7 +21,7 @@ enum Given {
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let (app, _) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
     let (given, special) = match fields.take::<String>("prompt")? {
         Some(prompt) => (Given::Prompt(prompt), true),
         None => (Given::Conversation(conversation(&mut fields)?), false),
@@ -29,7 +29,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
     let special = fields.take("add_special_tokens")?.unwrap_or(special);
     let names = fields.take("return_token_strs")?.unwrap_or(false);
     fields.finish()?;
-    let own = app.clone();
+    let own = served.clone();
     let (tokens, texts) = blocking(move || {
         let model = own.hub.model();
         let tokens = match given {
@@ -41,7 +41,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
         Ok((tokens, texts))
     })
     .await?;
-    let context = app.hub.model().facts().max_context;
+    let context = served.hub.model().facts().max_context;
     let document = json!({ "count": tokens.len(), "max_model_len": context, "tokens": tokens, "token_strs": texts });
     Ok(answer(StatusCode::OK, &document))
 }
@@ -50,13 +50,12 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
-    let (app, _) = app.choose(&mut fields)?;
-    let tokens: Vec<Token> =
-        fields.take("tokens")?.ok_or_else(|| ApiError::of_param("tokens", "`tokens` is missing"))?;
+    let served = app.choose(&mut fields)?;
+    let tokens: Vec<Token> = fields.require("tokens")?;
     fields.finish()?;
-    let vocab = app.hub.model().facts().vocab;
+    let vocab = served.hub.model().facts().vocab;
     tokens.iter().try_for_each(|token| known(*token, vocab, "tokens"))?;
-    let own = app.clone();
+    let own = served.clone();
     let text = blocking(move || Ok(own.hub.model().detokenize(&tokens, true)?)).await?;
     Ok(answer(StatusCode::OK, &json!({ "prompt": text })))
 }

@@ -45,7 +45,7 @@ impl Toolbox {
                 }
                 None => Some(Json::List(all)),
             },
-            Some(other) => return Err(wrong("tools", "a list", &other)),
+            Some(other) => return Err(ApiError::of_type("tools", "a list", other.kind())),
         };
         let choice = match fields.json("tool_choice") {
             None => Choice::Auto,
@@ -118,10 +118,6 @@ fn choice_of(choice: &Json) -> Result<Choice, ApiError> {
             {\"type\": \"function\", \"function\": {\"name\": …}}";
         ApiError::of_param("tool_choice", message)
     })
-}
-
-fn wrong(param: &str, wanted: &str, given: &Json) -> ApiError {
-    ApiError::of_param(param, format!("`{param}` is {}: give {wanted}", given.kind()))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
             _ => return Err(ApiError::of_param(&at, format!("`{at}.role` is neither `user` nor `assistant`"))),
         };
         let at = format!("{at}.content");
-        let content = one.get("content").ok_or_else(|| ApiError::of_param(&at, format!("`{at}` is missing")))?;
+        let content = one.get("content").ok_or_else(|| ApiError::missing(&at))?;
         match (content, role) {
             (Json::List(blocks), "assistant") => all.push(answer(blocks, &at, as_text, &mut names)?),
             (Json::List(blocks), _) => all.extend(question(blocks, &at, &names)?),
@@ -68,7 +68,7 @@ fn text(content: &Json, at: &str) -> Result<Json, ApiError> {
     match content {
         Json::String(text) => Ok(string(text)),
         Json::List(blocks) => joined(blocks, "blocks", at).map(Json::String),
-        other => Err(ApiError::of_param(at, format!("`{at}` is {}: give a text", other.kind()))),
+        other => Err(ApiError::of_type(at, "a text", other.kind())),
     }
 }
 
@@ -165,7 +165,7 @@ fn toolbox(fields: &mut Fields) -> Result<Toolbox, ApiError> {
             let tools = all.iter().enumerate().map(|(i, one)| tool(one, &format!("tools[{i}]")));
             Some(Json::List(tools.collect::<Result<_, _>>()?))
         }
-        Some(other) => return Err(ApiError::of_param("tools", format!("`tools` is {}: give a list", other.kind()))),
+        Some(other) => return Err(ApiError::of_type("tools", "a list", other.kind())),
     };
     let (mut choice, mut parallel) = (Choice::Auto, true);
     if let Some(wanted) = fields.json("tool_choice") {
@@ -187,7 +187,7 @@ fn toolbox(fields: &mut Fields) -> Result<Toolbox, ApiError> {
 /// A tool as OpenAI's interface has it.
 fn tool(given: &Json, at: &str) -> Result<Json, ApiError> {
     let Json::Object(members) = given else {
-        return Err(ApiError::of_param(at, format!("`{at}` is {}: give an object", given.kind())));
+        return Err(ApiError::of_type(at, "an object", given.kind()));
     };
     if !matches!(given.get("type").and_then(Json::as_str), None | Some("custom")) {
         let message = format!("`{at}` is of type `{}`: only tools of the client are supported", kind(given));

@@ -42,8 +42,6 @@ pub(crate) struct Answer {
 #[derive(Default)]
 struct Progress {
     steps: Vec<Step>,
-    text: String,
-    entries: Vec<Entry>,
     usage: Option<Value>,
     end: Option<Ending>,
 }
@@ -66,6 +64,28 @@ enum Ending {
     Incomplete(&'static str),
     Failed(ApiError),
     Cancelled,
+}
+
+impl Progress {
+    /// The text so far.
+    fn text(&self) -> String {
+        let text = |step: &Step| if let Step::Delta { text, .. } = step { text.clone() } else { Box::default() };
+        self.steps.iter().map(text).collect()
+    }
+
+    /// The tokens so far, with their log-probabilities.
+    fn logprobs(&self) -> Value {
+        listed(
+            self.steps
+                .iter()
+                .filter_map(|step| if let Step::Delta { entry, .. } = step { entry.as_ref() } else { None }),
+        )
+    }
+
+    /// The part of a message that they are.
+    fn part(&self) -> Value {
+        part(&self.text(), self.logprobs())
+    }
 }
 
 impl Answer {
@@ -114,9 +134,7 @@ impl Answer {
             progress.steps.extend([Step::ItemAdded, Step::PartAdded]);
         }
         if !text.is_empty() || entry.is_some() {
-            self.count(2 * text.len() + STEP + entry.as_ref().map_or(0, |entry| 2 * entry.bytes()));
-            progress.text.push_str(text);
-            progress.entries.extend(entry.clone());
+            self.count(text.len() + STEP + entry.as_ref().map_or(0, Entry::bytes));
             progress.steps.push(Step::Delta { text: text.into(), entry });
         }
         drop(progress);
@@ -233,16 +251,18 @@ impl Answer {
         let added = json!({
             "id": self.item, "type": "message", "role": "assistant", "status": "in_progress", "content": [],
         });
-        let all = || listed(&progress.entries);
         match step {
             Step::ItemAdded => ("response.output_item.added", json!({ "output_index": 0, "item": added })),
             Step::PartAdded => ("response.content_part.added", place(json!({ "part": part("", json!([])) }))),
             Step::Delta { text, entry } => {
-                let logprobs = listed(entry.as_slice());
+                let logprobs = listed(entry.iter());
                 ("response.output_text.delta", place(json!({ "delta": text, "logprobs": logprobs })))
             }
-            Step::TextDone => ("response.output_text.done", place(json!({ "text": progress.text, "logprobs": all() }))),
-            Step::PartDone => ("response.content_part.done", place(json!({ "part": part(&progress.text, all()) }))),
+            Step::TextDone => (
+                "response.output_text.done",
+                place(json!({ "text": progress.text(), "logprobs": progress.logprobs() })),
+            ),
+            Step::PartDone => ("response.content_part.done", place(json!({ "part": progress.part() }))),
             Step::ItemDone => {
                 let item = self.output_of(progress).pop();
                 ("response.output_item.done", json!({ "output_index": 0, "item": item }))
@@ -259,7 +279,7 @@ impl Answer {
             Some(Ending::Completed) => "completed",
             Some(_) => "incomplete",
         };
-        let content = [part(&progress.text, listed(&progress.entries))];
+        let content = [progress.part()];
         vec![json!({ "id": self.item, "type": "message", "role": "assistant", "status": status, "content": content })]
     }
 
@@ -306,12 +326,18 @@ impl Drop for Answer {
     }
 }
 
+/// Items of a conversation: of earlier answers with what they were answers to, and `input` after them.
+pub(crate) fn conversation_of(history: &[Arc<Answer>], input: &[Value]) -> Vec<Value> {
+    let of_answer = |answer: &Arc<Answer>| [answer.input.clone(), answer.output()].concat();
+    history.iter().flat_map(of_answer).chain(input.iter().cloned()).collect()
+}
+
 fn part(text: &str, logprobs: Value) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs })
 }
 
 /// Tokens with their log-probabilities.
-fn listed(entries: &[Entry]) -> Value {
+fn listed<'a>(entries: impl Iterator<Item = &'a Entry>) -> Value {
     let mut of = logprobs::of_chat(entries);
     of["content"].take()
 }

@@ -8,7 +8,7 @@ use crate::hub::{Job, Order};
 use crate::json::Json;
 use crate::logprobs::Entry;
 use crate::model::Model;
-use crate::responses::answer::Answer;
+use crate::responses::answer::{Answer, conversation_of};
 use crate::responses::follow::{Guard, ended, follow};
 use crate::responses::items::messages;
 use crate::responses::request::Wanted;
@@ -27,12 +27,12 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let busy = app.begin()?;
     let owner = app.owner(request.headers());
     let (mut fields, headers) = app.read(request).await?;
-    let (served, name) = app.choose(&mut fields)?;
+    let served = app.choose(&mut fields)?;
     let mut wanted = Wanted::take(&mut fields, &headers, served.hub.model().facts())?;
     fields.finish()?;
     let history = history(&app, &wanted, owner)?;
     let store = stores(&app, &wanted)?;
-    wanted.echoed.extend([("model".to_owned(), json!(name)), ("store".to_owned(), json!(store))]);
+    wanted.echoed.extend([("model".to_owned(), json!(served.name)), ("store".to_owned(), json!(store))]);
     let talk = Talk::new(&mut wanted, &history);
     let own = served.clone();
     let prompt = blocking(move || talk.tokens(own.hub.model())).await?;
@@ -126,12 +126,7 @@ struct Talk {
 
 impl Talk {
     fn new(wanted: &mut Wanted, history: &[Arc<Answer>]) -> Talk {
-        let mut items = vec![];
-        for answer in history {
-            items.extend(answer.input.iter().cloned());
-            items.extend(answer.output());
-        }
-        items.extend(wanted.input.iter().cloned());
+        let items = conversation_of(history, &wanted.input);
         let variables = std::mem::take(&mut wanted.variables);
         Talk { instructions: wanted.instructions.clone(), items, variables, truncate: wanted.truncate }
     }

@@ -25,7 +25,7 @@ pub(crate) fn items(input: Json) -> Result<Vec<Value>, ApiError> {
             let each = all.into_iter().enumerate().map(|(i, one)| item(one, &format!("input[{i}]")));
             each.collect()
         }
-        other => Err(of_type("input", "a text or a list of items", &other)),
+        other => Err(ApiError::of_type("input", "a text or a list of items", other.kind())),
     }
 }
 
@@ -39,8 +39,7 @@ fn message(role: &str, kind: &str, texts: &[String]) -> Value {
 }
 
 fn item(json: Json, at: &str) -> Result<Value, ApiError> {
-    let Json::Object(members) = json else { return Err(of_type(at, "an object", &json)) };
-    let mut fields = Fields::of(members)?;
+    let mut fields = Fields::of_json(json, at)?;
     let kind = fields.take::<String>("type")?;
     match kind.as_deref() {
         None | Some("message") => {}
@@ -70,8 +69,8 @@ fn item(json: Json, at: &str) -> Result<Value, ApiError> {
             let each = parts.into_iter().enumerate().map(|(i, one)| part(one, &format!("{at}[{i}]")));
             each.collect::<Result<_, _>>()?
         }
-        Some(other) => return Err(of_type(&at, "a text or a list of parts", &other)),
-        None => return Err(ApiError::of_param(&at, format!("`{at}` is missing"))),
+        Some(other) => return Err(ApiError::of_type(&at, "a text or a list of parts", other.kind())),
+        None => return Err(ApiError::missing(&at)),
     };
     // An item that the server made may be given back as it is. Each has a new identifier here.
     let _: (Option<String>, Option<String>) = (fields.take("id")?, fields.take("status")?);
@@ -81,8 +80,7 @@ fn item(json: Json, at: &str) -> Result<Value, ApiError> {
 
 /// The text of a part of a message.
 fn part(json: Json, at: &str) -> Result<String, ApiError> {
-    let Json::Object(members) = json else { return Err(of_type(at, "an object", &json)) };
-    let mut fields = Fields::of(members)?;
+    let mut fields = Fields::of_json(json, at)?;
     let kind = fields.take::<String>("type")?.unwrap_or_default();
     let member = match kind.as_str() {
         "input_text" | "output_text" | "text" => "text",
@@ -115,10 +113,6 @@ pub(crate) fn messages<'a>(instructions: Option<&str>, items: impl Iterator<Item
         message(role, texts.join("\n"))
     }));
     Json::List(all)
-}
-
-fn of_type(param: &str, wanted: &str, given: &Json) -> ApiError {
-    ApiError::of_param(param, format!("`{param}` is {}: give {wanted}", given.kind()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::ask::{Ask, MOST_TOP};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::json::Json;
+use crate::json::{Json, short};
 use crate::model::Facts;
 use crate::responses::items::items;
 use axum::http::HeaderMap;
@@ -49,7 +49,7 @@ impl Wanted {
         echo("instructions", json!(instructions));
         let previous = fields.take::<String>("previous_response_id")?;
         echo("previous_response_id", json!(previous));
-        let input = fields.json("input").ok_or_else(|| ApiError::of_param("input", "`input` is missing"))?;
+        let input = fields.json("input").ok_or_else(|| ApiError::missing("input"))?;
         let store = fields.take::<bool>("store")?;
         let background = fields.take("background")?.unwrap_or(false);
         echo("background", json!(background));
@@ -107,11 +107,6 @@ fn here(text: &str) -> String {
     text.replace("response_format.json_schema", "text.format").replace("response_format", "text.format")
 }
 
-/// A number with the fewest digits that stand for it.
-fn short(x: f32) -> Value {
-    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
-
 /// Members that have values which ask for nothing. Calls of functions would be taken here.
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     for (name, values) in [
@@ -151,8 +146,7 @@ fn metadata(fields: &mut Fields) -> Result<Value, ApiError> {
 fn text(fields: &mut Fields) -> Result<Value, ApiError> {
     let mut members = match fields.json("text") {
         None => return Ok(json!({ "format": { "type": "text" } })),
-        Some(Json::Object(members)) => Fields::of(members)?,
-        Some(other) => return Err(ApiError::of_param("text", format!("`text` is {}: give an object", other.kind()))),
+        Some(given) => Fields::of_json(given, "text")?,
     };
     members.only("verbosity", &["\"medium\""])?;
     let format = members.json("format");
@@ -174,18 +168,12 @@ fn text(fields: &mut Fields) -> Result<Value, ApiError> {
 /// Takes `reasoning`: its effort is a variable of the template. Returns the member of the document.
 fn reasoning(fields: &mut Fields, variables: &mut Vec<(String, Json)>) -> Result<Value, ApiError> {
     let mut effort = None;
-    match fields.json("reasoning") {
-        None => {}
-        Some(Json::Object(members)) => {
-            let mut members = Fields::of(members)?;
-            effort = members.take::<String>("effort")?;
-            members.only("summary", &["\"auto\""])?;
-            members.only("generate_summary", &["\"auto\""])?;
-            members.finish()?;
-        }
-        Some(other) => {
-            return Err(ApiError::of_param("reasoning", format!("`reasoning` is {}: give an object", other.kind())));
-        }
+    if let Some(given) = fields.json("reasoning") {
+        let mut members = Fields::of_json(given, "reasoning")?;
+        effort = members.take::<String>("effort")?;
+        members.only("summary", &["\"auto\""])?;
+        members.only("generate_summary", &["\"auto\""])?;
+        members.finish()?;
     }
     variables.extend(effort.clone().map(|effort| ("reasoning_effort".to_owned(), Json::String(effort))));
     Ok(json!({ "effort": effort, "summary": null }))
@@ -215,17 +203,10 @@ fn logprobs(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
 
 /// Takes options of streams: padding of events changes no text.
 fn stream_options(fields: &mut Fields) -> Result<(), ApiError> {
-    match fields.json("stream_options") {
-        None => Ok(()),
-        Some(Json::Object(members)) => {
-            let mut members = Fields::of(members)?;
-            let _: Option<bool> = members.take("include_obfuscation")?;
-            members.finish()
-        }
-        Some(other) => {
-            Err(ApiError::of_param("stream_options", format!("`stream_options` is {}: give an object", other.kind())))
-        }
-    }
+    let Some(given) = fields.json("stream_options") else { return Ok(()) };
+    let mut members = Fields::of_json(given, "stream_options")?;
+    let _: Option<bool> = members.take("include_obfuscation")?;
+    members.finish()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::app::App;
 use crate::error::{ApiError, answer as document};
-use crate::responses::answer::Answer;
+use crate::responses::answer::{Answer, conversation_of};
 use crate::responses::follow::follow;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -117,12 +117,7 @@ pub(crate) async fn input_items(
         return Err(ApiError::of_param("limit", format!("`limit` is {limit}: give a whole number from 1 to 100")));
     }
     let answer = of_path(&app, &headers, id)?;
-    let mut items: Vec<Value> = vec![];
-    for earlier in &answer.history {
-        items.extend(earlier.input.iter().cloned());
-        items.extend(earlier.output());
-    }
-    items.extend(answer.input.iter().cloned());
+    let mut items = conversation_of(&answer.history, &answer.input);
     if descending {
         items.reverse();
     }
