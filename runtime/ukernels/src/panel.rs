@@ -24,7 +24,7 @@ use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Code, Encoding};
 use llmcc_abi::layout::{self, BLOCK, Block, Q8Row};
 
-use crate::isa::{Isa, Shape};
+use crate::isa::{Apart, Isa, Shape};
 
 /// The inner loops of one weight format.
 pub(crate) trait Kernel<I: Isa> {
@@ -42,6 +42,16 @@ pub(crate) trait Kernel<I: Isa> {
     /// # Safety
     /// The tile lies within the panel.
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile);
+}
+
+/// A tile as a function of its own: all of a panel in one took the compiler many times as long.
+struct OneTile<I, K, const MR: usize, const NV: usize>(core::marker::PhantomData<(I, K)>);
+
+impl<I: Isa, K: Kernel<I>, const MR: usize, const NV: usize> Apart<&Tile> for OneTile<I, K, MR, NV> {
+    #[inline(always)]
+    unsafe fn run(tile: &Tile) {
+        unsafe { K::tile::<MR, NV>(tile) }
+    }
 }
 
 /// A tile to compute, and the layout of the panel it belongs to.
@@ -330,7 +340,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.
                     let tile = if i == 0 { tile.ahead::<I, NV>() } else { tile };
-                    unsafe { K::tile::<$mr, NV>(&tile) };
+                    unsafe { I::apart::<&Tile, OneTile<I, K, $mr, NV>>(&tile) };
                     i += $mr;
                 }
             }

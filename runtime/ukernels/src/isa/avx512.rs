@@ -8,6 +8,22 @@ use super::{Apart, FEW, Isa, Shape};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const DOT_BF16: bool>;
 
+/// [`Isa::apart`] with the features of every processor of this level.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+unsafe fn plain<A, P: Apart<A>>(args: A) {
+    unsafe { P::run(args) }
+}
+
+/// [`Isa::apart`] with the features of the processors that have the BF16 dot product.
+#[inline(never)]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx512vbmi,avx512vbmi2,avx2,fma,f16c"
+)]
+unsafe fn with_bf16<A, P: Apart<A>>(args: A) {
+    unsafe { P::run(args) }
+}
+
 impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const LANES: usize = 16;
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
@@ -28,10 +44,9 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     type W8 = __m512i;
     type Dot = __m512i;
 
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    #[inline(always)]
     unsafe fn apart<A, P: Apart<A>>(args: A) {
-        unsafe { P::run(args) }
+        unsafe { if const { DOT_BF16 } { with_bf16::<A, P>(args) } else { plain::<A, P>(args) } }
     }
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
