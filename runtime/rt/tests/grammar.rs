@@ -96,6 +96,9 @@ fn grammars_of_each_language() {
     let person = grammar(Language::JsonSchema, &schema.to_string());
     assert!(accepts(&person, r#"{"name": "Ada", "age": 36}"#) && accepts(&person, r#"{"name":"Ä\"","age":0}"#));
     assert!(!accepts(&person, r#"{"name": "Ada", "age": -1}"#) && !accepts(&person, r#"{"name": "Ada"}"#));
+    // Indented texts, but no empty lines.
+    assert!(accepts(&person, "{\n  \"name\": \"Ada\",\r\n\t\"age\": 36\n}"));
+    assert!(!accepts(&person, "{\n\n\"name\": \"Ada\", \"age\": 36}"));
 }
 
 #[test]
