@@ -31,7 +31,6 @@ NVCC_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
 NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
-TEST_RUNNER := target."cfg(all())".runner = ["sh", "$(CURDIR)/tools/tests/run.sh"]
 
 .PHONY: help demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
@@ -155,9 +154,8 @@ unit: export LLMCC_TEST_EVAL = 1
 unit: export LLMCC_TEST_PROGRAMS = 1
 unit: python eval llvm ptxas programs
 	mkdir -p $(BUILD)
-	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --config '$(TEST_RUNNER)' 2>&1 | tee $(BUILD)/tests.log
+	$(LINTED) python3 tools/tests/all.py $(BUILD)/tests.log --workspace --locked $(GPU_FEATURES)
 	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar --test calls # As artifacts have it: see runtime/rt/Cargo.toml.
-	python3 tools/tests/slowest.py $(BUILD)/tests.log
 
 # Linted programs without LLVM: the only ones that differ then. With llmcc-features, dependencies have the features that
 # `unit` has given them, and none is compiled again.

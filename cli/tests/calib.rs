@@ -87,7 +87,7 @@ fn scales_are_moved_and_recorded() {
 #[test]
 fn mixtures_take_scales() {
     let f = Folder::new();
-    fs::write(f.at("text.py"), (0..40).map(|i| PYTHON.replace("name", &format!("name{i}"))).collect::<String>())
+    fs::write(f.at("text.py"), (0..12).map(|i| PYTHON.replace("name", &format!("name{i}"))).collect::<String>())
         .expect("written");
     let budget = ["--budget", "kl=0.05", "--budget-text", "text.py", "--calib", "text.py", "--method", "awq"];
     f.compile(WITH_TOKENIZER, "m.so", &budget);
