@@ -2,12 +2,13 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::json::Json;
 use crate::log::Log;
 use crate::models::Models;
 use crate::responses::Store;
-use crate::served::Served;
+use crate::served::{Served, now};
 use crate::settings::Settings;
-use axum::body::{Bytes, to_bytes};
+use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) responses: Store,
     pub(crate) log: Arc<Log>,
+    /// Seconds from 1970 until it began.
+    pub(crate) began: u64,
     draining: AtomicBool,
     busy: Arc<AtomicUsize>,
 }
@@ -41,7 +44,7 @@ impl App {
     /// The state of a server that begins now.
     pub(crate) fn new(models: Models, log: Arc<Log>, settings: Settings) -> App {
         let responses = Store::new(settings.max_stored, settings.max_stored_bytes);
-        App { models, settings, responses, log, draining: AtomicBool::new(false), busy: Arc::default() }
+        App { models, settings, responses, log, began: now(), draining: AtomicBool::new(false), busy: Arc::default() }
     }
 
     /// Takes no further requests.
@@ -105,6 +108,18 @@ impl App {
     /// # Errors
     /// No JSON; a body that is too long, or does not come.
     pub(crate) async fn read(&self, request: Request) -> Result<(Fields, HeaderMap), ApiError> {
+        let (json, headers) = self.read_json(request).await?;
+        let Json::Object(members) = json else {
+            return Err(ApiError::invalid(format!("the body is {}: send a JSON object", json.kind())));
+        };
+        Ok((Fields::of(members)?, headers))
+    }
+
+    /// The value that a request's body is, and its headers.
+    ///
+    /// # Errors
+    /// As [`App::read`].
+    pub(crate) async fn read_json(&self, request: Request) -> Result<(Json, HeaderMap), ApiError> {
         let (head, body) = request.into_parts();
         if !is_json(&head.headers) {
             let message = "the body's type is not JSON: send the header `Content-Type: application/json`";
@@ -125,13 +140,9 @@ impl App {
             Ok(Err(e)) => return Err(ApiError::invalid(format!("the body cannot be read: {e}"))),
             Ok(Ok(body)) => body,
         };
-        let fields = blocking(move || parse(&body)).await?;
-        Ok((fields, head.headers))
+        let json = blocking(move || Fields::json_of(&body)).await?;
+        Ok((json, head.headers))
     }
-}
-
-fn parse(body: &Bytes) -> Result<Fields, ApiError> {
-    Fields::parse(body)
 }
 
 /// The key after `Bearer`.

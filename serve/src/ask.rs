@@ -18,6 +18,8 @@ use std::time::Duration;
 pub(crate) const MOST_CHOICES: usize = 128;
 /// Most alternatives of a token that a client may ask for, as in OpenAI's interface.
 pub(crate) const MOST_TOP: u64 = 20;
+/// Members that [`Facts::defaults`] may have.
+const DEFAULTS: &[&str] = &["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"];
 /// Most texts that may end a choice. OpenAI takes 4.
 const MOST_STOPS: usize = 64;
 /// The header with the seconds after which a request is too late.
@@ -34,6 +36,8 @@ pub(crate) struct Ask {
     pub(crate) stream: bool,
     /// Whether a stream ends with counts of tokens.
     pub(crate) include_usage: bool,
+    /// Whether replies have llama.cpp's times of tokens.
+    pub(crate) timings: bool,
 }
 
 impl Ask {
@@ -48,6 +52,7 @@ impl Ask {
         most_tokens: u64,
     ) -> Result<Ask, ApiError> {
         refuse_unsupported(fields)?;
+        supply(fields, facts);
         let stream = fields.take("stream")?.unwrap_or(false);
         let limit = |name: &str, fields: &mut Fields| fields.count(name, 1, u64::from(u32::MAX));
         let (new, old) = (limit("max_completion_tokens", fields)?, limit("max_tokens", fields)?);
@@ -73,7 +78,8 @@ impl Ask {
         };
         let choices = fields.count("n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize;
         let include_usage = stream_options(fields, stream)?;
-        Ok(Ask { params, terms: terms(fields, headers)?, choices, stream, include_usage })
+        let timings = fields.take("timings_per_token")?.unwrap_or(false);
+        Ok(Ask { params, terms: terms(fields, headers)?, choices, stream, include_usage, timings })
     }
 
     /// The parameters of choice `i` of a prompt: its seed is that many larger.
@@ -81,6 +87,16 @@ impl Ask {
         let mut params = self.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(i as u64);
         params
+    }
+}
+
+/// Adds the members that whoever runs the server gave for requests without them.
+fn supply(fields: &mut Fields, facts: &Facts) {
+    let limited = ["max_tokens", "max_completion_tokens"].iter().any(|name| fields.has(name));
+    for name in DEFAULTS {
+        if let Some(value) = facts.defaults.get(*name).filter(|_| *name != "max_tokens" || !limited) {
+            fields.supply(name, value);
+        }
     }
 }
 
@@ -97,9 +113,13 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
         ("return_token_ids", &["false"]),
         ("return_tokens_as_token_ids", &["false"]),
         ("stream_include_usage", &["false"]),
+        ("return_progress", &["false"]),
+        ("lora", &["[]"]),
     ] {
         fields.only(name, values)?;
     }
+    // A place among requests: any is like the others.
+    let _: Option<i64> = fields.take("id_slot")?;
     Ok(())
 }
 
@@ -230,6 +250,11 @@ fn terms(fields: &mut Fields, headers: &HeaderMap) -> Result<Terms, ApiError> {
             return Err(ApiError::of_param("cache_salt", "`cache_salt` is empty: leave it out, or give a secret text"));
         }
         Some(salt) => secret().hash_one(salt).max(1),
+    };
+    // (llama.cpp's word for a request that uses no computed beginnings: nobody else has its salt.)
+    let salt = match fields.take::<bool>("cache_prompt")? {
+        Some(false) => unforeseen().max(1),
+        _ => salt,
     };
     let seconds = match fields.within("timeout", 0.0, 1e9)? {
         Some(seconds) => Some(seconds),

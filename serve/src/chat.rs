@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`: answers in conversations, by the model's chat template.
 
-use crate::app::App;
+use crate::app::{App, blocking};
 use crate::ask::{Ask, MOST_TOP};
 use crate::conversation::talk;
 use crate::error::ApiError;
@@ -11,6 +11,7 @@ use crate::shape::{Kind, Shape};
 use crate::turn::planned;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Answers `POST /v1/chat/completions`.
@@ -25,13 +26,19 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     ask.params.logprobs = logprobs;
     refuse_unsupported(&mut fields)?;
     let reasoning = fields.take("include_reasoning")?.unwrap_or(true);
-    let talk = talk(&mut fields, facts.turns.arguments_text)?;
+    fields.supply("verbose", facts.defaults.get("verbose").unwrap_or(&Value::Null));
+    let verbose = fields.take("verbose")?.unwrap_or(false);
+    let talk = talk(&mut fields, facts)?;
     let special = fields.take("add_special_tokens")?.unwrap_or(false);
     fields.finish()?;
     let (prompt, plan, ask) = planned(&served, talk, ask, (special, reasoning)).await?;
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };
     let orders: Vec<Order> = (0..ask.choices).map(order).collect();
-    let shape = Shape::new(Kind::Chat, served.name.clone(), logprobs, vec![]).with(plan);
+    let mut shape = Shape::new(Kind::Chat, &served, logprobs, vec![]).with(plan);
+    if verbose {
+        let (own, prompt) = (served.clone(), prompt.clone());
+        shape.verbose = Some(blocking(move || Ok(own.hub.model().detokenize(&prompt, true)?)).await?);
+    }
     send(&served, orders, &ask, shape, busy).await
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     }
     let own = served.clone();
     let (rows, echoes) = blocking(move || how.read(own.hub.model(), prompts)).await?;
-    let mut shape = Shape::new(Kind::Completion, served.name.clone(), logprobs, of_choices(echoes, ask.choices));
+    let mut shape = Shape::new(Kind::Completion, &served, logprobs, of_choices(echoes, ask.choices));
     let echoed = logprobs.filter(|_| echo);
     if echoed.is_some() || prompt_logprobs.is_some() {
         let (entries, prompts) = judged(&served, rows.clone(), echoed, prompt_logprobs).await?;

@@ -6,10 +6,11 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::json::Json;
-use crate::model::Model;
+use crate::model::{Facts, Model};
 use crate::prompts::check_length;
 use crate::toolbox::Toolbox;
 use llmcc_model::Token;
+use serde_json::Value;
 
 /// Variables of templates that have members of their own in a request, or that a client may not set.
 const RESERVED: &[&str] =
@@ -26,8 +27,8 @@ pub(crate) struct Talk {
 ///
 /// # Errors
 /// A member that is wrong or not supported.
-pub(crate) fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
-    let talk = talk(fields, false)?;
+pub(crate) fn conversation(fields: &mut Fields, facts: &Facts) -> Result<String, ApiError> {
+    let talk = talk(fields, facts)?;
     if talk.toolbox.is_forced() {
         let message = "`tool_choice` cannot force a call here: give \"auto\" or \"none\"";
         return Err(ApiError::of_param("tool_choice", message).code("unsupported_parameter"));
@@ -35,12 +36,12 @@ pub(crate) fn conversation(fields: &mut Fields) -> Result<String, ApiError> {
     Ok(talk.json)
 }
 
-/// Takes the conversation of a request. `as_text`: the template wants the arguments of calls as texts.
+/// Takes the conversation of a request.
 ///
 /// # Errors
 /// A member that is wrong or not supported.
-pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError> {
-    let mut variables = vec![("messages".to_owned(), messages(fields, as_text)?)];
+pub(crate) fn talk(fields: &mut Fields, facts: &Facts) -> Result<Talk, ApiError> {
+    let mut variables = vec![("messages".to_owned(), messages(fields, facts.turns.arguments_text)?)];
     let toolbox = Toolbox::take(fields)?;
     if let Some(tools) = &toolbox.given {
         variables.push(("tools".to_owned(), tools.clone()));
@@ -50,15 +51,25 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
         Some(list @ Json::List(_)) => variables.push(("documents".to_owned(), list)),
         Some(other) => return Err(ApiError::of_type("documents", "a list", other.kind())),
     }
-    for name in ["add_generation_prompt", "continue_final_message"] {
-        if let Some(value) = fields.take::<bool>(name)? {
-            variables.push((name.to_owned(), Json::Bool(value)));
-        }
+    let [prompted, continued] = ["add_generation_prompt", "continue_final_message"];
+    let given = (fields.take::<bool>(prompted)?, fields.take::<bool>(continued)?);
+    if given == (Some(true), Some(true)) {
+        let message = format!("`{continued}` goes on with the last message, and `{prompted}` begins another: give one");
+        return Err(ApiError::of_param(continued, message));
+    }
+    for (name, value) in [(prompted, given.0), (continued, given.1)] {
+        variables.extend(value.map(|value| (name.to_owned(), Json::Bool(value))));
     }
     // A template reads it under this name, if at all.
     if let Some(effort) = fields.json("reasoning_effort") {
         variables.push(("reasoning_effort".to_owned(), effort));
     }
+    kwargs(fields, facts, &mut variables)?;
+    Ok(Talk { json: written(variables)?, toolbox })
+}
+
+/// Takes `chat_template_kwargs`: the client's variables of the template, and those that whoever runs the server gave.
+fn kwargs(fields: &mut Fields, facts: &Facts, variables: &mut Vec<(String, Json)>) -> Result<(), ApiError> {
     match fields.json("chat_template_kwargs") {
         None => {}
         Some(Json::Object(members)) => {
@@ -73,7 +84,14 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
         }
         Some(other) => return Err(ApiError::of_type("chat_template_kwargs", "an object", other.kind())),
     }
-    Ok(Talk { json: written(variables)?, toolbox })
+    if let Some(Value::Object(own)) = facts.defaults.get("chat_template_kwargs") {
+        for (name, value) in own.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str())) {
+            if !variables.iter().any(|(known, _)| known == name) {
+                variables.push((name.clone(), Json::from(value)));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Variables of a template as JSON.
@@ -198,7 +216,7 @@ mod tests {
 
     fn of(text: &str) -> Result<String, ApiError> {
         let mut fields = Fields::parse(text.as_bytes())?;
-        let made = conversation(&mut fields)?;
+        let made = conversation(&mut fields, &Facts::default())?;
         fields.finish().map(|()| made)
     }
 

@@ -3,8 +3,8 @@
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
 use crate::json::short;
-use crate::model::Model;
-use crate::prompts::{Prompt, prompts};
+use crate::llama::{Given, texts};
+use crate::model::{Facts, Model};
 use crate::served::Served;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -24,12 +24,8 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let (mut fields, _) = app.read(request).await?;
     let served = app.choose(&mut fields)?;
     let facts = served.hub.model().facts();
-    let columns = facts.embed_columns;
-    if columns == 0 {
-        let message = "the model makes no embeddings: compile it with --embed or --also-embed";
-        return Err(ApiError::invalid(message).code("unsupported"));
-    }
-    let texts = prompts(&mut fields, "input", facts.vocab)?;
+    let columns = needs_columns(facts)?;
+    let given = texts(&mut fields, "input", facts.vocab)?;
     let as_text = match fields.take::<String>("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,
@@ -45,14 +41,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
         return Err(ApiError::of_param("dimensions", message).code("unsupported_parameter"));
     }
     fields.finish()?;
-    if texts.len() > MOST_TEXTS {
-        let message = format!("`input` has {} texts: give up to {MOST_TEXTS}", texts.len());
-        return Err(ApiError::of_param("input", message));
-    }
-    // (Never closed.)
-    let _turn = served.embeds.acquire().await.ok();
-    let own = served.clone();
-    let (numbers, tokens) = blocking(move || embed(&own, texts)).await?;
+    let (numbers, tokens) = embed(&served, given, "input").await?;
     let shown = |row: &[f32]| if as_text { json!(base64(row)) } else { row.iter().map(|x| short(*x)).collect() };
     let data = numbers.chunks(columns).enumerate();
     let data: Vec<Value> =
@@ -61,18 +50,56 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     Ok(answer(StatusCode::OK, &json!({ "object": "list", "data": data, "model": served.name, "usage": usage })))
 }
 
-/// Embeddings of texts, one after the other, and how many tokens they have.
-fn embed(served: &Served, texts: Vec<Prompt>) -> Result<(Vec<f32>, usize), ApiError> {
-    let model = served.hub.model();
-    let row = |text: Prompt| match text {
-        Prompt::Text(text) => model.tokenize(&text, true),
-        Prompt::Tokens(tokens) => Ok(tokens),
-    };
-    let rows = texts.into_iter().map(row).collect::<Result<Vec<Vec<Token>>, _>>()?;
-    if let Some(i) = rows.iter().position(Vec::is_empty) {
-        return Err(ApiError::of_param("input", format!("text {i} of `input` has no tokens: give at least one")));
+/// Columns of a model's embeddings.
+///
+/// # Errors
+/// It makes none.
+pub(crate) fn needs_columns(facts: &Facts) -> Result<usize, ApiError> {
+    if facts.embed_columns > 0 {
+        return Ok(facts.embed_columns);
     }
-    Ok((embedded(model, &rows)?, rows.iter().map(Vec::len).sum()))
+    let message = "the model makes no embeddings: compile it with --embed or --also-embed";
+    Err(ApiError::invalid(message).code("unsupported"))
+}
+
+/// Embeddings of texts, one after the other, and how many tokens they have; `param`: the member with them.
+///
+/// # Errors
+/// Too many texts; one that is empty or too large.
+pub(crate) async fn embed(
+    served: &Arc<Served>,
+    given: Vec<Given>,
+    param: &'static str,
+) -> Result<(Vec<f32>, usize), ApiError> {
+    if given.len() > MOST_TEXTS {
+        let message = format!("`{param}` has {} texts: give up to {MOST_TEXTS}", given.len());
+        return Err(ApiError::of_param(param, message));
+    }
+    // (Never closed.)
+    let _turn = served.embeds.acquire().await.ok();
+    let served = served.clone();
+    blocking(move || {
+        let model = served.hub.model();
+        let rows = given.iter().map(|given| given.tokens(model, true)).collect::<Result<Vec<_>, _>>()?;
+        for (i, row) in rows.iter().enumerate() {
+            check_row(row.len(), model.facts().max_context, i, param)?;
+        }
+        Ok((embedded(model, &rows)?, rows.iter().map(Vec::len).sum()))
+    })
+    .await
+}
+
+fn check_row(tokens: usize, context: usize, i: usize, param: &str) -> Result<(), ApiError> {
+    if tokens == 0 {
+        return Err(ApiError::of_param(param, format!("text {i} of `{param}` has no tokens: give at least one")));
+    }
+    if context > 0 && tokens > context {
+        let message = format!(
+            "text {i} of `{param}` is too large: it has {tokens} tokens, and the model takes up to {context}; shorten it"
+        );
+        return Err(ApiError::of_param(param, message).too_long(tokens, context));
+    }
+    Ok(())
 }
 
 /// Embeddings of rows of tokens, some at a time.

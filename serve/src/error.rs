@@ -17,12 +17,14 @@ pub(crate) struct ApiError {
     pub(crate) message: String,
     /// Seconds after which the client may ask again.
     retry_after: Option<u32>,
+    /// Tokens of a prompt that is too long, and of the model's context.
+    sizes: Option<(usize, usize)>,
 }
 
 impl ApiError {
     /// An error of this status.
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+        ApiError { status, kind, code: None, param: None, message: message.into(), retry_after: None, sizes: None }
     }
 
     /// A wrong request.
@@ -55,6 +57,11 @@ impl ApiError {
         ApiError { code: Some(code), ..self }
     }
 
+    /// The same, of a prompt of `tokens` tokens that a model with a context of `context` tokens cannot take.
+    pub(crate) fn too_long(self, tokens: usize, context: usize) -> ApiError {
+        ApiError { sizes: Some((tokens, context)), ..self.code("context_length_exceeded") }
+    }
+
     /// The server has as many requests as it may.
     pub(crate) fn busy(message: impl Into<String>) -> ApiError {
         let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
@@ -79,6 +86,35 @@ impl ApiError {
     }
 }
 
+/// The document of an error as llama.cpp has it: `{"error": {"code", "message", "type"}}`, the code being the status.
+pub(crate) fn llama(error: &ApiError) -> Value {
+    let kind = match error.status {
+        StatusCode::BAD_REQUEST if error.sizes.is_some() => "exceed_context_size_error",
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::INTERNAL_SERVER_ERROR => "server_error",
+        StatusCode::NOT_IMPLEMENTED => "not_supported_error",
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => "unavailable_error",
+        _ => error.kind,
+    };
+    let mut inner = json!({ "code": error.status.as_u16(), "message": error.message, "type": kind });
+    if let Some((tokens, context)) = error.sizes {
+        let message = format!("the request exceeds the available context size: {}", error.message);
+        (inner["message"], inner["n_prompt_tokens"], inner["n_ctx"]) = (message.into(), tokens.into(), context.into());
+    }
+    json!({ "error": inner })
+}
+
+/// Gives an error the shape that llama.cpp's clients know.
+pub(crate) async fn as_llama(response: Response) -> Response {
+    let Some(error) = response.extensions().get::<ApiError>() else { return response };
+    let document = llama(error);
+    let (mut head, _) = response.into_parts();
+    head.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(document.to_string()))
+}
+
 impl From<llmcc_model::Error> for ApiError {
     fn from(e: llmcc_model::Error) -> ApiError {
         let message = e.message().to_owned();
@@ -98,6 +134,7 @@ impl From<llmcc_model::Error> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = answer(self.status, &self.json());
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -6,6 +6,7 @@
 use crate::error::ApiError;
 use crate::json::Json;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Members that change nothing in an answer.
 const HARMLESS: &[&str] = &[
@@ -28,13 +29,22 @@ impl Fields {
     ///
     /// # Errors
     /// No JSON, no object, or a member that is there twice.
+    #[cfg(test)]
     pub(crate) fn parse(body: &[u8]) -> Result<Fields, ApiError> {
-        let json: Json = serde_json::from_slice(body)
-            .map_err(|e| ApiError::invalid(format!("the body is no JSON: {e}")).code("invalid_json"))?;
+        let json = Fields::json_of(body)?;
         let Json::Object(members) = json else {
             return Err(ApiError::invalid(format!("the body is {}: send a JSON object", json.kind())));
         };
         Fields::of(members)
+    }
+
+    /// The value that a request's body is.
+    ///
+    /// # Errors
+    /// No JSON.
+    pub(crate) fn json_of(body: &[u8]) -> Result<Json, ApiError> {
+        let read = serde_json::from_slice(body);
+        read.map_err(|e| ApiError::invalid(format!("the body is no JSON: {e}")).code("invalid_json"))
     }
 
     /// The members of an object within a request.
@@ -80,6 +90,13 @@ impl Fields {
     /// Adds a member, as if the client had given it under this name.
     pub(crate) fn put(&mut self, name: &str, value: Json) {
         self.members.push((name.to_owned(), value));
+    }
+
+    /// Adds a member where the client gave none.
+    pub(crate) fn supply(&mut self, name: &str, value: &Value) {
+        if !self.has(name) && !value.is_null() {
+            self.put(name, Json::from(value));
+        }
     }
 
     /// Takes a member.

@@ -1,7 +1,8 @@
-//! The form of a text: OpenAI's `response_format`, and vLLM's members for forms.
+//! The form of a text: OpenAI's `response_format`, and vLLM's and llama.cpp's members for forms.
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::gbnf;
 use crate::json::Json;
 use llmcc_model::Grammar;
 
@@ -26,6 +27,14 @@ pub(crate) fn take(fields: &mut Fields) -> Result<Option<Grammar>, ApiError> {
             found.push((name, of_kind(kind, form, name)?));
         }
     }
+    // llama.cpp's members.
+    if let Some(schema) = fields.json("json_schema") {
+        found.push(("json_schema", of_kind("json", schema, "json_schema")?));
+    }
+    if let Some(source) = fields.take::<String>("grammar")?.filter(|source| !source.is_empty()) {
+        let lark = gbnf::lark(&source).map_err(|e| ApiError::of_param("grammar", format!("`grammar`: {e}")))?;
+        found.push(("grammar", Grammar::Lark(lark)));
+    }
     match &found[..] {
         [_, (name, _), ..] => {
             Err(ApiError::of_param(name, format!("`{name}`: a text has one form, and there is another")))
@@ -41,7 +50,11 @@ fn response_format(form: Json) -> Result<Option<Grammar>, ApiError> {
     let kind: String = members.take("type")?.unwrap_or_default();
     let found = match kind.as_str() {
         "text" => None,
-        "json_object" => Some(Grammar::JsonSchema(r#"{"type":"object"}"#.into())),
+        // (llama.cpp has a schema here, too.)
+        "json_object" => Some(match members.json("schema") {
+            Some(schema) => of_kind("json", schema, NAME)?,
+            None => Grammar::JsonSchema(r#"{"type":"object"}"#.into()),
+        }),
         "json_schema" => {
             let schema = members.json("json_schema");
             let mut named = Fields::of_json(schema.unwrap_or(Json::Null), "response_format.json_schema")?;

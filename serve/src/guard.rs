@@ -29,6 +29,16 @@ pub(crate) async fn heads(request: Request, next: Next) -> Response {
     ApiError::new(status, "invalid_request_error", message).into_response()
 }
 
+/// Refuses paths that the server is started without.
+pub(crate) async fn left_out(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if !app.settings.without.iter().any(|without| without == path) {
+        return next.run(request).await;
+    }
+    let message = format!("this server is started without {path}: whoever runs it leaves out --without {path}");
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message).code("not_supported").into_response()
+}
+
 /// Lets requests with a right key through.
 pub(crate) async fn keys(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match app.authorize(request.headers()) {
@@ -76,10 +86,13 @@ pub(crate) fn origins(settings: &Settings) -> Result<Option<CorsLayer>, String> 
     if settings.origins.is_empty() {
         return Ok(None);
     }
-    let origins = if settings.origins.iter().any(|origin| origin == "*") {
+    let (near, far): (Vec<&String>, Vec<&String>) = settings.origins.iter().partition(|text| *text == "localhost");
+    let origins = if far.iter().any(|origin| *origin == "*") {
         AllowOrigin::any()
     } else {
-        AllowOrigin::list(settings.origins.iter().map(|text| origin(text)).collect::<Result<Vec<_>, _>>()?)
+        let known: Vec<HeaderValue> = far.into_iter().map(|text| origin(text)).collect::<Result<_, _>>()?;
+        let near = !near.is_empty();
+        AllowOrigin::predicate(move |given, _| known.contains(given) || (near && is_near(given)))
     };
     let exposed = [header::RETRY_AFTER, HeaderName::from_static("x-request-id")];
     let layer = CorsLayer::new()
@@ -91,9 +104,17 @@ pub(crate) fn origins(settings: &Settings) -> Result<Option<CorsLayer>, String> 
     Ok(Some(layer))
 }
 
+/// Whether an origin is a page of this machine.
+fn is_near(given: &HeaderValue) -> bool {
+    let host = given.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, host)| host);
+    let Some(authority) = host.and_then(|host| Authority::try_from(host).ok()) else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// An origin as browsers write it: a scheme, a host, perhaps a port.
 fn origin(text: &str) -> Result<HeaderValue, String> {
-    let wrong = || format!("`{text}` is no origin: give one such as https://example.com, or *");
+    let wrong = || format!("`{text}` is no origin: give one such as https://example.com, localhost, or *");
     let (scheme, host) = text.split_once("://").ok_or_else(wrong)?;
     let plain = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ']);
     if scheme.is_empty() || !plain || text.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -117,6 +138,21 @@ mod tests {
             assert!(!is_own(host.as_bytes(), &[]), "{host}");
         }
         assert!(is_own(b"My.Host:80", &["my.host".into()]));
+    }
+
+    #[test]
+    fn pages_of_this_machine() {
+        let near = |text: &str| is_near(&HeaderValue::from_str(text).unwrap());
+        for text in
+            ["http://localhost", "http://localhost:8080", "https://127.0.0.1:3000", "http://[::1]", "http://[::1]:1"]
+        {
+            assert!(near(text), "{text}");
+        }
+        for text in
+            ["http://evil.com", "http://notlocalhost", "http://localhost.evil.com", "localhost", "null", "http://"]
+        {
+            assert!(!near(text), "{text}");
+        }
     }
 
     #[test]

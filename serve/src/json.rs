@@ -54,6 +54,21 @@ impl Json {
     }
 }
 
+impl From<&Value> for Json {
+    fn from(value: &Value) -> Json {
+        match value {
+            Value::Null => Json::Null,
+            Value::Bool(value) => Json::Bool(*value),
+            Value::Number(value) => Json::Number(value.clone()),
+            Value::String(value) => Json::String(value.clone()),
+            Value::Array(values) => Json::List(values.iter().map(Json::from).collect()),
+            Value::Object(members) => {
+                Json::Object(members.iter().map(|(name, value)| (name.clone(), Json::from(value))).collect())
+            }
+        }
+    }
+}
+
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {

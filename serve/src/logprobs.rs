@@ -5,7 +5,7 @@ use llmcc_model::{Event, Judged, Token};
 use serde_json::{Map, Value, json};
 
 /// A number for probabilities of 0, as in OpenAI's interface: JSON has no infinity.
-const LEAST: f64 = -9999.0;
+pub(crate) const LEAST: f64 = -9999.0;
 
 /// A token of a text, with its log-probability and the most probable tokens in its place.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Entry {
 }
 
 /// The text of a token, special ones by their names.
-fn name(model: &dyn Model, token: Token) -> String {
+pub(crate) fn name(model: &dyn Model, token: Token) -> String {
     model.detokenize(&[token], true).unwrap_or_default()
 }
 

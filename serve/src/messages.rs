@@ -5,6 +5,7 @@ mod given;
 
 use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, unforeseen};
+use crate::count::counted;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Hub, Job, Order};
@@ -26,15 +27,18 @@ const FOREIGN: &[&str] = &["max_completion_tokens", "n", "stop", "stream_options
 
 /// Answers `POST /v1/messages`.
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Response {
-    answered(&app, request).await.unwrap_or_else(|error| {
-        let status = error.status;
-        let document = failure(&error);
-        // Headers are the same in both interfaces.
-        let (head, _) = error.into_response().into_parts();
-        let mut response = answer(status, &document);
-        *response.headers_mut() = head.headers;
-        response
-    })
+    answered(&app, request).await.unwrap_or_else(failed)
+}
+
+/// An error in Anthropic's shape.
+fn failed(error: ApiError) -> Response {
+    let status = error.status;
+    let document = failure(&error);
+    // Headers are the same in both interfaces.
+    let (head, _) = error.into_response().into_parts();
+    let mut response = answer(status, &document);
+    *response.headers_mut() = head.headers;
+    response
 }
 
 fn failure(error: &ApiError) -> Value {
@@ -76,6 +80,24 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
     let (model, hub) = (served.name.clone(), served.hub.clone());
     let message = Message { id, model, stop, input, hub, reader, blocks: Blocks::default(), _busy: busy };
     if ask.stream { Ok(stream(job, message)) } else { message.whole(job).await }
+}
+
+/// Answers `POST /v1/messages/count_tokens`.
+pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Response {
+    counted_tokens(&app, request).await.unwrap_or_else(failed)
+}
+
+async fn counted_tokens(app: &Arc<App>, request: Request) -> Result<Response, ApiError> {
+    let _busy = app.begin()?;
+    let (mut fields, headers) = app.read(request).await?;
+    let served = app.choose(&mut fields)?;
+    let facts = served.hub.model().facts();
+    // (Members that say how an answer is generated add no tokens.)
+    let _ = fields.json("stop_sequences");
+    Ask::take(&mut fields, &headers, facts, 0)?;
+    let talk = given::talk(&mut fields, facts.turns.arguments_text)?;
+    fields.finish()?;
+    counted(&served, talk, false).await
 }
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {

@@ -1,11 +1,14 @@
-//! Counts and times of requests, as Prometheus reads them, under the names that vLLM gave them.
+//! Counts and times of requests, as Prometheus reads them, under the names that vLLM and llama.cpp gave them.
+
+mod llama;
 
 use crate::model::Model;
+use crate::timings::Timings;
 use llmcc_model::{Event, Finish};
 use serde_json::Value;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Upper bounds of the histograms, in seconds; vLLM's.
 const FIRST: &[f64] = &[
@@ -40,6 +43,12 @@ struct Times {
     prompt_tokens: u64,
     reused_tokens: u64,
     generated_tokens: u64,
+    /// Times of prompts and of texts, and tokens of texts after the first one of each.
+    prompt_time: Duration,
+    text_time: Duration,
+    later_tokens: u64,
+    /// The longest sequence.
+    longest: u64,
 }
 
 impl Default for Times {
@@ -58,6 +67,10 @@ impl Default for Times {
             prompt_tokens: 0,
             reused_tokens: 0,
             generated_tokens: 0,
+            prompt_time: Duration::ZERO,
+            text_time: Duration::ZERO,
+            later_tokens: 0,
+            longest: 0,
         }
     }
 }
@@ -111,6 +124,11 @@ impl Metrics {
         times.reused_tokens += end.reused_tokens;
         times.generated_tokens += end.generated_tokens;
         times.waited.add(end.waited.as_secs_f64());
+        let own = Timings::of(end);
+        times.prompt_time += own.prefill;
+        times.text_time += own.decode;
+        times.later_tokens += own.steps();
+        times.longest = times.longest.max(end.prompt_tokens + end.generated_tokens);
         match (&end.error, event.finish) {
             (Some(_), _) => times.aborted += 1,
             (None, Some(Finish::Length | Finish::Context)) => times.limited += 1,
@@ -169,6 +187,7 @@ pub(crate) fn page(models: &[View]) -> String {
     gauges(&mut out, &all);
     counters(&mut out, &all);
     histograms(&mut out, &all);
+    llama::write(&mut out, &all);
     out
 }
 

@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Most requests in a step of an engine that nobody limits.
+const USUAL_PLACES: usize = 64;
+
 /// Sizes and abilities of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -36,8 +39,26 @@ pub struct Facts {
     pub pair_activation: Option<String>,
     /// Its own settings, by their names in `generation_config.json`.
     pub generation: Map<String, Value>,
+    /// Members of requests that count where a request has none, by their names in OpenAI's and vLLM's interfaces.
+    pub defaults: Map<String, Value>,
+    /// The token at the beginning of texts.
+    pub bos: Option<Token>,
+    /// Most requests in a step.
+    pub places: usize,
     /// The version of its C API.
     pub abi: String,
+}
+
+impl Facts {
+    /// Tokens that end texts.
+    pub(crate) fn ends(&self) -> Vec<Token> {
+        let token = |value: &Value| value.as_i64().and_then(|token| Token::try_from(token).ok());
+        match self.generation.get("eos_token_id") {
+            Some(Value::Array(all)) => all.iter().filter_map(token).collect(),
+            Some(one) => token(one).into_iter().collect(),
+            None => vec![],
+        }
+    }
 }
 
 /// A model that the server serves. Calls of several threads are allowed.
@@ -118,10 +139,17 @@ impl Artifact {
     /// # Errors
     /// The system has no thread to give.
     pub fn new(model: llmcc_model::Model, options: &EngineOptions) -> Result<Artifact> {
-        let facts = facts(&model);
+        let mut facts = facts(&model);
+        facts.places = if options.max_running == 0 { USUAL_PLACES } else { options.max_running as usize };
         let model = Arc::new(model);
         let engine = facts.writes.then(|| Engine::of(&model, options)).transpose()?;
         Ok(Artifact { engine, model, facts })
+    }
+
+    /// The same, with members of requests that count where a request has none.
+    pub fn with_defaults(mut self, defaults: Map<String, Value>) -> Artifact {
+        self.facts.defaults = defaults;
+        self
     }
 
     fn engine(&self) -> Result<&Engine<'static>> {
@@ -156,6 +184,9 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         score_columns: if info.output == Output::Scores { info.embed_columns } else { 0 },
         pair_activation: manifest["pair_activation"].as_str().map(str::to_owned),
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
+        defaults: Map::new(),
+        bos: info.bos_token,
+        places: 0,
         abi: format!("{major}.{minor}"),
     }
 }

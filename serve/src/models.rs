@@ -30,6 +30,8 @@ pub(crate) struct Models {
     log: Arc<Log>,
     /// Most models at once.
     most: usize,
+    /// Whether any name stands for the only model.
+    any: bool,
     /// Models that are served no longer and may have requests under way.
     retired: std::sync::Mutex<Vec<Weak<Hub>>>,
     /// Held while a model is opened, so that none is opened twice.
@@ -37,7 +39,7 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    /// Serves these models.
+    /// Serves these models: `most` at once; `any`: whether any name stands for the only one.
     ///
     /// # Errors
     /// The system has no threads to give.
@@ -45,11 +47,11 @@ impl Models {
         models: Vec<Named>,
         source: Option<Arc<dyn Source>>,
         log: Arc<Log>,
-        most: usize,
+        (most, any): (usize, bool),
     ) -> std::io::Result<Models> {
         let served = models.into_iter().map(|(name, model)| Served::new(name, model).map(Arc::new));
         let all = RwLock::new(served.collect::<Result<_, _>>()?);
-        Ok(Models { all, source, log, most, retired: std::sync::Mutex::default(), changing: Mutex::new(()) })
+        Ok(Models { all, source, log, most, any, retired: std::sync::Mutex::default(), changing: Mutex::new(()) })
     }
 
     /// The models of this moment.
@@ -86,10 +88,11 @@ impl Models {
     /// # Errors
     /// It is not served, or there are several to choose from.
     pub(crate) fn named_or_only(&self, name: Option<String>) -> Result<Arc<Served>, ApiError> {
-        if let Some(name) = name {
+        let all = self.all();
+        if let Some(name) = name.filter(|_| !self.any || all.len() != 1) {
             return self.named(&name);
         }
-        match &self.all()[..] {
+        match &all[..] {
             [only] => Ok(only.clone()),
             [] => {
                 let message = "no model is loaded: load one by POST /models/load";

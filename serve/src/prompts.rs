@@ -61,7 +61,7 @@ pub(crate) fn check_length(facts: &Facts, tokens: usize, param: &str) -> Result<
             "`{param}` has {tokens} tokens, and the model's context {}: shorten it to leave room for an answer",
             facts.max_context
         );
-        return Err(ApiError::of_param(param, message).code("context_length_exceeded"));
+        return Err(ApiError::of_param(param, message).too_long(tokens, facts.max_context));
     }
     Ok(())
 }
@@ -74,9 +74,10 @@ pub(crate) async fn send(
     served: &Served,
     orders: Vec<Order>,
     ask: &Ask,
-    shape: Shape,
+    mut shape: Shape,
     busy: Busy,
 ) -> Result<Response, ApiError> {
+    shape.timings = ask.timings;
     let (hub, choices) = (served.hub.clone(), orders.len());
     let job = blocking(move || hub.submit(&orders)).await?;
     let reply = Reply {

@@ -126,12 +126,14 @@ impl Script for Chunks {
             *offset += new.text.chars().count();
         }
         let mut out = vec![];
-        if !new.calls.is_empty() && new.finish.is_some() {
-            // OpenAI's clients take calls to be complete at an end that comes after them.
-            let end = Part { choice, finish: new.finish.take(), offset: new.offset, ..Part::default() };
+        let finish = new.finish.take();
+        if finish.is_some() && new.tells() {
+            // OpenAI's clients take texts and calls to be complete at an end that comes after them.
+            let offset = new.offset + new.text.chars().count();
             out.push(self.piece(self.reply.shape.piece(&new)));
-            new = end;
+            new = Part { choice, offset, ..Part::default() };
         }
+        new.finish = finish;
         if new.tells() {
             out.push(self.piece(self.reply.shape.piece(&new)));
         }

@@ -1,4 +1,4 @@
-//! `POST /rerank`, `/v1/rerank` and `/v2/rerank`, as Jina, Cohere and vLLM have them; `POST /score` and `/v1/score`, as
+//! `POST /rerank`, `/v1/rerank` and `/v2/rerank`, as Jina, Cohere, vLLM and TEI have them; `POST /score` and `/v1/score`, as
 //! vLLM has them.
 
 use crate::app::App;
@@ -20,10 +20,13 @@ pub(crate) async fn rerank(State(app): State<Arc<App>>, request: Request) -> Res
     let (mut fields, _) = app.read(request).await?;
     let served = app.choose(&mut fields)?;
     let query = fields.require::<String>("query")?;
-    let documents = texts(&mut fields, "documents")?;
+    // (TEI's name; its answer is a list.)
+    let listed = fields.has("texts");
+    let member = if listed { "texts" } else { "documents" };
+    let documents = texts(&mut fields, member)?;
     let most = fields.count("top_n", 0, MOST_PAIRS as u64)?.filter(|n| *n > 0).unwrap_or(MOST_PAIRS as u64);
-    let shown = fields.take("return_documents")?.unwrap_or(true);
-    let pairs = Pairs::take(&mut fields, served.hub.model().facts(), vec![query], documents, "documents")?;
+    let shown = fields.take(if listed { "return_text" } else { "return_documents" })?.unwrap_or(!listed);
+    let pairs = Pairs::take(&mut fields, served.hub.model().facts(), vec![query], documents, member)?;
     fields.finish()?;
     let pairs = Arc::new(pairs);
     let (scores, tokens) = scored(&served, pairs.clone()).await?;
@@ -31,6 +34,10 @@ pub(crate) async fn rerank(State(app): State<Arc<App>>, request: Request) -> Res
     // (Equal ones stay in their order.)
     order.sort_by(|a, b| b.1.total_cmp(&a.1));
     let result = |(index, score): &(usize, f32)| {
+        if listed {
+            let text = if shown { json!(pairs.second[*index]) } else { Value::Null };
+            return json!({ "index": index, "score": short(*score), "text": text });
+        }
         let mut result = json!({ "index": index, "relevance_score": short(*score) });
         if shown {
             result["document"] = json!({ "text": pairs.second[*index] });
@@ -38,6 +45,9 @@ pub(crate) async fn rerank(State(app): State<Arc<App>>, request: Request) -> Res
         result
     };
     let results: Vec<Value> = order.iter().take(most as usize).map(result).collect();
+    if listed {
+        return Ok(answer(StatusCode::OK, &results.into()));
+    }
     let id = format!("rerank-{:016x}", unforeseen());
     let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
     Ok(answer(StatusCode::OK, &json!({ "id": id, "model": served.name, "usage": usage, "results": results })))

@@ -1,12 +1,13 @@
 //! Paths of the server.
 
 use crate::app::App;
-use crate::error::ApiError;
-use crate::{access, admin, chat, completions, embeddings, guard, messages, page, rerank, responses, state, tokens};
+use crate::error::{ApiError, as_llama};
+use crate::{access, admin, chat, completions, count, embeddings, guard, llama, messages, page, rerank, responses};
+use crate::{state, tokens};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::routing::{get, post};
 use std::sync::Arc;
 use tower_http::cors::CorsLayer;
@@ -25,29 +26,54 @@ pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
         .route("/metrics", get(state::metrics))
         .route("/v1/completions", post(completions::post))
         .route("/v1/chat/completions", post(chat::post))
+        .route("/v1/chat/completions/input_tokens", post(count::conversation))
         .route("/v1/embeddings", post(embeddings::post))
         .route("/rerank", post(rerank::rerank))
         .route("/v1/rerank", post(rerank::rerank))
         .route("/v2/rerank", post(rerank::rerank))
+        .route("/reranking", post(rerank::rerank))
+        .route("/v1/reranking", post(rerank::rerank))
         .route("/score", post(rerank::score))
         .route("/v1/score", post(rerank::score))
         .route("/v1/messages", post(messages::post))
+        .route("/v1/messages/count_tokens", post(messages::count))
         .route("/v1/responses", post(responses::post))
         .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .merge(native())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(app.clone(), guard::keys));
     let open = Router::new()
         .route("/health", get(state::health))
+        .route("/v1/health", get(state::health))
         .route("/ready", get(state::ready))
         .route("/", get(page::page));
-    let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::hosts)).layer(from_fn(guard::heads));
+    let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::left_out));
+    let all = all.layer(from_fn_with_state(app.clone(), guard::hosts)).layer(from_fn(guard::heads));
     let all = if let Some(origins) = origins { all.layer(origins) } else { all };
     all.layer(from_fn_with_state(app.clone(), access::requests)).with_state(app)
+}
+
+/// Paths of llama.cpp's server, whose errors have its shape.
+fn native() -> Router<Arc<App>> {
+    Router::new()
+        .route("/completion", post(llama::completion))
+        .route("/completions", post(llama::completion))
+        .route("/infill", post(llama::infill))
+        .route("/chat/completions", post(chat::post))
+        .route("/chat/completions/input_tokens", post(count::conversation))
+        .route("/responses", post(responses::post))
+        .route("/embedding", post(llama::embedding))
+        .route("/embeddings", post(llama::embedding))
+        .route("/apply-template", post(llama::template))
+        .route("/props", get(llama::props))
+        .route("/slots", get(llama::places))
+        .route("/lora-adapters", get(llama::adapters).post(llama::set_adapters))
+        .layer(map_response(as_llama))
 }
 
 async fn unknown(request: Request) -> ApiError {

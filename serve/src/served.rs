@@ -2,6 +2,7 @@
 
 use crate::hub::Hub;
 use crate::model::Model;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,6 +13,8 @@ use tokio::sync::Semaphore;
 pub(crate) struct Served {
     /// Its name for clients.
     pub(crate) name: String,
+    /// Names the server's version and the model's bytes, for clients that compare answers.
+    pub(crate) fingerprint: String,
     pub(crate) hub: Arc<Hub>,
     /// Seconds from 1970 until it was opened.
     pub(crate) created: u64,
@@ -27,9 +30,12 @@ impl Served {
     /// # Errors
     /// The system has no thread to give.
     pub(crate) fn new(name: String, model: Arc<dyn Model>) -> io::Result<Served> {
+        let mut hasher = DefaultHasher::new();
+        model.manifest().to_string().hash(&mut hasher);
+        let fingerprint = format!("b{}-{:08x}", env!("CARGO_PKG_VERSION"), hasher.finish() as u32);
         let (hub, thread) = Hub::start(model)?;
         let (embeds, thread) = (Semaphore::new(1), Mutex::new(Some(thread)));
-        Ok(Served { name, hub, created: now(), embeds, thread })
+        Ok(Served { name, fingerprint, hub, created: now(), embeds, thread })
     }
 
     /// Waits for its thread, whose hub has been closed.

@@ -94,7 +94,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let log = Arc::new(Log::start(settings.log)?);
-        let models = Models::new(models, source, log.clone(), settings.max_models)?;
+        let models = Models::new(models, source, log.clone(), (settings.max_models, settings.any_model))?;
         let app = Arc::new(App::new(models, log, settings));
         Ok(Server { listener, address, app, tls, origins, stop: Arc::new(watch::channel(Wish::Serve).0) })
     }

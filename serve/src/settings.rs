@@ -16,7 +16,7 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Names that a server without keys may be called by, beside addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Origins whose pages may ask the server; `*`: any.
+    /// Origins whose pages may ask the server; `*`: any, `localhost`: pages of this machine.
     pub origins: Vec<String>,
     /// Lines about requests.
     pub log: LogForm,
@@ -34,6 +34,10 @@ pub struct Settings {
     pub max_models: usize,
     /// Whether there is a page at `/`.
     pub page: bool,
+    /// Whether a request may name any model where there is one only.
+    pub any_model: bool,
+    /// Paths that are refused with 501.
+    pub without: Vec<String>,
     /// Most answers of `/v1/responses` that are kept; 0: none.
     pub max_stored: usize,
     /// Most bytes of kept answers.
@@ -57,6 +61,8 @@ impl Default for Settings {
             drain: Duration::from_secs(30),
             max_models: 4,
             page: true,
+            any_model: false,
+            without: vec![],
             max_stored: 1024,
             max_stored_bytes: 64 << 20,
         }

@@ -3,25 +3,30 @@
 use crate::ask::unforeseen;
 use crate::logprobs::{self, Entry};
 use crate::plan::Plan;
-use crate::served::now;
+use crate::served::{Served, now};
+use crate::timings::Timings;
 use llmcc_model::{End, Finish};
 use llmcc_turns::Event as Piece;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The interface that a client uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
+    #[default]
     Completion,
     Chat,
 }
 
 /// The frame of all documents of a request.
+#[derive(Default)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
     id: String,
     created: u64,
     model: String,
+    /// Names the server's version and the model's bytes.
+    fingerprint: String,
     /// Alternatives of each token, if log-probabilities are wanted.
     pub(crate) logprobs: Option<u32>,
     /// Prompts that the texts of completions begin with, by their choices.
@@ -32,6 +37,10 @@ pub(crate) struct Shape {
     pub(crate) prompts: Vec<Value>,
     /// How texts become answers; `None`: they are.
     pub(crate) plan: Option<Plan>,
+    /// Whether documents with counts have llama.cpp's times.
+    pub(crate) timings: bool,
+    /// The prompt, for clients that want to see it.
+    pub(crate) verbose: Option<String>,
 }
 
 /// A call of a tool, or a part of one.
@@ -132,6 +141,8 @@ pub(crate) struct Usage {
     prompt: u64,
     cached: u64,
     generated: u64,
+    /// Times of the choice that ended last.
+    pub(crate) times: Timings,
 }
 
 impl Usage {
@@ -142,6 +153,7 @@ impl Usage {
             self.cached += end.reused_tokens;
         }
         self.generated += end.generated_tokens;
+        self.times = Timings::of(end);
     }
 
     /// Its document.
@@ -164,11 +176,13 @@ pub(crate) fn reason(finish: Finish) -> &'static str {
 }
 
 impl Shape {
-    /// The frame of a new request's documents; `model`: the name that the client asked for.
-    pub(crate) fn new(kind: Kind, model: String, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
+    /// The frame of a new request's documents.
+    pub(crate) fn new(kind: Kind, served: &Served, logprobs: Option<u32>, echo: Vec<String>) -> Shape {
         let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{prefix}-{:016x}{:016x}", unforeseen(), unforeseen());
-        Shape { kind, id, created: now(), model, logprobs, echo, echoed: vec![], prompts: vec![], plan: None }
+        let (model, fingerprint) = (served.name.clone(), served.fingerprint.clone());
+        let frame = Shape { kind, id, created: now(), model, fingerprint, ..Shape::default() };
+        Shape { logprobs, echo, ..frame }
     }
 
     /// The same, for texts that become answers by a plan.
@@ -180,7 +194,7 @@ impl Shape {
     pub(crate) fn opening(&self, choice: usize) -> Option<Value> {
         match self.kind {
             Kind::Chat => {
-                let delta = json!({ "role": "assistant", "content": "" });
+                let delta = json!({ "role": "assistant", "content": null });
                 Some(json!({ "index": choice, "delta": delta, "logprobs": null, "finish_reason": null }))
             }
             Kind::Completion => {
@@ -253,9 +267,16 @@ impl Shape {
         };
         let mut document = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
+            "system_fingerprint": self.fingerprint,
         });
         if let Some(usage) = usage {
             document["usage"] = usage.json();
+            if self.timings {
+                document["timings"] = usage.times.json();
+            }
+        }
+        if let Some(prompt) = self.verbose.as_ref().filter(|_| !stream) {
+            document["__verbose"] = json!({ "prompt": prompt });
         }
         document
     }

@@ -72,6 +72,7 @@ pub(crate) async fn model(
 
 /// Answers `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let began = app.began;
     // Models are asked for their memory, and may be in a step.
     let page = blocking(move || {
         let all = app.models.all();
@@ -81,6 +82,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
     let mut response = Response::new(Body::from(page));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    // (llama.cpp's, for clients that turn counts into rates.)
+    response.headers_mut().insert("process-start-time-unix", HeaderValue::from(began));
     Ok(response)
 }
 

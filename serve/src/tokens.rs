@@ -1,14 +1,17 @@
-//! `POST /tokenize` and `POST /detokenize`, as vLLM has them.
+//! `POST /tokenize` and `POST /detokenize`, as vLLM and llama.cpp have them.
 
 use crate::app::{App, blocking};
 use crate::ask::known;
 use crate::conversation::conversation;
 use crate::error::{ApiError, answer};
+use crate::fields::Fields;
+use crate::logprobs::name;
+use crate::served::Served;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use llmcc_model::Token;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A text whose tokens are asked for.
@@ -22,9 +25,12 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
     let served = app.choose(&mut fields)?;
+    if fields.has("content") {
+        return pieces(&served, fields).await;
+    }
     let (given, special) = match fields.take::<String>("prompt")? {
         Some(prompt) => (Given::Prompt(prompt), true),
-        None => (Given::Conversation(conversation(&mut fields)?), false),
+        None => (Given::Conversation(conversation(&mut fields, served.hub.model().facts())?), false),
     };
     let special = fields.take("add_special_tokens")?.unwrap_or(special);
     let names = fields.take("return_token_strs")?.unwrap_or(false);
@@ -46,7 +52,27 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
     Ok(answer(StatusCode::OK, &document))
 }
 
-/// Answers `POST /detokenize`.
+/// llama.cpp's request and document: `content`, and tokens without special ones around them.
+async fn pieces(served: &Arc<Served>, mut fields: Fields) -> Result<Response, ApiError> {
+    let content: String = fields.require("content")?;
+    let special = fields.take("add_special")?.unwrap_or(false);
+    let texts = fields.take("with_pieces")?.unwrap_or(false);
+    fields.only("parse_special", &["true"])?;
+    fields.finish()?;
+    let own = served.clone();
+    let tokens: Vec<Value> = blocking(move || {
+        let model = own.hub.model();
+        let token = |token: Token| match texts {
+            true => json!({ "id": token, "piece": name(model, token) }),
+            false => token.into(),
+        };
+        Ok(model.tokenize(&content, special)?.into_iter().map(token).collect())
+    })
+    .await?;
+    Ok(answer(StatusCode::OK, &json!({ "tokens": tokens })))
+}
+
+/// Answers `POST /detokenize`. The text has vLLM's name and llama.cpp's.
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
     let (mut fields, _) = app.read(request).await?;
@@ -57,5 +83,5 @@ pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) ->
     tokens.iter().try_for_each(|token| known(*token, vocab, "tokens"))?;
     let own = served.clone();
     let text = blocking(move || Ok(own.hub.model().detokenize(&tokens, true)?)).await?;
-    Ok(answer(StatusCode::OK, &json!({ "prompt": text })))
+    Ok(answer(StatusCode::OK, &json!({ "prompt": text, "content": text })))
 }

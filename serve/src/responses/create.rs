@@ -164,7 +164,7 @@ impl Talk {
         let mut members = vec![("messages".to_owned(), messages(self.instructions.as_deref(), items))];
         members.extend(self.variables.iter().cloned());
         let mut fields = Fields::of(members)?;
-        let conversation = conversation(&mut fields)?;
+        let conversation = conversation(&mut fields, model.facts())?;
         fields.finish()?;
         prompt(model, &conversation, false).map(|(_, tokens)| tokens).map_err(|error| match error.param.as_deref() {
             Some("messages") => error.about("input"),
