@@ -1,5 +1,6 @@
 //! How a client wants its texts: the members that completions and conversations share.
 
+use crate::defaults::supply;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::form;
@@ -18,8 +19,6 @@ use std::time::Duration;
 pub(crate) const MOST_CHOICES: usize = 128;
 /// Most alternatives of a token that a client may ask for, as in OpenAI's interface.
 pub(crate) const MOST_TOP: u64 = 20;
-/// Members that [`Facts::defaults`] may have.
-const DEFAULTS: &[&str] = &["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"];
 /// Most texts that may end a choice. OpenAI takes 4.
 const MOST_STOPS: usize = 64;
 /// The header with the seconds after which a request is too late.
@@ -87,16 +86,6 @@ impl Ask {
         let mut params = self.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(i as u64);
         params
-    }
-}
-
-/// Adds the members that whoever runs the server gave for requests without them.
-fn supply(fields: &mut Fields, facts: &Facts) {
-    let limited = ["max_tokens", "max_completion_tokens"].iter().any(|name| fields.has(name));
-    for name in DEFAULTS {
-        if let Some(value) = facts.defaults.get(*name).filter(|_| *name != "max_tokens" || !limited) {
-            fields.supply(name, value);
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::app::{App, blocking};
 use crate::ask::{Ask, MOST_TOP};
 use crate::conversation::talk;
+use crate::defaults::verbose;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Order;
@@ -11,7 +12,6 @@ use crate::shape::{Kind, Shape};
 use crate::turn::planned;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Answers `POST /v1/chat/completions`.
@@ -26,8 +26,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     ask.params.logprobs = logprobs;
     refuse_unsupported(&mut fields)?;
     let reasoning = fields.take("include_reasoning")?.unwrap_or(true);
-    fields.supply("verbose", facts.defaults.get("verbose").unwrap_or(&Value::Null));
-    let verbose = fields.take("verbose")?.unwrap_or(false);
+    let verbose = verbose(&mut fields, facts)?;
     let talk = talk(&mut fields, facts)?;
     let special = fields.take("add_special_tokens")?.unwrap_or(false);
     fields.finish()?;

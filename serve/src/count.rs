@@ -21,7 +21,7 @@ pub(crate) async fn conversation(State(app): State<Arc<App>>, request: Request) 
     Ask::take(&mut fields, &headers, facts, 0)?;
     let talk = talk(&mut fields, facts)?;
     let special = fields.take("add_special_tokens")?.unwrap_or(false);
-    ["logprobs", "top_logprobs", "include_reasoning"].iter().for_each(|name| drop(fields.json(name)));
+    ["logprobs", "top_logprobs", "include_reasoning", "verbose"].iter().for_each(|name| drop(fields.json(name)));
     fields.finish()?;
     counted(&served, talk, special).await
 }

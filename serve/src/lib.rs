@@ -13,6 +13,7 @@ mod chat;
 mod completions;
 mod conversation;
 mod count;
+mod defaults;
 mod embeddings;
 mod error;
 mod fields;
@@ -51,6 +52,7 @@ mod tokens;
 mod toolbox;
 mod turn;
 
+pub use defaults::parse_default;
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
 pub use models::{Named, Source};

@@ -13,6 +13,6 @@ mod request;
 mod store;
 mod stored;
 
-pub(crate) use create::post;
+pub(crate) use create::{count, post};
 pub(crate) use store::Store;
 pub(crate) use stored::{cancel, delete, get, input_items};

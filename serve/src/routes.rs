@@ -38,6 +38,7 @@ pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
         .route("/v1/messages", post(messages::post))
         .route("/v1/messages/count_tokens", post(messages::count))
         .route("/v1/responses", post(responses::post))
+        .route("/v1/responses/input_tokens", post(responses::count))
         .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))

@@ -37,7 +37,7 @@ pub struct ServeArgs {
     /// Name that a server without keys may be called by, beside addresses and localhost
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<String>,
-    /// Origin whose pages may ask the server (`https://example.com`); *: any
+    /// Origin whose pages may ask the server (`https://example.com`); *: any; localhost: pages of this machine
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
     /// Lines about requests on the standard error stream
@@ -58,6 +58,16 @@ pub struct ServeArgs {
     /// No page at `/`
     #[arg(long)]
     pub no_page: bool,
+    /// Requests may name any model: the only one answers
+    #[arg(long)]
+    pub any_model: bool,
+    /// Path that is refused with 501 (`/slots`; may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub without: Vec<String>,
+    /// Member that counts where a request has none, e.g. temperature=0.8: max_tokens, temperature, top_p, top_k, min_p,
+    /// repetition_penalty, seed, chat_template_kwargs or verbose; the value is JSON (may be repeated)
+    #[arg(long = "default", value_name = "NAME=VALUE", value_parser = llmcc_serve::parse_default)]
+    pub defaults: Vec<(String, serde_json::Value)>,
     /// Most models at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_models: u32,

@@ -55,6 +55,8 @@ fn settings(args: &ServeArgs) -> Result<Settings, Error> {
         keys: args.api_key_file.as_deref().map_or(Ok(vec![]), keys)?,
         drain: Duration::from_secs(args.drain_seconds.into()),
         page: !args.no_page,
+        any_model: args.any_model,
+        without: args.without.clone(),
         max_models: args.max_models as usize,
         max_stored: args.stored_responses as usize,
         ..Settings::default()

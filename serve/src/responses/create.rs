@@ -117,6 +117,20 @@ fn stores(app: &App, wanted: &Wanted) -> Result<bool, ApiError> {
 }
 
 /// A conversation whose prompt is wanted.
+/// Answers `POST /v1/responses/input_tokens`: tokens of a conversation that is not answered.
+pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let _busy = app.begin()?;
+    let owner = app.owner(request.headers());
+    let (mut fields, headers) = app.read(request).await?;
+    let served = app.choose(&mut fields)?;
+    let mut wanted = Wanted::take(&mut fields, &headers, served.hub.model().facts())?;
+    fields.finish()?;
+    let history = history(&app, &wanted, owner)?;
+    let talk = Talk::new(&mut wanted, &history);
+    let tokens = blocking(move || talk.tokens(served.hub.model())).await?;
+    Ok(document(StatusCode::OK, &json!({ "object": "response.input_tokens", "input_tokens": tokens.len() })))
+}
+
 struct Talk {
     instructions: Option<String>,
     items: Vec<Value>,

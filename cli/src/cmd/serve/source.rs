@@ -91,7 +91,8 @@ impl Artifacts {
             cache_dir_bytes: self.args.cache_dir_mib.map_or(0, |mib| mib.saturating_mul(1 << 20)),
             ..EngineOptions::default()
         };
-        Artifact::new(model, &options).map_err(fail)
+        let defaults = self.args.defaults.iter().cloned().collect();
+        Artifact::new(model, &options).map(|artifact| artifact.with_defaults(defaults)).map_err(fail)
     }
 
     /// Artifacts of the folder, by their names: those that begin with a dot are not for clients.
