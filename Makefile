@@ -3,6 +3,7 @@
 # make chat    builds the compiler, fetches and compiles SmolLM2-135M-Instruct (93 MB) and talks with it
 # make install PREFIX=/usr/local DESTDIR=   the compiler, its header, CMake and pkg-config files, the Rust crate
 # make test    everything the tests need, then all tests; prints the slowest of them
+# make test-llama-cpp SUITE=llama.cpp/tools/server/tests   llama.cpp's own server tests against `llmcc serve` (MODELS=../shared/data/stories260K/gguf)
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make models  published configurations at their real sizes, without weights (CONFIGS=../shared/data/real_configs): the table in docs/models.md
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
@@ -32,7 +33,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
+.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-llama-cpp quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -163,6 +164,18 @@ plain: | deps
 	$(LINTED) cargo build --locked -p llmcc -p llmcc-gpu -p llmcc-features --lib --bins
 
 test: deps format unit plain
+
+MODELS := ../shared/data/stories260K/gguf
+ifeq ($(SUITE),)
+test-llama-cpp:
+	@echo "skipped: give SUITE=FOLDER, the folder tools/server/tests of llama.cpp's sources"
+else
+test-llama-cpp: build
+	python3 -m venv $(BUILD)/llama-cpp
+	$(BUILD)/llama-cpp/bin/pip install --quiet --requirement $(SUITE)/requirements.txt
+	$(BUILD)/llama-cpp/bin/python serve/tests/llama_cpp/run.py $(SUITE) --llmcc $(CURDIR)/$(LLMCC) --models $(MODELS) \
+	  --artifacts $(BUILD)/llama-cpp/artifacts
+endif
 
 # The same features and compiler as `unit`, so that neither builds again what the other has built.
 quick: format | llvm

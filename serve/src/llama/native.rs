@@ -129,7 +129,9 @@ impl Native {
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     for (name, values) in OFF {
         match fields.take::<f64>(name)? {
-            Some(value) if !values.contains(&value) && !(*name == "adaptive_target" && value < 0.0) => {
+            // (A target below 0 is none.)
+            Some(value) if *name == "adaptive_target" && value < 0.0 => {}
+            Some(value) if !values.contains(&value) => {
                 let message = format!("`{name}` is not supported: leave it out, or give {}", values[0]);
                 return Err(ApiError::of_param(name, message).code("unsupported_parameter"));
             }
