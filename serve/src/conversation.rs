@@ -8,6 +8,7 @@ use crate::fields::Fields;
 use crate::json::Json;
 use crate::model::{Facts, Model};
 use crate::prompts::check_length;
+use crate::silence::rendered;
 use crate::toolbox::Toolbox;
 use llmcc_model::Token;
 use serde_json::Value;
@@ -108,7 +109,7 @@ pub(crate) fn written(variables: Vec<(String, Json)>) -> Result<String, ApiError
 /// # Errors
 /// The template refuses it; it is too long.
 pub(crate) fn prompt(model: &dyn Model, conversation: &str, special: bool) -> Result<(String, Vec<Token>), ApiError> {
-    let text = model.chat_prompt(conversation)?;
+    let text = rendered(model, conversation)?;
     let tokens = model.tokenize(&text, special)?;
     check_length(model.facts(), tokens.len(), "messages")?;
     Ok((text, tokens))

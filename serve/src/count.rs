@@ -5,6 +5,7 @@ use crate::ask::Ask;
 use crate::conversation::{Talk, talk};
 use crate::error::{ApiError, answer};
 use crate::served::Served;
+use crate::silence::rendered;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -34,7 +35,7 @@ pub(crate) async fn counted(served: &Arc<Served>, talk: Talk, special: bool) -> 
     let served = served.clone();
     let count = blocking(move || {
         let model = served.hub.model();
-        Ok(model.tokenize(&model.chat_prompt(&talk.json)?, special)?.len())
+        Ok(model.tokenize(&rendered(model, &talk.json)?, special)?.len())
     })
     .await?;
     Ok(answer(StatusCode::OK, &json!({ "input_tokens": count })))

@@ -84,7 +84,10 @@ pub(crate) async fn embed(
         for (i, row) in rows.iter().enumerate() {
             check_row(row.len(), model.facts().max_context, i, param)?;
         }
-        Ok((embedded(model, &rows)?, rows.iter().map(Vec::len).sum()))
+        let tokens = rows.iter().map(Vec::len).sum();
+        let numbers = embedded(model, &rows)?;
+        served.hub.metrics().embedded(tokens);
+        Ok((numbers, tokens))
     })
     .await
 }

@@ -43,6 +43,7 @@ mod served;
 mod server;
 mod settings;
 mod shape;
+mod silence;
 mod spelling;
 mod state;
 mod stream;

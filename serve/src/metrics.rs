@@ -49,6 +49,9 @@ struct Times {
     later_tokens: u64,
     /// The longest sequence.
     longest: u64,
+    /// Tokens of texts that became embeddings, and computations of these.
+    embedded_tokens: u64,
+    embedded: u64,
 }
 
 impl Default for Times {
@@ -71,6 +74,8 @@ impl Default for Times {
             text_time: Duration::ZERO,
             later_tokens: 0,
             longest: 0,
+            embedded_tokens: 0,
+            embedded: 0,
         }
     }
 }
@@ -109,6 +114,13 @@ impl Histogram {
 }
 
 impl Metrics {
+    /// Counts texts that became embeddings together.
+    pub(crate) fn embedded(&self, tokens: usize) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.embedded_tokens += tokens as u64;
+        times.embedded += 1;
+    }
+
     /// Counts an event of a request that began at `began`, and whose last token came at `last`.
     pub(crate) fn observe(&self, event: &Event, began: Instant, last: &mut Option<Instant>) {
         let now = Instant::now();

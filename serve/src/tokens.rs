@@ -7,6 +7,7 @@ use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::logprobs::name;
 use crate::served::Served;
+use crate::silence::rendered;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -40,7 +41,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
         let model = own.hub.model();
         let tokens = match given {
             Given::Prompt(text) => model.tokenize(&text, special)?,
-            Given::Conversation(conversation) => model.tokenize(&model.chat_prompt(&conversation)?, special)?,
+            Given::Conversation(conversation) => model.tokenize(&rendered(model, &conversation)?, special)?,
         };
         let text = |token: &Token| Ok(model.detokenize(&[*token], true)?);
         let texts = names.then(|| tokens.iter().map(text).collect::<Result<Vec<_>, ApiError>>()).transpose()?;

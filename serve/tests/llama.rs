@@ -190,6 +190,7 @@ fn embeddings_are_lists() {
         }
     }
     assert_eq!(post(s.address, "/embedding", &json!({ "content": "a", "embd_normalize": 0 })).status, 400);
+    assert!(get(s.address, "/metrics").text().contains("llamacpp:prompt_tokens_total 20\n"), "4 times 5 tokens");
     let mixed = post(s.address, "/v1/embeddings", &json!({ "input": [97, "bc", 100] })).json();
     assert_eq!(mixed["data"][0]["embedding"], json!([4.0, 0.5]));
 }

@@ -223,3 +223,21 @@ fn messages_have_blocks() {
     let wrong = post(s.address, "/v1/messages", &with(ask, "tool_choice", json!({ "type": "tool", "name": "x" })));
     assert_eq!((wrong.status, &wrong.json()["error"]["type"]), (400, &json!("invalid_request_error")));
 }
+
+#[test]
+fn reasoning_is_turned_off_for_any_model() {
+    let quiet = json!({ "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "enable_thinking": false } });
+    for (template, wanted) in [
+        ((|_| "begin".to_owned()) as fn(&str) -> String, "begin<think></think>"),
+        (|_| "begin<think>\n".to_owned(), "begin<think>\n</think>"),
+        // A template that reads the variable.
+        (|conversation| conversation.contains("false").to_string(), "true"),
+    ] {
+        let mut model = StandIn::saying(format("<tool_call>\n", "\n</tool_call>"), &[], |_| "yes".into());
+        model.template = template;
+        let s = Running::start(model, |_| {});
+        assert_eq!(post(s.address, "/apply-template", &quiet).json(), json!({ "prompt": wanted }));
+        let answer = post(s.address, CHAT, &quiet).json();
+        assert_eq!(answer["choices"][0]["message"]["content"], "yes", "{answer}");
+    }
+}

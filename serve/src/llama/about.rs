@@ -6,6 +6,7 @@ use crate::conversation::conversation;
 use crate::error::{ApiError, answer};
 use crate::json::Json;
 use crate::served::Served;
+use crate::silence::rendered;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
@@ -80,6 +81,6 @@ pub(crate) async fn template(State(app): State<Arc<App>>, request: Request) -> R
     let served = app.choose(&mut fields)?;
     let conversation = conversation(&mut fields, served.hub.model().facts())?;
     fields.finish()?;
-    let prompt = blocking(move || Ok(served.hub.model().chat_prompt(&conversation)?)).await?;
+    let prompt = blocking(move || rendered(served.hub.model(), &conversation)).await?;
     Ok(answer(StatusCode::OK, &json!({ "prompt": prompt })))
 }

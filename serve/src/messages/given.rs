@@ -179,7 +179,13 @@ fn toolbox(fields: &mut Fields) -> Result<Toolbox, ApiError> {
                 return Err(ApiError::of_param("tool_choice", message));
             }
         };
-        parallel = wanted.get("disable_parallel_tool_use") != Some(&Json::Bool(true));
+        parallel = match wanted.get("disable_parallel_tool_use") {
+            None | Some(Json::Null) => true,
+            Some(Json::Bool(alone)) => !alone,
+            Some(other) => {
+                return Err(ApiError::of_type("tool_choice.disable_parallel_tool_use", "a boolean", other.kind()));
+            }
+        };
     }
     Toolbox { given, choice, parallel }.checked()
 }

@@ -37,6 +37,8 @@ pub struct StandIn {
     pub facts: Facts,
     /// Whether it has tokens for filling in the middle: bytes 1 to 3.
     pub fills: bool,
+    /// Its chat template: a conversation's prompt.
+    pub template: fn(&str) -> String,
     /// Most tokens of a text that nothing limits; 0: no limit.
     pub usual: u64,
     /// Most requests at once.
@@ -69,6 +71,7 @@ impl StandIn {
             says,
             special: &[],
             fills: false,
+            template: str::to_owned,
             usual: 0,
             state: Mutex::default(),
             called: Condvar::new(),
@@ -221,7 +224,7 @@ impl Model for StandIn {
         if conversation.contains("refuse me") {
             return Err(Error::new(Status::Template, "the template refuses the conversation"));
         }
-        Ok(conversation.to_owned())
+        Ok((self.template)(conversation))
     }
     fn submit(&self, prompt: &[Token], params: &Params, terms: &Terms) -> Result<u64> {
         // (As the engine, which reads forms when it takes a request.)
