@@ -40,7 +40,7 @@ impl Entry {
 }
 
 /// The text of a token, special ones by their names.
-pub(crate) fn name(model: &dyn Model, token: Token) -> String {
+fn name(model: &dyn Model, token: Token) -> String {
     model.detokenize(&[token], true).unwrap_or_default()
 }
 

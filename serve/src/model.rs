@@ -43,22 +43,12 @@ pub struct Facts {
     pub defaults: Map<String, Value>,
     /// The token at the beginning of texts.
     pub bos: Option<Token>,
+    /// Tokens that end texts.
+    pub ends: Vec<Token>,
     /// Most requests in a step.
     pub places: usize,
     /// The version of its C API.
     pub abi: String,
-}
-
-impl Facts {
-    /// Tokens that end texts.
-    pub(crate) fn ends(&self) -> Vec<Token> {
-        let token = |value: &Value| value.as_i64().and_then(|token| Token::try_from(token).ok());
-        match self.generation.get("eos_token_id") {
-            Some(Value::Array(all)) => all.iter().filter_map(token).collect(),
-            Some(one) => token(one).into_iter().collect(),
-            None => vec![],
-        }
-    }
 }
 
 /// A model that the server serves. Calls of several threads are allowed.
@@ -77,6 +67,11 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// No tokenizer, or a token outside the vocabulary.
     fn detokenize(&self, tokens: &[Token], special: bool) -> Result<String>;
+    /// The bytes that a token adds in the middle of a text; of a special token its name.
+    ///
+    /// # Errors
+    /// No tokenizer, or a token outside the vocabulary.
+    fn token_bytes(&self, token: Token) -> Result<Vec<u8>>;
     /// The prompt for a conversation: an object with `messages` and other variables of the chat template, as JSON.
     ///
     /// # Errors
@@ -186,6 +181,7 @@ fn facts(model: &llmcc_model::Model) -> Facts {
         generation: manifest["generation"].as_object().cloned().unwrap_or_default(),
         defaults: Map::new(),
         bos: info.bos_token,
+        ends: model.eos_tokens().unwrap_or_default(),
         places: 0,
         abi: format!("{major}.{minor}"),
     }
@@ -210,6 +206,9 @@ impl Model for Artifact {
     }
     fn detokenize(&self, tokens: &[Token], special: bool) -> Result<String> {
         if special { self.model.detokenize_special(tokens) } else { self.model.detokenize(tokens) }
+    }
+    fn token_bytes(&self, token: Token) -> Result<Vec<u8>> {
+        self.model.token_bytes(token)
     }
     fn chat_prompt(&self, conversation: &str) -> Result<String> {
         self.model.chat_prompt_of_json(conversation)

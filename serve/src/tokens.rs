@@ -5,7 +5,6 @@ use crate::ask::known;
 use crate::conversation::conversation;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
-use crate::logprobs::name;
 use crate::served::Served;
 use crate::silence::rendered;
 use axum::extract::{Request, State};
@@ -64,13 +63,18 @@ async fn pieces(served: &Arc<Served>, mut fields: Fields) -> Result<Response, Ap
     let tokens: Vec<Value> = blocking(move || {
         let model = own.hub.model();
         let token = |token: Token| match texts {
-            true => json!({ "id": token, "piece": name(model, token) }),
-            false => token.into(),
+            true => Ok(json!({ "id": token, "piece": piece(model.token_bytes(token)?) })),
+            false => Ok(token.into()),
         };
-        Ok(model.tokenize(&content, special)?.into_iter().map(token).collect())
+        model.tokenize(&content, special)?.into_iter().map(token).collect()
     })
     .await?;
     Ok(answer(StatusCode::OK, &json!({ "tokens": tokens })))
+}
+
+/// A token's text; its bytes, where these are no whole characters.
+fn piece(bytes: Vec<u8>) -> Value {
+    String::from_utf8(bytes).map_or_else(|e| e.as_bytes().into(), Value::from)
 }
 
 /// Answers `POST /detokenize`. The text has vLLM's name and llama.cpp's.

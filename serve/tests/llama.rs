@@ -147,7 +147,7 @@ fn members_have_their_meaning_or_are_refused() {
 #[test]
 fn ends_are_forbidden_where_they_are_ignored() {
     let mut model = StandIn::new(4, Duration::ZERO);
-    model.facts.generation.insert("eos_token_id".into(), json!([7, 8]));
+    model.facts.ends = vec![7, 8];
     let s = Running::start(model, |_| {});
     let ask = |ignore: bool| {
         let got = post(s.address, COMPLETION, &json!({ "prompt": "hi", "n_predict": 1, "ignore_eos": ignore })).json();
@@ -269,6 +269,8 @@ fn conversations_become_prompts_and_counts() {
     assert_eq!(tokens, json!({ "tokens": [104, 105] }));
     let pieces = post(s.address, "/tokenize", &json!({ "content": "hi", "with_pieces": true })).json();
     assert_eq!(pieces["tokens"][0], json!({ "id": 104, "piece": "h" }));
+    let pieces = post(s.address, "/tokenize", &json!({ "content": "é", "with_pieces": true })).json();
+    assert_eq!(pieces["tokens"][0], json!({ "id": 195, "piece": [195] }), "half of a character");
     let text = post(s.address, "/detokenize", &json!({ "tokens": [104, 105] })).json();
     assert_eq!(text, json!({ "prompt": "hi", "content": "hi" }));
 }

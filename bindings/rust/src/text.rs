@@ -95,6 +95,18 @@ impl Model {
         })
     }
 
+    /// The bytes that a token adds in the middle of a text, which need not be whole characters; for a special token its
+    /// name.
+    ///
+    /// # Errors
+    /// No tokenizer, or a token outside the vocabulary.
+    pub fn token_bytes(&self, token: Token) -> Result<Vec<u8>> {
+        // SAFETY: `out` has room for `capacity` bytes.
+        self.fetch(16, |out, capacity, needed| unsafe {
+            (self.api().llmcc_token_bytes)(self.handle(), token, out, capacity, needed)
+        })
+    }
+
     /// The tokens that end a generation.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! Facts about the server and its model: `GET /props`, `/slots` and `/lora-adapters`; `POST /apply-template`.
 
 use crate::app::{App, blocking};
-use crate::ask::known;
 use crate::conversation::conversation;
 use crate::error::{ApiError, answer};
 use crate::json::Json;
@@ -32,15 +31,15 @@ pub(crate) async fn props(State(app): State<Arc<App>>, query: Named) -> Result<R
     let (model, facts) = (served.hub.model(), served.hub.model().facts());
     let manifest = model.manifest();
     let mark = |token: Option<Token>| {
-        let token = token.filter(|token| known(*token, facts.vocab, "token").is_ok());
-        token.and_then(|token| model.detokenize(&[token], true).ok()).unwrap_or_default()
+        let bytes = token.and_then(|token| model.token_bytes(token).ok()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     };
     let params: Map<String, Value> =
         facts.generation.iter().chain(&facts.defaults).map(|(name, value)| (name.clone(), value.clone())).collect();
     let document = json!({
         "default_generation_settings": { "n_ctx": facts.max_context, "params": params },
-        "total_slots": facts.places, "model_alias": served.name, "model_path": manifest["source"]["path"],
-        "bos_token": mark(facts.bos), "eos_token": mark(facts.ends().first().copied()),
+        "total_slots": facts.places, "model_alias": served.name, "model_path": manifest["source"][0]["file"],
+        "bos_token": mark(facts.bos), "eos_token": mark(facts.ends.first().copied()),
         "modalities": { "vision": false, "audio": false }, "build_info": served.fingerprint, "is_sleeping": false,
     });
     Ok(answer(StatusCode::OK, &document))

@@ -91,7 +91,7 @@ impl Native {
         }
         if ask.params.ignore_eos {
             // (llama.cpp forbids these tokens, so that none is in the text.)
-            ask.params.logit_bias.extend(facts.ends().into_iter().map(|token| (token, f32::NEG_INFINITY)));
+            ask.params.logit_bias.extend(facts.ends.iter().map(|token| (*token, f32::NEG_INFINITY)));
         }
         let made = Native { ask, probs, after_sampling, tokens, prompt_only, members };
         made.with_probs(facts)

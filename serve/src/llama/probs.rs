@@ -1,7 +1,7 @@
 //! Probabilities of tokens, before sampling and after it.
 
 use crate::llama::native::Native;
-use crate::logprobs::{LEAST, name};
+use crate::logprobs::LEAST;
 use crate::model::Model;
 use llmcc_model::{Event, Sampling, Token};
 use serde_json::{Value, json};
@@ -27,10 +27,8 @@ pub(crate) fn entry(event: &Event, native: &Native, model: &dyn Model) -> Option
 }
 
 fn with(token: Token, model: &dyn Model, member: &str, value: f64) -> Value {
-    let text = name(model, token);
-    // (Parts of characters have no text.)
-    let bytes = if text.contains('\u{FFFD}') { &[][..] } else { text.as_bytes() };
-    json!({ "id": token, "token": text, "bytes": bytes, member: value })
+    let bytes = model.token_bytes(token).unwrap_or_default();
+    json!({ "id": token, "token": String::from_utf8_lossy(&bytes), "bytes": bytes, member: value })
 }
 
 /// The probabilities of the tokens that sampling leaves, of the most probable tokens with their log-probabilities.

@@ -220,6 +220,9 @@ impl Model for StandIn {
         let bytes: Vec<u8> = tokens.iter().map(|t| *t as u8).collect();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
+    fn token_bytes(&self, token: Token) -> Result<Vec<u8>> {
+        Ok(if token < 256 { vec![token as u8] } else { self.spell(token, true).into_bytes() })
+    }
     fn chat_prompt(&self, conversation: &str) -> Result<String> {
         if conversation.contains("refuse me") {
             return Err(Error::new(Status::Template, "the template refuses the conversation"));
