@@ -51,6 +51,7 @@ impl Ask {
         most_tokens: u64,
     ) -> Result<Ask, ApiError> {
         refuse_unsupported(fields)?;
+        predicted(fields)?;
         supply(fields, facts);
         let stream = fields.take("stream")?.unwrap_or(false);
         let limit = |name: &str, fields: &mut Fields| fields.count(name, 1, u64::from(u32::MAX));
@@ -87,6 +88,20 @@ impl Ask {
         params.sampling.seed = params.sampling.seed.wrapping_add(i as u64);
         params
     }
+}
+
+/// Takes llama.cpp's name of `max_tokens`; -1 stands for as many tokens as the context has room for.
+fn predicted(fields: &mut Fields) -> Result<(), ApiError> {
+    match fields.take::<i64>("n_predict")? {
+        None => {}
+        Some(-2 | -1) => fields.put("max_tokens", Json::Number(u32::MAX.into())),
+        Some(n) if n > 0 => fields.put("max_completion_tokens", Json::Number(n.into())),
+        Some(n) => {
+            let message = format!("`n_predict` is {n}: give a count, or -1 for as many as the context has room for");
+            return Err(ApiError::of_param("n_predict", message));
+        }
+    }
+    Ok(())
 }
 
 /// Members of OpenAI's and vLLM's interfaces that have values which ask for nothing.

@@ -3,7 +3,7 @@
 use crate::app::{App, blocking};
 use crate::ask::{Ask, MOST_TOP};
 use crate::conversation::talk;
-use crate::defaults::verbose;
+use crate::defaults::flag;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Order;
@@ -26,9 +26,9 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     ask.params.logprobs = logprobs;
     refuse_unsupported(&mut fields)?;
     let reasoning = fields.take("include_reasoning")?.unwrap_or(true);
-    let verbose = verbose(&mut fields, facts)?;
+    let verbose = flag(&mut fields, facts, "verbose")?;
     let talk = talk(&mut fields, facts)?;
-    let special = fields.take("add_special_tokens")?.unwrap_or(false);
+    let special = flag(&mut fields, facts, "add_special_tokens")?;
     fields.finish()?;
     let (prompt, plan, ask) = planned(&served, talk, ask, (special, reasoning)).await?;
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };

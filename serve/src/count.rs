@@ -3,6 +3,7 @@
 use crate::app::{App, blocking};
 use crate::ask::Ask;
 use crate::conversation::{Talk, talk};
+use crate::defaults::flag;
 use crate::error::{ApiError, answer};
 use crate::served::Served;
 use crate::silence::rendered;
@@ -21,7 +22,7 @@ pub(crate) async fn conversation(State(app): State<Arc<App>>, request: Request) 
     // (Members that say how an answer is generated add no tokens.)
     Ask::take(&mut fields, &headers, facts, 0)?;
     let talk = talk(&mut fields, facts)?;
-    let special = fields.take("add_special_tokens")?.unwrap_or(false);
+    let special = flag(&mut fields, facts, "add_special_tokens")?;
     ["logprobs", "top_logprobs", "include_reasoning", "verbose"].iter().for_each(|name| drop(fields.json(name)));
     fields.finish()?;
     counted(&served, talk, special).await

@@ -1,6 +1,7 @@
 //! Members of requests that count where a request has none: whoever runs the server gives them.
 
 use crate::ask::Ask;
+use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::json::Json;
 use crate::model::Facts;
@@ -11,7 +12,7 @@ use serde_json::Value;
 const SAMPLING: [&str; 7] = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"];
 /// Members of conversations.
 const KWARGS: &str = "chat_template_kwargs";
-const VERBOSE: &str = "verbose";
+const FLAGS: [&str; 2] = ["verbose", "add_special_tokens"];
 
 /// Reads `NAME=VALUE`: the value is JSON, or else a string.
 ///
@@ -22,8 +23,8 @@ pub fn parse_default(text: &str) -> Result<(String, Value), String> {
     let value: Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
     let sound = match name {
         KWARGS if !value.is_object() => Err("give a JSON object".to_owned()),
-        VERBOSE if !value.is_boolean() => Err("give true or false".to_owned()),
-        KWARGS | VERBOSE => Ok(()),
+        name if FLAGS.contains(&name) && !value.is_boolean() => Err("give true or false".to_owned()),
+        name if name == KWARGS || FLAGS.contains(&name) => Ok(()),
         _ if SAMPLING.contains(&name) => {
             let fields = Fields::of(vec![(name.to_owned(), Json::from(&value))]);
             let taken = fields.and_then(|mut fields| {
@@ -32,7 +33,7 @@ pub fn parse_default(text: &str) -> Result<(String, Value), String> {
             });
             taken.map_err(|error| error.message)
         }
-        _ => Err(format!("there are {}, {KWARGS} and {VERBOSE}", SAMPLING.join(", "))),
+        _ => Err(format!("there are {}, {KWARGS}, {}", SAMPLING.join(", "), FLAGS.join(" and "))),
     };
     sound.map(|()| (name.to_owned(), value)).map_err(|why| format!("`{name}` cannot have this default: {why}"))
 }
@@ -47,13 +48,19 @@ pub(crate) fn supply(fields: &mut Fields, facts: &Facts) {
     }
 }
 
-/// Takes the member `verbose`.
+/// Takes a member of a conversation that is false where nobody gives it: `verbose` (the answer shows the prompt), or
+/// `add_special_tokens`.
 ///
 /// # Errors
 /// It is no boolean.
-pub(crate) fn verbose(fields: &mut Fields, facts: &Facts) -> Result<bool, crate::error::ApiError> {
-    fields.supply(VERBOSE, facts.defaults.get(VERBOSE).unwrap_or(&Value::Null));
-    Ok(fields.take(VERBOSE)?.unwrap_or(false))
+pub(crate) fn flag(fields: &mut Fields, facts: &Facts, name: &str) -> Result<bool, ApiError> {
+    fields.supply(name, facts.defaults.get(name).unwrap_or(&Value::Null));
+    Ok(fields.take(name)?.unwrap_or(false))
+}
+
+/// Whether prompts of conversations get special tokens where nobody says it.
+pub(crate) fn special(facts: &Facts) -> bool {
+    facts.defaults.get("add_special_tokens") == Some(&Value::Bool(true))
 }
 
 #[cfg(test)]

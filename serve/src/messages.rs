@@ -6,6 +6,7 @@ mod given;
 use crate::app::{App, Busy, blocking};
 use crate::ask::{Ask, unforeseen};
 use crate::count::counted;
+use crate::defaults::special;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Hub, Job, Order};
@@ -70,7 +71,7 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
     ask.params.stop = stops;
     let talk = given::talk(&mut fields, facts.turns.arguments_text)?;
     fields.finish()?;
-    let (prompt, plan, ask) = planned(&served, talk, ask, (false, true)).await?;
+    let (prompt, plan, ask) = planned(&served, talk, ask, (special(facts), true)).await?;
     let stop = if ask.params.stop.len() == 1 { ask.params.stop.first().cloned() } else { None };
     let order = Order { prompt, params: ask.params, terms: ask.terms };
     let input = order.prompt.len();
@@ -97,7 +98,7 @@ async fn counted_tokens(app: &Arc<App>, request: Request) -> Result<Response, Ap
     Ask::take(&mut fields, &headers, facts, 0)?;
     let talk = given::talk(&mut fields, facts.turns.arguments_text)?;
     fields.finish()?;
-    counted(&served, talk, false).await
+    counted(&served, talk, special(facts)).await
 }
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {

@@ -98,6 +98,8 @@ async fn serve(
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS)
+        // (Some programs know names of headers with capital letters only.)
+        .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     // Errors are the client's: it has gone, or speaks no HTTP.

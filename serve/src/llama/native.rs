@@ -81,7 +81,8 @@ impl Native {
         let after_sampling = fields.take("post_sampling_probs")?.unwrap_or(false);
         let tokens = fields.take("return_tokens")?.unwrap_or(false);
         let members = fields.take("response_fields")?.unwrap_or_default();
-        let prompt_only = limit(fields)?;
+        // (A limit has two names.)
+        let prompt_only = ["n_predict", "max_tokens"].iter().any(|name| fields.take_zero(name));
         let window = renamed(fields, facts)?;
         let biases = biases(fields, model)?;
         let mut ask = Ask::take(fields, headers, facts, 0)?;
@@ -144,27 +145,6 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
         fields.only(name, values)?;
     }
     Ok(())
-}
-
-/// Takes `n_predict`. Returns whether no text is wanted.
-fn limit(fields: &mut Fields) -> Result<bool, ApiError> {
-    match fields.take::<i64>("n_predict")? {
-        None => Ok(fields.take_zero("max_tokens")),
-        // As many as the context has room for.
-        Some(-2 | -1) => {
-            fields.put("max_tokens", Json::Number(u32::MAX.into()));
-            Ok(false)
-        }
-        Some(0) => Ok(true),
-        Some(n) if n > 0 => {
-            fields.put("max_completion_tokens", Json::Number(n.into()));
-            Ok(false)
-        }
-        Some(n) => {
-            let message = format!("`n_predict` is {n}: give a count, or -1 for as many as the context has room for");
-            Err(ApiError::of_param("n_predict", message))
-        }
-    }
 }
 
 /// Gives members the names that [`Ask::take`] knows. Returns the tokens that a repetition counts within.

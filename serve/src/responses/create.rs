@@ -2,6 +2,7 @@
 
 use crate::app::{App, Busy, blocking};
 use crate::conversation::{conversation, prompt};
+use crate::defaults::special;
 use crate::error::{ApiError, answer as document};
 use crate::fields::Fields;
 use crate::hub::{Job, Order};
@@ -180,9 +181,11 @@ impl Talk {
         let mut fields = Fields::of(members)?;
         let conversation = conversation(&mut fields, model.facts())?;
         fields.finish()?;
-        prompt(model, &conversation, false).map(|(_, tokens)| tokens).map_err(|error| match error.param.as_deref() {
-            Some("messages") => error.about("input"),
-            _ => error,
+        prompt(model, &conversation, special(model.facts())).map(|(_, tokens)| tokens).map_err(|error| {
+            match error.param.as_deref() {
+                Some("messages") => error.about("input"),
+                _ => error,
+            }
         })
     }
 }

@@ -31,13 +31,11 @@ POOLINGS = {None: "cls", "cls": "cls", "mean": "mean", "last": "lasttoken"}
 
 
 def template(given: argparse.Namespace) -> str:
-    """The chat template. llama.cpp begins prompts with the token for that, whether the template has it or not."""
+    """The chat template."""
     if given.chat_template_file:
-        text = pathlib.Path(given.chat_template_file).read_text(encoding="utf-8")
-    else:
-        name = given.chat_template or "chatml"
-        text = TEMPLATES.get(name, name)
-    return text if "bos_token" in text else "{{ bos_token }}" + text
+        return pathlib.Path(given.chat_template_file).read_text(encoding="utf-8")
+    name = given.chat_template or "chatml"
+    return TEMPLATES.get(name, name)
 
 
 def stories(given: argparse.Namespace, folder: pathlib.Path) -> pathlib.Path:

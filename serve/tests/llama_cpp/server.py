@@ -64,6 +64,9 @@ def defaults(given: argparse.Namespace) -> dict:
         found["chat_template_kwargs"] = {"enable_thinking": given.reasoning == "on"}
     if given.verbose:
         found["verbose"] = True
+    if "bos_token" not in models.template(given):
+        # llama.cpp begins prompts with the token for that, whether the template has it or not.
+        found["add_special_tokens"] = True
     return {name: value for name, value in found.items() if value is not None}
 
 
