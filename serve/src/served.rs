@@ -2,6 +2,7 @@
 
 use crate::hub::Hub;
 use crate::model::Model;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -29,9 +30,9 @@ impl Served {
     /// # Errors
     /// The system has no thread to give.
     pub(crate) fn new(name: String, model: Arc<dyn Model>) -> io::Result<Served> {
-        let manifest = model.manifest();
-        let root = manifest["root"].as_str().unwrap_or_default();
-        let fingerprint = format!("b{}-{root:.8}", env!("CARGO_PKG_VERSION"));
+        let mut hasher = DefaultHasher::new();
+        model.manifest().to_string().hash(&mut hasher);
+        let fingerprint = format!("b{}-{:08x}", env!("CARGO_PKG_VERSION"), hasher.finish() as u32);
         let (hub, thread) = Hub::start(model)?;
         let (embeds, thread) = (Semaphore::new(1), Mutex::new(Some(thread)));
         Ok(Served { name, fingerprint, hub, created: now(), embeds, thread })

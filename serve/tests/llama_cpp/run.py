@@ -2,8 +2,8 @@
 """llama.cpp's own server tests, unmodified, against `llmcc serve`.
 
 SUITE is the folder tools/server/tests of llama.cpp's sources. It is copied, nothing in it is changed. expected.toml
-names each test that does not pass, with the reason: a test that passes or fails otherwise is an error. The Python that
-runs this needs what SUITE/requirements.txt lists.
+names the files that are not run and each test that does not pass, with the reasons: a test that passes or fails
+otherwise is an error. The Python that runs this needs what SUITE/requirements.txt lists.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
     return args.parse_args()
 
 
-def ran(args: argparse.Namespace, folder: pathlib.Path) -> dict:
+def ran(args: argparse.Namespace, folder: pathlib.Path, table: dict) -> dict:
     """Runs the tests in a copy of the suite. Returns their outcomes by their names."""
     suite, copy = args.suite.resolve(), folder / "tools" / "server" / "tests"
     shutil.copytree(suite, copy, ignore=shutil.ignore_patterns("tmp", "__pycache__"))
@@ -49,6 +49,7 @@ def ran(args: argparse.Namespace, folder: pathlib.Path) -> dict:
     # Slow tests are for models of several gigabytes.
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-m", "not slow", f"--junitxml={report}"]
     command += ["-k", args.only] if args.only else []
+    command += [f"--ignore=unit/{file}" for entry in table["outside"] for file in entry["files"]]
     subprocess.run(command, cwd=copy, env=environment, stdout=None if args.only else subprocess.DEVNULL, check=False)
     found = {}
     for case in xml.parse(report).getroot().iter("testcase"):
@@ -63,10 +64,10 @@ def matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def compared(outcomes: dict, table: list) -> list:
+def compared(outcomes: dict, table: dict) -> list:
     """Faults: tests that pass or fail otherwise than the table says."""
     faults, listed = [], set()
-    for entry in table:
+    for entry in table["listed"]:
         for pattern in entry["tests"]:
             names = [name for name in outcomes if matches(pattern, name)]
             faults += [f"{pattern}: the table names it, and there is no such test"] if not names else []
@@ -76,29 +77,28 @@ def compared(outcomes: dict, table: list) -> list:
     return faults + [f"{name}: does not pass, and the table does not name it: {outcomes[name]:.200}" for name in others]
 
 
-def summary(outcomes: dict, table: list) -> None:
+def summary(outcomes: dict, table: dict) -> None:
     """Prints counts by reasons."""
     def count(entry: dict) -> int:
         return sum(any(matches(pattern, name) for pattern in entry["tests"]) for name in outcomes)
 
-    outside = sum(count(entry) for entry in table if entry["outside"])
-    passed = sum(outcome is None for outcome in outcomes.values())
-    print(f"{len(outcomes)} tests: {outside} of what this server is not for, {len(outcomes) - outside} in scope")
-    print(f"{passed} pass")
-    for entry in sorted(table, key=lambda entry: (entry["outside"], -count(entry))):
-        print(f"{count(entry):4} {'outside' if entry['outside'] else 'listed'}: {entry['why']}")
+    print(f"{sum(outcome is None for outcome in outcomes.values())} of {len(outcomes)} tests pass")
+    for entry in sorted(table["listed"], key=count, reverse=True):
+        print(f"{count(entry):4} listed: {entry['why']}")
+    for entry in table["outside"]:
+        print(f"not run: {', '.join(entry['files'])}: {entry['why']}")
 
 
 def main() -> None:
     """Runs, compares, reports."""
     args = arguments()
+    table = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = ran(args, pathlib.Path(folder))
+        outcomes = ran(args, pathlib.Path(folder), table)
     if args.only:
         for name, outcome in outcomes.items():
             print(name, "passes" if outcome is None else f"FAILS: {outcome:.300}")
         return
-    table = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))["reason"]
     summary(outcomes, table)
     faults = compared(outcomes, table)
     print("\n".join(faults))

@@ -60,8 +60,8 @@ def defaults(given: argparse.Namespace) -> dict:
         found["seed"] = given.seed
     if given.n_predict is not None and given.n_predict > 0:
         found["max_tokens"] = given.n_predict
-    if given.reasoning in ("on", "off"):
-        found["chat_template_kwargs"] = {"enable_thinking": given.reasoning == "on"}
+    # llama.cpp gives templates this variable always.
+    found["chat_template_kwargs"] = {"enable_thinking": given.reasoning != "off"}
     if given.verbose:
         found["verbose"] = True
     if "bos_token" not in models.template(given):
