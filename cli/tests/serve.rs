@@ -333,6 +333,8 @@ fn wrong_options_are_refused() {
         (&["--max-models", "2"], "ARTIFACT"),
         (&["text.so", "--tls-cert", "empty"], "--tls-key"),
         (&["text.so", "--log", "xml"], "--log"),
+        (&["text.so", "--default", "tempratur=1"], "--default"),
+        (&["text.so", "--default", "temperature=-1"], "from 0 to 100"),
         (&["text.so"], "text.so"),
         (&["missing.so"], "missing.so"),
     ] {
