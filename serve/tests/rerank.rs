@@ -28,7 +28,7 @@ fn near(given: &Value, wanted: f64) -> bool {
 fn documents_are_ranked() {
     let s = reranker("sigmoid");
     let ask = json!({ "model": "letters", "query": "abc", "documents": ["abcd", { "text": "abc" }, "x", "y"] });
-    for path in ["/rerank", "/v1/rerank", "/v2/rerank"] {
+    for path in ["/rerank", "/v1/rerank", "/v2/rerank", "/reranking", "/v1/reranking"] {
         let got = post(s.address, path, &ask).json();
         let results = got["results"].as_array().unwrap_or_else(|| panic!("{got}"));
         let order: Vec<&Value> = results.iter().map(|r| &r["index"]).collect();
@@ -43,6 +43,12 @@ fn documents_are_ranked() {
     (ask["top_n"], ask["return_documents"], ask["use_activation"]) = (1.into(), false.into(), false.into());
     let got = post(s.address, "/rerank", &ask).json();
     assert_eq!(got["results"], json!([{ "index": 2, "relevance_score": 2.0 }]));
+    // TEI's names: the answer is a list.
+    let ask = json!({ "query": "abc", "texts": ["abc", "x"], "use_activation": false });
+    let listed = json!([{ "index": 1, "score": 2.0, "text": null }, { "index": 0, "score": 0.0, "text": null }]);
+    assert_eq!(post(s.address, "/rerank", &ask).json(), listed);
+    let shown = json!({ "query": "abc", "texts": ["x"], "return_text": true, "top_n": 1 });
+    assert_eq!(post(s.address, "/rerank", &shown).json()[0]["text"], "x");
     for wrong in [
         json!({ "query": "x" }),
         json!({ "documents": ["x"] }),
