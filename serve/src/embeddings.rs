@@ -85,9 +85,9 @@ pub(crate) async fn embed(
             check_row(row.len(), model.facts().max_context, i, param)?;
         }
         let tokens = rows.iter().map(Vec::len).sum();
-        let numbers = embedded(model, &rows)?;
+        let all = embedded(model, &rows)?;
         served.hub.metrics().embedded(tokens);
-        Ok((numbers, tokens))
+        Ok((all, tokens))
     })
     .await
 }

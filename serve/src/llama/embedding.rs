@@ -23,11 +23,11 @@ pub(crate) async fn embedding(State(app): State<Arc<App>>, request: Request) -> 
     // (2 is the length of a row, and the only one that rows are divided by.)
     fields.only("embd_normalize", &["2"])?;
     fields.finish()?;
-    let (numbers, _) = embed(&served, given, name).await?;
+    let (flat, _) = embed(&served, given, name).await?;
     let row = |(index, row): (usize, &[f32])| {
         let row: Value = row.iter().map(|x| short(*x)).collect();
         json!({ "index": index, "embedding": [row] })
     };
-    let all: Vec<Value> = numbers.chunks(columns).enumerate().map(row).collect();
+    let all: Vec<Value> = flat.chunks(columns).enumerate().map(row).collect();
     Ok(answer(StatusCode::OK, &all.into()))
 }
