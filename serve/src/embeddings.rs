@@ -98,7 +98,7 @@ fn check_row(tokens: usize, context: usize, i: usize, param: &str) -> Result<(),
     }
     if context > 0 && tokens > context {
         let message = format!(
-            "text {i} of `{param}` is too large: it has {tokens} tokens, and the model takes up to {context}; shorten it"
+            "text {i} of `{param}` is too large: it has {tokens} tokens, the model takes up to {context}; shorten it"
         );
         return Err(ApiError::of_param(param, message).too_long(tokens, context));
     }

@@ -1,53 +1,14 @@
 //! Grammars in llama.cpp's notation (GBNF), as Lark writes them.
 //!
-//! GBNF describes texts character by character. A grammar without recursion becomes one regular expression. In any other
-//! one each terminal is a single character, so that no terminal takes characters which belong to the next one: Lark's
-//! terminals are as long as they can be.
+//! GBNF describes texts character by character. A grammar without recursion becomes one regular expression. In any
+//! other one each terminal is a single character, so that no terminal takes characters which belong to the next one:
+//! Lark's terminals are as long as they can be.
 
 mod parse;
+mod rules;
 mod write;
 
-use std::fmt;
-
-/// A fault in a grammar, at a line and a column that count from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
-    pub(crate) message: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
-    }
-}
-
-/// A set of texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Node {
-    Text(String),
-    /// One character of these, or none of these.
-    Class {
-        negated: bool,
-        ranges: Vec<(char, char)>,
-    },
-    /// Any character.
-    Any,
-    /// A rule, by its place.
-    Rule(usize),
-    All(Vec<Node>),
-    Either(Vec<Node>),
-    /// Between so many times and so many.
-    Repeat(Box<Node>, u32, Option<u32>),
-}
-
-/// A grammar; its first rule need not be `root`.
-#[derive(Clone, Debug)]
-struct Rules {
-    nodes: Vec<Node>,
-    root: usize,
-}
+use rules::Fault;
 
 /// The grammar in Lark.
 ///

@@ -20,6 +20,7 @@ mod fields;
 mod fill;
 mod form;
 mod gbnf;
+mod given_default;
 mod guard;
 mod hub;
 mod json;
@@ -53,7 +54,7 @@ mod tokens;
 mod toolbox;
 mod turn;
 
-pub use defaults::parse_default;
+pub use given_default::parse_default;
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
 pub use models::{Named, Source};

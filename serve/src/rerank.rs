@@ -1,5 +1,5 @@
-//! `POST /rerank`, `/v1/rerank` and `/v2/rerank`, as Jina, Cohere, vLLM and TEI have them; `POST /score` and `/v1/score`, as
-//! vLLM has them.
+//! `POST /rerank`, `/v1/rerank` and `/v2/rerank`, as Jina, Cohere, vLLM and TEI have them; `POST /score` and
+//! `/v1/score`, as vLLM has them.
 
 use crate::app::App;
 use crate::ask::unforeseen;

@@ -7,8 +7,8 @@ use crate::model::Model;
 /// Variables by which templates turn reasoning off.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
-/// The prompt of a conversation. If `enable_thinking` is false and the template does not read it, the reasoning that the
-/// model would begin with is there already, and empty.
+/// The prompt of a conversation. If `enable_thinking` is false and the template does not read it, the reasoning that
+/// the model would begin with is there already, and empty.
 ///
 /// # Errors
 /// The template refuses the conversation.

@@ -2,7 +2,7 @@
 
 use crate::app::{App, blocking};
 use crate::error::{ApiError, answer};
-use crate::metrics::{View, page};
+use crate::metrics::page::{View, page};
 use crate::served::Served;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;

@@ -226,7 +226,9 @@ fn messages_have_blocks() {
 
 #[test]
 fn reasoning_is_turned_off_for_any_model() {
-    let quiet = json!({ "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "enable_thinking": false } });
+    let quiet = json!({
+        "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "enable_thinking": false }
+    });
     for (template, wanted) in [
         ((|_| "begin".to_owned()) as fn(&str) -> String, "begin<think></think>"),
         (|_| "begin<think>\n".to_owned(), "begin<think>\n</think>"),

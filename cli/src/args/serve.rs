@@ -65,7 +65,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub without: Vec<String>,
     /// Member that counts where a request has none, e.g. temperature=0.8: max_tokens, temperature, top_p, top_k, min_p,
-    /// repetition_penalty, seed, chat_template_kwargs, add_special_tokens or verbose; the value is JSON (may be repeated)
+    /// repetition_penalty, seed, chat_template_kwargs, add_special_tokens or verbose. The value is JSON (repeatable)
     #[arg(long = "default", value_name = "NAME=VALUE", value_parser = llmcc_serve::parse_default)]
     pub defaults: Vec<(String, serde_json::Value)>,
     /// Most models at once

@@ -94,8 +94,8 @@ impl Vocabulary {
     }
 }
 
-/// A schema whose texts have, between two tokens of JSON, one line end with up to 32 blanks after it, or up to 8 blanks:
-/// models may write blanks without end.
+/// A schema whose texts have, between two tokens of JSON, one line end with up to 32 blanks after it, or up to 8
+/// blanks: models may write blanks without end.
 fn with_few_blanks(mut schema: serde_json::Value) -> serde_json::Value {
     if let Some(members) = schema.as_object_mut() {
         let blanks = || serde_json::json!({ "whitespace_pattern": r"\x0D?\x0A[\x20\x09]{0,32}|[\x20\x09]{1,8}" });

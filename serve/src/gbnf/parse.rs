@@ -1,6 +1,6 @@
 //! The reader of GBNF.
 
-use super::{Fault, Node, Rules};
+use super::rules::{Fault, Node, Rules};
 use std::collections::HashMap;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -39,7 +39,7 @@ struct Reader<'a> {
 /// The rules of a grammar.
 ///
 /// # Errors
-/// As [`super::lark`].
+/// As [`crate::gbnf::lark`].
 pub(super) fn rules(source: &str) -> Result<Rules, Fault> {
     let place = Place { line: 1, column: 1 };
     let rest = source.chars().peekable();

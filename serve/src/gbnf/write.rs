@@ -1,6 +1,6 @@
 //! Rules as Lark writes them.
 
-use super::{Node, Rules};
+use super::rules::{Node, Rules};
 use std::fmt::Write;
 
 /// Longest regular expression that a grammar becomes, and most nodes of it.

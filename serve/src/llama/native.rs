@@ -4,11 +4,13 @@ use crate::ask::{Ask, unforeseen};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::json::Json;
-use crate::llama::shown::SAMPLERS;
 use crate::model::{Facts, Model};
 use axum::http::HeaderMap;
 use llmcc_model::Token;
 use serde_json::{Number, Value, json};
+
+/// The steps in which the engine chooses a token, by llama.cpp's names.
+pub(crate) const SAMPLERS: [&str; 5] = ["penalties", "temperature", "top_k", "top_p", "min_p"];
 
 /// Most alternatives of a token.
 const MOST_PROBS: u64 = 1024;

@@ -1,14 +1,11 @@
 //! Documents of texts, as llama.cpp has them.
 
 use crate::json::short;
-use crate::llama::native::Native;
+use crate::llama::native::{Native, SAMPLERS};
 use crate::model::Facts;
 use crate::timings::Timings;
 use llmcc_model::{End, Finish, Grammar, Token};
 use serde_json::{Map, Value, json};
-
-/// The steps in which the engine chooses a token, by llama.cpp's names.
-pub(crate) const SAMPLERS: [&str; 5] = ["penalties", "temperature", "top_k", "top_p", "min_p"];
 
 /// A text that has ended.
 #[derive(Clone, Debug, Default)]

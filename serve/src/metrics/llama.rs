@@ -1,6 +1,6 @@
 //! The same under llama.cpp's names: sums over all models, without labels.
 
-use super::{Snapshot, head};
+use super::snapshot::{Snapshot, head};
 use std::fmt::Write;
 use std::time::Duration;
 
