@@ -17,7 +17,7 @@ use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
 use llmcc_ir::threads::beside;
 use llmcc_passes::measure::Measured;
-use llmcc_passes::pack::PackReport;
+use llmcc_passes::pack::{PackError, PackReport};
 use std::path::{Path, PathBuf};
 
 pub use crate::lowered::{Lifted, Lowered, Phases, Version, lift, lower};
@@ -277,19 +277,22 @@ fn pack_all(
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
         let hashes = beside(s, || hash_sources(&lowered.checkpoint));
-        let mut sink = linker.weights(shared.offsets());
         let mut before = 0;
-        let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = shared
-            .lists
-            .iter()
-            .map(|plan| {
+        let reports: Result<Vec<PackReport>, PackError> = {
+            let mut sink = linker.weights(shared.offsets());
+            let pack_list = |plan| {
                 let mut report = |done| progress(before + done, total);
                 let packed = llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut report)?;
                 before += packed.bytes;
                 Ok(packed)
-            })
-            .collect();
+            };
+            shared.lists.iter().map(pack_list).collect()
+        };
         let files = hashes.join();
+        let reports = reports.map_err(|error| match error {
+            PackError::Write(source) => linker.weights_failed(source).into(),
+            other => Error::from(other),
+        });
         Ok(Packed { reports: reports?, files: files? })
     })
 }

@@ -215,6 +215,11 @@ impl Linker {
         self.absent = bytes;
     }
 
+    /// The error of weights whose write failed with `source`: it names their file.
+    pub fn weights_failed(&self, source: io::Error) -> LinkError {
+        self.external.as_ref().unwrap_or(&self.out).fail(source)
+    }
+
     /// Seals the weights. Returns the identity of the computation: the hashes of code and weights
     /// (zeros for weights that someone else makes).
     ///

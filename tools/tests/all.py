@@ -23,6 +23,7 @@ import slowest
 HERE = Path(__file__).resolve().parent
 # Jobs of more than a minute: if the last one to begin is long, a core waits for it.
 LONG = [
+    "tests gpu",
     "cli calib",
     "frontends llmcc_frontends",
     "tests goldens",
@@ -31,7 +32,6 @@ LONG = [
     "codegen llmcc_codegen",
     "cli golden",
     "cli frontier",
-    "tests gpu",
     "tests gpu_kernels",
     "tests bindings",
     "cli gpu_check",

@@ -152,7 +152,8 @@ impl Pending {
         self.place.sync_folder().map_err(|e| self.fail(e))
     }
 
-    fn fail(&self, source: io::Error) -> LinkError {
+    /// The error of a write that failed.
+    pub(super) fn fail(&self, source: io::Error) -> LinkError {
         LinkError::Io { path: self.place.target().to_owned(), source }
     }
 }
