@@ -86,4 +86,16 @@ mod tests {
         assert!(lark(&source).expect("a grammar").len() < 10_000);
         assert!(lark(&source.replace('x', "")).expect("a grammar").len() < 10_000);
     }
+
+    #[test]
+    fn deep_grammars_are_refused_or_written() {
+        let stars = format!("root ::= \"a\"{}", "*".repeat(1_000_000));
+        assert!(lark(&stars).expect_err("deep").message.contains("deep"));
+        let mut chain = String::from("root ::= a0\n");
+        for i in 0..20_000 {
+            chain += &format!("a{i} ::= \"x\" a{}\n", i + 1);
+        }
+        chain += "a20000 ::= \"x\"";
+        assert!(lark(&chain).expect("a grammar").starts_with("start: r0"));
+    }
 }

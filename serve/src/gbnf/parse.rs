@@ -7,6 +7,8 @@ use std::str::Chars;
 
 /// Deepest groups.
 const DEEPEST: usize = 200;
+/// Most repetitions of repetitions.
+const REPEATED: usize = 4;
 /// Most repetitions; llama.cpp's.
 const MOST: u32 = 2000;
 
@@ -58,6 +60,15 @@ pub(super) fn rules(source: &str) -> Result<Rules, Fault> {
         nodes.push(node.ok_or_else(missing)?);
     }
     Ok(Rules { nodes, root })
+}
+
+/// How often the repetition of a node is repeated.
+fn repetitions(mut node: &Node) -> usize {
+    let mut count = 0;
+    while let Node::Repeat(inner, ..) = node {
+        (node, count) = (inner, count + 1);
+    }
+    count
 }
 
 fn is_word(c: char) -> bool {
@@ -175,6 +186,9 @@ impl Reader<'_> {
                 }
                 '*' | '+' | '?' | '{' => {
                     let last = all.pop().ok_or_else(|| at.fault(format!("`{c}` has nothing to repeat before it")))?;
+                    if repetitions(&last) == REPEATED {
+                        return Err(at.fault(format!("repetitions are more than {REPEATED} deep")));
+                    }
                     let (least, most) = self.times()?;
                     all.push(Node::Repeat(Box::new(last), least, most));
                 }

@@ -5,10 +5,12 @@ use std::fmt::Write;
 
 /// Longest regular expression that a grammar becomes, and most nodes of it.
 const LONGEST: usize = 1 << 14;
+/// Deepest node of it: rules that use each other in a long row are written as rules.
+const DEEPEST: usize = 1000;
 
 /// The grammar in Lark.
 pub(super) fn lark(rules: &Rules) -> String {
-    let mut regex = Regex { rules, out: String::new(), open: vec![], nodes: 0 };
+    let mut regex = Regex { rules, out: String::new(), open: vec![], nodes: 0, depth: 0 };
     if regex.node(&rules.nodes[rules.root]).is_some() {
         return format!("start: /{}/", regex.out);
     }
@@ -28,13 +30,16 @@ struct Regex<'a> {
     open: Vec<usize>,
     /// Nodes so far.
     nodes: usize,
+    /// Nodes around the one that is being written.
+    depth: usize,
 }
 
 impl Regex<'_> {
-    /// Writes a node. `None`: it is recursive, or its expression is too long.
+    /// Writes a node. `None`: it is recursive, or its expression is too long or too deep.
     fn node(&mut self, node: &Node) -> Option<()> {
         self.nodes += 1;
-        if self.out.len().max(self.nodes) > LONGEST {
+        self.depth += 1;
+        if self.out.len().max(self.nodes) > LONGEST || self.depth > DEEPEST {
             return None;
         }
         match node {
@@ -61,23 +66,24 @@ impl Regex<'_> {
             Node::Repeat(inner, least, most) => {
                 let begin = self.out.len();
                 self.node(inner)?;
-                if !self.is_one(inner) {
+                if !is_one(inner) {
                     self.out.insert_str(begin, "(?:");
                     self.out.push(')');
                 }
                 self.out += &times(*least, *most);
             }
         }
+        self.depth -= 1;
         Some(())
     }
+}
 
-    /// Whether a node's expression is a unit by itself.
-    fn is_one(&self, node: &Node) -> bool {
-        match node {
-            Node::Text(text) => text.chars().count() == 1,
-            Node::Class { .. } | Node::Any | Node::Either(_) => true,
-            Node::Rule(_) | Node::All(_) | Node::Repeat(..) => false,
-        }
+/// Whether a node's expression is a unit by itself.
+fn is_one(node: &Node) -> bool {
+    match node {
+        Node::Text(text) => text.chars().count() == 1,
+        Node::Class { .. } | Node::Any | Node::Either(_) => true,
+        Node::Rule(_) | Node::All(_) | Node::Repeat(..) => false,
     }
 }
 
