@@ -109,10 +109,7 @@ impl App {
     /// No JSON; a body that is too long, or does not come.
     pub(crate) async fn read(&self, request: Request) -> Result<(Fields, HeaderMap), ApiError> {
         let (json, headers) = self.read_json(request).await?;
-        let Json::Object(members) = json else {
-            return Err(ApiError::invalid(format!("the body is {}: send a JSON object", json.kind())));
-        };
-        Ok((Fields::of(members)?, headers))
+        Ok((Fields::of_body(json)?, headers))
     }
 
     /// The value that a request's body is, and its headers.

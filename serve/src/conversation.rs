@@ -3,6 +3,7 @@
 //! Templates take texts and objects as Hugging Face's tokenizers do: a message's parts of text become one text, and the
 //! arguments of a call, which are a text of JSON in OpenAI's interface, become an object.
 
+use crate::defaults::KWARGS;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::json::Json;
@@ -71,7 +72,7 @@ pub(crate) fn talk(fields: &mut Fields, facts: &Facts) -> Result<Talk, ApiError>
 
 /// Takes `chat_template_kwargs`: the client's variables of the template, and those that whoever runs the server gave.
 fn kwargs(fields: &mut Fields, facts: &Facts, variables: &mut Vec<(String, Json)>) -> Result<(), ApiError> {
-    match fields.json("chat_template_kwargs") {
+    match fields.json(KWARGS) {
         None => {}
         Some(Json::Object(members)) => {
             for (name, value) in members {
@@ -83,9 +84,9 @@ fn kwargs(fields: &mut Fields, facts: &Facts, variables: &mut Vec<(String, Json)
                 variables.push((name, value));
             }
         }
-        Some(other) => return Err(ApiError::of_type("chat_template_kwargs", "an object", other.kind())),
+        Some(other) => return Err(ApiError::of_type(KWARGS, "an object", other.kind())),
     }
-    if let Some(Value::Object(own)) = facts.defaults.get("chat_template_kwargs") {
+    if let Some(Value::Object(own)) = facts.defaults.get(KWARGS) {
         for (name, value) in own.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str())) {
             if !variables.iter().any(|(known, _)| known == name) {
                 variables.push((name.clone(), Json::from(value)));
@@ -104,13 +105,22 @@ pub(crate) fn written(variables: Vec<(String, Json)>) -> Result<String, ApiError
     text.map_err(|e| ApiError::invalid(format!("the conversation is no JSON: {e}")))
 }
 
+/// The prompt of a conversation as text and as tokens, whatever its length.
+///
+/// # Errors
+/// The template refuses it.
+pub(crate) fn spelt(model: &dyn Model, conversation: &str, special: bool) -> Result<(String, Vec<Token>), ApiError> {
+    let text = rendered(model, conversation)?;
+    let tokens = model.tokenize(&text, special)?;
+    Ok((text, tokens))
+}
+
 /// The prompt of a conversation, and its tokens.
 ///
 /// # Errors
 /// The template refuses it; it is too long.
 pub(crate) fn prompt(model: &dyn Model, conversation: &str, special: bool) -> Result<(String, Vec<Token>), ApiError> {
-    let text = rendered(model, conversation)?;
-    let tokens = model.tokenize(&text, special)?;
+    let (text, tokens) = spelt(model, conversation, special)?;
     check_length(model.facts(), tokens.len(), "messages")?;
     Ok((text, tokens))
 }

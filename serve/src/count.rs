@@ -2,11 +2,10 @@
 
 use crate::app::{App, blocking};
 use crate::ask::Ask;
-use crate::conversation::{Talk, talk};
+use crate::conversation::{Talk, spelt, talk};
 use crate::defaults::flag;
 use crate::error::{ApiError, answer};
 use crate::served::Served;
-use crate::silence::rendered;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -36,7 +35,7 @@ pub(crate) async fn counted(served: &Arc<Served>, talk: Talk, special: bool) -> 
     let served = served.clone();
     let count = blocking(move || {
         let model = served.hub.model();
-        Ok(model.tokenize(&rendered(model, &talk.json)?, special)?.len())
+        spelt(model, &talk.json, special).map(|(_, tokens)| tokens.len())
     })
     .await?;
     Ok(answer(StatusCode::OK, &json!({ "input_tokens": count })))

@@ -31,7 +31,14 @@ impl Fields {
     /// No JSON, no object, or a member that is there twice.
     #[cfg(test)]
     pub(crate) fn parse(body: &[u8]) -> Result<Fields, ApiError> {
-        let json = Fields::json_of(body)?;
+        Fields::of_body(Fields::json_of(body)?)
+    }
+
+    /// The members of the object that a request's body is.
+    ///
+    /// # Errors
+    /// No object, or a member that is there twice.
+    pub(crate) fn of_body(json: Json) -> Result<Fields, ApiError> {
         let Json::Object(members) = json else {
             return Err(ApiError::invalid(format!("the body is {}: send a JSON object", json.kind())));
         };

@@ -24,14 +24,18 @@ const FAMILIES: &[Marks] = &[
     Marks { around: ["[SUFFIX]", "[PREFIX]", ""], suffix_first: true },
 ];
 
+/// Whether the model has a mark as a token of its own.
+pub(crate) fn is_token(model: &dyn Model, mark: &str) -> bool {
+    model.tokenize(mark, false).is_ok_and(|tokens| tokens.len() == 1)
+}
+
 /// Tokens of a prompt for the text between `prompt` and `suffix`.
 ///
 /// # Errors
 /// The model has no marks for gaps.
 pub(crate) fn gap(model: &dyn Model, prompt: &str, suffix: &str, special: bool) -> Result<Vec<Token>, ApiError> {
-    // A mark is a token of its own where the model knows it.
-    let is_token = |mark: &&str| mark.is_empty() || model.tokenize(mark, false).is_ok_and(|tokens| tokens.len() == 1);
-    let marks = FAMILIES.iter().find(|marks| marks.around.iter().all(&is_token));
+    let is_known = |mark: &&str| mark.is_empty() || is_token(model, mark);
+    let marks = FAMILIES.iter().find(|marks| marks.around.iter().all(&is_known));
     let Some(Marks { around: [first, second, third], suffix_first }) = marks else {
         let message = "`suffix` is not supported: the model has no tokens for filling in the middle";
         return Err(ApiError::of_param("suffix", message).code("unsupported_parameter"));

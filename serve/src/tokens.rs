@@ -2,11 +2,10 @@
 
 use crate::app::{App, blocking};
 use crate::ask::known;
-use crate::conversation::conversation;
+use crate::conversation::{conversation, spelt};
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::served::Served;
-use crate::silence::rendered;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -40,7 +39,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
         let model = own.hub.model();
         let tokens = match given {
             Given::Prompt(text) => model.tokenize(&text, special)?,
-            Given::Conversation(conversation) => model.tokenize(&rendered(model, &conversation)?, special)?,
+            Given::Conversation(conversation) => spelt(model, &conversation, special)?.1,
         };
         let text = |token: &Token| Ok(model.detokenize(&[*token], true)?);
         let texts = names.then(|| tokens.iter().map(text).collect::<Result<Vec<_>, ApiError>>()).transpose()?;

@@ -3,7 +3,7 @@
 use crate::app::{App, blocking};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::fill::gap;
+use crate::fill::{gap, is_token};
 use crate::json::Json;
 use crate::llama::completion::{Prompt, send};
 use crate::llama::native::Native;
@@ -70,8 +70,7 @@ fn context(model: &dyn Model, files: &[File]) -> String {
     if files.is_empty() {
         return String::new();
     }
-    let is_token = |mark: &str| model.tokenize(mark, false).is_ok_and(|tokens| tokens.len() == 1);
-    let marked = is_token(REPOSITORY) && is_token(FILE);
+    let marked = is_token(model, REPOSITORY) && is_token(model, FILE);
     let mut text = String::new();
     for File { name, text: own } in files {
         text += &if marked { format!("{FILE}{name}\n{own}") } else { format!("\n\n--- {name} ---\n\n{own}") };

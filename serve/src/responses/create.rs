@@ -117,7 +117,6 @@ fn stores(app: &App, wanted: &Wanted) -> Result<bool, ApiError> {
     Ok(wanted.store.unwrap_or(can))
 }
 
-/// A conversation whose prompt is wanted.
 /// Answers `POST /v1/responses/input_tokens`: tokens of a conversation that is not answered.
 pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let _busy = app.begin()?;
@@ -132,6 +131,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Resu
     Ok(document(StatusCode::OK, &json!({ "object": "response.input_tokens", "input_tokens": tokens.len() })))
 }
 
+/// A conversation whose prompt is wanted.
 struct Talk {
     instructions: Option<String>,
     items: Vec<Value>,
