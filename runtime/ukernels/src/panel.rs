@@ -44,13 +44,18 @@ pub(crate) trait Kernel<I: Isa> {
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile);
 }
 
-/// A tile as a function of its own: all of a panel in one took the compiler many times as long.
+/// A tile as a function of its own: all of a panel in one took the compiler many times as long. Its arguments are the
+/// first tile of the panel, and its vector and row: a tile at each call would be more code than the call.
 struct OneTile<I, K, const MR: usize, const NV: usize>(core::marker::PhantomData<(I, K)>);
 
-impl<I: Isa, K: Kernel<I>, const MR: usize, const NV: usize> Apart<&Tile> for OneTile<I, K, MR, NV> {
+impl<I: Isa, K: Kernel<I>, const MR: usize, const NV: usize> Apart<(&Tile, usize, usize)> for OneTile<I, K, MR, NV> {
     #[inline(always)]
-    unsafe fn run(tile: &Tile) {
-        unsafe { K::tile::<MR, NV>(tile) }
+    unsafe fn run((first, vector, row): (&Tile, usize, usize)) {
+        unsafe {
+            let tile = first.at::<I>(vector, row);
+            // The first rows bring the next weights, the others find theirs in the cache.
+            K::tile::<MR, NV>(&if row == 0 { tile.ahead::<I, NV>() } else { tile })
+        }
     }
 }
 
@@ -337,10 +342,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
         ($($mr:literal)*) => { $(
             if const { has_tile($mr, NV, &K::SHAPE) && !left_out($mr, NV, K::LONG, K::SOME) } {
                 while m - i >= $mr {
-                    let tile = unsafe { first.at::<I>(vector, i) };
-                    // The first rows bring the next weights, the others find theirs in the cache.
-                    let tile = if i == 0 { tile.ahead::<I, NV>() } else { tile };
-                    unsafe { I::apart::<&Tile, OneTile<I, K, $mr, NV>>(&tile) };
+                    unsafe { I::apart::<_, OneTile<I, K, $mr, NV>>((first, vector, i)) };
                     i += $mr;
                 }
             }
