@@ -156,7 +156,7 @@ unit: export LLMCC_TEST_PROGRAMS = 1
 unit: python eval llvm ptxas programs
 	mkdir -p $(BUILD)
 	$(LINTED) python3 tools/tests/all.py $(BUILD)/tests.log --workspace --locked $(GPU_FEATURES)
-	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar --test calls # As artifacts have it: see runtime/rt/Cargo.toml.
+	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar # As artifacts have it: see runtime/rt/Cargo.toml.
 
 # Linted programs without LLVM: the only ones that differ then. With llmcc-features, dependencies have the features that
 # `unit` has given them, and none is compiled again.
@@ -179,7 +179,7 @@ endif
 
 # The same features and compiler as `unit`, so that neither builds again what the other has built.
 quick: format | llvm
-	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test tidy --test circles
+	$(LINTED) cargo test --workspace --locked $(GPU_FEATURES) --lib --bins --test conventions
 
 # Packages to hand out, in build/dist. They are built in a folder of their own, with flags by which they name no folder
 # of this machine: the other programs would be built again for other flags.

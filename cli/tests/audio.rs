@@ -1,8 +1,6 @@
 //! `llmcc run --audio`: texts of what is said in WAV files, as Transformers writes them.
 
-mod common;
-
-use common::{Folder, text};
+use crate::common::{self, Folder, text};
 use llmcc_frontends::checkpoint::Checkpoint;
 use serde_json::{Value, json};
 use std::path::Path;

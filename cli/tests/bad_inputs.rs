@@ -1,11 +1,10 @@
 //! A table of bad inputs: each ends in one message with the fault and its place, a non-zero status,
 //! and nothing left behind.
 
-mod common;
 #[path = "bad_inputs/messages.rs"]
 mod messages;
 
-use common::{Folder, text};
+use crate::common::{Folder, text};
 use llmcc_cli::session::find_targets;
 use llmcc_codegen::artifact::isa;
 use llmcc_frontends::fixtures::{Tensor, random_tensors, write_checkpoint};

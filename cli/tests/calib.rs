@@ -1,8 +1,6 @@
 //! Calibration: weights that become codes by the inputs of their products.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use llmcc_cli::calib;
 use llmcc_cli::options::TextSource;
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! `llmcc chat`: commands by a pipe, and a user at a terminal.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,8 +1,6 @@
 //! `compile --budget`: bounds hold as measured, and certificates can be measured again.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::Value;
 use std::fs;
 

@@ -1,9 +1,7 @@
 //! Guesses of `llmcc run`: by draft heads in the same artifact, by the text, by another artifact. They give the text of
 //! the model alone, in fewer of its steps.
 
-mod common;
-
-use common::{Folder, fixture, text};
+use crate::common::{Folder, fixture, text};
 use serde_json::{Value, json};
 
 /// Compiles the model in the folder `ck`, or a fixture, with its heads.

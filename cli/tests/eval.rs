@@ -1,8 +1,6 @@
 //! `llmcc eval` and `llmcc diff`: comparisons of artifacts.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::Value;
 use std::fs;
 

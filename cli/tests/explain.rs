@@ -1,8 +1,6 @@
 //! `llmcc explain`: a page that needs nothing else.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER};
+use crate::common::{Folder, WITH_TOKENIZER};
 use std::fs;
 
 #[test]

@@ -1,9 +1,7 @@
 //! Checkpoints in other files than safetensors, and adapters, through the command line: the
 //! generated text, and the messages about files that are not read.
 
-mod common;
-
-use common::{Folder, text};
+use crate::common::{Folder, text};
 use std::fs;
 use std::path::{Path, PathBuf};
 

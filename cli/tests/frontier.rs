@@ -1,8 +1,6 @@
 //! `llmcc frontier`: sizes and their divergences.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture};
+use crate::common::{Folder, WITH_TOKENIZER, fixture};
 use serde_json::Value;
 use std::fs;
 

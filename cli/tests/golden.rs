@@ -1,8 +1,6 @@
 //! Golden vectors: made by `compile`, compared by `verify`.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_codegen::sealed::renew;

@@ -1,8 +1,6 @@
 //! The program as a package holds it: its version, the licences, and LLVM in a program of its own.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use llmcc_cli::backends::HAS_LLVM;
 use llmcc_cli::lowering::VARIABLE;
 use std::ffi::OsStr;

@@ -1,8 +1,6 @@
 //! Help of every command fits a terminal of 80 columns, and lists say the same as documents.
 
-mod common;
-
-use common::Folder;
+use crate::common::Folder;
 use serde_json::Value;
 
 const COMMANDS: [&str; 21] = [

@@ -1,12 +1,8 @@
 //! `llmcc pull` and `llmcc compile OWNER/NAME`, with a hub of this machine.
 
-mod common;
-#[path = "../../frontends/hub/tests/server/mod.rs"]
-mod server;
-
-use common::{Folder, fixture, text};
+use crate::common::{Folder, fixture, text};
+use crate::server::{self, COMMIT, Fault, Hub, ID, tree};
 use serde_json::Value;
-use server::{COMMIT, Fault, Hub, ID, tree};
 use std::process::{Command, Output};
 
 /// A hub with a small model, beside files that nobody needs.

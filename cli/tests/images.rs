@@ -1,8 +1,6 @@
 //! Images in prompts of `llmcc run`.
 
-mod common;
-
-use common::{Folder, fixture, text};
+use crate::common::{Folder, fixture, text};
 use serde_json::{Value, json};
 use std::path::Path;
 

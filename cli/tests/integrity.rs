@@ -3,9 +3,7 @@
 //!
 //! `LLMCC_ALL_BITS=1` tries all bits of headers, descriptor, tables and texts instead of a sample.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use llmcc_abi::ImageRef;
 use llmcc_abi::tree::{PartDesc, part};
 use llmcc_codegen::sealed::{Sealed, renew};

@@ -1,8 +1,6 @@
 //! `--json`: one document on standard output, its members by name and type, errors included.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Output, Stdio};

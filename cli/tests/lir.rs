@@ -1,8 +1,6 @@
 //! `llmcc check` and `llmcc opt`: `.lir` text of the three levels, rewritten, compiled, drawn.
 
-mod common;
-
-use common::{Folder, text};
+use crate::common::{Folder, text};
 use llmcc_ir::text::Source;
 use serde_json::Value;
 use std::fs;

@@ -1,9 +1,7 @@
 //! Where output goes: never over the checkpoint, through links, not onto devices, and nothing of it
 //! stays when a signal ends the process.
 
-mod common;
-
-use common::Folder;
+use crate::common::Folder;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,8 +1,6 @@
 //! Programs that are built with models against an installed llmcc: with pkg-config, by CMake, in Rust.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,8 +1,6 @@
 //! Texts from options, files and standard input, and chat templates: `llmcc run` and `llmcc eval`.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use std::process::Output;
 
 fn said(done: &Output) -> String {

@@ -1,9 +1,7 @@
 //! Errors of `llmcc run` about options and files that it refuses: in terms of the command line, and
 //! before anything else is printed.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, native, text};
+use crate::common::{self, Folder, WITH_TOKENIZER, native, text};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

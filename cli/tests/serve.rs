@@ -1,14 +1,9 @@
 //! `llmcc serve` over the example model: the same texts as `llmcc run`, in any company.
 
-#[path = "../../serve/tests/client/mod.rs"]
-mod client;
-mod common;
-mod served;
-
-use client::{Reply, get, post, reply, send};
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::client::{self, Reply, get, post, reply, send};
+use crate::common::{Folder, WITH_TOKENIZER, text};
+use crate::served::Served;
 use serde_json::{Value, json};
-use served::Served;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

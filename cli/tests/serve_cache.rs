@@ -1,14 +1,9 @@
 //! Computed beginnings of requests that survive the server, however it ends.
 
-#[path = "../../serve/tests/client/mod.rs"]
-mod client;
-mod common;
-mod served;
-
-use client::post;
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::client::post;
+use crate::common::{Folder, WITH_TOKENIZER, text};
+use crate::served::Served;
 use serde_json::json;
-use served::Served;
 use std::fs;
 use std::time::{Duration, Instant};
 

@@ -1,14 +1,9 @@
 //! `llmcc serve` with several artifacts, a folder of them, and files that are replaced while it runs.
 
-#[path = "../../serve/tests/client/mod.rs"]
-mod client;
-mod common;
-mod served;
-
-use client::{get, post, reply, send};
-use common::{Folder, WITH_TOKENIZER};
+use crate::client::{get, post, reply, send};
+use crate::common::{Folder, WITH_TOKENIZER};
+use crate::served::Served;
 use serde_json::{Value, json};
-use served::Served;
 use std::fs;
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -1,9 +1,7 @@
 //! Artifacts for other people's machines and programs: every processor, a name for the loader, and the
 //! version of the C API.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use llmcc_codegen::sealed::renew;
 use std::path::Path;
 use std::process::{Command, Output};

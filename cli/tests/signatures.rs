@@ -1,8 +1,6 @@
 //! Signed artifacts: `compile --sign`, `sign`, `verify --key`, `run --key`.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use std::fs;
 use std::process::Command;
 

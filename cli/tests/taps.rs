@@ -1,8 +1,6 @@
 //! `llmcc tap`: moments of the inputs of products, as a file.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, text};
+use crate::common::{Folder, WITH_TOKENIZER, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
 //! `llmcc tokenize`: of artifacts and checkpoints, forth and back.
 
-mod common;
-
-use common::{Folder, WITH_TOKENIZER, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::Value;
 
 #[test]

@@ -1,8 +1,6 @@
 //! Formats and cache types chosen within an error budget.
 
-mod common;
-
-use common::{Toy, Weights, difference, packed};
+use crate::common::{self, Toy, Weights, difference, packed};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage};

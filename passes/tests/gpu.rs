@@ -1,8 +1,6 @@
 //! Plans for GPUs: 16-bit activations, fragment packing, their own regimes.
 
-mod common;
-
-use common::{Toy, Weights, difference};
+use crate::common::{Toy, Weights, difference};
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Plan, Storage};

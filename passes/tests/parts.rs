@@ -1,8 +1,6 @@
 //! Functions for parts of the layers, and forms that differ by parts.
 
-mod common;
-
-use common::{Toy, Weights};
+use crate::common::{Toy, Weights};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;

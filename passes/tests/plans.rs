@@ -1,8 +1,6 @@
 //! Plans compute the same as their modules.
 
-mod common;
-
-use common::{Toy, Weights, difference};
+use crate::common::{Toy, Weights, difference};
 use llmcc_ir::kernel::{Body, ParamKind, RowElem};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;

@@ -1,8 +1,6 @@
 //! Scales that move between the columns of products and the producers of their inputs change no result.
 
-mod common;
-
-use common::{Toy, Weights, batches, packed, random};
+use crate::common::{Toy, Weights, batches, packed, random};
 use llmcc_ir::eval::{State, eval_module, eval_plan};
 use llmcc_ir::graph::{Arg, Call, Module};
 use llmcc_ir::plan::{Plan, WeightExpr};

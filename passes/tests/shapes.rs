@@ -1,9 +1,7 @@
 //! Every shape compiles for every target: kernels that a target cannot spread over its machine are
 //! passed over, not chosen.
 
-mod common;
-
-use common::Toy;
+use crate::common::Toy;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, TARGETS};
 use llmcc_passes::{ActPolicy, Options, compile};

@@ -1,8 +1,6 @@
 //! Work of the passes stays small for real shapes.
 
-mod common;
-
-use common::Toy;
+use crate::common::{self, Toy};
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_ir::ty::DType;

@@ -1,8 +1,6 @@
 //! The entry `tap` shows the inputs of products, and changes nothing else.
 
-mod common;
-
-use common::{Toy, Weights, batches, difference, effective, packed};
+use crate::common::{Toy, Weights, batches, difference, effective, packed};
 use llmcc_ir::eval::{State, TappedRows, eval_plan_taps, eval_taps};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{Plan, Storage};

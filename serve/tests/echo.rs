@@ -1,11 +1,8 @@
 //! Prompts that completions begin with, their log-probabilities, and gaps that completions fill.
 
-mod client;
-mod stand_in;
-
-use client::post;
+use crate::client::post;
+use crate::stand_in::{Running, StandIn, expected};
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn, expected};
 use std::time::Duration;
 
 const COMPLETIONS: &str = "/v1/completions";

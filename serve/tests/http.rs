@@ -1,12 +1,9 @@
 //! The server over a stand-in for a model: what clients see.
 
-mod client;
-mod stand_in;
-
-use client::{get, post, reply, send};
+use crate::client::{get, post, reply, send};
+use crate::stand_in::{Running, StandIn, expected, wait_for};
 use llmcc_serve::{Model, ServeError, Server, Settings};
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn, expected, wait_for};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,9 @@
 //! llama.cpp's own interface over a stand-in for a model.
 
-mod client;
-mod stand_in;
-
-use client::{get, post, reply, send};
+use crate::client::{get, post, reply, send};
+use crate::stand_in::{Running, StandIn, expected};
 use llmcc_model::Grammar;
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn, expected};
 use std::time::Duration;
 
 const COMPLETION: &str = "/completion";

@@ -1,13 +1,10 @@
 //! Servers of several models, which come and go while requests are under way.
 
-mod client;
-mod stand_in;
-
-use client::{get, post, reply, send};
+use crate::client::{get, post, reply, send};
+use crate::stand_in::{Running, StandIn, expected, wait_for};
 use llmcc_model::{Error, Result, Status};
 use llmcc_serve::{Model, Source};
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn, expected, wait_for};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

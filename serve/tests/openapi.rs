@@ -1,11 +1,8 @@
 //! The description of the paths: it names each of them and no other, and the server does as it says.
 
-mod client;
-mod stand_in;
-
-use client::get;
+use crate::client::get;
+use crate::stand_in::{Running, StandIn, wait_for};
 use llmcc_serve::{Model, Source};
-use stand_in::{Running, StandIn, wait_for};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;

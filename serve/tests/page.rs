@@ -1,11 +1,8 @@
 //! The page at `/`: its headers, and its behaviour in headless Chromium where that is installed.
 
-mod client;
-mod stand_in;
-
-use client::get;
+use crate::client::get;
+use crate::stand_in::{Running, StandIn, wait_for};
 use serde_json::json;
-use stand_in::{Running, StandIn, wait_for};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 

@@ -1,13 +1,10 @@
 //! SIGHUP, which all servers of a process hear: a test of its own.
 
-mod client;
-mod stand_in;
-
-use client::{post, reply, send};
+use crate::client::{post, reply, send};
+use crate::stand_in::{Running, StandIn, expected, wait_for};
 use llmcc_model::{Error, Result, Status};
 use llmcc_serve::{Model, Source};
 use serde_json::json;
-use stand_in::{Running, StandIn, expected, wait_for};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

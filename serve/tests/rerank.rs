@@ -1,11 +1,8 @@
 //! Scores of pairs of texts over a stand-in for a model: by comparison, and by embeddings.
 
-mod client;
-mod stand_in;
-
-use client::post;
+use crate::client::post;
+use crate::stand_in::{Running, StandIn};
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn};
 use std::time::Duration;
 
 /// A server of a model that compares texts: the score of a pair is the difference of their lengths.

@@ -1,11 +1,8 @@
 //! The Responses interface over a stand-in for a model.
 
-mod client;
-mod stand_in;
-
-use client::{Reply, get, post, reply, send};
+use crate::client::{Reply, get, post, reply, send};
+use crate::stand_in::{Running, StandIn, expected, wait_for};
 use serde_json::{Value, json};
-use stand_in::{Running, StandIn, expected, wait_for};
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,12 +1,9 @@
 //! Names, origins, TLS, and lines about requests.
 
-mod client;
-mod stand_in;
-
-use client::{get, post, reply, send};
+use crate::client::{self, get, post, reply, send};
+use crate::stand_in::{Running, StandIn, expected};
 use llmcc_serve::{Model, ServeError, Server, Settings, TlsFiles};
 use serde_json::json;
-use stand_in::{Running, StandIn, expected};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

@@ -1,13 +1,10 @@
 //! Tools and reasoning, over HTTP.
 
-mod client;
-mod stand_in;
-
-use client::*;
+use crate::client::*;
+use crate::stand_in::*;
 use llmcc_model::Grammar;
 use llmcc_turns::{Calls, Form, Format, Piece, Span};
 use serde_json::{Value, json};
-use stand_in::*;
 
 const CHAT: &str = "/v1/chat/completions";
 const CALL: &str = "{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\"}}";

@@ -2,7 +2,7 @@
 //! `tests/ptx/fake`, which executes the PTX it loads on the emulator, with its checks of memory,
 //! races and async copies on. Logits are compared with Transformers, as for CPU artifacts.
 
-use llmcc_cli::backends::HAS_LLVM;
+use crate::ready;
 use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_ir::kernel::{Body, Kernel};
@@ -12,9 +12,7 @@ use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::adapters;
 use llmcc_tests::left_out::{Kinds, cover};
-use llmcc_tests::{
-    Artifact, Golden, fake_driver, first_goldens, golden, goldens, greedy, logits_in_pieces, options, planned,
-};
+use llmcc_tests::{Artifact, Golden, first_goldens, golden, goldens, greedy, logits_in_pieces, options, planned};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -23,20 +21,6 @@ use std::sync::{Mutex, OnceLock};
 mod invariant;
 #[path = "gpu/taps.rs"]
 mod taps;
-
-/// Whether this build can make PTX. With the driver named to the runtime.
-fn ready() -> bool {
-    if !HAS_LLVM {
-        eprintln!("skipped: built without the feature `gpu`");
-        return false;
-    }
-    static SET: OnceLock<()> = OnceLock::new();
-    SET.get_or_init(|| {
-        // SAFETY: once, before any artifact of this process is opened.
-        unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", fake_driver()) };
-    });
-    true
-}
 
 fn gpu_options(name: &str, format: &str, kv: KvDType) -> CompileOptions {
     CompileOptions {

@@ -1,7 +1,7 @@
 //! Prompts with images, against Transformers (`tests/goldens/images.py`): towers, steps that take their rows, and
 //! generations.
 
-use llmcc_cli::backends::HAS_LLVM;
+use crate::ready;
 use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
@@ -9,7 +9,7 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_media::image::{Grid, Spec};
-use llmcc_tests::{Artifact, fake_driver, golden, options};
+use llmcc_tests::{Artifact, golden, options};
 use std::path::{Path, PathBuf};
 
 /// A model that sees, its goldens, and what it says of its images.
@@ -228,12 +228,9 @@ fn refusals(seeing: &Seeing, how: &GenOptions, tokens: &[i32]) {
 /// The same on a GPU, which an emulator is: rows, logits of a prompt in one step and in several, and a text.
 #[test]
 fn gpus_see_the_same() {
-    if !HAS_LLVM {
-        eprintln!("skipped: built without the feature `gpu`");
+    if !ready() {
         return;
     }
-    // SAFETY: no other test of this process opens an artifact for a GPU.
-    unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", fake_driver()) };
     let compile = |o: &CompileOptions| {
         let targets = vec![target::find("sm90").expect("a target")];
         let weights = Some(Format::parse("f32").expect("a format"));

@@ -1,14 +1,14 @@
 //! Tokens with positions along axes (M-RoPE), against Transformers (`tests/goldens/positions.py`): steps, sequences
 //! that go on after them, and texts, whose positions are their places.
 
-use llmcc_cli::backends::HAS_LLVM;
+use crate::ready;
 use llmcc_cli::loaded::Model;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_tests::{Artifact, fake_driver, golden, options};
+use llmcc_tests::{Artifact, golden, options};
 
 const AXES: usize = 3;
 /// The fixtures: sections that stand together, and by turns.
@@ -153,12 +153,9 @@ fn refusals(placed: &Placed, model: &Model) {
 /// The same on a GPU, which an emulator is.
 #[test]
 fn gpus_place_the_same() {
-    if !HAS_LLVM {
-        eprintln!("skipped: built without the feature `gpu`");
+    if !ready() {
         return;
     }
-    // SAFETY: no other test of this process opens an artifact for a GPU.
-    unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", fake_driver()) };
     let compile = |o: &CompileOptions| {
         let targets = vec![target::find("sm90").expect("a target")];
         let weights = Some(Format::parse("f32").expect("a format"));

@@ -105,6 +105,33 @@ fn backends_do_not_leak() {
     }
 }
 
+/// Files of tests that belong to no program would never run.
+#[test]
+fn every_file_of_tests_is_run() {
+    let mut crates = 0;
+    let workspace = read("Cargo.toml");
+    let (_, members) = workspace.split_once("members = [").expect("members");
+    for member in members.lines().skip(1).map_while(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")) {
+        let text = read(Path::new(member).join("Cargo.toml"));
+        if !text.contains("autotests = false") {
+            continue;
+        }
+        crates += 1;
+        let folder = Path::new(member).join("tests");
+        let files: Vec<String> = fs::read_dir(root().join(&folder))
+            .expect("tests")
+            .filter_map(|file| Some(file.expect("a file").file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+            .collect();
+        let programs = files.iter().filter(|name| text.contains(&format!("[[test]]\nname = \"{name}\"\n")));
+        let declared: String = programs.clone().map(|name| read(folder.join(name).with_extension("rs"))).collect();
+        for name in &files {
+            let runs = programs.clone().any(|p| p == name) || declared.contains(&format!("mod {name};\n"));
+            assert!(runs, "{member}/tests/{name}.rs is no module of suite.rs beside it");
+        }
+    }
+    assert!(crates > 10, "{crates}");
+}
+
 /// Every path in the code map of ARCHITECTURE.md exists.
 #[test]
 fn the_code_map_is_true() {

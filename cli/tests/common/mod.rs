@@ -1,5 +1,4 @@
 //! Folders of tests in which the command line is run.
-#![allow(dead_code)]
 
 use llmcc_codegen::sealed::Sealed;
 use std::ffi::OsStr;

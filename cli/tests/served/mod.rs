@@ -1,5 +1,4 @@
 //! `llmcc serve`, run in a folder.
-#![allow(dead_code)]
 
 use crate::client::get;
 use crate::common::{Folder, text};

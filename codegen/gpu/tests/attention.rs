@@ -15,10 +15,10 @@ mod prompt;
 mod registers;
 #[path = "attention/rows.rs"]
 mod rows;
-mod support;
 #[path = "attention/wide.rs"]
 mod wide;
 
+use crate::support::{Case, Compiled};
 use llmcc_gpu::Source;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{Batch, KvState, OperandData, Rows, ScoreBias};
@@ -29,7 +29,6 @@ use llmcc_ir::target::{self, TargetSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_ptx::Stats;
 use llmcc_test_support::Rng;
-use support::{Case, Compiled};
 
 /// A kernel to be tried.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! Experts against the evaluator, through LLVM and the PTX emulator.
 
-mod support;
-
+use crate::support::{Case, Emulated, Gen, own_error};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::OperandData;
 use llmcc_ir::graph::{BinaryOp, F32, Router, Score, UnaryOp};
@@ -10,7 +9,6 @@ use llmcc_ir::quant::{Format, Packing, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::Bounds;
-use support::{Case, Emulated, Gen, own_error};
 
 /// Random cases per test.
 const CASES: u64 = 16;

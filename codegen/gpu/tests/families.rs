@@ -1,8 +1,7 @@
 //! Row norms, embedding, RoPE tables and pointwise kernels against the evaluator, through LLVM and
 //! the PTX emulator.
 
-mod support;
-
+use crate::support::{Case, Emulated, Gen, own_error, segment};
 use llmcc_abi::layout::BLOCK;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows};
@@ -12,7 +11,6 @@ use llmcc_ir::quant::Packing;
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Bounds, FORMATS};
-use support::{Case, Emulated, Gen, own_error, segment};
 
 /// Random cases per test.
 const CASES: u64 = 40;

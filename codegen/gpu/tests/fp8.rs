@@ -1,8 +1,7 @@
 //! fp8 rows through the emulator against the evaluator: made by row-wise kernels, multiplied with
 //! fp8 weights by every instruction that there is for it.
 
-mod support;
-
+use crate::support::{Case, Compiled, Emulated, Gen, step_of};
 use llmcc_gpu::assembler::{Ptxas, disassemble, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
@@ -16,7 +15,6 @@ use llmcc_ir::ty::Dim;
 use llmcc_ptx::Options;
 use llmcc_test_support::folded;
 use std::borrow::Cow;
-use support::{Case, Compiled, Emulated, Gen, step_of};
 
 fn codes(o: &OperandData<'_>) -> Fp8Rows {
     let OperandData::Fp8(rows) = o else { panic!("not fp8 rows") };

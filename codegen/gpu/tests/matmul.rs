@@ -5,8 +5,8 @@
 mod invariant;
 #[path = "support/product.rs"]
 mod product;
-mod support;
 
+use crate::support::Emulated;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
@@ -17,7 +17,6 @@ use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_test_support::folded;
 use product::{Product, check, check_on, compare, small};
-use support::Emulated;
 
 const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
 

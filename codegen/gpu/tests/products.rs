@@ -1,8 +1,7 @@
 //! Products with random epilogues (RoPE, norms, residuals, caches), random shapes and tiles,
 //! through the emulator against the evaluator.
 
-mod support;
-
+use crate::support::{Case, Emulated, Gen};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{KvState, OperandData};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
@@ -11,7 +10,6 @@ use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
-use support::{Case, Emulated, Gen};
 
 fn boxed(e: Expr) -> Box<Expr> {
     Box::new(e)

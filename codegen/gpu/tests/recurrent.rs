@@ -1,8 +1,7 @@
 //! Convolutions over time and linear recurrences against the evaluator, through LLVM and the PTX
 //! emulator.
 
-mod support;
-
+use crate::support::{Case, Compiled, Emulated, Gen, step_of};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{Batch, OperandData};
 use llmcc_ir::graph::Update;
@@ -10,7 +9,6 @@ use llmcc_ir::kernel::Body;
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_test_support::edits;
-use support::{Case, Compiled, Emulated, Gen, step_of};
 
 /// Random cases per test.
 const CASES: u64 = 40;

@@ -1,7 +1,6 @@
 //! The most probable tokens, against the evaluator, through LLVM and the PTX emulator.
 
-mod support;
-
+use crate::support::{Case, Emulated, Gen};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows, Wanted};
 use llmcc_ir::graph::F32;
@@ -9,7 +8,6 @@ use llmcc_ir::kernel::{Body, ParamKind, RowElem, TopK};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::Rng;
-use support::{Case, Emulated, Gen};
 
 fn target(seed: u64) -> &'static TargetSpec {
     find(["sm80", "sm90"][(seed % 2) as usize]).expect("a target")

@@ -1,9 +1,7 @@
 //! Downloads from a local server: the cache, resumed downloads, damaged ones, refusals.
 
-mod server;
-
+use crate::server::{Asked, COMMIT, Fault, Hub, ID, TOKEN, hash_of, tree};
 use llmcc_hub::{HubError, Pattern, Reference, Unwatched, Watch, Why, Wishes, cached};
-use server::{Asked, COMMIT, Fault, Hub, ID, TOKEN, hash_of, tree};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;

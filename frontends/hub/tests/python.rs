@@ -1,8 +1,6 @@
 //! The cache beside Python's `huggingface_hub`: each reads what the other has written, and fetches nothing again.
 
-mod server;
-
-use server::{COMMIT, Hub, ID, tree};
+use crate::server::{COMMIT, Hub, ID, tree};
 use std::process::Command;
 
 const WEIGHTS: [u8; 5000] = [7; 5000];

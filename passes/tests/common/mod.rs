@@ -1,7 +1,7 @@
 //! A small Llama-like model as a module, its weights, and evaluation of plans against the graph
 //! level.
 
-#![allow(dead_code, missing_docs, reason = "each test uses a part")]
+#![allow(missing_docs, reason = "tests")]
 
 use llmcc_ir::eval::{Batch, State, eval_module, eval_plan};
 use llmcc_ir::graph::{

@@ -1,5 +1,4 @@
 //! Grammars of tool calls: random texts of them are calls that the parser of the same format reads.
-#![cfg(feature = "grammar")]
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,17 +1,13 @@
 //! The C API on the hand-made model: values, errors, generation, threads.
 #![cfg(feature = "text")]
 
-#[path = "common/api.rs"]
-mod api;
-mod common;
-
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use api::*;
-use common::*;
+use crate::api::*;
+use crate::common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};

@@ -2,15 +2,11 @@
 //! tokens.
 #![cfg(feature = "text")]
 
-#[path = "common/api.rs"]
-mod api;
-mod common;
-
 use std::ffi::c_char;
 use std::ptr::{null, null_mut};
 
-use api::*;
-use common::*;
+use crate::api::*;
+use crate::common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};

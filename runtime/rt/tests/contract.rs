@@ -2,10 +2,6 @@
 //! argument there is.
 #![cfg(feature = "text")]
 
-#[path = "common/api.rs"]
-mod api;
-mod common;
-
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{size_of, zeroed};
@@ -13,8 +9,8 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use api::*;
-use common::*;
+use crate::api::*;
+use crate::common::*;
 use llmcc_rt::Options;
 use llmcc_rt::Status::{self, *};
 use llmcc_rt::capi::types::*;

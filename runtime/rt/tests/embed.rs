@@ -1,8 +1,6 @@
 //! Rows of tokens to pooled rows, on the hand-made model.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use llmcc_abi::entry_flags;
 use llmcc_abi::output::{flags, kind, pool};
 use llmcc_rt::embed::{Rows, embed};

@@ -1,12 +1,10 @@
 //! The engine on a hand-made model: partitioning, regimes, ragged batches, chunking, paging, forks,
 //! failures.
 
-mod common;
+use crate::common::served::{check_files, check_restarts, check_serving, check_warm};
+use crate::common::speculated::{check_speculation, check_trees};
 
-use common::served::{check_files, check_restarts, check_serving, check_warm};
-use common::speculated::{check_speculation, check_trees};
-
-use common::*;
+use crate::common::*;
 use llmcc_rt::generate::{GenParams, Generation, Piece};
 use llmcc_rt::{Batch, Error, Options, SeqId, Status};
 

@@ -1,9 +1,7 @@
 //! Several entries of one model, on the hand-made model: `step` has logits, and `rows` makes embeddings of the same
 //! numbers.
 
-mod common;
-
-use common::{Data, FEW, VOCAB, expected, host_isa, toy_code, toy_desc, toy_image_from};
+use crate::common::{Data, FEW, VOCAB, expected, host_isa, toy_code, toy_desc, toy_image_from};
 use llmcc_abi::output::{kind, pool};
 use llmcc_abi::*;
 use llmcc_rt::embed::{Rows, embed};

@@ -1,17 +1,13 @@
 //! The runtime on a GPU, as far as a driver made for tests shows it: the hand-made model with its
 //! kernels as Rust functions behind the CUDA API.
 
-mod common;
+use crate::{cuda, gpu_model};
 #[path = "gpu/copies.rs"]
 mod copies;
-#[path = "common/cuda.rs"]
-mod cuda;
-#[path = "common/gpu_model.rs"]
-mod gpu_model;
 
-use common::*;
-use cuda::{Launch, calls};
-use gpu_model::{Toy, artifact, grid, images_of};
+use crate::common::*;
+use crate::cuda::{Launch, calls};
+use crate::gpu_model::{Toy, artifact, grid, images_of};
 use llmcc_abi::*;
 use llmcc_rt::bias::Bias;
 use llmcc_rt::candidates::Want;

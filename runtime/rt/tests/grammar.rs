@@ -1,8 +1,8 @@
 //! Texts of a form.
-#![cfg(feature = "grammar")]
 
 #[path = "common/api.rs"]
 mod api;
+mod calls;
 mod common;
 
 use std::borrow::Cow;

@@ -1,8 +1,6 @@
 //! Draft heads on a hand-made model: which rows and tokens they take, and what they guess.
 
-mod common;
-
-use common::{Data, Rng, VOCAB, cell, embed, engine_over, host_isa, toy_desc};
+use crate::common::{Data, Rng, VOCAB, cell, embed, engine_over, host_isa, toy_desc};
 use llmcc_abi::output::kind;
 use llmcc_abi::*;
 use llmcc_rt::candidates::Want;

@@ -2,17 +2,13 @@
 //! fork.
 #![cfg(feature = "text")]
 
-#[path = "common/api.rs"]
-mod api;
-mod common;
-
 use std::ffi::{c_char, c_void};
 use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use api::*;
+use crate::api::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};

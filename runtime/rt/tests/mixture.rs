@@ -1,9 +1,7 @@
 //! The engine with states of different lifetimes: each has pages and block tables of its own.
 
-mod common;
-
-use common::speculated::{check_speculation, check_trees};
-use common::*;
+use crate::common::speculated::{check_speculation, check_trees};
+use crate::common::*;
 use llmcc_abi::*;
 use llmcc_rt::SeqId;
 

@@ -1,17 +1,12 @@
 //! The engine with states of fixed size, on a processor and on a GPU behind a driver made for
 //! tests: a causal convolution over three tokens and a recurrence over its results.
 
-mod common;
+use crate::common::served::{check_files, check_restarts, check_serving, check_warm};
+use crate::common::speculated::{check_speculation, check_trees};
+use crate::{cuda, gpu_model};
 
-use common::served::{check_files, check_restarts, check_serving, check_warm};
-use common::speculated::{check_speculation, check_trees};
-#[path = "common/cuda.rs"]
-mod cuda;
-#[path = "common/gpu_model.rs"]
-mod gpu_model;
-
-use common::*;
-use cuda::Launch;
+use crate::common::*;
+use crate::cuda::Launch;
 use llmcc_abi::*;
 use llmcc_rt::generate::{GenParams, Generation};
 use llmcc_rt::select::{Wish, open_with};

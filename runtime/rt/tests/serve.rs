@@ -1,15 +1,12 @@
 //! Engines of the C API.
 #![cfg(feature = "text")]
 
-#[path = "common/api.rs"]
-mod api;
-mod common;
-
+use crate::api;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
-use api::*;
+use crate::api::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};

@@ -1,8 +1,6 @@
 //! Inputs of products, on the hand-made model: an entry shows the token values, and the sums before its head.
 
-mod common;
-
-use common::{Data, FEW, Rng, VOCAB, host_isa, toy_code, toy_desc, toy_image_from};
+use crate::common::{Data, FEW, Rng, VOCAB, host_isa, toy_code, toy_desc, toy_image_from};
 use llmcc_abi::*;
 use llmcc_rt::engine::{Io, Sink, Tapped};
 use llmcc_rt::tap::{Moments, Rows, tap};

@@ -5,8 +5,8 @@
 mod kinds;
 #[path = "attend/parts.rs"]
 mod parts;
-mod support;
 
+use crate::support::{Guarded, Rng, levels};
 use half::{bf16, f16};
 use llmcc_abi::layout::{kv_nibble, page};
 use llmcc_abi::{
@@ -15,7 +15,6 @@ use llmcc_abi::{
 };
 use llmcc_ukernels::{Level, table};
 use std::ops::Range;
-use support::{Guarded, Rng, levels};
 
 struct Case {
     dtype: u32,

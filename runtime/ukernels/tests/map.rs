@@ -4,12 +4,10 @@
     reason = "entries of a table of this machine, and memory that the test owns"
 )]
 
-mod support;
-
+use crate::support::{Guarded, Rng, levels};
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::{MapFn, Uk};
 use llmcc_ukernels::{Level, table};
-use support::{Guarded, Rng, levels};
 
 fn map_of(level: Level) -> MapFn {
     unsafe { std::mem::transmute::<usize, MapFn>(table(level).f[Uk::Map as usize]) }

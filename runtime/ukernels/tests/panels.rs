@@ -1,13 +1,12 @@
 //! Panels: every level against the scalar reference, bit for bit, and the reference against f64.
 
-mod support;
-
+use crate::support;
+use crate::support::matrix::Matrix;
+use crate::support::{Int8Rows, Kind, Operands, Rng, Rows, bits, kinds, lay_out, levels};
 use llmcc_abi::encoding::{Code, Encoding, Float};
 use llmcc_abi::layout::BLOCK;
 use llmcc_ukernels::Level;
 use proptest::prelude::*;
-use support::matrix::Matrix;
-use support::{Int8Rows, Kind, Operands, Rng, Rows, bits, kinds, lay_out, levels};
 
 /// Unit roundoff of f32.
 const U: f64 = 1.0 / (1 << 24) as f64;

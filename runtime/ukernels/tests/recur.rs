@@ -4,12 +4,10 @@
     reason = "entries of a table of this machine, and memory that the test owns"
 )]
 
-mod support;
-
+use crate::support::{Guarded, Rng, levels};
 use llmcc_abi::Uk;
 use llmcc_abi::recur::{RecurArgs, RecurFn, Update};
 use llmcc_ukernels::{Level, table};
-use support::{Guarded, Rng, levels};
 
 /// The state and the result after a token of `cols` columns of a state with `stride`.
 fn run(level: Level, seed: u64, [rows, cols, stride]: [usize; 3], (update, per_row): (Update, bool)) -> [Vec<u8>; 2] {

@@ -4,12 +4,10 @@
     reason = "entries of a table of this machine, and memory that the test owns"
 )]
 
-mod support;
-
+use crate::support::{Guarded, Rng, levels, quant_rows};
 use llmcc_abi::layout::{groups, padded_k, q8_row, q8_sum_bytes};
 use llmcc_abi::{HalfKind, RopeTableFn, RoundHalvesFn, Uk};
 use llmcc_ukernels::{Level, table};
-use support::{Guarded, Rng, levels, quant_rows};
 
 /// Quantizes `x` at `level`; input and output end at inaccessible memory.
 fn quantize(level: Level, x: &[f32], group: usize) -> Vec<u8> {

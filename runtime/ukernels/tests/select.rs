@@ -4,13 +4,11 @@
     reason = "entries of a table of this machine, and memory that the test owns"
 )]
 
-mod support;
-
+use crate::support::{Guarded, Rng, levels};
 use llmcc_abi::layout::page;
 use llmcc_abi::{ATTEND_BLOCK, PAGE_TOKENS, SELECT_SHARED, SelectArgs, SelectFn, Uk, kv_dtype, select_work};
 use llmcc_ukernels::{Level, table};
 use std::ops::Range;
-use support::{Guarded, Rng, levels};
 
 struct Case {
     dtype: u32,

@@ -1,6 +1,5 @@
 //! A stand-in for a model: bytes are tokens, and each text goes through the letters from a place that its prompt and
 //! seed decide.
-#![allow(dead_code)]
 
 use llmcc_model::{End, Error, Event, Finish, Grammar, Judged, Params, Result, Status, Terms, Token};
 use llmcc_serve::{Facts, Model, Server, Settings, Source, Stopper};

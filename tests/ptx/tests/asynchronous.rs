@@ -1,7 +1,6 @@
 //! Asynchronous copies, mbarriers and their faults.
 
-mod common;
-use common::{block, module};
+use crate::common::{block, module};
 use llmcc_ptx::{Access, Fault, FaultKind, Memory, Stats};
 
 const REGS: &str = ".reg .b32 %r<12>; .reg .b64 %x<9>; .reg .pred %p<9>; .shared .align 128 .b8 s[8192]; .shared .align 8 .b8 bar[64];

@@ -1,7 +1,6 @@
 //! Every fault of memory, provoked.
 
-mod common;
-use common::{block, module, parse};
+use crate::common::{block, module, parse};
 use llmcc_ptx::{Access, Fault, FaultKind, Memory, Options, launch};
 
 const REGS: &str = ".reg .b32 %r<9>; .reg .b64 %x<9>; .reg .b16 %h<4>; .reg .pred %p<4>; .shared .align 16 .b8 s[4096];

@@ -1,7 +1,6 @@
 //! Float instructions against plain formulas.
 
-mod common;
-use common::{Random, check};
+use crate::common::{Random, check};
 use half::{bf16, f16};
 
 fn f(x: u64) -> f32 {

@@ -1,7 +1,6 @@
 //! Integer instructions against plain formulas.
 
-mod common;
-use common::{check, ints};
+use crate::common::{check, ints};
 
 const LOW: u64 = 0xffff_ffff;
 

@@ -1,8 +1,7 @@
 //! Matrix instructions against a matrix product, with every fragment taken apart by the layouts of
 //! the PTX manual.
 
-mod common;
-use common::{Random, block, module};
+use crate::common::{Random, block, module};
 use half::{bf16, f16};
 use llmcc_ptx::Memory;
 

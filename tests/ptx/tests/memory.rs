@@ -1,7 +1,6 @@
 //! Loads and stores of every space and shape, and special registers.
 
-mod common;
-use common::{module, parse};
+use crate::common::{module, parse};
 use llmcc_ptx::{Memory, Options, launch, launch_bytes};
 
 const REGS: &str = ".reg .b16 %h<5>; .reg .b32 %r<12>; .reg .b64 %x<9>; .reg .pred %p<3>; ld.param.u64 %x0, [p]; ld.param.u64 %x1, [q];\n";

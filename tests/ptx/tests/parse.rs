@@ -1,7 +1,6 @@
 //! Texts the parser reads and refuses.
 
-mod common;
-use common::{module, parse};
+use crate::common::{module, parse};
 use llmcc_ptx::{Memory, Module, Options, launch};
 
 /// Text as LLVM 22 prints it: constants, demoted shared variables, local memory, inline assembly

@@ -1,8 +1,7 @@
 //! Damaged text gives an error; if it still parses, running it ends with a result or a fault: never
 //! a panic.
 
-mod common;
-use common::Random;
+use crate::common::{self, Random};
 use llmcc_ptx::{Memory, Module, Options, launch};
 
 const TEXTS: [&str; 2] = [include_str!("llvm.ptx"), include_str!("every.ptx")];

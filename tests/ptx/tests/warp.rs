@@ -1,7 +1,6 @@
 //! Exchange between lanes, and divergence.
 
-mod common;
-use common::{map, module};
+use crate::common::{self, map, module};
 use llmcc_ptx::{FaultKind, Memory};
 
 fn lane(t: usize) -> usize {

@@ -1,7 +1,6 @@
 //! wgmma against a matrix product, for every way to lay a matrix out in shared memory.
 
-mod common;
-use common::{Random, module, parse};
+use crate::common::{Random, module, parse};
 use half::bf16;
 use llmcc_ptx::{Fault, FaultKind, Memory, Options, launch};
 

@@ -1,6 +1,5 @@
 //! Buffers against inaccessible memory, random operands, and a packer written from the layout's
 //! description, not from the kernels.
-#![allow(dead_code)]
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "entries of a table of this machine, and memory that the test owns"

@@ -1,5 +1,4 @@
 //! Common parts of the tests: random numbers, and kernels made of a few instructions.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use llmcc_ptx::{Fault, Memory, Module, Options, Stats, launch};
 

@@ -1,0 +1,12 @@
+//! Tests of the crate in one program, which links faster than one for each file.
+
+mod budget;
+mod common;
+mod gpu;
+mod methods;
+mod parts;
+mod plans;
+mod scales;
+mod shapes;
+mod size;
+mod taps;

@@ -1,0 +1,4 @@
+//! Tests of the crate in one program, which links faster than one for each file.
+
+mod pictures;
+mod spectrograms;

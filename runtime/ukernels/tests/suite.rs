@@ -1,0 +1,9 @@
+//! Tests of the crate in one program, which links faster than one for each file.
+
+mod attend;
+mod map;
+mod panels;
+mod recur;
+mod rows;
+mod select;
+mod support;

@@ -1,0 +1,5 @@
+//! Tests of the crate in one program, which links faster than one for each file.
+
+mod forms;
+mod random;
+mod templates;
