@@ -23,19 +23,13 @@ import slowest
 HERE = Path(__file__).resolve().parent
 # Jobs of more than a minute: if the last one to begin is long, a core waits for it.
 LONG = [
-    "tests gpu",
-    "cli calib",
+    "tests emulated",
+    "tests suite",
+    "cli suite",
     "frontends llmcc_frontends",
-    "tests goldens",
-    "cli damage",
-    "documentation",
+    "gpu suite",
     "codegen llmcc_codegen",
-    "cli golden",
-    "cli frontier",
-    "tests gpu_kernels",
-    "tests bindings",
-    "cli gpu_check",
-    "cli emit",
+    "documentation",
 ]
 
 

@@ -1,7 +1,7 @@
 //! Products of an invariant target: a row has the same bits in steps of any size.
 
 use super::product::{Product, check_on, small};
-use super::support::{Case, Compiled};
+use crate::support::{Case, Compiled};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::gpu::schedule::{self, MatmulSchedule, Tiles, Variant};

@@ -1,6 +1,6 @@
 //! Products of the tests, and how far off they may be.
 
-use super::support::{Case, Emulated, Gen, step_of};
+use crate::support::{Case, Emulated, Gen, step_of};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::gpu::schedule;
