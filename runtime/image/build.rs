@@ -65,7 +65,7 @@ fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
             cargo.env_remove(&var);
         }
     }
-    // Three more passes over all machine code, for a tenth of the size: only for a compiler that is handed out.
+    // Three more passes over all machine code, for a twentieth of the size: only for a compiler that is handed out.
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         cargo.env("CARGO_PROFILE_RT_LTO", "off");
     }

@@ -35,7 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
-    ("llmcc-dist", &["llmcc", "llmcc-gpu"]),
+    ("llmcc-dist", &["llmcc", "llmcc-gpu", "llmcc-rt-image"]),
     ("llmcc-features", &[]),
     ("llmcc-benches", &["llmcc-abi", "llmcc-ir", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),

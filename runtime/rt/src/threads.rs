@@ -3,11 +3,16 @@
 //! A step of a small model takes tens of microseconds and has a barrier after each kernel, so
 //! waiting spins first. Who waits too long sleeps on a futex: between steps the workers cost
 //! nothing, and more threads than cores make progress.
+//!
+//! How long is too long depends on the machine: where other programs take its processors, a thread
+//! waits for one that does not run, and spinning keeps that one from running. So each event learns
+//! from waits that ended asleep ([`Event::learn`]).
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
 use std::{mem, ptr};
 
 use crate::cores::{self, Pinned};
@@ -18,19 +23,28 @@ use crate::spawn::Thread;
 pub const MAX_THREADS: usize = 1024;
 /// Stack of a worker.
 const STACK: usize = 2 << 20;
-/// Spins before sleeping: some 50 microseconds.
+/// Most spins before sleeping: some 100 microseconds.
 const SPIN: u32 = 4000;
+/// Spins before sleeping with more threads than processors, and where all waits are long.
+const SPIN_BRIEFLY: u32 = 20;
+/// A sleep shorter than this would have been spared by [`SPIN`]: most of it is the time to wake.
+const SHORT: Duration = Duration::from_micros(100);
 
 /// A 32-bit event counter one can wait on: spin first, then sleep.
 #[repr(align(128))]
 struct Event {
     value: AtomicU32,
     sleepers: AtomicU32,
+    /// Spins before the next sleep, and most of them.
+    spin: AtomicU32,
+    most: u32,
 }
 
 impl Event {
-    const fn new() -> Event {
-        Event { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
+    /// With `most` spins before a sleep. It begins with few: a model may be opened for one step.
+    const fn new(most: u32) -> Event {
+        let first = if most > 8 * SPIN_BRIEFLY { most / 8 } else { most };
+        Event { value: AtomicU32::new(0), sleepers: AtomicU32::new(0), spin: AtomicU32::new(first), most }
     }
 
     /// Increments the counter and wakes whoever sleeps. All of the caller's writes happen before
@@ -45,18 +59,29 @@ impl Event {
     }
 
     /// Waits until the counter differs from `old`.
-    fn wait_past(&self, old: u32, spin: u32) {
+    fn wait_past(&self, old: u32) {
+        let spin = self.spin.load(Relaxed);
         for _ in 0..spin {
             if self.value.load(Acquire) != old {
                 return;
             }
             spin_loop();
         }
+        let began = Instant::now();
         self.sleepers.fetch_add(1, SeqCst);
         while self.value.load(SeqCst) == old {
             futex(&self.value, libc::FUTEX_WAIT, old);
         }
         self.sleepers.fetch_sub(1, SeqCst);
+        self.learn(spin, began.elapsed());
+    }
+
+    /// Spins twice as long after a short sleep, and an eighth less after a long one: a processor that is taken away now
+    /// and then makes few waits long, another program that stays makes many. (Of two threads that learn at once, one
+    /// counts.)
+    fn learn(&self, spin: u32, slept: Duration) {
+        let next = if slept < SHORT { spin.saturating_mul(2) } else { spin - spin / 8 };
+        self.spin.store(next.clamp(SPIN_BRIEFLY.min(self.most), self.most), Relaxed);
     }
 }
 
@@ -81,7 +106,6 @@ pub struct Barrier {
     arrived: Padded,
     /// Set before the first job, when it is known how many there are.
     threads: AtomicU32,
-    spin: u32,
 }
 
 #[repr(align(128))]
@@ -95,7 +119,7 @@ impl Barrier {
 
     fn new(threads: usize, spin: u32) -> Barrier {
         let threads = AtomicU32::new(threads as u32);
-        Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads, spin }
+        Barrier { phase: Event::new(spin), arrived: Padded(AtomicU32::new(0)), threads }
     }
 
     /// Returns when all threads of the pool have called it. Their earlier writes are visible
@@ -111,7 +135,7 @@ impl Barrier {
             self.arrived.0.store(0, Relaxed);
             self.phase.advance();
         } else {
-            self.phase.wait_past(phase, self.spin);
+            self.phase.wait_past(phase);
         }
     }
 }
@@ -151,9 +175,9 @@ impl Pool {
             return Err(Error::invalid(format!("threads is {threads}; use 1 to {MAX_THREADS}")));
         }
         // With more threads than processors spinning steals the time of those one waits for.
-        let spin = if threads <= cores::available() { SPIN } else { 20 };
+        let spin = if threads <= cores::available() { SPIN } else { SPIN_BRIEFLY };
         let shared = Arc::new(Shared {
-            start: Event::new(),
+            start: Event::new(spin),
             barrier: Barrier::new(threads, spin),
             quit: AtomicBool::new(false),
             job: UnsafeCell::new(None),
@@ -228,7 +252,7 @@ impl Drop for Pool {
 fn worker(shared: &Shared, index: usize) {
     let mut seen = 0;
     loop {
-        shared.start.wait_past(seen, shared.barrier.spin);
+        shared.start.wait_past(seen);
         seen = seen.wrapping_add(1);
         if shared.quit.load(Acquire) {
             return;
@@ -253,7 +277,6 @@ pub fn default_threads() -> usize {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
-    use std::time::Duration;
 
     /// Each round, every thread adds up the numbers all threads wrote in the round before.
     fn rounds(threads: usize, jobs: usize, rounds: u64) {
@@ -280,6 +303,21 @@ mod tests {
         for threads in [1, 2, 3] {
             rounds(threads, 50, 40);
         }
+    }
+
+    #[test]
+    fn waits_spin_as_long_as_that_spares_sleeps() {
+        let event = Event::new(SPIN);
+        let sleeps = |count, slept| (0..count).for_each(|_| event.learn(event.spin.load(Relaxed), slept));
+        sleeps(3, Duration::from_micros(30));
+        assert_eq!(event.spin.load(Relaxed), SPIN, "a few short sleeps");
+        sleeps(1, Duration::from_millis(4));
+        assert!(event.spin.load(Relaxed) > SPIN / 2, "one long sleep");
+        sleeps(60, Duration::from_millis(4));
+        assert_eq!(event.spin.load(Relaxed), SPIN_BRIEFLY);
+        let briefly = Event::new(SPIN_BRIEFLY);
+        briefly.learn(SPIN_BRIEFLY, Duration::from_micros(30));
+        assert_eq!(briefly.spin.load(Relaxed), SPIN_BRIEFLY, "more threads than processors");
     }
 
     #[test]

@@ -21,7 +21,8 @@ enum Command {
     Pages { share: PathBuf },
     /// Print the bill of materials of the compiler
     Sbom,
-    /// Check that binaries need nothing beyond glibc 2.34, and name no folder of the machine that built them
+    /// Check that binaries need nothing beyond glibc 2.34, name no folder of the machine that built them, and carry
+    /// small runtimes
     Check { binaries: Vec<PathBuf> },
 }
 
@@ -44,7 +45,10 @@ fn run(command: &Command) -> Result<(), Failure> {
             print!("{}", sbom::text(&workspace, closure::COMPILER)?);
             Ok(())
         }
-        Command::Check { binaries } => binaries.iter().try_for_each(|b| check(b, &workspace)),
+        Command::Check { binaries } => {
+            check_runtimes()?;
+            binaries.iter().try_for_each(|b| check(b, &workspace))
+        }
     }
 }
 
@@ -62,6 +66,18 @@ fn write_notices(workspace: &Path) -> Result<(), Failure> {
 
 /// How many paths a message names.
 const NAMED: usize = 3;
+
+/// The runtimes that compilers of this build carry.
+fn check_runtimes() -> Result<(), Failure> {
+    let sizes = [("full", llmcc_rt_image::FULL.len()), ("core", llmcc_rt_image::CORE.len())];
+    for ((name, size), limit) in sizes.into_iter().zip(llmcc_rt_image::LIMITS) {
+        if size > limit {
+            let what = format!("the runtime `{name}` has {size} bytes, {limit} at most are meant for artifacts");
+            return Err(format!("{what}: find out by which change, or raise LIMITS in runtime/image/src/lib.rs").into());
+        }
+    }
+    Ok(())
+}
 
 fn check(binary: &Path, workspace: &Path) -> Result<(), Failure> {
     let needs = Needs::of(binary)?;
