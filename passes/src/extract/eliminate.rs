@@ -8,6 +8,7 @@
 //! elimination (Dechter 1999); for e-graphs see Goharshady et al., "Fast and Optimal Extraction for
 //! Sparse Equality Graphs" (2024).
 
+use super::order::order;
 use super::sums::{Part, Sums};
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,23 +16,6 @@ use std::collections::BTreeSet;
 
 /// Sums to compute at most: some seconds, and a gigabyte.
 const MOST: f64 = 1e9;
-
-/// The score of a variable that an order of elimination minimises, given which variables share
-/// functions.
-type Rule = fn(&Network, &[BTreeSet<usize>], usize) -> f64;
-/// No rule is known to be best; making an order costs little. The first ones keep the remaining
-/// functions small, and prefer large variables.
-const ORDERS: [Rule; 5] = [
-    |net, graph, v| net.logs(&graph[v]),
-    |net, graph, v| net.logs(&graph[v]) - 0.5 * net.log(v),
-    |net, graph, v| net.logs(&graph[v]) - net.log(v),
-    |net, graph, v| net.logs(&graph[v]) - 1.5 * net.log(v),
-    // How many pairs of variables share a function that did not, weighted by their values.
-    |net, graph, v| {
-        let missing = |w: &usize| net.logs(&(&graph[v] - &graph[*w])) - net.log(*w);
-        graph[v].iter().map(|w| net.log(*w) * missing(w)).sum()
-    },
-];
 
 /// A function of a bucket: the network's own, or the result of an earlier bucket.
 #[derive(Clone, Copy, Debug)]
@@ -135,11 +119,8 @@ impl Network {
 
     /// A good order of elimination. `None` where that would take too long.
     pub(super) fn tree(self) -> Option<Tree> {
-        let orders = ORDERS.iter().map(|rule| self.order(*rule));
-        let (work, order) = orders.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        if work > MOST {
-            return None;
-        }
+        let scopes = self.tables.iter().map(|table| table.scope.as_slice());
+        let order = order(&self.domains, scopes, MOST)?;
         let mut bucket_of = vec![0; order.len()];
         order.iter().enumerate().for_each(|(at, variable)| bucket_of[*variable] = at);
         // Functions not eliminated yet: scope, and the table or the bucket that left it.
@@ -171,40 +152,6 @@ impl Network {
             *table = table.picked(&self.domains, scope, &sizes, |_, value| value);
         }
         self
-    }
-
-    /// An order in which the next variable always is the least by a rule, with the number of sums.
-    fn order(&self, rule: Rule) -> (f64, Vec<usize>) {
-        let mut graph: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.domains.len()];
-        for t in &self.tables {
-            for v in &t.scope {
-                graph[*v].extend(t.scope.iter().filter(|w| *w != v));
-            }
-        }
-        let mut open: BTreeSet<usize> = (0..graph.len()).collect();
-        let (mut order, mut work) = (vec![], 0.0);
-        let size = |of: &BTreeSet<usize>| of.iter().map(|v| self.domains[*v] as f64).product::<f64>();
-        while let Some(variable) =
-            open.iter().copied().min_by(|a, b| rule(self, &graph, *a).total_cmp(&rule(self, &graph, *b)))
-        {
-            open.remove(&variable);
-            order.push(variable);
-            let around = std::mem::take(&mut graph[variable]);
-            work += size(&around) * self.domains[variable] as f64;
-            for v in &around {
-                graph[*v].extend(around.iter().filter(|w| *w != v));
-                graph[*v].remove(&variable);
-            }
-        }
-        (work, order)
-    }
-
-    fn log(&self, variable: usize) -> f64 {
-        (self.domains[variable] as f64).ln()
-    }
-
-    fn logs(&self, variables: &BTreeSet<usize>) -> f64 {
-        variables.iter().map(|v| self.log(*v)).sum()
     }
 
     /// Combinations of the values of these variables.

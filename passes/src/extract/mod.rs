@@ -12,6 +12,7 @@
 mod budget;
 mod eliminate;
 mod network;
+mod order;
 mod problem;
 mod sums;
 #[cfg(test)]
