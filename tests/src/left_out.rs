@@ -99,6 +99,23 @@ pub fn kinds(kernels: &[Kernel]) -> BTreeSet<String> {
     kernels.iter().map(kind).collect()
 }
 
+/// Features of kernels in pairs, each with the kernels' family: words and operators of their texts. Whole kernels are
+/// combinations of these, which random kernels have in larger numbers.
+pub fn features(kernels: &[Kernel]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for kind in kinds(kernels) {
+        let body = kind.lines().map(str::trim_start).find(|line| !line.starts_with("param "));
+        let family = body.and_then(|line| line.split_whitespace().next()).unwrap_or_default();
+        let words = kind.split(|c: char| !c.is_ascii_lowercase() && c != '_').filter(|word| word.len() > 1);
+        let operators = kind.matches(['+', '*', '/']);
+        let words: BTreeSet<&str> = words.chain(operators).collect();
+        for (i, a) in words.iter().enumerate() {
+            all.extend(words.iter().skip(i).map(|b| format!("{family}: {a} {b}")));
+        }
+    }
+    all
+}
+
 /// Kinds of kernels that some model has had.
 #[derive(Default)]
 pub struct Kinds(Mutex<BTreeSet<String>>);
@@ -111,20 +128,29 @@ impl Kinds {
     }
 }
 
-/// Few models whose kernels are of all kinds of all of them: each time the one with the most that are not there yet,
+/// A model's number of kernels, and their features.
+#[derive(Clone, Debug, Default)]
+pub struct Planned {
+    /// Kernels of different kinds; none where a model is left out.
+    pub kernels: usize,
+    /// As [`features`] gives them.
+    pub features: BTreeSet<String>,
+}
+
+/// Few models whose kernels have all features of all of them: each time the one with the most that are not there yet,
 /// for its number of kernels and what a model costs beside them. The `first` models are there in any case, unless they
 /// have no kernels.
-pub fn cover(models: &[BTreeSet<String>], first: usize) -> Vec<usize> {
-    let mut chosen: Vec<usize> = (0..first.min(models.len())).filter(|i| !models[*i].is_empty()).collect();
-    let mut there: BTreeSet<&String> = chosen.iter().flat_map(|i| &models[*i]).collect();
+pub fn cover(models: &[Planned], first: usize) -> Vec<usize> {
+    let mut chosen: Vec<usize> = (0..first.min(models.len())).filter(|i| models[*i].kernels > 0).collect();
+    let mut there: BTreeSet<&String> = chosen.iter().flat_map(|i| &models[*i].features).collect();
     loop {
         let share = |i: &usize| {
-            let new = models[*i].iter().filter(|kind| !there.contains(kind)).count();
+            let new = models[*i].features.iter().filter(|feature| !there.contains(feature)).count();
             // In thousandths; of equals, the first.
-            (1000 * new / (models[*i].len() + 8), usize::MAX - i)
+            (1000 * new / (models[*i].kernels + 8), usize::MAX - i)
         };
         let Some(best) = (0..models.len()).max_by_key(share).filter(|i| share(i).0 > 0) else { return chosen };
-        there.extend(&models[best]);
+        there.extend(&models[best].features);
         chosen.push(best);
     }
 }
@@ -134,8 +160,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_models_have_all_kinds() {
-        let set = |kinds: &str| kinds.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+    fn few_models_have_all_features() {
+        let set = |features: &str| {
+            let features: BTreeSet<_> = features.split(' ').map(str::to_owned).collect();
+            Planned { kernels: features.len(), features }
+        };
         let models = ["a b", "a c", "c d e f", "b d", "f"].map(set);
         assert_eq!(cover(&models, 0), [2, 0]);
         assert_eq!(cover(&models, 2), [0, 1, 2]);

@@ -5,7 +5,7 @@ pub mod left_out;
 pub mod sass;
 pub mod taps;
 
-use left_out::{Emulated, Kinds, Unless, kinds};
+use left_out::{Emulated, Kinds, Planned, Unless, features, kinds};
 use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::Backend;
@@ -15,7 +15,6 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -166,12 +165,12 @@ impl Artifact {
     }
 }
 
-/// Kinds of the kernels of a model's plan, of which no code is made; none if they are to be left out.
-pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> BTreeSet<String> {
+/// The kernels of a model's plan, of which no code is made; none if they are to be left out.
+pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> Planned {
     let found = RefCell::default();
     let note = |kernels: &[Kernel]| {
         if !leave_out(kernels) {
-            *found.borrow_mut() = kinds(kernels);
+            *found.borrow_mut() = Planned { kernels: kinds(kernels).len(), features: features(kernels) };
         }
         true
     };

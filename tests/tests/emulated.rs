@@ -1,5 +1,5 @@
-//! Models for GPUs on the emulator: a program of its own, since the runtime finds the emulator's driver by a variable of
-//! the environment.
+//! Models for GPUs on the emulator: a program of its own, since a variable of the environment tells the runtime where
+//! the emulator's driver is.
 
 mod gpu;
 mod images;

@@ -11,9 +11,8 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::adapters;
-use llmcc_tests::left_out::{Kinds, cover};
+use llmcc_tests::left_out::{Kinds, Planned, cover};
 use llmcc_tests::{Artifact, Golden, first_goldens, golden, goldens, greedy, logits_in_pieces, options, planned};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -39,8 +38,8 @@ fn compile(options: &CompileOptions) -> Artifact {
 /// A model, and the types of its weights and its cache.
 type Case = (&'static str, &'static str, KvDType);
 
-/// Few models whose kernels are of all kinds that all models have: LLVM and the emulator would take minutes for the
-/// others, which run on CPUs. Two tests take turns, so that two cores work to the end.
+/// Few models whose kernels have all pairs of features that kernels of a family have in any model: LLVM and the emulator
+/// would take minutes for the others, which run on CPUs. Two tests take turns, so that two cores work to the end.
 struct Sweep {
     cases: Vec<Case>,
     /// How many of them are computed in all pieces.
@@ -52,11 +51,11 @@ struct Sweep {
 impl Sweep {
     /// The first cases, and those of the others that it takes, without models whose kernels are to be left out.
     fn new(cases: Vec<Case>, first: usize, leave_out: fn(&[Kernel]) -> bool) -> Sweep {
-        let (next, all) = (AtomicUsize::new(0), Mutex::new(vec![BTreeSet::new(); cases.len()]));
+        let (next, all) = (AtomicUsize::new(0), Mutex::new(vec![Planned::default(); cases.len()]));
         let work = || {
             while let Some((i, (name, format, kv))) = Sweep::take(&next, &cases) {
-                let kinds = planned(&gpu_options(name, format, kv), leave_out);
-                all.lock().expect("no panic before")[i] = kinds;
+                let planned = planned(&gpu_options(name, format, kv), leave_out);
+                all.lock().expect("no panic before")[i] = planned;
             }
         };
         std::thread::scope(|s| {

@@ -30,6 +30,16 @@ impl Ptxas {
         tool("LLMCC_PTXAS", "ptxas").map(|program| Ptxas { program })
     }
 
+    /// The last line that the program prints of its version, which names its build.
+    ///
+    /// # Errors
+    /// Why it cannot be run.
+    pub fn version(&self) -> Result<String, String> {
+        let out = Command::new(&self.program).arg("--version").output();
+        let out = out.map_err(|e| format!("cannot run {}: {e}", self.program.display()))?;
+        Ok(String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned())
+    }
+
     /// Assembles one kernel for `processor` (`sm_90a`).
     ///
     /// # Errors

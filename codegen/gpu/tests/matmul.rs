@@ -7,7 +7,8 @@ mod invariant;
 mod product;
 
 use crate::support::Emulated;
-use llmcc_gpu::assembler::{Ptxas, wanted_resident};
+use crate::support::assembled::assembled;
+use llmcc_gpu::assembler::Ptxas;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::gpu::schedule::{self, Input, Variant};
@@ -437,8 +438,7 @@ fn llama_shapes_assemble() {
             for case in cases {
                 let case = if format == "bf16" { to_bf16(case) } else { case };
                 let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
-                let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-                let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
+                let (done, wanted) = assembled(&ptxas, &source, gpu);
                 let name = format!("{} {format} tile_m {tile_m} {:?} k {}", target.name, case.segments, case.k);
                 assert!(
                     done.spills == [0; 3] && done.warnings.is_empty(),
@@ -446,7 +446,7 @@ fn llama_shapes_assemble() {
                     done.spills,
                     done.warnings
                 );
-                let (resident, wanted) = (done.resident(gpu, source.threads, source.shared), wanted_resident(&ptx));
+                let resident = done.resident(gpu, source.threads, source.shared);
                 println!(
                     "{name}: {} registers, {} bytes shared, {resident} blocks of {wanted}",
                     done.registers, source.shared
@@ -466,8 +466,7 @@ fn parts_assemble() {
         let whole = Product::new(tile_m, 0, 14336, format, RowElem::Bf16);
         let case = Product { tile_m, k_parts: 4, segments: vec![(4096, 128)], ..whole };
         let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
-        let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-        let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
+        let (done, _) = assembled(&ptxas, &source, gpu);
         assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{format} {tile_m}: {:?}", done.spills);
     }
 }

@@ -8,7 +8,7 @@
 
 use super::error::show;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// Which values of an unread field change nothing. `null` never does.
@@ -337,13 +337,13 @@ pub(crate) fn unread(
         let own = fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
         own.or_else(|| of_mathematics(name)).or_else(|| elsewhere(name))
     };
-    judge(config, "", reads, rule, METADATA)
+    judge(config, "", reads, rule, metadata())
 }
 
 /// The unread fields of `rope_scaling` or `rope_parameters`, with that name and a point before
 /// them.
 pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
-    judge(rope, at, reads, of_rope, ROPE_METADATA)
+    judge(rope, at, reads, of_rope, rope_metadata())
 }
 
 /// The unread fields of another object, with its name and a point before them.
@@ -354,7 +354,7 @@ pub(crate) fn unread_inside(
     fixed: &[(&str, Neutral)],
 ) -> Unread {
     let own = |name: &str| fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
-    judge(map, at, reads, |name| own(name).or_else(|| of_mathematics(name)), METADATA)
+    judge(map, at, reads, |name| own(name).or_else(|| of_mathematics(name)), metadata())
 }
 
 /// The rules of the fields of a list; the first one counts.
@@ -375,12 +375,24 @@ fn of_rope(name: &str) -> Option<Neutral> {
     RULES.get(name).copied()
 }
 
+/// The names of [`METADATA`].
+fn metadata() -> &'static HashSet<&'static str> {
+    static NAMES: LazyLock<HashSet<&'static str>> = LazyLock::new(|| METADATA.split_whitespace().collect());
+    &NAMES
+}
+
+/// The names of [`ROPE_METADATA`].
+fn rope_metadata() -> &'static HashSet<&'static str> {
+    static NAMES: LazyLock<HashSet<&'static str>> = LazyLock::new(|| ROPE_METADATA.split_whitespace().collect());
+    &NAMES
+}
+
 fn judge(
     map: &Map<String, Value>,
     at: &str,
     reads: impl Fn(&str) -> bool,
     rule: impl Fn(&str) -> Option<Neutral>,
-    metadata: &str,
+    metadata: &HashSet<&str>,
 ) -> Unread {
     let mut unread = Unread::default();
     for (name, v) in map.iter().filter(|(name, _)| !reads(name)) {
@@ -388,7 +400,7 @@ fn judge(
         match rule(name) {
             Some(rule) if rule.accepts(v, map) => {}
             Some(_) => unread.changes.push(said()),
-            None if v.is_null() || metadata.split_whitespace().any(|n| n == name) => {}
+            None if v.is_null() || metadata.contains(name.as_str()) => {}
             None => unread.others.push(said()),
         }
     }

@@ -1,7 +1,8 @@
 //! Registers of attention kernels, as ptxas gives them.
 
 use super::*;
-use llmcc_gpu::assembler::{Ptxas, wanted_resident};
+use crate::support::assembled::assembled;
+use llmcc_gpu::assembler::Ptxas;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::target::GpuArch;
 use std::thread;
@@ -62,9 +63,8 @@ fn spilled_forms(ptxas: &Ptxas, target: (&'static str, &GpuArch)) -> Vec<Form> {
         let shape = Shape { d, tile_m, window, kv_heads: 8, dtype, group, target: target.0, ..DECODE };
         let spec = if invariant { shape.target().invariant() } else { *shape.target() };
         let source = llmcc_gpu::emit(&shape.kernel(), &spec).unwrap();
-        let ptx = Compiler::new().lower(&source.mlir, target.1.processor, target.1.ptx, Stage::Ptx).unwrap();
-        let made = ptxas.assemble(&ptx, target.1.processor).unwrap();
-        let (resident, wanted) = (made.resident(target.1, source.threads, source.shared), wanted_resident(&ptx));
+        let (made, wanted) = assembled(ptxas, &source, target.1);
+        let resident = made.resident(target.1, source.threads, source.shared);
         println!("{shape:?}: {} registers, {} shared, {resident} blocks of {wanted}", made.registers, source.shared);
         assert!(resident >= wanted, "{shape:?}: {} registers, {resident} blocks of {wanted} fit", made.registers);
         assert_eq!(made.warnings, [""; 0], "{shape:?}");

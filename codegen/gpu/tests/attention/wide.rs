@@ -3,7 +3,8 @@
 
 use super::company::same_bits_in_any_company;
 use super::*;
-use llmcc_gpu::assembler::{Ptxas, wanted_resident};
+use crate::support::assembled::assembled;
+use llmcc_gpu::assembler::Ptxas;
 use llmcc_gpu::worker::Stage;
 
 /// DeepSeek-V2 and its heirs.
@@ -73,9 +74,8 @@ fn registers_suffice_for_wide_heads() {
         for shape in [LATENT, Shape { group: 128, ..LATENT }, LARGE, Shape { group: 64, ..LARGE }, UNEQUAL] {
             let shape = Shape { target: name, window: Some(1000), sinks: true, ..shape };
             let source = shape.source();
-            let ptx = Compiler::new().lower(&source.mlir, target.processor, target.ptx, Stage::Ptx).unwrap();
-            let made = ptxas.assemble(&ptx, target.processor).unwrap();
-            let (resident, wanted) = (made.resident(target, source.threads, source.shared), wanted_resident(&ptx));
+            let (made, wanted) = assembled(&ptxas, &source, target);
+            let resident = made.resident(target, source.threads, source.shared);
             println!(
                 "{name} {shape:?}: {} registers, {} shared, {resident} of {wanted}",
                 made.registers, source.shared

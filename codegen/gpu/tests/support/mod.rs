@@ -3,6 +3,8 @@
 //! Every operand is a buffer of its own with nothing around it; outputs start as NaN and never
 //! written, so that reading them is a fault.
 
+pub mod assembled;
+
 use llmcc_abi::{Arrays, GpuCtx, PAGE_TOKENS};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
