@@ -503,9 +503,11 @@ typedef struct llmcc_gen_params {
     size_t grammar_len;
     uint32_t grammar_language;   /* LLMCC_GRAMMAR_* */
     uint32_t reserved_1_9;       /* 0 */
+    const int32_t *expected;     /* [n_expected] tokens that the text is expected to begin with, such as those of a generation that broke off elsewhere: guesses, many for a step, which change no token (since 1.11) */
+    size_t n_expected;
 } llmcc_gen_params;
 
-#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0.0f, 0.0f, NULL, NULL, 0, NULL, 0, 0, 0}
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0.0f, 0.0f, NULL, NULL, 0, NULL, 0, 0, 0, NULL, 0}
 
 /* Languages of grammars. Compiling one takes milliseconds, for the first of a model some hundred more; a token some ten microseconds. */
 enum {

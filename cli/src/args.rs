@@ -9,6 +9,7 @@ mod form;
 mod frontier;
 mod lir;
 mod pull;
+mod route;
 mod run;
 mod serve;
 mod talk;
@@ -31,6 +32,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 pub use pull::PullArgs;
+pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 pub use serve::{LogAs, ServeArgs};
 use std::path::PathBuf;
@@ -96,6 +98,8 @@ pub enum Command {
     Pull(PullArgs),
     /// Serve an artifact over HTTP, with OpenAI's interface
     Serve(ServeArgs),
+    /// Pass requests on to several servers of an artifact: streams outlive them
+    Route(RouteArgs),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
     /// Sign an artifact: write ARTIFACT.sig

@@ -3,8 +3,8 @@
 use crate::common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 21] = [
-    "compile", "run", "chat", "pull", "serve", "tokenize", "inspect", "bench", "eval", "targets", "models", "check",
+const COMMANDS: [&str; 22] = [
+    "compile", "run", "chat", "pull", "serve", "route", "tokenize", "inspect", "bench", "eval", "targets", "models", "check",
     "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 

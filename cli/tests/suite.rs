@@ -28,6 +28,7 @@ mod lir;
 mod output;
 mod programs;
 mod prompts;
+mod route;
 mod run;
 mod serve;
 mod serve_cache;

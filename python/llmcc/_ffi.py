@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 10
+ABI_MINOR = 11
 #: Axes along which tokens have positions, where they do.
 AXES = 3
 #: How the rows of a text become one (``LLMCC_POOL_*``).
@@ -211,6 +211,8 @@ class GenParams(Sized):
         ("grammar_len", c.c_size_t),
         ("grammar_language", c.c_uint32),
         ("reserved_1_9", c.c_uint32),
+        ("expected", c.POINTER(c.c_int32)),
+        ("n_expected", c.c_size_t),
     ]
 
 

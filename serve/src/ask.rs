@@ -6,6 +6,7 @@ use crate::fields::Fields;
 use crate::form;
 use crate::json::Json;
 use crate::model::Facts;
+use crate::stream::is_traced;
 use axum::http::HeaderMap;
 use llmcc_model::{Params, Sampling, Terms, Token};
 use serde_json::{Map, Value};
@@ -21,6 +22,8 @@ pub(crate) const MOST_CHOICES: usize = 128;
 pub(crate) const MOST_TOP: u64 = 20;
 /// Most texts that may end a choice. OpenAI takes 4.
 const MOST_STOPS: usize = 64;
+/// The member with the tokens that choices are expected to begin with.
+pub(crate) const EXPECTED: &str = "expected_token_ids";
 /// The header with the seconds after which a request is too late.
 const TIMEOUT: &str = "x-request-timeout";
 
@@ -37,6 +40,10 @@ pub(crate) struct Ask {
     pub(crate) include_usage: bool,
     /// Whether replies have llama.cpp's times of tokens.
     pub(crate) timings: bool,
+    /// Whether a stream says which tokens its events bring.
+    pub(crate) traced: bool,
+    /// Tokens that choices are expected to begin with, by their numbers.
+    pub(crate) expected: Vec<Vec<Token>>,
 }
 
 impl Ask {
@@ -79,7 +86,8 @@ impl Ask {
         let choices = fields.count("n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize;
         let include_usage = stream_options(fields, stream)?;
         let timings = fields.take("timings_per_token")?.unwrap_or(false);
-        Ok(Ask { params, terms: terms(fields, headers)?, choices, stream, include_usage, timings })
+        let (traced, expected) = (is_traced(headers), expected(fields, facts.vocab)?);
+        Ok(Ask { params, terms: terms(fields, headers)?, choices, stream, include_usage, timings, traced, expected })
     }
 
     /// The parameters of choice `i` of a prompt: its seed is that many larger.
@@ -194,6 +202,21 @@ fn stop_tokens(fields: &mut Fields, vocab: usize) -> Result<Vec<Token>, ApiError
     let tokens: Vec<Token> = fields.take("stop_token_ids")?.unwrap_or_default();
     tokens.iter().try_for_each(|token| known(*token, vocab, "stop_token_ids"))?;
     Ok(tokens)
+}
+
+/// Tokens that choices are expected to begin with: a list for each.
+fn expected(fields: &mut Fields, vocab: usize) -> Result<Vec<Vec<Token>>, ApiError> {
+    let lists: Vec<Vec<Token>> = fields.take(EXPECTED)?.unwrap_or_default();
+    lists.iter().flatten().try_for_each(|token| known(*token, vocab, EXPECTED))?;
+    Ok(lists)
+}
+
+/// Takes whether choices have the tokens of their texts.
+///
+/// # Errors
+/// It is no boolean.
+pub(crate) fn token_ids(fields: &mut Fields) -> Result<bool, ApiError> {
+    Ok(fields.take("return_token_ids")?.unwrap_or(false))
 }
 
 /// Refuses a token outside the vocabulary.

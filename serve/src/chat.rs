@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`: answers in conversations, by the model's chat template.
 
 use crate::app::{App, blocking};
-use crate::ask::{Ask, MOST_TOP};
+use crate::ask::{Ask, MOST_TOP, token_ids};
 use crate::conversation::talk;
 use crate::defaults::flag;
 use crate::error::ApiError;
@@ -21,6 +21,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let served = app.choose(&mut fields)?;
     let facts = served.hub.model().facts();
     // Answers are as long as they are.
+    let token_ids = token_ids(&mut fields)?;
     let mut ask = Ask::take(&mut fields, &headers, facts, 0)?;
     let logprobs = alternatives(&mut fields)?;
     ask.params.logprobs = logprobs;
@@ -34,11 +35,12 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let order = |i| Order { prompt: prompt.clone(), params: ask.of_choice(i), terms: ask.terms };
     let orders: Vec<Order> = (0..ask.choices).map(order).collect();
     let mut shape = Shape::new(Kind::Chat, &served, logprobs, vec![]).with(plan);
+    shape.token_ids = token_ids;
     if verbose {
         let (own, prompt) = (served.clone(), prompt.clone());
         shape.verbose = Some(blocking(move || Ok(own.hub.model().detokenize(&prompt, true)?)).await?);
     }
-    send(&served, orders, &ask, shape, busy).await
+    send(&served, orders, ask, shape, busy).await
 }
 
 /// Alternatives of each token, if log-probabilities are wanted.

@@ -1,7 +1,7 @@
 //! `POST /v1/completions`: texts that go on from prompts.
 
 use crate::app::{App, blocking};
-use crate::ask::{Ask, MOST_CHOICES, MOST_TOP};
+use crate::ask::{Ask, MOST_CHOICES, MOST_TOP, token_ids};
 use crate::error::{ApiError, answer};
 use crate::fill::gap;
 use crate::hub::Order;
@@ -29,6 +29,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let echo = fields.take("echo")?.unwrap_or(false);
     // Without any new token there is the prompt, as lm-evaluation-harness asks for it.
     let prompt_only = echo && fields.take_zero("max_tokens");
+    let token_ids = token_ids(&mut fields)?;
     let mut ask = Ask::take(&mut fields, &headers, facts, USUAL_TOKENS)?;
     let logprobs = fields.count("logprobs", 0, MOST_TOP)?.and_then(|n| u32::try_from(n).ok());
     ask.params.logprobs = logprobs;
@@ -54,6 +55,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let own = served.clone();
     let (rows, echoes) = blocking(move || how.read(own.hub.model(), prompts)).await?;
     let mut shape = Shape::new(Kind::Completion, &served, logprobs, of_choices(echoes, ask.choices));
+    shape.token_ids = token_ids;
     let echoed = logprobs.filter(|_| echo);
     if echoed.is_some() || prompt_logprobs.is_some() {
         let (entries, prompts) = judged(&served, rows.clone(), echoed, prompt_logprobs).await?;
@@ -67,7 +69,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
         (0..ask.choices).map(order).collect()
     };
     let orders: Vec<Order> = rows.iter().flat_map(each).collect();
-    send(&served, orders, &ask, shape, busy).await
+    send(&served, orders, ask, shape, busy).await
 }
 
 /// A value for each choice, of values for prompts.

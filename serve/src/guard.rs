@@ -70,7 +70,7 @@ pub(crate) async fn hosts(State(app): State<Arc<App>>, request: Request, next: N
 }
 
 /// Whether a name with its port is an address, this machine's, or one that is allowed.
-fn is_own(host: &[u8], allowed: &[String]) -> bool {
+pub fn is_own(host: &[u8], allowed: &[String]) -> bool {
     let Ok(authority) = Authority::try_from(host) else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     let is = |own: &str| name.eq_ignore_ascii_case(own);

@@ -54,6 +54,13 @@ mod tokens;
 mod toolbox;
 mod turn;
 
+/// Connections of clients and their checks, for a router in front of servers.
+pub mod front {
+    pub use crate::guard::is_own;
+    pub use crate::net::{Limits, accept};
+    pub use crate::tls::Tls;
+}
+
 pub use given_default::parse_default;
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};

@@ -11,6 +11,7 @@ use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Hub, Job, Order};
 use crate::plan::Reader;
+use crate::prompts::expect;
 use crate::stream::{Script, stream};
 use crate::turn::planned;
 use axum::body::Bytes;
@@ -73,14 +74,15 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
     fields.finish()?;
     let (prompt, plan, ask) = planned(&served, talk, ask, (special(facts), true)).await?;
     let stop = if ask.params.stop.len() == 1 { ask.params.stop.first().cloned() } else { None };
-    let order = Order { prompt, params: ask.params, terms: ask.terms };
+    let mut order = Order { prompt, params: ask.params, terms: ask.terms };
+    expect(std::slice::from_mut(&mut order), ask.expected)?;
     let input = order.prompt.len();
     let hub = served.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
     let (id, reader) = (format!("msg_{:016x}", unforeseen()), plan.map(|plan| plan.reader()));
     let (model, hub) = (served.name.clone(), served.hub.clone());
     let message = Message { id, model, stop, input, hub, reader, blocks: Blocks::default(), _busy: busy };
-    if ask.stream { Ok(stream(job, message)) } else { message.whole(job).await }
+    if ask.stream { Ok(stream(&served, job, message, ask.traced)) } else { message.whole(job).await }
 }
 
 /// Answers `POST /v1/messages/count_tokens`.

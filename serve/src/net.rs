@@ -29,14 +29,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits of connections.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) connections: usize,
-    pub(crate) patience: Duration,
+pub struct Limits {
+    /// Connections at once; further ones wait.
+    pub connections: usize,
+    /// How long a client may leave sent bytes unread.
+    pub patience: Duration,
 }
 
 /// Takes connections until `end` is true, and lets those that are open end what they do. Each holds a sender of
 /// `open`, so that its receiver hears of the last one.
-pub(crate) async fn accept(
+pub async fn accept(
     listener: TcpListener,
     router: Router,
     tls: Option<Arc<Tls>>,

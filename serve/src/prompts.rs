@@ -1,7 +1,7 @@
 //! Prompts on their way to the engine.
 
 use crate::app::{Busy, blocking};
-use crate::ask::{Ask, known};
+use crate::ask::{Ask, EXPECTED, known};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::hub::Order;
@@ -66,18 +66,34 @@ pub(crate) fn check_length(facts: &Facts, tokens: usize, param: &str) -> Result<
     Ok(())
 }
 
+/// Gives choices the tokens that they are expected to begin with.
+///
+/// # Errors
+/// There are more lists than choices.
+pub(crate) fn expect(orders: &mut [Order], expected: Vec<Vec<Token>>) -> Result<(), ApiError> {
+    let (lists, choices) = (expected.len(), orders.len());
+    if lists > choices {
+        let message =
+            format!("`{EXPECTED}` has {lists} lists for {choices} choices: give one for each, in their order");
+        return Err(ApiError::of_param(EXPECTED, message));
+    }
+    orders.iter_mut().zip(expected).for_each(|(order, tokens)| order.params.expected = tokens);
+    Ok(())
+}
+
 /// Hands the choices of a request to the engine, and replies.
 ///
 /// # Errors
 /// The engine refuses one; a choice failed before a document was sent.
 pub(crate) async fn send(
     served: &Served,
-    orders: Vec<Order>,
-    ask: &Ask,
+    mut orders: Vec<Order>,
+    mut ask: Ask,
     mut shape: Shape,
     busy: Busy,
 ) -> Result<Response, ApiError> {
     shape.timings = ask.timings;
+    expect(&mut orders, std::mem::take(&mut ask.expected))?;
     let (hub, choices) = (served.hub.clone(), orders.len());
     let job = blocking(move || hub.submit(&orders)).await?;
     let reply = Reply {
@@ -88,5 +104,5 @@ pub(crate) async fn send(
         include_usage: ask.include_usage,
         _busy: busy,
     };
-    if ask.stream { Ok(reply.stream(job)) } else { reply.whole(job).await }
+    if ask.stream { Ok(reply.stream(served, job, ask.traced)) } else { reply.whole(job).await }
 }

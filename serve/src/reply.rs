@@ -5,12 +5,13 @@ use crate::error::{ApiError, answer};
 use crate::hub::{Hub, Job};
 use crate::logprobs::Entry;
 use crate::plan::Reader;
+use crate::served::Served;
 use crate::shape::{Part, Shape, Usage, reason};
 use crate::stream::{Script, stream};
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
-use llmcc_model::Event;
+use llmcc_model::{Event, Token};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -47,9 +48,11 @@ impl Reply {
     }
 
     /// A stream of events, as the texts grow.
-    pub(crate) fn stream(self, job: Job) -> Response {
+    pub(crate) fn stream(self, served: &Served, job: Job, traced: bool) -> Response {
         let offsets = (0..self.choices).map(|choice| self.begins_at(choice)).collect();
-        stream(job, Chunks { offsets, usage: Usage::default(), readers: self.readers(), reply: self })
+        let tokens = vec![vec![]; self.choices];
+        let (usage, readers) = (Usage::default(), self.readers());
+        stream(served, job, Chunks { offsets, usage, readers, tokens, reply: self }, traced)
     }
 
     /// A reader of each choice, where texts are not answers.
@@ -75,7 +78,8 @@ impl Reply {
             usage.add(end, choice.is_multiple_of(self.per_prompt));
         }
         let entries = self.shape.logprobs.and_then(|n| Entry::of(event, n, self.hub.model())).into_iter().collect();
-        let mut part = Part { choice, entries, finish: event.finish.map(reason), ..Part::default() };
+        let tokens = if self.shape.token_ids { event.token.into_iter().collect() } else { vec![] };
+        let mut part = Part { choice, entries, tokens, finish: event.finish.map(reason), ..Part::default() };
         match readers.get_mut(choice) {
             None => part.text.clone_from(&event.text),
             Some(reader) => {
@@ -96,6 +100,8 @@ struct Chunks {
     offsets: Vec<usize>,
     usage: Usage,
     readers: Vec<Reader>,
+    /// Tokens of each choice that no event has told, where they are wanted.
+    tokens: Vec<Vec<Token>>,
 }
 
 impl Chunks {
@@ -126,6 +132,13 @@ impl Script for Chunks {
             *offset += new.text.chars().count();
         }
         let mut out = vec![];
+        // Tokens whose text is still to come are told with it.
+        if let Some(waiting) = self.tokens.get_mut(choice) {
+            waiting.append(&mut new.tokens);
+            if new.tells() {
+                std::mem::swap(waiting, &mut new.tokens);
+            }
+        }
         let finish = new.finish.take();
         if finish.is_some() && new.tells() {
             // OpenAI's clients take texts and calls to be complete at an end that comes after them.

@@ -5,7 +5,7 @@ use crate::logprobs::{self, Entry};
 use crate::plan::Plan;
 use crate::served::{Served, now};
 use crate::timings::Timings;
-use llmcc_model::{End, Finish};
+use llmcc_model::{End, Finish, Token};
 use llmcc_turns::Event as Piece;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(crate) struct Shape {
     pub(crate) timings: bool,
     /// The prompt, for clients that want to see it.
     pub(crate) verbose: Option<String>,
+    /// Whether choices have the tokens of their texts.
+    pub(crate) token_ids: bool,
 }
 
 /// A call of a tool, or a part of one.
@@ -60,6 +62,8 @@ pub(crate) struct Part {
     pub(crate) reasoning: String,
     pub(crate) calls: Vec<Called>,
     pub(crate) entries: Vec<Entry>,
+    /// Its tokens, where they are wanted.
+    pub(crate) tokens: Vec<Token>,
     pub(crate) finish: Option<&'static str>,
     /// Characters of the choice before it.
     pub(crate) offset: usize,
@@ -98,6 +102,7 @@ impl Part {
             }
         }
         self.entries.extend(new.entries);
+        self.tokens.extend(new.tokens);
         self.finish = new.finish.or(self.finish);
     }
 
@@ -205,8 +210,20 @@ impl Shape {
         }
     }
 
+    /// The document of a choice with the tokens of its part, where they are wanted.
+    fn with_tokens(&self, part: &Part, mut choice: Value) -> Value {
+        if self.token_ids {
+            choice["token_ids"] = part.tokens.as_slice().into();
+        }
+        choice
+    }
+
     /// A piece of a choice.
     pub(crate) fn piece(&self, part: &Part) -> Value {
+        self.with_tokens(part, self.piece_of(part))
+    }
+
+    fn piece_of(&self, part: &Part) -> Value {
         let logprobs = self.logprobs_of(part);
         match self.kind {
             Kind::Chat => {
@@ -224,6 +241,10 @@ impl Shape {
 
     /// A whole choice.
     pub(crate) fn choice(&self, part: &Part) -> Value {
+        self.with_tokens(part, self.choice_of(part))
+    }
+
+    fn choice_of(&self, part: &Part) -> Value {
         let logprobs = self.logprobs_of(part);
         match self.kind {
             Kind::Chat => {

@@ -1,9 +1,17 @@
 //! Streams of events: a body that is written as its request's events come, and as fast as the client reads.
+//!
+//! A router in front of several servers asks for a *trace* by the header `x-llmcc-trace: 1`: then each event says in a
+//! comment before it, which clients pass over, whose it is. `: tokens CHOICE TOKEN` is of a choice, with the token that
+//! it brings (an event of a choice may have none, and a token no event); `: end` begins the events after the last
+//! choice, `: failed STATUS` those after an error. Events without a comment come before all texts. The response has the
+//! same header, with the model's fingerprint. So the router knows which tokens the client has: with these as
+//! `expected_token_ids` another server of the same model goes on where the first one broke off.
 
 use crate::error::ApiError;
 use crate::hub::Job;
+use crate::served::Served;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Frame;
 use llmcc_model::Event;
@@ -25,10 +33,22 @@ pub(crate) trait Script: Send + Unpin + 'static {
     fn end(&mut self, failed: Option<&ApiError>) -> Vec<Bytes>;
 }
 
-/// A response that tells the events of a request.
-pub(crate) fn stream(job: Job, mut script: impl Script) -> Response {
+/// The header that asks for a trace.
+const TRACE: HeaderName = HeaderName::from_static("x-llmcc-trace");
+
+/// Whether the client wants a trace in its stream.
+pub(crate) fn is_traced(headers: &HeaderMap) -> bool {
+    headers.get(TRACE).is_some_and(|value| value == "1")
+}
+
+/// A response that tells the events of a request; `traced`: with a trace.
+pub(crate) fn stream(served: &Served, job: Job, mut script: impl Script, traced: bool) -> Response {
     let out = script.open().into();
-    events(Body::new(Stream { job, script, out, ended: false }))
+    let mut response = events(Body::new(Stream { job, script, traced, out, ended: false }));
+    if traced {
+        response.headers_mut().extend(HeaderValue::from_str(&served.fingerprint).ok().map(|model| (TRACE, model)));
+    }
+    response
 }
 
 /// A response whose body is a stream of events.
@@ -45,6 +65,7 @@ pub(crate) fn events(body: Body) -> Response {
 struct Stream<S> {
     job: Job,
     script: S,
+    traced: bool,
     out: VecDeque<Bytes>,
     ended: bool,
 }
@@ -68,19 +89,50 @@ impl<S: Script> hyper::body::Body for Stream<S> {
             };
             let told = match next {
                 None => Ok(None),
-                Some(next) => next.and_then(|(choice, event)| this.script.take(choice, &event)).map(Some),
+                Some(next) => next.and_then(|(choice, event)| this.tell(choice, &event)).map(Some),
             };
             match told {
                 Ok(Some(events)) => this.out.extend(events),
-                Ok(None) => {
-                    this.out.extend(this.script.end(None));
-                    this.ended = true;
-                }
-                Err(error) => {
-                    this.out.extend(this.script.end(Some(&error)));
-                    this.ended = true;
-                }
+                Ok(None) => this.end(None),
+                Err(error) => this.end(Some(&error)),
             }
         }
     }
+}
+
+impl<S: Script> Stream<S> {
+    /// Events that tell an event of a choice.
+    fn tell(&mut self, choice: usize, event: &Event) -> Result<Vec<Bytes>, ApiError> {
+        let mut events = self.script.take(choice, event)?;
+        if self.traced {
+            let token = event.token.map_or_else(String::new, |token| format!(" {token}"));
+            remark(&mut events, &format!(": tokens {choice}{token}\n"));
+            let others = events.iter_mut().skip(1);
+            others.for_each(|event| *event = joined(&format!(": tokens {choice}\n"), event));
+        }
+        Ok(events)
+    }
+
+    /// Tells the end.
+    fn end(&mut self, failed: Option<&ApiError>) {
+        let mut events = self.script.end(failed);
+        if self.traced {
+            let end = failed.map_or_else(|| ": end\n".into(), |e| format!(": failed {}\n", e.status.as_u16()));
+            remark(&mut events, &end);
+        }
+        self.out.extend(events);
+        self.ended = true;
+    }
+}
+
+/// Puts a comment before the first of some events; it stands alone where there are none.
+fn remark(events: &mut Vec<Bytes>, comment: &str) {
+    match events.first_mut() {
+        Some(first) => *first = joined(comment, first),
+        None => events.push(joined(comment, b"\n")),
+    }
+}
+
+fn joined(comment: &str, event: &[u8]) -> Bytes {
+    [comment.as_bytes(), event].concat().into()
 }

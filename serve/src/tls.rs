@@ -18,7 +18,7 @@ pub struct TlsFiles {
 }
 
 /// The identity of a server.
-pub(crate) struct Tls {
+pub struct Tls {
     files: TlsFiles,
     current: RwLock<TlsAcceptor>,
 }
@@ -28,7 +28,7 @@ impl Tls {
     ///
     /// # Errors
     /// Files that cannot be read, have no certificate or key, or do not belong together.
-    pub(crate) fn new(files: TlsFiles) -> Result<Tls, String> {
+    pub fn new(files: TlsFiles) -> Result<Tls, String> {
         let current = RwLock::new(read(&files)?);
         Ok(Tls { files, current })
     }

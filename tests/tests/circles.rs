@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
     "runtime/media/src",
     "runtime/ukernels/src",
     "serve/src",
+    "serve/route/src",
     "serve/turns/src",
     "tests/ptx/fake/src",
     "tests/ptx/src",

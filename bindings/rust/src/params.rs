@@ -106,6 +106,9 @@ pub struct Params {
     pub bad_words: Vec<Vec<Token>>,
     /// The form of the text.
     pub grammar: Option<Grammar>,
+    /// Tokens that the text is expected to begin with, such as those of a generation that broke off elsewhere: guesses,
+    /// many for a step, which change no token.
+    pub expected: Vec<Token>,
 }
 
 /// The form of a text.
@@ -190,6 +193,8 @@ impl Params {
             grammar_len: grammar.map_or(0, |(_, source)| source.len()),
             grammar_language: grammar.map_or(0, |(language, _)| language),
             reserved_1_9: 0,
+            expected: self.expected.as_ptr(),
+            n_expected: self.expected.len(),
         };
         self.guesses.write(&mut raw);
         Ok(Held { raw, _stop: stop, _bias: bias, _pointers: pointers, _bad: bad })

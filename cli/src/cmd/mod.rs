@@ -13,6 +13,7 @@ pub mod lower;
 pub mod models;
 pub mod opt;
 pub mod pull;
+pub mod route;
 pub mod run;
 pub mod serve;
 pub mod sign;
@@ -38,6 +39,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Pull(args) => pull::run(&args),
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Serve(args) => serve::run(&args).map_err(Error::in_options),
+        Command::Route(args) => route::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Diff(args) => diff::run(&args),

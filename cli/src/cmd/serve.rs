@@ -64,7 +64,10 @@ fn settings(args: &ServeArgs) -> Result<Settings, Error> {
 }
 
 /// The keys of a file, one on a line.
-fn keys(path: &Path) -> Result<Vec<String>, Error> {
+///
+/// # Errors
+/// A file that cannot be read, has no key, or has one that no header may have.
+pub(super) fn keys(path: &Path) -> Result<Vec<String>, Error> {
     let text = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
     let wrong = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));

@@ -225,6 +225,8 @@ impl Model {
             grammar_len: options.form.as_ref().map_or(0, |form| form.source.len()),
             grammar_language: options.form.as_ref().map_or(0, |form| form.language),
             reserved_1_9: 0,
+            expected: ptr::null(),
+            n_expected: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

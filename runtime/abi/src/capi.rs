@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 10;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 11;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -392,6 +392,10 @@ pub struct llmcc_gen_params {
     pub grammar_language: u32,
     /// Zero.
     pub reserved_1_9: u32,
+    /// Tokens that the text is expected to begin with: guesses, which change no token. Since 1.11.
+    pub expected: *const i32,
+    /// Number of these.
+    pub n_expected: usize,
 }
 
 /// The grammar is a JSON schema.

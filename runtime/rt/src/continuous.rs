@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::candidates::Want;
 use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
-use crate::generate::{Choice, Choices, Generation, Piece, Spelled};
+use crate::generate::{Choice, Choices, Generation, Most, Piece, Spelled};
 use crate::kv::SeqId;
 use crate::reserve::need;
 use crate::text::Text;
@@ -148,7 +148,7 @@ pub fn next_within(
 
 /// Runs the next step. Returns its plan, and the choices of each part.
 fn step(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) -> Step<(Plan, Vec<Choices>)> {
-    propose(gens, engine)?;
+    propose(gens, engine, terms.prompt_tokens)?;
     let mut most = usize::MAX;
     loop {
         let plan = plan(gens, engine, most, terms.prompt_tokens);
@@ -184,10 +184,16 @@ fn step(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) ->
     }
 }
 
-/// Lets generations whose prompts have been evaluated guess, as far as guesses cost little.
-fn propose(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<()> {
+/// Lets generations whose prompts have been evaluated guess, as far as guesses cost little. Tokens that are expected cost
+/// as much as those of prompts: they share as many as a step may have of these, `prompt_tokens`.
+fn propose(gens: &mut [&mut Generation], engine: &mut Engine, prompt_tokens: usize) -> Result<()> {
     let count = gens.iter().filter(|g| g.steps()).count().max(1);
-    let most = (FEW_TOKENS.min(engine.max_batch_tokens()) / count).saturating_sub(1);
+    let expecting = gens.iter().filter(|g| g.steps() && g.expects()).count().max(1);
+    let chunk = engine.max_batch_tokens();
+    let guesses = (FEW_TOKENS.min(chunk) / count).saturating_sub(1);
+    // (The others have room for their tokens and guesses.)
+    let rest = chunk.saturating_sub(count.max(FEW_TOKENS));
+    let most = Most { guesses, expected: (rest.min(prompt_tokens) / expecting).max(guesses) };
     gens.iter_mut().filter(|g| g.steps()).try_for_each(|g| g.propose(engine, most))
 }
 

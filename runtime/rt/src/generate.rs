@@ -24,7 +24,8 @@ pub(crate) use images::{marked, tokens_of};
 pub(crate) use params::Choice;
 pub use params::{Finish, GenParams, Images, Piece, TokenLogProbs};
 use request::{Request, SoFar};
-pub(crate) use round::Choices;
+use round::Origin;
+pub(crate) use round::{Choices, Most};
 use speller::{Speller, Spelling};
 
 /// A chosen token with its text, that is not part of the sequence yet.
@@ -60,8 +61,12 @@ pub struct Generation {
     speculation: Option<Speculation>,
     /// Guesses for the next step.
     guesses: Vec<i32>,
-    /// The form of the text made them.
-    forced: bool,
+    /// Where they come from.
+    origin: Origin,
+    /// The text is as it was expected so far.
+    as_expected: bool,
+    /// How good expectations were.
+    foreseen: Counts,
     /// Tokens of the history whose pieces nobody has taken.
     ready: VecDeque<Piece>,
     /// A step ends here if it would go further: others begin with as many tokens.
@@ -122,7 +127,9 @@ impl Generation {
             stats,
             speculation,
             guesses: Vec::new(),
-            forced: false,
+            origin: Origin::default(),
+            as_expected: true,
+            foreseen: Counts::default(),
             ready: VecDeque::new(),
             border: 0,
         })
@@ -249,6 +256,7 @@ impl Generation {
     /// Makes a token part of the sequence. The step for it began at `start`.
     pub(crate) fn accept(&mut self, next: Spelled, start: Instant) -> Piece {
         let first = self.stats.generated_tokens == 0;
+        self.as_expected &= self.expected().first() == Some(&next.token);
         self.stats.generated_tokens += 1;
         self.cursor.history.push(next.token);
         let (text, hit) = self.speller.accept(next.text, next.finish.is_some());
@@ -274,9 +282,9 @@ impl Generation {
         GenStats { generated_tokens, ..self.stats }
     }
 
-    /// How good guesses were so far.
+    /// How good guesses were so far, expected tokens included.
     pub fn guessed(&self) -> Counts {
-        self.speculation.as_ref().map(Speculation::counts).unwrap_or_default()
+        self.speculation.as_ref().map(Speculation::counts).unwrap_or_default() + self.foreseen
     }
 
     /// Frees the sequence if it is the generation's own.

@@ -2,7 +2,7 @@
 //! failures.
 
 use crate::common::served::{check_files, check_restarts, check_serving, check_warm};
-use crate::common::speculated::{check_speculation, check_trees};
+use crate::common::speculated::{check_expectations, check_speculation, check_trees};
 
 use crate::common::*;
 use llmcc_rt::generate::{GenParams, Generation, Piece};
@@ -165,6 +165,14 @@ fn guesses_change_no_text() {
     for (threads, max_batch_tokens) in [(1, 3), (2, 64)] {
         let mut engine = toy_engine(Options { threads, max_batch_tokens, ..Options::default() });
         assert!(check_speculation(&mut engine, max_batch_tokens as u64, 60) > 20);
+    }
+}
+
+#[test]
+fn texts_go_on_where_they_broke_off() {
+    for (threads, max_batch_tokens, most) in [(1, 3, 1), (2, 64, 20)] {
+        let mut engine = toy_engine(Options { threads, max_batch_tokens, ..Options::default() });
+        assert!(check_expectations(&mut engine, max_batch_tokens as u64, 30) >= most);
     }
 }
 

@@ -66,7 +66,7 @@ fn structures_have_the_layout_of_the_header() {
         top_logprobs adapter reserved reserved_1_4 guesses most_guesses guess guess_user
         image_rows n_image_rows image_grids
         n_image_grids min_tokens presence_penalty frequency_penalty bad_words bad_lengths n_bad
-        grammar grammar_len grammar_language reserved_1_9);
+        grammar grammar_len grammar_language reserved_1_9 expected n_expected);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved
         guessed accepted guess_steps);

@@ -2,7 +2,7 @@
 //! tests: a causal convolution over three tokens and a recurrence over its results.
 
 use crate::common::served::{check_files, check_restarts, check_serving, check_warm};
-use crate::common::speculated::{check_speculation, check_trees};
+use crate::common::speculated::{check_expectations, check_speculation, check_trees};
 use crate::{cuda, gpu_model};
 
 use crate::common::*;
@@ -226,6 +226,13 @@ fn guesses_change_no_text() {
     }
     assert!(check_speculation(&mut on_gpu(16), 5, 30) > 30);
     cuda::assert_clean();
+}
+
+#[test]
+fn texts_go_on_where_they_broke_off() {
+    for (max_batch_tokens, most) in [(3, 1), (40, 20)] {
+        assert!(check_expectations(&mut on_cpu(max_batch_tokens), max_batch_tokens as u64, 30) >= most);
+    }
 }
 
 #[test]

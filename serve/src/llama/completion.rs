@@ -8,7 +8,7 @@ use crate::llama::given::{Given, texts};
 use crate::llama::native::Native;
 use crate::llama::probs::entry;
 use crate::llama::shown::{Told, whole};
-use crate::prompts::check_length;
+use crate::prompts::{check_length, expect};
 use crate::served::Served;
 use crate::stream::{Script, stream};
 use crate::timings::Timings;
@@ -88,13 +88,15 @@ pub(crate) async fn send(
         params: native.ask.of_choice(i),
         terms: native.ask.terms,
     };
-    let orders: Vec<Order> = prompts.iter().flat_map(|p| (0..each).map(move |i| order(p, i))).collect();
+    let mut orders: Vec<Order> = prompts.iter().flat_map(|p| (0..each).map(move |i| order(p, i))).collect();
+    expect(&mut orders, std::mem::take(&mut native.ask.expected))?;
     let (hub, count) = (served.hub.clone(), orders.len());
     let job = blocking(move || hub.submit(&orders)).await?;
     let texts = (0..count).map(|index| Text { told: Told { index, ..Told::default() }, ..Text::default() }).collect();
     let name = served.name.clone();
     let reply = Reply { hub: served.hub.clone(), native, prompts, texts, name, _busy: busy };
-    if reply.native.ask.stream { Ok(stream(job, reply)) } else { reply.whole(job).await }
+    let traced = reply.native.ask.traced;
+    if reply.native.ask.stream { Ok(stream(served, job, reply, traced)) } else { reply.whole(job).await }
 }
 
 /// A text under way.

@@ -9,6 +9,7 @@ use crate::hub::{Job, Order};
 use crate::json::Json;
 use crate::logprobs::Entry;
 use crate::model::Model;
+use crate::prompts::expect;
 use crate::responses::answer::{Answer, conversation_of};
 use crate::responses::follow::{Guard, ended, follow};
 use crate::responses::items::messages;
@@ -38,7 +39,8 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let own = served.clone();
     let prompt = blocking(move || talk.tokens(own.hub.model())).await?;
     let (stream, logprobs) = (wanted.ask.stream, wanted.ask.params.logprobs);
-    let order = Order { prompt: prompt.into(), params: wanted.ask.params, terms: wanted.ask.terms };
+    let mut order = Order { prompt: prompt.into(), params: wanted.ask.params, terms: wanted.ask.terms };
+    expect(std::slice::from_mut(&mut order), wanted.ask.expected)?;
     let hub = served.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
     let sum = if store { app.responses.sum() } else { Arc::new(AtomicUsize::new(0)) };

@@ -30,6 +30,8 @@ struct State {
     paused: bool,
     broken: bool,
     all: u64,
+    /// Expected tokens that were right, and texts that were others.
+    foreseen: (u64, u64),
 }
 
 pub struct StandIn {
@@ -129,6 +131,10 @@ impl StandIn {
     }
     pub fn all(&self) -> u64 {
         self.state.lock().expect("sound").all
+    }
+    /// Expected tokens that were right, and texts that went on with others than expected.
+    pub fn foreseen(&self) -> (u64, u64) {
+        self.state.lock().expect("sound").foreseen
     }
     /// Has no further events.
     pub fn break_down(&self) {
@@ -273,16 +279,32 @@ impl Model for StandIn {
             return Err(Error::new(Status::Interrupted, "the engine was closed"));
         }
         let (cancelled, paused, now) = (std::mem::take(&mut state.cancelled), state.paused, Instant::now());
-        let mut events = vec![];
+        let (mut events, mut foreseen, mut surprised) = (vec![], 0, 0);
         for r in &mut state.requests {
             if cancelled.contains(&r.id) {
                 events.push(failed(r, Status::Interrupted, "cancelled"));
             } else if r.late.is_some_and(|late| late <= now) {
                 events.push(failed(r, Status::Deadline, "the request's time has passed"));
             } else if !paused {
-                events.push(self.advance(r));
+                // (As the engine: all tokens that are as expected come in one step.)
+                loop {
+                    let expected = r.params.expected.get(r.made as usize).copied();
+                    let event = self.advance(r);
+                    let (token, over) = (event.token, event.end.is_some());
+                    events.push(event);
+                    if expected.is_none() || expected != token {
+                        surprised += u64::from(expected.is_some());
+                        r.params.expected.clear();
+                        break;
+                    }
+                    foreseen += 1;
+                    if over {
+                        break;
+                    }
+                }
             }
         }
+        state.foreseen = (state.foreseen.0 + foreseen, state.foreseen.1 + surprised);
         state.counted += events.iter().filter(|e| e.end.as_ref().is_some_and(|end| end.error.is_some())).count() as u64;
         let over: Vec<u64> = events.iter().filter(|e| e.end.is_some()).map(|e| e.request).collect();
         state.requests.retain(|r| !over.contains(&r.id));

@@ -475,7 +475,7 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
         if c.top_logprobs > 0 && !logprobs {
             return Err(Error::invalid("llmcc_gen_params.top_logprobs needs the flag LLMCC_GEN_LOGPROBS"));
         }
-        let (lists, mut stop) = (c.n_stop.saturating_add(c.n_stop_tokens), Vec::new());
+        let (lists, mut stop) = (c.n_stop.saturating_add(c.n_stop_tokens).saturating_add(c.n_expected), Vec::new());
         need(lists.saturating_add(c.sampling.n_bias as usize).saturating_mul(64))?;
         for &text in array(c.stop, c.n_stop, "stop")? {
             if text.is_null() {
@@ -505,6 +505,7 @@ pub(super) unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, mo
             adapter: c.adapter,
             guesses: guesses(&c)?,
             most_guesses: c.most_guesses as usize,
+            expected: array(c.expected, c.n_expected, "expected")?.to_vec(),
             starts: model.defaults().starts.clone(),
             images: images(&c)?,
             grammar: grammar(&c, model)?,

@@ -42,6 +42,8 @@ pub struct GenParams {
     pub guesses: Guesses,
     /// Most guesses for a step; 0: as many as suit the guesser.
     pub most_guesses: usize,
+    /// Tokens that the text is expected to begin with: guesses of its first steps, which change no token.
+    pub expected: Vec<i32>,
     /// Tokens that a text about a source begins with.
     pub starts: Vec<i32>,
     /// The prompt's images.

@@ -9,6 +9,27 @@ use crate::error::{Error, Result, Status};
 use crate::reserve::need;
 use crate::speculate::{Course, Guesses, MOST_GUESSES};
 
+/// Where guesses of a step come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The guesser.
+    #[default]
+    Guesser,
+    /// The form of the text.
+    Form,
+    /// The caller, who expects them.
+    Expected,
+}
+
+/// Most guesses of a generation for a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Of its guesser and of its form.
+    pub guesses: usize,
+    /// Tokens that are expected.
+    pub expected: usize,
+}
+
 /// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
 #[derive(Default)]
 pub(crate) struct Choices {
@@ -91,7 +112,7 @@ impl Generation {
     /// # Errors
     /// Those of the function.
     pub fn consult(&mut self) -> Result<()> {
-        if !self.steps() {
+        if !self.steps() || self.expects() {
             return Ok(());
         }
         let room = self.request.room(self.so_far());
@@ -103,12 +124,25 @@ impl Generation {
         Ok(())
     }
 
+    /// Tokens that the caller expects next; none after one that was another.
+    pub(super) fn expected(&self) -> &[i32] {
+        let made = usize::try_from(self.stats.generated_tokens).unwrap_or(usize::MAX);
+        let left = self.request.params.expected.get(made..).filter(|_| self.as_expected);
+        left.unwrap_or_default()
+    }
+
+    /// Whether its next tokens are expected.
+    pub(crate) fn expects(&self) -> bool {
+        !self.expected().is_empty()
+    }
+
     /// Makes guesses for the next step, of at most `most` tokens.
     ///
     /// # Errors
     /// The machine fails.
-    pub(crate) fn propose(&mut self, engine: &mut Engine, most: usize) -> Result<()> {
-        let room = self.request.room(self.so_far()).min(most);
+    pub(crate) fn propose(&mut self, engine: &mut Engine, most: Most) -> Result<()> {
+        let expects = self.expects();
+        let room = self.request.room(self.so_far()).min(if expects { most.expected } else { most.guesses });
         let room = room.min(engine.kv().max_context().saturating_sub(self.length()));
         self.guesses.truncate(room);
         // Where the sequence went back further than to the last token, the step sees the others again first.
@@ -119,10 +153,16 @@ impl Generation {
         if !self.guesses.is_empty() || room == 0 {
             return Ok(());
         }
+        if expects {
+            let expected = self.expected();
+            self.guess(expected[..room.min(expected.len())].to_vec());
+            self.origin = Origin::Expected;
+            return Ok(());
+        }
         let forced = self.request.forced(self.so_far(), room.min(MOST_GUESSES));
         if !forced.is_empty() {
             self.guess(forced);
-            self.forced = true;
+            self.origin = Origin::Form;
             return Ok(());
         }
         let Some(mut speculation) = self.speculation.take() else { return Ok(()) };
@@ -168,7 +208,8 @@ impl Generation {
         // The list of tokens grows after the step.
         need(12 * self.length())?;
         self.check_sequence(engine)?;
-        self.propose(engine, engine.max_batch_tokens().saturating_sub(self.pending().len()))?;
+        let room = engine.max_batch_tokens().saturating_sub(self.pending().len());
+        self.propose(engine, Most { guesses: room, expected: room })?;
         match self.step(engine) {
             Err(error) if error.status == Status::CacheFull && !self.guesses.is_empty() => {
                 self.guesses.clear();
@@ -266,9 +307,11 @@ impl Generation {
         let right = self.length() - 1;
         let seen = self.cursor.cut(engine, right)?;
         let kept = self.cursor.evaluated;
-        // (Guesses of the text's form say nothing about the guesser.)
-        if let Some(speculation) = self.speculation.as_mut().filter(|_| !std::mem::take(&mut self.forced)) {
-            speculation.learn(guessed, accepted);
+        // (Guesses of the text's form say nothing about the guesser, nor does what is expected.)
+        match (std::mem::take(&mut self.origin), &mut self.speculation) {
+            (Origin::Guesser, Some(speculation)) => speculation.learn(guessed, accepted),
+            (Origin::Expected, _) => self.foreseen.count(guessed, accepted),
+            (Origin::Guesser, None) | (Origin::Form, _) => {}
         }
         if self.takes_rows() {
             // The last guess that was right may be where the text ends.

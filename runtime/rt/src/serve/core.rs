@@ -489,17 +489,20 @@ fn split<'a>(jobs: &'a mut [Job], chosen: &[usize]) -> (Vec<&'a mut Generation>,
 struct Before {
     evaluated: usize,
     pending: usize,
+    /// Its next tokens are expected, and evaluated as those of a prompt.
+    expects: bool,
 }
 
 impl Before {
     fn of(generation: &Generation) -> Before {
-        Before { evaluated: generation.evaluated(), pending: generation.pending().len() }
+        let (evaluated, pending) = (generation.evaluated(), generation.pending().len());
+        Before { evaluated, pending, expects: generation.expects() }
     }
 }
 
 /// The part of a step that was of one request.
 struct Part {
-    /// Whether it was of the prompt.
+    /// Whether it was of the prompt, or of tokens that were expected.
     prompt: bool,
     /// Tokens computed, without wrong guesses.
     served: usize,
@@ -511,7 +514,7 @@ impl Part {
     fn of(generation: &mut Generation, before: &Before, piece: Option<Piece>) -> Part {
         let served = generation.evaluated().saturating_sub(before.evaluated);
         let more = std::iter::from_fn(|| generation.take_ready());
-        Part { prompt: before.pending > 1, served, pieces: piece.into_iter().chain(more).collect() }
+        Part { prompt: before.pending > 1 || before.expects, served, pieces: piece.into_iter().chain(more).collect() }
     }
 }
 

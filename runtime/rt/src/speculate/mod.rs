@@ -6,7 +6,8 @@
 //! makes.
 //!
 //! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), earlier texts of an engine (`texts`),
-//! or the caller: a function, such as that of another artifact ([`drafter`]).
+//! or the caller: a function, such as that of another artifact ([`drafter`]). Tokens that the caller expects
+//! (`GenParams::expected`) come before all of them, and many at once: so a text that broke off elsewhere goes on.
 
 mod course;
 pub mod drafter;
@@ -15,6 +16,7 @@ mod lookup;
 mod pace;
 mod texts;
 
+use std::ops::Add;
 use std::sync::Arc;
 
 use crate::engine::Engine;
@@ -89,6 +91,27 @@ pub struct Counts {
     pub accepted: u64,
     /// Steps of the model that evaluated guesses.
     pub steps: u64,
+}
+
+impl Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            guessed: self.guessed + other.guessed,
+            accepted: self.accepted + other.accepted,
+            steps: self.steps + other.steps,
+        }
+    }
+}
+
+impl Counts {
+    /// Counts a step in which `accepted` of `guessed` tokens became part of the text.
+    pub(crate) fn count(&mut self, guessed: usize, accepted: usize) {
+        if guessed > 0 {
+            *self = *self + Counts { guessed: guessed as u64, accepted: accepted as u64, steps: 1 };
+        }
+    }
 }
 
 impl Speculation {
@@ -203,11 +226,7 @@ impl Speculation {
     /// Learns that of `guessed` tokens `accepted` became part of the text.
     pub fn learn(&mut self, guessed: usize, accepted: usize) {
         self.pace.learn(guessed, accepted);
-        if guessed > 0 {
-            self.counts.guessed += guessed as u64;
-            self.counts.accepted += accepted as u64;
-            self.counts.steps += 1;
-        }
+        self.counts.count(guessed, accepted);
     }
 
     /// Gives back the guesser's tokens in a sequence.

@@ -69,7 +69,13 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
             let params = params(&mut rng);
             let text = alone(engine, &prompt, params.clone());
             let guesses = if rng.below(3) == 0 { Guesses::Lookup } else { Guesses::None };
-            let params = GenParams { guesses, ..params };
+            // Some broke off elsewhere, or other texts are expected.
+            let mut expected = text.0[..rng.below(text.0.len() + 1)].to_vec();
+            if rng.below(4) == 0 {
+                expected.iter_mut().skip(1).step_by(7).for_each(|token| *token = (*token + 1) % VOCAB as i32);
+            }
+            let expected = if rng.below(2) == 0 { expected } else { vec![] };
+            let params = GenParams { guesses, expected, ..params };
             let (priority, salt) = (rng.below(3) as i32, rng.below(2) as u64);
             let order = Order { id, prompt, params, priority, salt, deadline: None };
             let asked = Asked { order, text, tokens: vec![], finish: None, ended: None, cancelled: false };

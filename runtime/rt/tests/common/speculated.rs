@@ -5,6 +5,7 @@ use llmcc_abi::capi::llmcc_logit_bias;
 use llmcc_rt::bias::Bias;
 use llmcc_rt::engine::{Row, STEP, Sink, Tree};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
+use llmcc_rt::rules::Rules;
 use llmcc_rt::sample::Sampling;
 use llmcc_rt::speculate::{Counts, Guesses};
 use llmcc_rt::{Engine, SeqId, continuous};
@@ -113,6 +114,53 @@ pub fn check_speculation(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
         assert_eq!(engine.kv().used_pages(), 0);
     }
     right
+}
+
+/// Random texts that broke off after each of their tokens: with these expected they go on as they would have, whatever
+/// else guesses, and where some of the expected tokens are of another text. Returns the most tokens of a step.
+pub fn check_expectations(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
+    let (mut rng, mut most) = (Rng(seed), 0);
+    for round in 0..rounds {
+        let prompt: Vec<i32> = (0..1 + rng.below(20)).map(|_| rng.below(VOCAB - 1) as i32).collect();
+        let rules = Rules { presence: 0.5 * rng.below(2) as f32, ..Rules::default() };
+        let params = GenParams { rules: Arc::new(rules), ..params(&mut rng) };
+        let mut serve = |engine: &mut Engine, params: GenParams| {
+            let seq = engine.kv_mut().seq_new().unwrap();
+            let generation = Generation::new(engine, None, Some(seq), &prompt, params).unwrap();
+            let done = finish(engine, generation);
+            engine.kv_mut().seq_free(seq).unwrap();
+            done
+        };
+        let (text, _) = serve(engine, params.clone());
+        for cut in 0..=text.0.len() {
+            let mut expected = text.0[..cut].to_vec();
+            let guesses = match rng.below(3) {
+                0 => Guesses::None,
+                1 => Guesses::Lookup,
+                _ => knowing(prompt.len(), &text.0, 20, Rng(round as u64)),
+            };
+            let right = GenParams { expected: expected.clone(), guesses, ..params.clone() };
+            let (again, counts) = serve(engine, right.clone());
+            assert_eq!(again, text, "round {round}, {cut} tokens: {right:?}");
+            if matches!(right.guesses, Guesses::None) {
+                // (The last token of a text is no guess, or none is chosen after it. The first one comes with the prompt.)
+                let last = u64::from(cut == text.0.len());
+                let foreseen = (cut as u64).saturating_sub(1 + last);
+                assert!(counts.guessed - counts.accepted <= last, "{cut}: {counts:?}");
+                assert!(counts.accepted + counts.steps >= foreseen, "{cut}: {counts:?}");
+                most = most.max(counts.accepted / counts.steps.max(1));
+            }
+            if cut > 0 {
+                let wrong = rng.below(cut);
+                expected[wrong] = [(expected[wrong] + 1) % VOCAB as i32, -1, VOCAB as i32][rng.below(3)];
+                let (again, counts) = serve(engine, GenParams { expected, ..right });
+                assert_eq!(again, text, "round {round}, {cut} tokens, number {wrong} is wrong");
+                assert!(counts.accepted <= counts.guessed, "{counts:?}");
+            }
+        }
+        assert_eq!(engine.kv().used_pages(), 0);
+    }
+    most
 }
 
 /// A random tree of tokens: parents.

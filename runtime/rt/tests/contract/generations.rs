@@ -57,6 +57,7 @@ pub fn about_generations<'a>() -> Vec<Row<'a>> {
             (p.stop, p.n_stop) = (list.as_ptr(), 1)
         }),
         with!(Invalid, "stop_tokens is a null", |p| p.n_stop_tokens = 1),
+        with!(Invalid, "expected is a null", |p| p.n_expected = 1),
         with!(Invalid, "top_p is 1.5", |p| p.sampling.top_p = 1.5),
         with!(Invalid, "top_p is NaN", |p| p.sampling.top_p = f32::NAN),
         with!(Invalid, "top_p is 0; use a number above 0", |p| p.sampling.top_p = 0.0),

@@ -1,0 +1,155 @@
+//! Streams whose replicas die: clients get what they would have got, byte for byte.
+
+use crate::client::Reply;
+use crate::fuse::Plan;
+use crate::routed::{Routed, constant};
+use crate::stand_in::{StandIn, expected};
+use llmcc_turns::Format;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const COMPLETIONS: &str = "/v1/completions";
+
+/// Events of a stream, those of each choice together: several come in any order.
+fn by_choices(reply: &Reply) -> Vec<String> {
+    let text = constant(&reply.text());
+    let mut events: Vec<String> = text.split_inclusive("\n\n").map(str::to_owned).collect();
+    let choice = |event: &str| {
+        let document: Value =
+            event.strip_prefix("data: ").and_then(|e| serde_json::from_str(e).ok()).unwrap_or_default();
+        let opens = document.pointer("/choices/0/delta/role").is_some();
+        match document.pointer("/choices/0/index").and_then(Value::as_u64) {
+            Some(_) if opens => 0,
+            Some(choice) => choice + 1,
+            None => u64::MAX,
+        }
+    };
+    events.sort_by_key(|event| choice(event));
+    events
+}
+
+/// Cuts the stream off at bytes of every kind of place, and compares it with one that nothing disturbed.
+fn survives(routed: &Routed, path: &str, ask: &Value, step: usize) {
+    let whole = routed.post(path, ask);
+    assert_eq!(whole.status, 200, "{}", whole.text());
+    assert_eq!(routed.count("resumed_streams_total"), 0);
+    let want = by_choices(&whole);
+    let home = routed.home(path, ask);
+    // (Chunks and the head of the answer take some bytes, too.)
+    let most = 2 * whole.body.len() + 600;
+    let mut resumed = 0;
+    for bytes in (0..most).step_by(step) {
+        routed.fuses[home].set(Plan::Cut(1, bytes));
+        let reply = routed.post(path, ask);
+        assert_eq!(by_choices(&reply), want, "{ask} cut after {bytes} bytes: {}", reply.text());
+        routed.fuses[home].set(Plan::Pass);
+        let now = routed.count("resumed_streams_total");
+        resumed += u64::from(now > resumed);
+    }
+    assert!(resumed > 10, "{resumed} of {}", most / step);
+    let (right, wrong) = routed.replicas[1 - home].model.foreseen();
+    assert!(right > 10 && wrong == 0, "{right} expected tokens were right, {wrong} wrong");
+    assert_eq!(routed.count("different_texts_total") + routed.count("lost_requests_total"), 0);
+}
+
+#[test]
+fn completions_go_on() {
+    let ask = json!({ "prompt": "hi", "max_tokens": 12, "seed": 3, "stream": true });
+    survives(&Routed::letters(), COMPLETIONS, &ask, 13);
+}
+
+#[test]
+fn choices_with_logprobs_counts_and_stops_go_on() {
+    let stop = expected("hi", 4, 9)[8..].to_owned();
+    let ask = json!({
+        "prompt": ["hi", "ho"], "n": 2, "max_tokens": 12, "seed": 3, "stream": true, "logprobs": 1, "stop": stop,
+        "stream_options": { "include_usage": true }, "echo": true,
+    });
+    survives(&Routed::letters(), COMPLETIONS, &ask, 401);
+}
+
+/// A stand-in that says something with characters of several bytes.
+fn saying(says: fn(&str) -> String) -> StandIn {
+    StandIn::saying(Format::default(), &[], says)
+}
+
+#[test]
+fn answers_go_on() {
+    let routed = Routed::new((0..2).map(|_| saying(|_| "Grüße, \"id\": 東京\n\n data".into())).collect());
+    let ask = json!({
+        "messages": [{ "role": "user", "content": "x" }], "stream": true, "n": 2, "logprobs": true,
+        "return_token_ids": true,
+    });
+    survives(&routed, "/v1/chat/completions", &ask, 211);
+    let routed = Routed::new((0..2).map(|_| saying(|_| "Grüße, 東京".into())).collect());
+    let ask = json!({ "messages": [{ "role": "user", "content": "x" }], "stream": true, "max_tokens": 50 });
+    survives(&routed, "/v1/messages", &ask, 29);
+}
+
+#[test]
+fn texts_of_llama_cpp_go_on() {
+    let routed = Routed::letters();
+    let ask = json!({ "prompt": "hi", "n_predict": 10, "seed": 5, "stream": true });
+    let whole = routed.post("/completion", &ask).text();
+    let home = routed.home("/completion", &ask);
+    let texts = |stream: &str| -> Vec<Value> {
+        let events = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        events.map(|event| serde_json::from_str::<Value>(event).expect("JSON")["content"].clone()).collect()
+    };
+    for bytes in (0..whole.len()).step_by(307) {
+        routed.fuses[home].set(Plan::Cut(1, bytes));
+        assert_eq!(texts(&routed.post("/completion", &ask).text()), texts(&whole), "{bytes}");
+    }
+}
+
+/// A request without a seed gets one from the router, and goes on with the same text.
+#[test]
+fn seeds_are_chosen_once() {
+    let routed = Routed::letters();
+    let ask = json!({ "prompt": "hi", "max_tokens": 30, "stream": true });
+    let home = routed.home(COMPLETIONS, &ask);
+    routed.fuses[home].set(Plan::Cut(1, 2000));
+    let events = routed.post(COMPLETIONS, &ask).events();
+    let text: String =
+        events.iter().filter_map(|e| e.pointer("/choices/0/text")?.as_str().map(str::to_owned)).collect();
+    assert_eq!(routed.count("resumed_streams_total"), 1);
+    assert!((0..26).any(|seed| text == expected("hi", seed, 30)), "{text}");
+    let ids: Vec<&Value> = events.iter().map(|event| &event["id"]).collect();
+    assert!(ids.iter().all(|id| **id == *ids[0] && id.is_string()), "{ids:?}");
+}
+
+/// Every replica breaks in turn, several times.
+#[test]
+fn streams_break_again_and_again() {
+    let routed = Routed::with((0..3).map(|_| StandIn::new(64, Duration::from_millis(1))).collect(), |_| {});
+    let ask = json!({ "prompt": "hi", "max_tokens": 60, "seed": 1, "stream": true });
+    let want = constant(&routed.post(COMPLETIONS, &ask).text());
+    for (i, fuse) in routed.fuses.iter().enumerate() {
+        fuse.set(Plan::Cut(2, 3000 + 1500 * i));
+    }
+    assert_eq!(constant(&routed.post(COMPLETIONS, &ask).text()), want);
+    assert!(routed.count("resumed_streams_total") >= 3);
+}
+
+/// The trace is for routers alone, unless it is asked for.
+#[test]
+fn routers_may_stand_before_routers() {
+    let inner = Routed::letters();
+    let outer = llmcc_route::Router::bind(llmcc_route::Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        replicas: vec![format!("http://{}", inner.address)],
+        ..llmcc_route::Settings::default()
+    });
+    let outer = outer.expect("bound");
+    let (address, stopper) = (outer.address(), outer.stopper());
+    let thread = std::thread::spawn(move || outer.run().expect("routed"));
+    let ask = json!({ "prompt": "hi", "max_tokens": 30, "seed": 3, "stream": true });
+    let want = inner.post(COMPLETIONS, &ask);
+    assert!(!want.text().contains("tokens 0") && want.header("x-llmcc-trace").is_none());
+    let home = inner.home(COMPLETIONS, &ask);
+    inner.fuses[home].set(Plan::Cut(1, 2000));
+    let got = crate::client::post(address, COMPLETIONS, &ask);
+    assert_eq!(constant(&got.text()), constant(&want.text()));
+    (stopper.stop(), stopper.stop());
+    thread.join().expect("no panic");
+}
