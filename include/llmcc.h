@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x0001000au
+#define LLMCC_ABI_VERSION 0x0001000bu
 
 typedef int32_t llmcc_status;
 enum {

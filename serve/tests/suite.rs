@@ -10,6 +10,7 @@ mod page;
 mod reload;
 mod rerank;
 mod responses;
+mod resume;
 mod security;
 mod stand_in;
 mod tools;

@@ -83,7 +83,10 @@ impl Call {
         let mut headers = head.headers;
         let traced = headers.get(&TRACE).is_some_and(|value| value == "1");
         let tenant = hash(0, key(&headers).unwrap_or_default());
-        OF_CONNECTION.iter().chain([&TRACE]).for_each(|name| drop(headers.remove(name)));
+        let own = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let own: Vec<HeaderName> =
+            own.flat_map(|names| names.split(',')).filter_map(|n| n.trim().parse().ok()).collect();
+        OF_CONNECTION.iter().chain(&own).chain([&TRACE]).for_each(|name| drop(headers.remove(name)));
         let members = if head.method == Method::POST { members(&body) } else { None };
         let kind = kind(&head.method, path.path(), writes, members.as_deref().map(|all| (all, &body[..])));
         let key = members.as_deref().map_or(tenant, |all| beginning(tenant, all, &body));

@@ -43,7 +43,9 @@ pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
 
 async fn forwarded(app: Arc<App>, request: Request) -> Result<Response, Refusal> {
     let busy = app.begin()?;
-    app.admit(request.headers())?;
+    if !is_open(&request) {
+        app.admit(request.headers())?;
+    }
     let (mut head, body) = request.into_parts();
     if head.method == Method::POST && OF_ONE.contains(&head.uri.path()) {
         let path = head.uri.path();
@@ -69,6 +71,11 @@ async fn forwarded(app: Arc<App>, request: Request) -> Result<Response, Refusal>
     };
     app.metrics.requests.add(1);
     answered(app, Arc::new(call), busy).await
+}
+
+/// Whether a request needs no key at replicas, either: the page, and what browsers ask before they ask.
+fn is_open(request: &Request) -> bool {
+    *request.method() == Method::OPTIONS || (*request.method() == Method::GET && request.uri().path() == "/")
 }
 
 /// The body of a request.

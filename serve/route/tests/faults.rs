@@ -1,6 +1,6 @@
 //! Replicas that refuse, hang, end, or serve something else; clients that go away; routers that end.
 
-use crate::client::{get, post, reply, send};
+use crate::client::{Reply, get, post, reply, send};
 use crate::fuse::Plan;
 use crate::routed::{Routed, constant};
 use crate::stand_in::{Running, StandIn, expected, wait_for};
@@ -14,6 +14,12 @@ const COMPLETIONS: &str = "/v1/completions";
 
 fn ask(tokens: u64, stream: bool) -> Value {
     json!({ "prompt": "hi", "max_tokens": tokens, "seed": 3, "stream": stream })
+}
+
+/// The text of a stream.
+fn text(reply: &Reply) -> String {
+    let events = reply.events();
+    events.iter().filter_map(|event| event.pointer("/choices/0/text")?.as_str().map(str::to_owned)).collect()
 }
 
 fn slow() -> StandIn {
@@ -44,7 +50,7 @@ fn refusals_and_errors() {
         routed.fuses[home].set(Plan::Answer(format!("HTTP/1.1 {code}\r\nContent-Length: 2\r\n\r\n{{}}")));
         let got = routed.post(COMPLETIONS, &ask(9, true));
         assert_eq!(got.status, 200, "{code}: {}", got.text());
-        assert_eq!(got.events().len(), 9);
+        assert_eq!(text(&got), expected("hi", 3, 9));
     }
     // What all refuse the client hears.
     let busy = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n{}";
@@ -107,10 +113,7 @@ fn replicas_that_hang_are_left() {
     let stream = send(routed.address, "POST", COMPLETIONS, &[], ask(100, true).to_string().as_bytes());
     wait_for("it runs", || routed.replicas[home].model.live() > 0);
     routed.replicas[home].model.pause(true);
-    let events = reply(stream).events();
-    let text: String =
-        events.iter().filter_map(|e| e.pointer("/choices/0/text")?.as_str().map(str::to_owned)).collect();
-    assert_eq!(text, expected("hi", 3, 100));
+    assert_eq!(text(&reply(stream)), expected("hi", 3, 100));
 }
 
 /// Servers that end, by a signal or because their engine does, hand their streams over.
@@ -130,7 +133,7 @@ fn replicas_that_end_hand_over() {
         }
         assert_eq!(constant(&reply(stream).text()), want);
         assert_eq!(routed.count("resumed_streams_total"), 1);
-        assert_eq!(routed.post(COMPLETIONS, &ask(5, true)).events().len(), 5);
+        assert_eq!(text(&routed.post(COMPLETIONS, &ask(5, true))), expected("hi", 3, 5));
     }
 }
 
@@ -141,10 +144,10 @@ fn other_models_are_noticed() {
         let model = StandIn::saying(Format::default(), &[], says);
         Running::start(model, |_| {})
     };
-    let text: fn(&str) -> String = |_| "abcdefghijklmnopqrstuvwxyz".into();
+    let letters: fn(&str) -> String = |_| "abcdefghijklmnopqrstuvwxyz".into();
     let other: fn(&str) -> String = |_| "abcdeXghijklmnopqrstuvwxyz".into();
     let ask = json!({ "prompt": "hi", "max_tokens": 100, "stream": true });
-    let routed = Routed::of(vec![saying(text), saying(other)], |s| s.retry = Duration::from_millis(500));
+    let routed = Routed::of(vec![saying(letters), saying(other)], |s| s.retry = Duration::from_millis(500));
     let home = routed.home(COMPLETIONS, &ask);
     // Long after the place where the texts part; the replica itself is dead then.
     routed.fuses[home].set(Plan::Cut(50, 4000));

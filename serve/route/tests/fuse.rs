@@ -72,7 +72,12 @@ fn pass(mut client: TcpStream, server: SocketAddr, plan: &Mutex<Plan>) -> std::i
     match now {
         Plan::Dead => return Ok(()),
         Plan::Answer(text) if !head.starts_with(b"GET /ready") && !head.starts_with(b"GET /health") => {
-            return client.write_all(text.as_bytes());
+            client.write_all(text.as_bytes())?;
+            client.shutdown(Shutdown::Write)?;
+            client.set_read_timeout(Some(Duration::from_millis(200)))?;
+            // (A connection that is closed with bytes unread is reset, and so may the answer be.)
+            while client.read(&mut head)? > 0 {}
+            return Ok(());
         }
         _ => {}
     }

@@ -101,7 +101,7 @@ pub fn constant(text: &str) -> String {
             let value = &part[..end];
             let plain = value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
             let of_call = value.starts_with("call_") || !value.contains("call");
-            if plain && of_call { format!("{name}X{}", &part[end..]) } else { format!("{name}{part}") }
+            if plain && of_call { format!("{name}0{}", &part[end..]) } else { format!("{name}{part}") }
         });
         out = first + &rest.collect::<String>();
     }
