@@ -154,8 +154,8 @@ impl Generation {
             return Ok(());
         }
         if expects {
-            let expected = self.expected();
-            self.guess(expected[..room.min(expected.len())].to_vec());
+            let expected: Vec<i32> = self.expected().iter().take(room).copied().collect();
+            self.guess(expected);
             self.origin = Origin::Expected;
             return Ok(());
         }

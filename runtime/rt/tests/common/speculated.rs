@@ -124,7 +124,7 @@ pub fn check_expectations(engine: &mut Engine, seed: u64, rounds: usize) -> u64 
         let prompt: Vec<i32> = (0..1 + rng.below(20)).map(|_| rng.below(VOCAB - 1) as i32).collect();
         let rules = Rules { presence: 0.5 * rng.below(2) as f32, ..Rules::default() };
         let params = GenParams { rules: Arc::new(rules), ..params(&mut rng) };
-        let mut serve = |engine: &mut Engine, params: GenParams| {
+        let serve = |engine: &mut Engine, params: GenParams| {
             let seq = engine.kv_mut().seq_new().unwrap();
             let generation = Generation::new(engine, None, Some(seq), &prompt, params).unwrap();
             let done = finish(engine, generation);
