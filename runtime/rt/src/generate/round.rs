@@ -119,7 +119,7 @@ impl Generation {
         if let Some(speculation) = &mut self.speculation
             && let Some(guesses) = speculation.ask(&self.cursor.history, room)?
         {
-            self.guess(guesses);
+            self.guess(guesses, Origin::Guesser);
         }
         Ok(())
     }
@@ -155,14 +155,12 @@ impl Generation {
         }
         if expects {
             let expected: Vec<i32> = self.expected().iter().take(room).copied().collect();
-            self.guess(expected);
-            self.origin = Origin::Expected;
+            self.guess(expected, Origin::Expected);
             return Ok(());
         }
         let forced = self.request.forced(self.so_far(), room.min(MOST_GUESSES));
         if !forced.is_empty() {
-            self.guess(forced);
-            self.origin = Origin::Form;
+            self.guess(forced, Origin::Form);
             return Ok(());
         }
         let Some(mut speculation) = self.speculation.take() else { return Ok(()) };
@@ -171,12 +169,13 @@ impl Generation {
         let course = Course { history: so_far.history, choose: &choose, want: self.want(engine) };
         let found = speculation.guess(engine, self.cursor.seq, &course, room);
         self.speculation = Some(speculation);
-        self.guess(found?);
+        self.guess(found?, Origin::Guesser);
         Ok(())
     }
 
     /// Takes guesses as far as they may be any.
-    fn guess(&mut self, guesses: Vec<i32>) {
+    fn guess(&mut self, guesses: Vec<i32>, origin: Origin) {
+        self.origin = origin;
         self.guesses = guesses.into_iter().take_while(|token| self.request.may_guess(*token)).collect();
     }
 
