@@ -4,8 +4,8 @@ use crate::common::Folder;
 use serde_json::Value;
 
 const COMMANDS: [&str; 22] = [
-    "compile", "run", "chat", "pull", "serve", "route", "tokenize", "inspect", "bench", "eval", "targets", "models", "check",
-    "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "explain", "help",
+    "compile", "run", "chat", "pull", "serve", "route", "tokenize", "inspect", "bench", "eval", "targets", "models",
+    "check", "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "explain", "help",
 ];
 
 #[test]

@@ -48,7 +48,7 @@ impl Drop for Routed {
     }
 }
 
-/// The events of a stream, those of each choice together, without what differs from request to request: identifiers,
+/// The events of a stream, each choice's together, without the parts that differ from request to request: identifiers,
 /// times, and tokens of prompts that were there.
 fn events(reply: &Reply) -> Vec<Value> {
     assert_eq!(reply.status, 200, "{}", reply.text());

@@ -14,7 +14,7 @@ pub struct RouteArgs {
     /// --api-key-file
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub listen: SocketAddr,
-    /// File with keys, one on a line: requests must bring one of them (`Authorization: Bearer KEY`), and replicas get it
+    /// File with keys, one on a line: requests must bring one of them (`Authorization: Bearer KEY`), which replicas get
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// Certificate of the router, with those that vouch for it, in PEM: it speaks TLS
@@ -29,11 +29,11 @@ pub struct RouteArgs {
     /// Most connections at once; further ones wait
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: u32,
-    /// Time between two looks at a replica's health
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..))]
+    /// Milliseconds between two looks at a replica's health
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..))]
     pub check_ms: u32,
-    /// Longest wait for a connection to a replica, and for its health; three late answers in a row take it out
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..))]
+    /// Milliseconds to wait for a connection to a replica, and for its health; three late answers in a row take it out
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..))]
     pub connect_ms: u32,
     /// Most attempts in a row that bring a request no further
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]

@@ -184,8 +184,8 @@ fn step(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) ->
     }
 }
 
-/// Lets generations whose prompts have been evaluated guess, as far as guesses cost little. Tokens that are expected cost
-/// as much as those of prompts: they share as many as a step may have of these, `prompt_tokens`.
+/// Lets generations whose prompts have been evaluated guess, as far as guesses cost little. Tokens that are expected
+/// cost as much as tokens of prompts: they share as many as a step may have of these, `prompt_tokens`.
 fn propose(gens: &mut [&mut Generation], engine: &mut Engine, prompt_tokens: usize) -> Result<()> {
     let count = gens.iter().filter(|g| g.steps()).count().max(1);
     let expecting = gens.iter().filter(|g| g.steps() && g.expects()).count().max(1);

@@ -36,7 +36,7 @@ const OF_CONNECTION: [HeaderName; 10] = [
     header::HOST,
 ];
 
-/// What a request asks for.
+/// The kind of answer that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Texts, which depend on the request alone.

@@ -76,7 +76,7 @@ impl Attempts {
     }
 }
 
-/// What a stream that broke off has for the next replica.
+/// State of a stream that broke off, for the next replica.
 pub(crate) struct Resumed<'a> {
     /// The model's fingerprint.
     pub(crate) model: Option<&'a HeaderValue>,

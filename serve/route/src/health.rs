@@ -16,7 +16,7 @@ const LATE: u32 = 3;
 /// Longest pause between two looks at a replica that is down.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What a look at a replica shows.
+/// Result of a look at a replica.
 enum Seen {
     Is(State, &'static str),
     /// It does not answer in time.

@@ -1,6 +1,6 @@
-//! The identifier and the time of a stream's documents: those of the first replica, whichever goes on.
+//! The identifier and the time of a stream's documents: they stay as the first replica gave them.
 
-/// What two streams of one request differ in.
+/// Members in which two streams of one request differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The member `id` with its value.

@@ -33,7 +33,7 @@ pub(crate) fn elements(text: &[u8], at: Range<usize>) -> Vec<Range<usize>> {
     parts(inner, from).into_iter().map(|part| trimmed(text, part)).collect()
 }
 
-/// What stands between two brackets, and where it begins.
+/// Text between two brackets, and where it begins.
 fn inside(text: &[u8], at: Range<usize>, (open, close): (u8, u8)) -> Option<(&[u8], usize)> {
     let at = trimmed(text, at);
     let inner = text[at.clone()].strip_prefix(&[open])?.strip_suffix(&[close])?;

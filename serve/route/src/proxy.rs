@@ -193,7 +193,7 @@ impl hyper::body::Body for Parts {
     }
 }
 
-/// What is left of an answer that is passed on as it is.
+/// Rest of an answer that is passed on as it is.
 struct Rest {
     /// Bytes that have come.
     begins: Option<Bytes>,

@@ -1,6 +1,6 @@
 //! A stream on its way from replicas to a client: what the client has, and how it goes on where a replica fails.
 //!
-//! The events of a choice are the same at every replica, in the same order; those of several choices come as their
+//! The events of a choice are the same at every replica, in the same order; events of several choices come as their
 //! tokens do. So a stream is resumed by counts: of the events of each choice, and of those that are nobody's, the client
 //! gets as many fewer as it has. The tokens that a replica repeats are compared with those that the client has.
 
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 /// Most choices of a request, as replicas have them.
 const MOST_CHOICES: usize = 4096;
 
-/// What the client has of a choice, or a replica has told.
+/// Events and tokens of a choice that the client has.
 #[derive(Clone, Debug, Default)]
 struct Choice {
     events: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Relay {
     /// The model's fingerprint.
     model: Option<HeaderValue>,
     client: mpsc::Sender<Bytes>,
-    /// What the client has.
+    /// Events that are no choice's and that the client has.
     plain: usize,
     choices: Vec<Choice>,
     identity: Option<Identity>,

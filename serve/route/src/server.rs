@@ -108,8 +108,8 @@ impl Router {
         Stopper(self.stop.clone())
     }
 
-    /// Passes requests on until SIGTERM, SIGINT or a [`Stopper`] asks for the end, and all requests under way have ended
-    /// or taken too long.
+    /// Passes requests on until SIGTERM, SIGINT or a [`Stopper`] asks for the end, and all requests under way have
+    /// ended or taken too long.
     ///
     /// # Errors
     /// The system refuses threads or signals.

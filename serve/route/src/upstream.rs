@@ -95,7 +95,7 @@ pub(crate) async fn ask(replica: &Replica, outgoing: Outgoing<'_>, patience: Dur
     let io = TokioIo::new(stream);
     let (mut sender, connection) = http1::handshake::<_, Body>(io).await.map_err(|e| said("no connection", &e))?;
     let connection = tokio::spawn(async move {
-        // Its errors are those of the request.
+        // Its errors are the request's.
         let _ = connection.await;
     });
     let guard = Guard(Some(connection.abort_handle()));
@@ -128,7 +128,7 @@ impl Drop for Guard {
     }
 }
 
-/// What happened, and the error below it that says why.
+/// An error, and the one below it that says why.
 fn said(what: &str, e: &hyper::Error) -> String {
     let why = std::error::Error::source(e).map(|why| format!(": {why}")).unwrap_or_default();
     format!("{what}: {e}{why}")

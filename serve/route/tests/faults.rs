@@ -52,7 +52,7 @@ fn refusals_and_errors() {
         assert_eq!(got.status, 200, "{code}: {}", got.text());
         assert_eq!(text(&got), expected("hi", 3, 9));
     }
-    // What all refuse the client hears.
+    // The client hears a refusal of all.
     let busy = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n{}";
     routed.fuses.iter().for_each(|fuse| fuse.set(Plan::Answer(busy.into())));
     let got = routed.post(COMPLETIONS, &ask(9, true));

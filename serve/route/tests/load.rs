@@ -77,8 +77,8 @@ fn the_router_adds_little() {
     };
     let (parts, in_parts) = (value("parts_total"), value("part_seconds_total"));
     println!(
-        "{STREAMS} streams of {tokens} tokens: {direct:.2} s without the router, {took:.2} s with it: {:.3} ms more for a \
-         token; {:.1} % of a core; {parts} parts, {:.1} us each in the code between two sockets",
+        "{STREAMS} streams of {tokens} tokens: {direct:.2} s without the router, {took:.2} s with it: {:.3} ms more \
+         for a token; {:.1} % of a core; {parts} parts, {:.1} us each in the code between two sockets",
         1e3 * (took - direct) / tokens as f64,
         1e2 * own / took,
         1e6 * in_parts / parts

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const COMPLETIONS: &str = "/v1/completions";
 
-/// Events of a stream, those of each choice together: several come in any order.
+/// Events of a stream, each choice's together: several choices come in any order.
 fn by_choices(reply: &Reply) -> Vec<String> {
     let text = constant(&reply.text());
     let mut events: Vec<String> = text.split_inclusive("\n\n").map(str::to_owned).collect();

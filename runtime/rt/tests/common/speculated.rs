@@ -143,7 +143,7 @@ pub fn check_expectations(engine: &mut Engine, seed: u64, rounds: usize) -> u64 
             let (again, counts) = serve(engine, right.clone());
             assert_eq!(again, text, "round {round}, {cut} tokens: {right:?}");
             if matches!(right.guesses, Guesses::None) {
-                // (The last token of a text is no guess, or none is chosen after it. The first one comes with the prompt.)
+                // (The last token of a text is no guess, or none is chosen after it. The prompt brings the first one.)
                 let last = u64::from(cut == text.0.len());
                 let foreseen = (cut as u64).saturating_sub(1 + last);
                 assert!(counts.guessed - counts.accepted <= last, "{cut}: {counts:?}");
