@@ -69,6 +69,8 @@ impl Attempts {
         if self.since.elapsed() + self.pause > app.settings.retry {
             return false;
         }
+        // (Perhaps one of them is back.)
+        app.fleet.replicas.iter().for_each(|replica| replica.look.notify_one());
         sleep(self.pause).await;
         self.pause = (2 * self.pause).min(20 * PAUSE);
         self.avoid.clear();
