@@ -38,8 +38,9 @@ fn compile(options: &CompileOptions) -> Artifact {
 /// A model, and the types of its weights and its cache.
 type Case = (&'static str, &'static str, KvDType);
 
-/// Few models whose kernels have all pairs of features that kernels of a family have in any model: LLVM and the emulator
-/// would take minutes for the others, which run on CPUs. Two tests take turns, so that two cores work to the end.
+/// Few models whose kernels have all pairs of features that kernels of a family have in any model: LLVM and the
+/// emulator would take minutes for the others, which run on CPUs. Two tests take turns, so that two cores work to the
+/// end.
 struct Sweep {
     cases: Vec<Case>,
     /// How many of them are computed in all pieces.

@@ -11,6 +11,6 @@ pub const NOTICES: &str = include_str!("../third-party.txt");
 /// Token level only: for checkpoints without a tokenizer.
 pub const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-core.so"));
 
-/// Largest sizes in bytes of [`FULL`] and of [`CORE`] in a compiler that is handed out. A debug build of the compiler has
-/// runtimes without optimisation at link time, which are larger by a twentieth.
+/// Largest sizes in bytes of [`FULL`] and of [`CORE`] in a compiler that is handed out. A debug build of the compiler
+/// has runtimes without optimisation at link time, which are larger by a twentieth.
 pub const LIMITS: [usize; 2] = [8 << 20, 4 << 20];

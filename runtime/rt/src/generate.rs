@@ -3,6 +3,7 @@
 mod cursor;
 mod given;
 mod images;
+mod origin;
 mod params;
 mod request;
 mod round;
@@ -21,11 +22,12 @@ use crate::stream::Decode;
 use crate::text::Text;
 use cursor::Cursor;
 pub(crate) use images::{marked, tokens_of};
+pub(crate) use origin::Most;
+use origin::Origin;
 pub(crate) use params::Choice;
 pub use params::{Finish, GenParams, Images, Piece, TokenLogProbs};
 use request::{Request, SoFar};
-use round::Origin;
-pub(crate) use round::{Choices, Most};
+pub(crate) use round::Choices;
 use speller::{Speller, Spelling};
 
 /// A chosen token with its text, that is not part of the sequence yet.

@@ -139,7 +139,8 @@ impl Fleet {
         }
     }
 
-    /// A place for a request whose beginning has the hash `key`; `None`: no replica takes it, but perhaps one of `avoid`.
+    /// A place for a request whose beginning has the hash `key`; `None`: no replica takes it, but perhaps one of
+    /// `avoid`.
     pub(crate) fn choose(&self, key: u64, avoid: &[usize]) -> Option<Lease> {
         let all = |state: State| -> Vec<usize> {
             let takes = |i: &usize| !avoid.contains(i) && self.replicas[*i].state() == state;

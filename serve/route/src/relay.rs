@@ -1,8 +1,8 @@
 //! A stream on its way from replicas to a client: what the client has, and how it goes on where a replica fails.
 //!
 //! The events of a choice are the same at every replica, in the same order; events of several choices come as their
-//! tokens do. So a stream is resumed by counts: of the events of each choice, and of those that are nobody's, the client
-//! gets as many fewer as it has. The tokens that a replica repeats are compared with those that the client has.
+//! tokens do. So a stream is resumed by counts: of the events of each choice, and of those that are nobody's, the
+//! client gets as many fewer as it has. The tokens that a replica repeats are compared with those that the client has.
 
 use crate::app::{App, Busy};
 use crate::call::Call;

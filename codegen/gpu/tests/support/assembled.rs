@@ -1,8 +1,8 @@
-//! Registers of kernels by the hash of everything that decides on them: kernels that tests have seen before are neither
-//! lowered nor assembled again, which takes `ptxas` minutes.
+//! Registers of kernels by the hash of everything that decides on them: kernels that tests have seen
+//! before are neither lowered nor assembled again, which takes `ptxas` minutes.
 //!
-//! `LLMCC_UPDATE_ASSEMBLED=1 cargo test -p llmcc-gpu --features llvm` adds new kernels to the file. Without a kernel's
-//! line its test takes longer, and says the same.
+//! `LLMCC_UPDATE_ASSEMBLED=1 cargo test -p llmcc-gpu --features llvm` adds new kernels to the file.
+//! Without a kernel's line its test takes longer, and says the same.
 
 use llmcc_gpu::Source;
 use llmcc_gpu::assembler::{Assembled, Ptxas, wanted_resident};
@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A line has a hash, registers, bytes of stack, of spill stores and of spill loads, and blocks that a multiprocessor is
-/// to hold.
+/// A line has a hash, registers, bytes of stack, of spill stores and of spill loads, and the number of blocks that a
+/// multiprocessor is to hold.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/assembled.txt");
 
 type Known = BTreeMap<String, [u32; 5]>;

@@ -3,32 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::origin::{Most, Origin};
 use super::{Choice, Generation, Piece, Spelled};
 use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
 use crate::reserve::need;
 use crate::speculate::{Course, Guesses, MOST_GUESSES};
-
-/// Where guesses of a step come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// The guesser.
-    #[default]
-    Guesser,
-    /// The form of the text.
-    Form,
-    /// The caller, who expects them.
-    Expected,
-}
-
-/// Most guesses of a generation for a step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
-    /// Of its guesser and of its form.
-    pub guesses: usize,
-    /// Tokens that are expected.
-    pub expected: usize,
-}
 
 /// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
 #[derive(Default)]
