@@ -10,7 +10,7 @@ use crate::dispatch::{Attempts, Found, Resumed, dispatch};
 use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::race::first;
-use crate::sse::{Mark, Splitter, marked};
+use crate::sse::{Mark, Splitter, is_comment, marked};
 use axum::body::Bytes;
 use axum::http::HeaderValue;
 use std::sync::Arc;
@@ -141,6 +141,11 @@ impl Relay {
     ) -> Result<(), String> {
         splitter.push(bytes)?;
         while let Some(event) = splitter.next() {
+            if is_comment(event) {
+                // (A replica that has much to do says so when it likes.)
+                out.extend_from_slice(event);
+                continue;
+            }
             let (mark, data) = marked(event);
             let is_new = match mark {
                 Mark::Tokens(choice, token) => self.of_choice(told, choice, token, !data.is_empty())?,

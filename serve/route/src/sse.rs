@@ -79,6 +79,12 @@ pub(crate) fn marked(event: &[u8]) -> (Mark, &[u8]) {
     }
 }
 
+/// Whether an event has comments alone, and none is a mark: no text depends on it.
+pub(crate) fn is_comment(event: &[u8]) -> bool {
+    let mut lines = event.split(|b| *b == b'\n');
+    lines.all(|line| line.is_empty() || line.starts_with(b":")) && marked(event).0 == Mark::None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +118,7 @@ mod tests {
             (": tokens x\n\n", Mark::None, ": tokens x\n\n"),
         ] {
             assert_eq!(marked(event.as_bytes()), (mark, rest.as_bytes()), "{event:?}");
+            assert_eq!(is_comment(event.as_bytes()), [": ping\n\n", ": tokens x\n\n"].contains(&event), "{event:?}");
         }
     }
 }
