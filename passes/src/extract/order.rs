@@ -47,7 +47,7 @@ impl Graph {
                 near[*v].extend(scope.iter().filter(|w| *w != v));
             }
         }
-        near.iter_mut().for_each(|near| sort(near));
+        near.iter_mut().for_each(sort);
         Graph { logs: domains.iter().map(|n| (*n as f64).ln()).collect(), near }
     }
 
