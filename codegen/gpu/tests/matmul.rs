@@ -10,7 +10,6 @@ use crate::support::Emulated;
 use crate::support::assembled::assembled;
 use llmcc_gpu::assembler::Ptxas;
 use llmcc_gpu::llvm::Compiler;
-use llmcc_gpu::worker::Stage;
 use llmcc_ir::gpu::schedule::{self, Input, Variant};
 use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::kernel::RowElem;

@@ -84,7 +84,8 @@ fn pass(mut client: TcpStream, server: SocketAddr, plan: &Mutex<Plan>) -> std::i
     let health = head.starts_with(b"GET /ready") || head.starts_with(b"GET /health");
     let (most, hangs) = limit(plan, health);
     let mut upstream = TcpStream::connect(server)?;
-    (client.set_nodelay(true)?, upstream.set_nodelay(true)?);
+    client.set_nodelay(true)?;
+    upstream.set_nodelay(true)?;
     upstream.write_all(&head[..n])?;
     let (mut requests, mut rest) = (client.try_clone()?, upstream.try_clone()?);
     spawn(move || {

@@ -150,6 +150,7 @@ fn routers_may_stand_before_routers() {
     inner.fuses[home].set(Plan::Cut(1, 2000));
     let got = crate::client::post(address, COMPLETIONS, &ask);
     assert_eq!(constant(&got.text()), constant(&want.text()));
-    (stopper.stop(), stopper.stop());
+    stopper.stop();
+    stopper.stop();
     thread.join().expect("no panic");
 }

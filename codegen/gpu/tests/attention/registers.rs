@@ -3,7 +3,6 @@
 use super::*;
 use crate::support::assembled::assembled;
 use llmcc_gpu::assembler::Ptxas;
-use llmcc_gpu::worker::Stage;
 use llmcc_ir::target::GpuArch;
 use std::thread;
 

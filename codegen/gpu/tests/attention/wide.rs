@@ -5,7 +5,6 @@ use super::company::same_bits_in_any_company;
 use super::*;
 use crate::support::assembled::assembled;
 use llmcc_gpu::assembler::Ptxas;
-use llmcc_gpu::worker::Stage;
 
 /// DeepSeek-V2 and its heirs.
 const LATENT: Shape =
