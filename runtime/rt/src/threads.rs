@@ -29,6 +29,9 @@ const SPIN: u32 = 4000;
 const SPIN_BRIEFLY: u32 = 20;
 /// A sleep shorter than this would have been spared by [`SPIN`]: most of it is the time to wake.
 const SHORT: Duration = Duration::from_micros(100);
+/// A sleep longer than this is for a thread whose processor was taken away, or for a caller who does something else;
+/// shares of a job that are not quite equal end sooner.
+const LONG: Duration = Duration::from_millis(1);
 
 /// A 32-bit event counter one can wait on: spin first, then sleep.
 #[repr(align(128))]
@@ -80,7 +83,11 @@ impl Event {
     /// and then makes few waits long, another program that stays makes many. (Of two threads that learn at once, one
     /// counts.)
     fn learn(&self, spin: u32, slept: Duration) {
-        let next = if slept < SHORT { spin.saturating_mul(2) } else { spin - spin / 8 };
+        let next = match slept {
+            slept if slept < SHORT => spin.saturating_mul(2),
+            slept if slept < LONG => spin,
+            _ => spin - spin / 8,
+        };
         self.spin.store(next.clamp(SPIN_BRIEFLY.min(self.most), self.most), Relaxed);
     }
 }
@@ -311,6 +318,8 @@ mod tests {
         let sleeps = |count, slept| (0..count).for_each(|_| event.learn(event.spin.load(Relaxed), slept));
         sleeps(3, Duration::from_micros(30));
         assert_eq!(event.spin.load(Relaxed), SPIN, "a few short sleeps");
+        sleeps(30, Duration::from_micros(300));
+        assert_eq!(event.spin.load(Relaxed), SPIN, "shares that are not quite equal");
         sleeps(1, Duration::from_millis(4));
         assert!(event.spin.load(Relaxed) > SPIN / 2, "one long sleep");
         sleeps(60, Duration::from_millis(4));
