@@ -138,7 +138,7 @@ fn only_the_api_is_exported() {
     assert!(names.iter().all(|n| n.starts_with("llmcc_") || n.starts_with("LLMCC_")), "{symbols}");
 }
 
-/// Artifacts stay small. `llmcc-dist check` holds runtimes that are handed out to the limits themselves.
+/// Artifacts stay small. `llmcc-dist runtimes` holds runtimes that are handed out to the limits themselves.
 #[test]
 fn the_runtime_is_small() {
     let [full, core] = llmcc_rt_image::LIMITS.map(|limit| limit + limit / 20);

@@ -18,6 +18,7 @@ rm -rf "$root"
 tools/install.sh "$llmcc" / "$PWD/$root"
 strip "$root/bin/llmcc"
 "$dist" check "$root/bin/llmcc"
+"$dist" runtimes
 "$dist" pages "$root/share"
 "$dist" sbom >"$root/share/doc/llmcc/sbom.cdx.json"
 "$root/bin/llmcc" licenses >"$root/share/doc/llmcc/THIRD-PARTY.txt"

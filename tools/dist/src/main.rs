@@ -21,9 +21,10 @@ enum Command {
     Pages { share: PathBuf },
     /// Print the bill of materials of the compiler
     Sbom,
-    /// Check that binaries need nothing beyond glibc 2.34, name no folder of the machine that built them, and carry
-    /// small runtimes
+    /// Check that binaries need nothing beyond glibc 2.34, and name no folder of the machine that built them
     Check { binaries: Vec<PathBuf> },
+    /// Check that the runtimes that this build's compiler carries are small
+    Runtimes,
 }
 
 fn main() -> ExitCode {
@@ -45,10 +46,8 @@ fn run(command: &Command) -> Result<(), Failure> {
             print!("{}", sbom::text(&workspace, closure::COMPILER)?);
             Ok(())
         }
-        Command::Check { binaries } => {
-            check_runtimes()?;
-            binaries.iter().try_for_each(|b| check(b, &workspace))
-        }
+        Command::Check { binaries } => binaries.iter().try_for_each(|b| check(b, &workspace)),
+        Command::Runtimes => check_runtimes(),
     }
 }
 
@@ -67,7 +66,7 @@ fn write_notices(workspace: &Path) -> Result<(), Failure> {
 /// How many paths a message names.
 const NAMED: usize = 3;
 
-/// The runtimes that compilers of this build carry.
+/// Holds the sizes of the runtimes to their limits.
 fn check_runtimes() -> Result<(), Failure> {
     let sizes = [("full", llmcc_rt_image::FULL.len()), ("core", llmcc_rt_image::CORE.len())];
     for ((name, size), limit) in sizes.into_iter().zip(llmcc_rt_image::LIMITS) {
