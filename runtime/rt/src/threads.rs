@@ -6,7 +6,7 @@
 //!
 //! How long is too long depends on the machine: where other programs take its processors, a thread
 //! waits for one that does not run, and spinning keeps that one from running. So each event learns
-//! from waits that ended asleep ([`Event::learn`]).
+//! from waits that ended asleep (`Event::learn`).
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
