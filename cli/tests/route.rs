@@ -4,47 +4,26 @@ use crate::client::{Reply, get, post, reply, send};
 use crate::common::{Folder, WITH_TOKENIZER, text};
 use crate::served::Served;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
 /// A router that runs.
-struct Routed {
-    child: Child,
-    address: SocketAddr,
-}
+struct Routed(Served);
 
 impl Routed {
     fn start(f: &Folder, servers: &[Served], more: &[&str]) -> Routed {
         let urls: Vec<String> = servers.iter().map(|server| format!("http://{}", server.address)).collect();
         let replicas = urls.iter().flat_map(|url| ["--replica", url.as_str()]);
         let args: Vec<&str> = ["route", "--listen", "127.0.0.1:0"].into_iter().chain(replicas).collect();
-        let args = [&args[..], more].concat();
-        let mut child = f.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("read");
-        let Some(address) = line.trim_end().strip_prefix("listening at http://") else {
-            let _ = child.kill();
-            panic!("{line}{}", text(&child.wait_with_output().expect("ends").stderr));
-        };
-        Routed { address: address.parse().expect("an address"), child }
+        Routed(Served::run(f, &[&args[..], more].concat()))
     }
     /// A count of `/metrics`.
     fn count(&self, name: &str) -> u64 {
-        let page = get(self.address, "/metrics").text();
+        let page = get(self.0.address, "/metrics").text();
         let line = page.lines().find_map(|line| line.strip_prefix(&format!("llmcc_route_{name} ")).map(str::to_owned));
         line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{name}: {page}"))
-    }
-}
-
-impl Drop for Routed {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -101,7 +80,7 @@ fn streams_outlive_servers() {
     for alive in [3, 2] {
         let streams: Vec<_> = (0..4)
             .flat_map(|_| &asks)
-            .map(|(path, ask)| send(routed.address, "POST", path, &[], ask.to_string().as_bytes()))
+            .map(|(path, ask)| send(routed.0.address, "POST", path, &[], ask.to_string().as_bytes()))
             .collect();
         for stream in &streams {
             stream.peek(&mut [0; 64]).expect("begins");
@@ -120,12 +99,11 @@ fn streams_outlive_servers() {
     assert!(routed.count("resumed_streams_total") > 0);
     // A document, and an end in good order.
     let ask = json!({ "prompt": "Once", "seed": 1, "max_tokens": 9 });
-    let document = post(routed.address, COMPLETIONS, &ask).json();
+    let document = post(routed.0.address, COMPLETIONS, &ask).json();
     assert_eq!(document["choices"], post(servers[0].address, COMPLETIONS, &ask).json()["choices"]);
     let mut routed = routed;
-    // SAFETY: a system call without pointers, for a process of ours.
-    assert_eq!(unsafe { libc::kill(routed.child.id() as i32, libc::SIGTERM) }, 0);
-    assert!(routed.child.wait().expect("ends").success());
+    routed.0.terminate();
+    assert!(routed.0.child.wait().expect("ends").success());
 }
 
 /// A stream that certainly breaks, at several places: the server that has it is killed, and started anew.
@@ -145,11 +123,11 @@ fn a_stream_goes_on_from_any_place() {
         let routed = Routed::start(&f, &[], &args);
         let end = Instant::now() + Duration::from_secs(60);
         let down = format!("llmcc_route_replica_up{{replica=\"{}\"}} 0", last.address);
-        while !get(routed.address, "/metrics").text().contains(&down) {
+        while !get(routed.0.address, "/metrics").text().contains(&down) {
             assert!(Instant::now() < end, "a server that hangs is up");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let stream = send(routed.address, "POST", COMPLETIONS, &[], ask.to_string().as_bytes());
+        let stream = send(routed.0.address, "POST", COMPLETIONS, &[], ask.to_string().as_bytes());
         stream.peek(&mut [0; 1]).expect("begins");
         let mut seen = vec![0; bytes];
         while stream.peek(&mut seen).expect("goes on") < bytes {

@@ -1,23 +1,20 @@
 //! State that all requests share, and what they have in common: keys, names of models, bodies.
 
+use crate::body::{BODY, BodyError, read_body};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::json::Json;
+use crate::key::key_of;
 use crate::log::Log;
 use crate::models::Models;
 use crate::responses::Store;
 use crate::served::{Served, now};
 use crate::settings::Settings;
-use axum::body::to_bytes;
+pub(crate) use crate::work::Busy;
+use crate::work::Work;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-use subtle::ConstantTimeEq;
-
-/// Longest wait for the body of a request.
-const BODY: Duration = Duration::from_secs(60);
 
 /// State of a server.
 pub(crate) struct App {
@@ -27,39 +24,14 @@ pub(crate) struct App {
     pub(crate) log: Arc<Log>,
     /// Seconds from 1970 until it began.
     pub(crate) began: u64,
-    draining: AtomicBool,
-    busy: Arc<AtomicUsize>,
-}
-
-/// A request under way: the server ends when there are none.
-pub(crate) struct Busy(Arc<AtomicUsize>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    pub(crate) work: Work,
 }
 
 impl App {
     /// The state of a server that begins now.
     pub(crate) fn new(models: Models, log: Arc<Log>, settings: Settings) -> App {
         let responses = Store::new(settings.max_stored, settings.max_stored_bytes);
-        App { models, settings, responses, log, began: now(), draining: AtomicBool::new(false), busy: Arc::default() }
-    }
-
-    /// Takes no further requests.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether further requests are refused.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    /// How many requests are under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.busy.load(Ordering::SeqCst)
+        App { models, settings, responses, log, began: now(), work: Work::default() }
     }
 
     /// Begins a request.
@@ -67,10 +39,7 @@ impl App {
     /// # Errors
     /// The server is about to end.
     pub(crate) fn begin(&self) -> Result<Busy, ApiError> {
-        // Counted first, so that whoever waits for the last one sees it.
-        self.busy.fetch_add(1, Ordering::SeqCst);
-        let busy = Busy(self.busy.clone());
-        if self.is_draining() { Err(ApiError::draining()) } else { Ok(busy) }
+        self.work.begin().ok_or_else(ApiError::draining)
     }
 
     /// Checks the key of a request, in time that does not tell how much of it is right.
@@ -87,12 +56,7 @@ impl App {
 
     /// The place of a request's key among the server's keys, found in the same time as [`App::authorize`].
     pub(crate) fn owner(&self, headers: &HeaderMap) -> Option<usize> {
-        let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).and_then(bearer);
-        let given = bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()));
-        let given = given.unwrap_or_default();
-        let equals = |key: &String| bool::from(key.as_bytes().ct_eq(given));
-        // (All keys are compared.)
-        self.settings.keys.iter().enumerate().fold(None, |found, (i, key)| if equals(key) { Some(i) } else { found })
+        key_of(headers, &self.settings.keys)
     }
 
     /// The model that a request asks for; without a name, the only model.
@@ -124,28 +88,17 @@ impl App {
             return Err(ApiError::new(status, "invalid_request_error", message));
         }
         let most = self.settings.max_body;
-        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: u64| length > most as u64) {
-            return Err(too_long(most));
-        }
-        let body = match tokio::time::timeout(BODY, to_bytes(body, most)).await {
-            Err(_) => {
+        let body = read_body(body, most).await.map_err(|e| match e {
+            BodyError::TooLong => too_long(most),
+            BodyError::Late => {
                 let message = format!("the body did not come within {} seconds", BODY.as_secs());
-                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message));
+                ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
             }
-            Ok(Err(e)) if is_length(&e) => return Err(too_long(most)),
-            Ok(Err(e)) => return Err(ApiError::invalid(format!("the body cannot be read: {e}"))),
-            Ok(Ok(body)) => body,
-        };
+            BodyError::Unreadable(e) => ApiError::invalid(format!("the body cannot be read: {e}")),
+        })?;
         let json = blocking(move || Fields::json_of(&body)).await?;
         Ok((json, head.headers))
     }
-}
-
-/// The key after `Bearer`.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, key) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(key.trim_ascii())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -156,18 +109,6 @@ fn is_json(headers: &HeaderMap) -> bool {
 fn too_long(most: usize) -> ApiError {
     let message = format!("the body is too long: send up to {most} bytes");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
-}
-
-/// Whether a body was longer than its limit.
-fn is_length(e: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(e);
-    while let Some(cause) = source {
-        if cause.to_string().contains("length limit") {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
 }
 
 /// Work that takes long, away from the thread that talks with clients.

@@ -304,7 +304,7 @@ fn secret() -> &'static RandomState {
 }
 
 /// A number that differs from request to request.
-pub(crate) fn unforeseen() -> u64 {
+pub fn unforeseen() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     secret().hash_one(NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -9,12 +9,14 @@ mod access;
 mod admin;
 mod app;
 mod ask;
+mod body;
 mod chat;
 mod completions;
 mod conversation;
 mod count;
 mod defaults;
 mod embeddings;
+mod ending;
 mod error;
 mod fields;
 mod fill;
@@ -24,6 +26,7 @@ mod given_default;
 mod guard;
 mod hub;
 mod json;
+mod key;
 mod llama;
 mod log;
 mod logprobs;
@@ -53,18 +56,25 @@ mod tls;
 mod tokens;
 mod toolbox;
 mod turn;
+mod work;
 
 /// Connections of clients and their checks, for a router in front of servers.
 pub mod front {
+    pub use crate::ask::unforeseen;
+    pub use crate::body::{BODY, BodyError, read_body};
+    pub use crate::ending::{Front, serve_until};
     pub use crate::guard::is_own;
-    pub use crate::net::{Limits, accept};
+    pub use crate::key::{given_key, key_of};
+    pub use crate::net::Limits;
     pub use crate::tls::Tls;
+    pub use crate::work::{Busy, Work};
 }
 
+pub use ending::Stopper;
 pub use given_default::parse_default;
 pub use log::LogForm;
 pub use model::{Artifact, Facts, Model};
 pub use models::{Named, Source};
-pub use server::{ServeError, Server, Stopper};
+pub use server::{ServeError, Server};
 pub use settings::Settings;
 pub use tls::TlsFiles;

@@ -1,28 +1,22 @@
 //! The server: begins to listen, serves, and ends when it is asked to.
 
 use crate::app::App;
+use crate::ending::{Front, Stopper, serve_until};
 use crate::guard::origins;
 use crate::log::Log;
 use crate::models::{Models, Named, Source};
-use crate::net::{Limits, accept};
+use crate::net::Limits;
 use crate::routes::router;
 use crate::settings::Settings;
 use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
 use tower_http::cors::CorsLayer;
 
 /// Threads for work that takes long: tokens of prompts, templates.
 const WORKERS: usize = 4;
-/// How often a server that ends looks for the last request.
-const OFTEN: Duration = Duration::from_millis(20);
-/// Time for the last bytes of replies.
-const LAST: Duration = Duration::from_secs(2);
 
 /// Why a server cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -54,26 +48,7 @@ pub struct Server {
     app: Arc<App>,
     tls: Option<Arc<Tls>>,
     origins: Option<CorsLayer>,
-    stop: Arc<watch::Sender<Wish>>,
-}
-
-/// Ends a server.
-#[derive(Clone)]
-pub struct Stopper(Arc<watch::Sender<Wish>>);
-
-/// How a server is to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
-    Serve,
-    Drain,
-    End,
-}
-
-impl Stopper {
-    /// Asks for the end: after the requests under way at first, at once when asked again.
-    pub fn stop(&self) {
-        self.0.send_modify(|wish| *wish = if *wish == Wish::Serve { Wish::Drain } else { Wish::End });
-    }
+    stopper: Stopper,
 }
 
 impl Server {
@@ -96,7 +71,7 @@ impl Server {
         let log = Arc::new(Log::start(settings.log)?);
         let models = Models::new(models, source, log.clone(), (settings.max_models, settings.any_model))?;
         let app = Arc::new(App::new(models, log, settings));
-        Ok(Server { listener, address, app, tls, origins, stop: Arc::new(watch::channel(Wish::Serve).0) })
+        Ok(Server { listener, address, app, tls, origins, stopper: Stopper::default() })
     }
 
     /// Its address.
@@ -111,7 +86,7 @@ impl Server {
 
     /// Ends it from another thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.stop.clone())
+        self.stopper.clone()
     }
 
     /// Serves until SIGTERM, SIGINT or a [`Stopper`] asks for the end, and all requests under way have ended or taken
@@ -133,34 +108,12 @@ impl Server {
 }
 
 async fn serve(server: Server) -> Result<(), ServeError> {
-    let Server { listener, app, tls, origins, stop, .. } = server;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let (mut signals, stopper) = (signal(kind)?, Stopper(stop.clone()));
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                stopper.stop();
-            }
-        });
-    }
+    let Server { listener, app, tls, origins, stopper, .. } = server;
     reload_on_hangup(&app, tls.clone())?;
     let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
-    let (end, ended) = watch::channel(false);
-    let (open, mut closed) = mpsc::channel(1);
-    let router = router(app.clone(), origins);
-    tokio::spawn(accept(listener, router, tls, limits, ended, open));
-    let mut wishes = stop.subscribe();
-    // (The sender is alive.)
-    let _ = wishes.wait_for(|wish| *wish >= Wish::Drain).await;
-    app.drain();
-    let last = Instant::now() + app.settings.drain;
-    while app.under_way() > 0 && Instant::now() < last && *wishes.borrow() < Wish::End {
-        sleep(OFTEN).await;
-    }
-    // The streams that are left hear of it.
-    app.models.close();
-    let _ = end.send(true);
-    let _ = timeout(LAST, closed.recv()).await;
+    let front = Front { listener, router: router(app.clone(), origins), tls, limits };
+    // The streams that are left hear of the end.
+    serve_until(front, stopper, &app.work, app.settings.drain, || app.models.close()).await?;
     Ok(())
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiE
 /// Answers `GET /ready`: whether it takes requests.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     health(State(app.clone())).await?;
-    if app.is_draining() {
+    if app.work.is_draining() {
         Err(ApiError::draining())
     } else {
         Ok(answer(StatusCode::OK, &json!({ "status": "ready" })))

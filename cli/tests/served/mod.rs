@@ -20,8 +20,11 @@ impl Served {
     }
     /// Serves whatever the arguments name.
     pub fn of(f: &Folder, args: &[&str]) -> Served {
-        let args = [&["serve", "--port", "0", "--threads", "1"][..], args].concat();
-        let mut child = f.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs");
+        Served::run(f, &[&["serve", "--port", "0", "--threads", "1"][..], args].concat())
+    }
+    /// Runs a command that says where it listens.
+    pub fn run(f: &Folder, args: &[&str]) -> Served {
+        let mut child = f.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("read");
         let Some(address) = line.trim_end().strip_prefix("listening at http://") else {

@@ -5,11 +5,9 @@ use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use axum::http::{HeaderMap, StatusCode, header};
+use llmcc_serve::front::{Busy, Work, is_own, key_of};
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use subtle::ConstantTimeEq;
+use std::sync::{Mutex, PoisonError};
 
 /// Most answers of `/v1/responses` whose replicas are known; others are looked for.
 const KNOWN: usize = 65_536;
@@ -19,10 +17,7 @@ pub(crate) struct App {
     pub(crate) fleet: Fleet,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
-    secret: RandomState,
-    next: AtomicU64,
-    draining: AtomicBool,
-    busy: Arc<AtomicUsize>,
+    pub(crate) work: Work,
     homes: Mutex<Homes>,
 }
 
@@ -33,43 +28,10 @@ struct Homes {
     order: VecDeque<String>,
 }
 
-/// A request under way: the router ends when there are none.
-pub(crate) struct Busy(Arc<AtomicUsize>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl App {
     /// The state of a router that begins now.
     pub(crate) fn new(fleet: Fleet, settings: Settings) -> App {
-        App {
-            fleet,
-            settings,
-            metrics: Metrics::default(),
-            secret: RandomState::new(),
-            next: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
-            busy: Arc::default(),
-            homes: Mutex::default(),
-        }
-    }
-
-    /// Takes no further requests.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether further requests are refused.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    /// How many requests are under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.busy.load(Ordering::SeqCst)
+        App { fleet, settings, metrics: Metrics::default(), work: Work::default(), homes: Mutex::default() }
     }
 
     /// Begins a request.
@@ -77,15 +39,7 @@ impl App {
     /// # Errors
     /// The router is about to end.
     pub(crate) fn begin(&self) -> Result<Busy, Refusal> {
-        // Counted first, so that whoever waits for the last one sees it.
-        self.busy.fetch_add(1, Ordering::SeqCst);
-        let busy = Busy(self.busy.clone());
-        if self.is_draining() { Err(Refusal::draining()) } else { Ok(busy) }
-    }
-
-    /// A number that differs from request to request.
-    pub(crate) fn unforeseen(&self) -> u64 {
-        self.secret.hash_one(self.next.fetch_add(1, Ordering::Relaxed))
+        self.work.begin().ok_or_else(Refusal::draining)
     }
 
     /// Checks the key of a request, in time that does not tell how much of it is right; and the name that a router
@@ -97,7 +51,7 @@ impl App {
         let keys = &self.settings.keys;
         if keys.is_empty() {
             let host = headers.get(header::HOST).map(|value| value.as_bytes());
-            let foreign = host.filter(|host| !llmcc_serve::front::is_own(host, &self.settings.hosts));
+            let foreign = host.filter(|host| !is_own(host, &self.settings.hosts));
             return match foreign.filter(|_| self.settings.listen.ip().is_loopback()) {
                 None => Ok(()),
                 Some(host) => {
@@ -110,10 +64,7 @@ impl App {
                 }
             };
         }
-        let given = key(headers).unwrap_or_default();
-        // (All keys are compared.)
-        let right = keys.iter().fold(false, |right, key| right | bool::from(key.as_bytes().ct_eq(given)));
-        if right { Ok(()) } else { Err(Refusal::no_key()) }
+        key_of(headers, keys).map(drop).ok_or_else(Refusal::no_key)
     }
 
     /// The replica that has an answer, if it is known.
@@ -133,13 +84,4 @@ impl App {
             homes.known.remove(&oldest);
         }
     }
-}
-
-/// The key of a request: a tenant.
-pub(crate) fn key(headers: &HeaderMap) -> Option<&[u8]> {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.as_bytes().split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then_some(key.trim_ascii())
-    });
-    bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()))
 }

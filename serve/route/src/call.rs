@@ -1,6 +1,5 @@
 //! A client's request as replicas get it: repeatable, and with the hash of its beginning.
 
-use crate::app::key;
 use crate::error::Interface;
 use crate::fleet::hash;
 use crate::json::{Member, elements, members};
@@ -8,6 +7,7 @@ use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use llmcc_serve::front::given_key;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -82,7 +82,7 @@ impl Call {
         let (interface, writes) = interface(path.path());
         let mut headers = head.headers;
         let traced = headers.get(&TRACE).is_some_and(|value| value == "1");
-        let tenant = hash(0, key(&headers).unwrap_or_default());
+        let tenant = hash(0, given_key(&headers).unwrap_or_default());
         let own = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let own: Vec<HeaderName> =
             own.flat_map(|names| names.split(',')).filter_map(|n| n.trim().parse().ok()).collect();

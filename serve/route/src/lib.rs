@@ -27,5 +27,6 @@ mod settings;
 mod sse;
 mod upstream;
 
-pub use server::{RouteError, Router, Stopper};
+pub use llmcc_serve::Stopper;
+pub use server::{RouteError, Router};
 pub use settings::Settings;

@@ -35,7 +35,7 @@ async fn health() -> Response {
 
 /// Answers `GET /ready`: whether a replica takes requests, and the router does.
 async fn ready(State(app): State<Arc<App>>) -> Response {
-    let refusal = match (app.is_draining(), app.fleet.is_ready()) {
+    let refusal = match (app.work.is_draining(), app.fleet.is_ready()) {
         (true, _) => Refusal::draining(),
         (false, false) => Refusal::no_replica("none is up"),
         (false, true) => return said("application/json", r#"{"status":"ready"}"#),

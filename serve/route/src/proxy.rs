@@ -1,27 +1,24 @@
 //! Passes a client's request on, and the answer back.
 
-use crate::app::{App, Busy};
+use crate::app::App;
 use crate::call::{Call, TRACE, interface, is_of_connection};
 use crate::dispatch::{Attempts, Found, dispatch, whole};
 use crate::error::Refusal;
 use crate::fleet::Lease;
 use crate::relay::Relay;
 use crate::upstream::Upstream;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header, response};
 use axum::response::Response;
-use hyper::body::{Body as _, Frame};
+use hyper::body::Frame;
+use llmcc_serve::front::{BODY, BodyError, Busy, read_body, unforeseen};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
-/// Longest wait for the body of a request.
-const BODY: Duration = Duration::from_secs(60);
 /// Bodies that are longer are read away from the thread that talks with clients.
 const LONG: usize = 256 << 10;
 /// Answers up to so many bytes are sent when they are whole, so that another replica can give them.
@@ -55,10 +52,10 @@ async fn forwarded(app: Arc<App>, request: Request) -> Result<Response, Refusal>
     let body = read(&app, body).await?;
     // All attempts have one name.
     if !head.headers.contains_key(&ID) {
-        let id = HeaderValue::from_str(&format!("req_{:016x}", app.unforeseen()));
+        let id = HeaderValue::from_str(&format!("req_{:016x}", unforeseen()));
         head.headers.extend(id.ok().map(|id| (ID, id)));
     }
-    let unforeseen = app.unforeseen();
+    let unforeseen = unforeseen();
     let call = match body.len() > LONG {
         false => Call::new(head, body, unforeseen),
         true => {
@@ -81,37 +78,20 @@ fn is_open(request: &Request) -> bool {
 /// The body of a request.
 async fn read(app: &App, body: Body) -> Result<Bytes, Refusal> {
     let most = app.settings.max_body;
-    let too_long = || {
-        let message = format!("the body is too long: send up to {most} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
-    };
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_long());
-    }
-    match timeout(BODY, to_bytes(body, most)).await {
-        Err(_) => {
+    read_body(body, most).await.map_err(|e| match e {
+        BodyError::TooLong => {
+            let message = format!("the body is too long: send up to {most} bytes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+        }
+        BodyError::Late => {
             let message = format!("the body did not come within {} seconds", BODY.as_secs());
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message))
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
         }
-        Ok(Err(e)) if is_length(&e) => Err(too_long()),
-        Ok(Err(e)) => {
+        BodyError::Unreadable(e) => {
             let message = format!("the body cannot be read: {e}");
-            Err(Refusal::new(StatusCode::BAD_REQUEST, "unreadable", message))
+            Refusal::new(StatusCode::BAD_REQUEST, "unreadable", message)
         }
-        Ok(Ok(body)) => Ok(body),
-    }
-}
-
-/// Whether a body was longer than its limit.
-fn is_length(e: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(e);
-    while let Some(cause) = source {
-        if cause.to_string().contains("length limit") {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
+    })
 }
 
 /// The answer to a request: a document when it is whole, or a stream.

@@ -4,7 +4,7 @@
 //! tokens do. So a stream is resumed by counts: of the events of each choice, and of those that are nobody's, the
 //! client gets as many fewer as it has. The tokens that a replica repeats are compared with those that the client has.
 
-use crate::app::{App, Busy};
+use crate::app::App;
 use crate::call::Call;
 use crate::dispatch::{Attempts, Found, Resumed, dispatch};
 use crate::error::Refusal;
@@ -13,6 +13,7 @@ use crate::race::first;
 use crate::sse::{Mark, Splitter, is_comment, marked};
 use axum::body::Bytes;
 use axum::http::HeaderValue;
+use llmcc_serve::front::Busy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;

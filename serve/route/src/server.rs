@@ -5,21 +5,14 @@ use crate::fleet::Fleet;
 use crate::health::watch as watch_replicas;
 use crate::paths::paths;
 use crate::settings::Settings;
-use llmcc_serve::front::{Limits, Tls, accept};
+use llmcc_serve::Stopper;
+use llmcc_serve::front::{Front, Limits, Tls, serve_until};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
 
 /// Threads for names of hosts and long bodies.
 const WORKERS: usize = 4;
-/// How often a router that ends looks for the last request.
-const OFTEN: Duration = Duration::from_millis(20);
-/// Time for the last bytes of answers.
-const LAST: Duration = Duration::from_secs(2);
 
 /// Why a router cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -50,26 +43,7 @@ pub struct Router {
     address: SocketAddr,
     app: Arc<App>,
     tls: Option<Arc<Tls>>,
-    stop: Arc<watch::Sender<Wish>>,
-}
-
-/// Ends a router.
-#[derive(Clone)]
-pub struct Stopper(Arc<watch::Sender<Wish>>);
-
-/// How a router is to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
-    Route,
-    Drain,
-    End,
-}
-
-impl Stopper {
-    /// Asks for the end: after the requests under way at first, at once when asked again.
-    pub fn stop(&self) {
-        self.0.send_modify(|wish| *wish = if *wish == Wish::Route { Wish::Drain } else { Wish::End });
-    }
+    stopper: Stopper,
 }
 
 impl Router {
@@ -90,7 +64,7 @@ impl Router {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let app = Arc::new(App::new(fleet, settings));
-        Ok(Router { listener, address, app, tls, stop: Arc::new(watch::channel(Wish::Route).0) })
+        Ok(Router { listener, address, app, tls, stopper: Stopper::default() })
     }
 
     /// Its address.
@@ -105,7 +79,7 @@ impl Router {
 
     /// Ends it from another thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.stop.clone())
+        self.stopper.clone()
     }
 
     /// Passes requests on until SIGTERM, SIGINT or a [`Stopper`] asks for the end, and all requests under way have
@@ -124,30 +98,10 @@ impl Router {
 }
 
 async fn route(router: Router) -> Result<(), RouteError> {
-    let Router { listener, app, tls, stop, .. } = router;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let (mut signals, stopper) = (signal(kind)?, Stopper(stop.clone()));
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                stopper.stop();
-            }
-        });
-    }
+    let Router { listener, app, tls, stopper, .. } = router;
     watch_replicas(&app);
     let limits = Limits { connections: app.settings.max_connections, patience: app.settings.patience };
-    let (end, ended) = watch::channel(false);
-    let (open, mut closed) = mpsc::channel(1);
-    tokio::spawn(accept(listener, paths(app.clone()), tls, limits, ended, open));
-    let mut wishes = stop.subscribe();
-    // (The sender is alive.)
-    let _ = wishes.wait_for(|wish| *wish >= Wish::Drain).await;
-    app.drain();
-    let last = Instant::now() + app.settings.drain;
-    while app.under_way() > 0 && Instant::now() < last && *wishes.borrow() < Wish::End {
-        sleep(OFTEN).await;
-    }
-    let _ = end.send(true);
-    let _ = timeout(LAST, closed.recv()).await;
+    let front = Front { listener, router: paths(app.clone()), tls, limits };
+    serve_until(front, stopper, &app.work, app.settings.drain, || ()).await?;
     Ok(())
 }
