@@ -99,11 +99,11 @@ pub fn kinds(kernels: &[Kernel]) -> BTreeSet<String> {
     kernels.iter().map(kind).collect()
 }
 
-/// Features of kernels in pairs, each with the kernels' family: words and operators of their texts. Whole kernels are
-/// combinations of these, which random kernels have in larger numbers.
-pub fn features(kernels: &[Kernel]) -> BTreeSet<String> {
+/// Features of kinds of kernels in pairs, each with the kernels' family: words and operators of their texts. Whole
+/// kernels are combinations of these, which random kernels have in larger numbers.
+fn features(kinds: &BTreeSet<String>) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for kind in kinds(kernels) {
+    for kind in kinds {
         let body = kind.lines().map(str::trim_start).find(|line| !line.starts_with("param "));
         let family = body.and_then(|line| line.split_whitespace().next()).unwrap_or_default();
         let words = kind.split(|c: char| !c.is_ascii_lowercase() && c != '_').filter(|word| word.len() > 1);
@@ -133,8 +133,16 @@ impl Kinds {
 pub struct Planned {
     /// Kernels of different kinds; none where a model is left out.
     pub kernels: usize,
-    /// As [`features`] gives them.
+    /// Pairs of words and operators of their texts, each with their family.
     pub features: BTreeSet<String>,
+}
+
+impl Planned {
+    /// The number and the features of a plan's kernels.
+    pub fn of(kernels: &[Kernel]) -> Planned {
+        let kinds = kinds(kernels);
+        Planned { kernels: kinds.len(), features: features(&kinds) }
+    }
 }
 
 /// Few models whose kernels have all features of all of them: each time the one with the most that are not there yet,

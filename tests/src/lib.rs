@@ -5,7 +5,7 @@ pub mod left_out;
 pub mod sass;
 pub mod taps;
 
-use left_out::{Emulated, Kinds, Planned, Unless, features, kinds};
+use left_out::{Emulated, Kinds, Planned, Unless};
 use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::Backend;
@@ -170,7 +170,7 @@ pub fn planned(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) 
     let found = RefCell::default();
     let note = |kernels: &[Kernel]| {
         if !leave_out(kernels) {
-            *found.borrow_mut() = Planned { kernels: kinds(kernels).len(), features: features(kernels) };
+            *found.borrow_mut() = Planned::of(kernels);
         }
         true
     };

@@ -56,7 +56,7 @@ impl Graph {
         let mut open: Vec<usize> = (0..domains.len()).collect();
         let mut scores: Vec<f64> = open.iter().map(|v| (rule.score)(&self, *v)).collect();
         let (mut order, mut work) = (vec![], 0.0);
-        // Of equal ones the first.
+        // The first of equal ones.
         while let Some(at) = (0..open.len()).min_by(|a, b| scores[open[*a]].total_cmp(&scores[open[*b]])) {
             let variable = open.remove(at);
             order.push(variable);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-/// What happens to the next requests that are not about health.
+/// Fate of the next requests that are not about health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     Pass,

@@ -58,7 +58,7 @@ fn seconds() -> f64 {
     ns.sum::<f64>() / 1e9
 }
 
-/// What the router adds to a token: run with `--nocapture` in a release build.
+/// Time that the router adds to a token: run with `--nocapture` in a release build.
 #[test]
 fn the_router_adds_little() {
     let (tokens, replicas) = (200, 2);

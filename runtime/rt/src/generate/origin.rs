@@ -15,7 +15,7 @@ pub(super) enum Origin {
 /// Most guesses of a generation for a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
-    /// Of its guesser and of its form.
+    /// Guesses of its guesser and of its form.
     pub guesses: usize,
     /// Tokens that are expected.
     pub expected: usize,
