@@ -7,6 +7,7 @@
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make models  published configurations at their real sizes, without weights (CONFIGS=../shared/data/real_configs): the table in docs/models.md
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
+# make runtimes   the runtimes of the other architecture (AArch64 on x86-64), for `llmcc compile --target aarch64`; make install copies them
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # make wheel   the Python package with the compiler in it, tried in an empty environment; make wheel-cuda: LLVM, for GPU targets
 # make dist    a tarball with the compiler, its pages and licences
@@ -33,7 +34,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-llama-cpp quick build deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
+.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-llama-cpp quick build runtimes cross deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -133,6 +134,24 @@ $(VENV)/eval-ok: $(VENV)/ok python/eval-constraints.txt
 
 eval: $(VENV)/eval-ok
 
+# The other architecture: what builds for it, an emulator, and the runtimes of artifacts for it.
+CROSS := $(BUILD)/cross
+RUNTIMES := $(BUILD)/runtimes
+# The microkernels against their scalar reference, in the emulator: one case in so many.
+SHARE := 16
+
+$(CROSS)/ok: tools/cross.sh | deps
+	tools/cross.sh $(CROSS)
+
+runtimes: $(CROSS)/ok
+	source $(CROSS)/env.sh; cargo run --release --locked -p llmcc-rt-image --bin llmcc-runtimes -- $$LLMCC_CROSS_MACHINE $(RUNTIMES)
+
+cross: $(CROSS)/ok
+	source $(CROSS)/env.sh; \
+	  RUSTC="$$LLMCC_CROSS_RUSTC" LLMCC_TEST_SHARE=$(SHARE) cargo test --locked -p llmcc-ukernels --target $$LLMCC_CROSS_TARGET
+	source $(CROSS)/env.sh; \
+	  $(LINTED) cargo run --locked -p llmcc-rt-image --bin llmcc-runtimes -- $$LLMCC_CROSS_MACHINE $(RUNTIMES)/quick --quick core full
+
 format: | deps
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/models/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
@@ -153,7 +172,8 @@ unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
 unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
 unit: export LLMCC_TEST_EVAL = 1
 unit: export LLMCC_TEST_PROGRAMS = 1
-unit: python eval llvm ptxas programs
+unit: export LLMCC_TEST_RUNTIMES = $(CURDIR)/$(RUNTIMES)/quick
+unit: python eval llvm ptxas programs cross
 	mkdir -p $(BUILD)
 	$(LINTED) python3 tools/tests/all.py $(BUILD)/tests.log --workspace --locked $(GPU_FEATURES)
 	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar # As artifacts have it: see runtime/rt/Cargo.toml.

@@ -5,6 +5,7 @@
 #   include/llmcc.h          the C API
 #   lib/pkgconfig/llmcc.pc   pkg-config --cflags --libs llmcc
 #   lib/cmake/llmcc          find_package(llmcc)
+#   lib/llmcc                runtimes of other architectures, if `make runtimes` has built them
 #   share/llmcc/rust         the crate llmcc-model, for a path dependency
 #   share/doc/llmcc          licence and changes
 #
@@ -37,6 +38,9 @@ filled() {
 
 put 755 bin "$llmcc"
 put 644 include "$here/include/llmcc.h"
+for runtime in "$here"/build/runtimes/llmcc-rt-*.so; do
+  [ ! -f "$runtime" ] || put 644 lib/llmcc "$runtime"
+done
 put 644 lib/cmake/llmcc "$here/bindings/cmake/llmccConfig.cmake"
 filled lib/cmake/llmcc "$here/bindings/cmake/llmccConfigVersion.cmake.in"
 filled lib/pkgconfig "$here/bindings/pkgconfig/llmcc.pc.in"

@@ -41,6 +41,7 @@ pub mod progress;
 pub mod reference;
 pub mod report;
 pub mod requantized;
+pub mod runtimes;
 pub mod session;
 mod sets;
 pub mod shared;

@@ -12,7 +12,7 @@ use llmcc_frontends::slots::AdapterSlots;
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::{self, Family, TargetSpec};
+use llmcc_ir::target::{self, Family, Machine, TargetSpec};
 use llmcc_passes::damage::Damage;
 use llmcc_passes::method::{LEAST_SQUARES, Method};
 use llmcc_passes::{ActPolicy, Explain};
@@ -193,9 +193,12 @@ pub struct Choose {
     pub kv: bool,
 }
 
-/// The targets of one artifact for all x86-64 processors. (One that has AMX uses it in the version for
-/// x86-64-v4, too.)
-pub const EVERY_PROCESSOR: &str = "x86-64-v4,x86-64-v3,x86-64";
+/// The targets of one artifact for all processors of this one's architecture. (One that has AMX uses it in the version
+/// for x86-64-v4, too.)
+pub const EVERY_PROCESSOR: &str = match Machine::HERE {
+    Machine::X86_64 => "x86-64-v4,x86-64-v3,x86-64",
+    Machine::AArch64 => "aarch64",
+};
 
 /// The target called `name`.
 ///
@@ -235,6 +238,7 @@ fn machine(name: &str) -> Option<&'static str> {
         ("x86-64-v3", &["avx2", "avx", "haswell", "znver1", "znver2", "znver3"]),
         ("x86-64-v4", &["avx512", "avx-512", "skylake-avx512", "znver4", "znver5", "x86-64-v5"]),
         ("x86-64-v4-amx", &["amx", "sapphirerapids", "x86-64-amx"]),
+        ("aarch64", &["arm64", "arm", "armv8", "neon", "graviton", "neoverse", "aarch64-linux", "android"]),
         ("sm80", &["a100", "ampere", "sm-80"]),
         ("sm86", &["a10", "a40", "rtx3090", "sm-86"]),
         ("sm89", &["l4", "l40", "l40s", "rtx4090", "ada", "sm-89"]),
@@ -250,7 +254,7 @@ fn machine(name: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// [`Error::Usage`] listing the targets, or naming two of one instruction-set level, which the
-/// runtime could not choose between.
+/// runtime could not choose between, or of different architectures, whose systems load different files.
 pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
     let mut found: Vec<(&str, &TargetSpec)> = vec![];
     for name in names.split(',').map(str::trim) {
@@ -261,7 +265,21 @@ pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
             Some(other) => return Err(one_level(names, *other, (name, target))),
         }
     }
+    one_architecture(names, &found)?;
     Ok(found.into_iter().map(|(_, target)| target).collect())
+}
+
+/// Refuses processors of different architectures.
+fn one_architecture(list: &str, found: &[(&str, &TargetSpec)]) -> Result<(), Error> {
+    let mut cpus = found.iter().filter_map(|(name, t)| Some((name, t.cpu()?.machine())));
+    let Some((first, machine)) = cpus.next() else { return Ok(()) };
+    match cpus.find(|(_, other)| *other != machine) {
+        None => Ok(()),
+        Some((other, _)) => Err(Error::Usage(format!(
+            "--target {list}: `{first}` and `{other}` are of different architectures, whose systems load different \
+                files: compile once for each"
+        ))),
+    }
 }
 
 /// Two targets, each as it was called and found, whose code the same machines run.

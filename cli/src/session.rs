@@ -10,6 +10,7 @@ use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
 use crate::lowered::Source;
 use crate::manifest::{Facts, Manifest};
+use crate::runtimes;
 use crate::shared::SharedWeights;
 use llmcc_abi::tree::Hash;
 use llmcc_codegen::Backend;
@@ -85,15 +86,16 @@ fn link(
     // The reader of tokenizers also reads the files of adapters, and defaults of generations.
     let defaults = ["generation", "starts"].iter().any(|key| l.texts.text_config.get(key).is_some());
     let media = l.texts.text_config.get("media").is_some();
-    let (kind, runtime) = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
-        _ if media => (Runtime::Media, llmcc_rt_image::MEDIA),
-        true => (Runtime::Full, llmcc_rt_image::FULL),
-        false => (Runtime::Core, llmcc_rt_image::CORE),
+    let kind = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
+        _ if media => Runtime::Media,
+        true => Runtime::Full,
+        false => Runtime::Core,
     };
+    let runtime = runtimes::find(runtimes::machine(&options.targets), kind)?;
     let code = artifact::layout_code(&l.versions.iter().map(|v| &v.objects[..]).collect::<Vec<_>>());
     let shared = SharedWeights::new(l.versions.iter().map(|v| (&v.compiled.plan, v.target)));
     let expected = shared.bytes().iter().sum();
-    let mut linker = Linker::start(out, options.soname.as_deref(), runtime, &code.bytes, options.place, expected)?;
+    let mut linker = Linker::start(out, options.soname.as_deref(), &runtime, &code.bytes, options.place, expected)?;
     let packed = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(l, options, &shared, &mut linker, progress))?,

@@ -1,5 +1,6 @@
 //! Tests of the crate in one program, which links faster than one for each file.
 
+mod aarch64;
 mod audio;
 mod bad_inputs;
 mod budget;

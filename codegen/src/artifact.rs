@@ -369,6 +369,7 @@ pub fn isa(target: &TargetSpec) -> u32 {
         Arch::Cpu(CpuArch { isa: CpuIsa::X86_64, .. }) => abi::isa::X86_64,
         Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V3, .. }) => abi::isa::X86_64_V3,
         Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V4, .. }) => abi::isa::X86_64_V4,
+        Arch::Cpu(CpuArch { isa: CpuIsa::AArch64, .. }) => abi::isa::AARCH64,
         Arch::Gpu(gpu) => abi::isa::SM + gpu.sm,
     }
 }

@@ -27,8 +27,9 @@ pub use error::LinkError;
 use hashes::{Hashed, Range, Stream, descriptors, fill_gaps};
 use llmcc_abi::tree::{self, Hash, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
+use llmcc_ir::target::Machine;
 use llmcc_ir::threads::beside;
-use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -40,7 +41,6 @@ use soname::Patch;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-const PAGE: u64 = 4096;
 /// Bytes of weights below which their segment is aligned to a page only.
 const FEW_WEIGHTS: u64 = 16 * SEGMENT_ALIGN;
 
@@ -126,6 +126,8 @@ const AT_ONCE: usize = 1 << 17;
 
 /// The runtime object, and its tables.
 struct Runtime {
+    /// Architecture that it is built for.
+    machine: Machine,
     bytes: Vec<u8>,
     headers: Vec<ProgramHeader64<LE>>,
     image_at: u64,
@@ -148,11 +150,12 @@ impl Linker {
         place: WeightsPlace,
         expected: u64,
     ) -> Result<Linker, LinkError> {
-        // With few weights, alignment would take more space than they do.
-        let weights_align = if expected < FEW_WEIGHTS { PAGE } else { SEGMENT_ALIGN };
         let parsed = parse_runtime(runtime, soname).map_err(LinkError::Runtime)?;
-        let code_off = (runtime.len() as u64).next_multiple_of(PAGE);
-        let code_addr = parsed.end_addr.next_multiple_of(PAGE);
+        let page = parsed.machine.page();
+        // With few weights, alignment would take more space than they do.
+        let weights_align = if expected < FEW_WEIGHTS { page } else { SEGMENT_ALIGN };
+        let code_off = (runtime.len() as u64).next_multiple_of(page);
+        let code_addr = parsed.end_addr.next_multiple_of(page);
         let image = ImageRef {
             magic: IMAGE_MAGIC,
             version: ABI_VERSION,
@@ -186,7 +189,7 @@ impl Linker {
             _ => Stream::new(tree::SIDE, 0),
         };
         let mut runtime = parsed;
-        runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, PAGE));
+        runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, page));
         Ok(Linker {
             out,
             external,
@@ -276,15 +279,16 @@ impl Linker {
             next_addr += len;
         }
         // The last segment starts with the program headers, so that the loader finds them mapped.
-        let tables_off = body.end.next_multiple_of(PAGE);
-        let tables_addr = next_addr.next_multiple_of(PAGE);
+        let page = self.runtime.machine.page();
+        let tables_off = body.end.next_multiple_of(page);
+        let tables_addr = next_addr.next_multiple_of(page);
         let count = headers.len() + 1;
         let header_bytes = ((count * size_of::<ProgramHeader64<LE>>()) as u64).next_multiple_of(64);
         let hashes_at = (header_bytes + data.bytes.len() as u64).next_multiple_of(8);
         let ranges = self.ranges(body, tables_off, header_bytes, data, tables_off + hashes_at);
         let hashes_len = hashes_len(&ranges, body);
         let len = hashes_at + hashes_len;
-        headers.push(load(PF_R, tables_off, tables_addr, len, PAGE));
+        headers.push(load(PF_R, tables_off, tables_addr, len, page));
         for h in &mut headers {
             if h.p_type.get(LE) == PT_PHDR {
                 *h = ProgramHeader64 {
@@ -445,6 +449,11 @@ fn parse_runtime(bytes: &[u8], soname: Option<&str>) -> Result<Runtime, String> 
     if header.e_phentsize != U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16) {
         return Err("unexpected program header size".into());
     }
+    let machine = match header.e_machine(LE) {
+        EM_X86_64 => Machine::X86_64,
+        EM_AARCH64 => Machine::AArch64,
+        other => return Err(format!("unexpected machine {}", other.0)),
+    };
     let end_addr = headers
         .iter()
         .filter(|h| h.p_type(LE) == PT_LOAD)
@@ -463,5 +472,5 @@ fn parse_runtime(bytes: &[u8], soname: Option<&str>) -> Result<Runtime, String> 
         })
         .ok_or("no image descriptor")?;
     let name = soname::patches(bytes, &headers, soname)?;
-    Ok(Runtime { bytes: bytes.to_vec(), headers, image_at, end_addr, name })
+    Ok(Runtime { machine, bytes: bytes.to_vec(), headers, image_at, end_addr, name })
 }

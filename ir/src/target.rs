@@ -29,6 +29,55 @@ pub enum CpuIsa {
     X86_64V3,
     /// AVX-512: microkernels of 512 bits, with VNNI where the machine has it.
     X86_64V4,
+    /// AArch64 (NEON): microkernels of 128 bits, with `dotprod` where the machine has it.
+    AArch64,
+}
+
+impl CpuIsa {
+    /// The architecture whose processors have it.
+    pub const fn machine(self) -> Machine {
+        match self {
+            CpuIsa::X86_64 | CpuIsa::X86_64V3 | CpuIsa::X86_64V4 => Machine::X86_64,
+            CpuIsa::AArch64 => Machine::AArch64,
+        }
+    }
+
+    /// Whether it multiplies and adds with one rounding.
+    pub const fn has_fma(self) -> bool {
+        !matches!(self, CpuIsa::X86_64)
+    }
+}
+
+/// Architecture of a processor. A file of code runs on one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit ARM.
+    AArch64,
+}
+
+impl Machine {
+    /// All of them.
+    pub const ALL: [Machine; 2] = [Machine::X86_64, Machine::AArch64];
+    /// The machine that this compiler runs on.
+    pub const HERE: Machine = if cfg!(target_arch = "aarch64") { Machine::AArch64 } else { Machine::X86_64 };
+
+    /// Its name, as Linux has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Machine::X86_64 => "x86_64",
+            Machine::AArch64 => "aarch64",
+        }
+    }
+
+    /// Bytes of the largest pages that its systems map files by.
+    pub const fn page(self) -> u64 {
+        match self {
+            Machine::X86_64 => 4 << 10,
+            Machine::AArch64 => 64 << 10,
+        }
+    }
 }
 
 /// Description of a processor.
@@ -205,8 +254,8 @@ impl TargetSpec {
 
     /// Whether this machine's processor can run code for the target. A GPU is not looked for.
     pub fn runs_here(&self) -> bool {
-        let level = find("native").filter(|_| cfg!(target_arch = "x86_64")).and_then(TargetSpec::cpu);
-        self.cpu().is_some_and(|isa| level.is_some_and(|l| isa <= l))
+        let level = find("native").and_then(TargetSpec::cpu);
+        self.cpu().is_some_and(|isa| level.is_some_and(|l| isa.machine() == l.machine() && isa <= l))
     }
 
     /// The order in which its kernels read packed matrices.
@@ -261,6 +310,16 @@ pub const TARGETS: &[TargetSpec] = &[
         about: "the same, tuned for AMX (Xeon: Sapphire Rapids 2023 and later); also runs without",
         arch: Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V4, rows: ROWS_AMX }),
         memory: 31e9,
+        cache: 60e9,
+        launch: 1.2e-6,
+        cores: 2,
+        wish: Wish::NONE,
+    },
+    TargetSpec {
+        name: "aarch64",
+        about: "any 64-bit ARM (NEON), dot products of int8 used where present (Linux; rates of a Neoverse V1)",
+        arch: Arch::Cpu(CpuArch { isa: CpuIsa::AArch64, rows: ROWS_AARCH64 }),
+        memory: 40e9,
         cache: 60e9,
         launch: 1.2e-6,
         cores: 2,
@@ -346,6 +405,14 @@ const ROWS_AMX: &[CpuRows] = &[
         unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }),
         ..int8_rows(2580e9, 221.0, Unpack { rows: 128, rate: 120e9 })
     },
+];
+
+// By instructions for each product: of f32 one for 4, of int8 one for 16, at 2.6 GHz and three quarters of the four
+// vector units of a Neoverse V1. No such machine was measured.
+const ROWS_AARCH64: &[CpuRows] = &[
+    float_rows(RowKind::F32, 31e9, 31e9),
+    float_rows(RowKind::Bf16, 31e9, 31e9),
+    int8_rows(100e9, 7.0, Unpack { rows: 8, rate: 140e9 }),
 ];
 
 // Peak rates are the vendor's for dense operations. Rates of the second-level cache, which the
@@ -456,6 +523,9 @@ pub fn find(name: &str) -> Option<&'static TargetSpec> {
 }
 
 fn native() -> &'static str {
+    if Machine::HERE == Machine::AArch64 {
+        return "aarch64";
+    }
     #[cfg(target_arch = "x86_64")]
     {
         let v3 =
@@ -509,6 +579,11 @@ mod tests {
             assert_eq!(gpu.shared_per_sm - gpu.shared_per_block, 1024);
         }
         assert_eq!(find("native").map(TargetSpec::family), Some(Family::Cpu));
+        assert!(find("native").is_some_and(TargetSpec::runs_here));
+        for t in all() {
+            let foreign = t.cpu().is_some_and(|isa| isa.machine() != Machine::HERE);
+            assert!(!(foreign && t.runs_here()), "{}", t.name);
+        }
         assert_eq!(find("sm90").and_then(TargetSpec::gpu).map(|g| g.processor), Some("sm_90a"));
         assert_eq!(find("sm70"), None);
     }

@@ -7,7 +7,7 @@ use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Finished, Lowered, Version};
-use crate::{Error, advice, calib, json, output, program, report, signature};
+use crate::{Error, advice, calib, json, output, program, report, runtimes, signature};
 use ed25519_dalek::SigningKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
@@ -55,6 +55,9 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
         check_llvm(&options)?;
+    }
+    if args.emit.is_none() {
+        runtimes::check(&options)?;
     }
     let program = program::this()?;
     let backends = Backends::new(Some(program.clone()));

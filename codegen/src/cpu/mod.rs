@@ -103,7 +103,7 @@ impl Backend for CpuBackend {
         let isa = cranelift_isa(level).map_err(|what| CodegenError::internal(kernel, what))?;
         let kernel = kernel.check().map_err(|errors| CodegenError::unverified(kernel, &errors))?;
         supported::check(kernel, target, self.portable)?;
-        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable);
+        let built = build(kernel, isa.as_ref(), level.has_fma(), self.portable);
         let mut object = compile(&kernel, isa.as_ref(), built)?;
         object.generic = generic(kernel, self.portable);
         Ok(object)
@@ -130,9 +130,10 @@ fn lacks_microkernel(kernel: Checked<'_>) -> bool {
 
 /// Cranelift's description of an instruction-set level.
 fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
-    let triple = "x86_64-unknown-linux-gnu";
+    let triple = format!("{}-unknown-linux-gnu", level.machine().name());
     let features: &[&str] = match level {
-        CpuIsa::X86_64 => &[],
+        // (NEON is no feature of Cranelift's: it takes it for granted.)
+        CpuIsa::X86_64 | CpuIsa::AArch64 => &[],
         CpuIsa::X86_64V3 | CpuIsa::X86_64V4 => {
             &["sse3", "ssse3", "sse41", "sse42", "popcnt", "avx", "avx2", "fma", "bmi1", "bmi2", "lzcnt"]
         }

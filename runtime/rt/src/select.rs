@@ -150,6 +150,7 @@ fn open_level(cpus: Vec<Image>, options: &Options, level: u32) -> Result<Engine>
     let most = match level {
         isa::X86_64 => Level::Sse2,
         isa::X86_64_V3 => Level::Avx2,
+        isa::AARCH64 => Level::Dotprod,
         _ => Level::Amx,
     };
     with_microkernels(image, options, llmcc_ukernels::detect().min(most))

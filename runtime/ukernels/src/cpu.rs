@@ -66,7 +66,27 @@ fn xcr0() -> u32 {
 }
 
 /// The best level of this processor.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+pub fn detect() -> Level {
+    unsafe extern "C" {
+        /// A value that the kernel tells each process (`getauxval(3)`); 0 where it does not.
+        fn getauxval(kind: usize) -> usize;
+    }
+    const AT_HWCAP: usize = 16;
+    const HWCAP_ASIMDDP: usize = 1 << 20;
+    // SAFETY: it takes any number, and is in every C library for Linux.
+    let has = unsafe { getauxval(AT_HWCAP) };
+    if has & HWCAP_ASIMDDP != 0 { Level::Dotprod } else { Level::Neon }
+}
+
+/// The best level that every processor of the architecture has.
+#[cfg(all(target_arch = "aarch64", not(target_os = "linux")))]
+pub fn detect() -> Level {
+    Level::Neon
+}
+
+/// The best level of this processor.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn detect() -> Level {
     Level::Scalar
 }

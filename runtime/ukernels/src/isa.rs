@@ -6,8 +6,13 @@
 //! panels fill arrays in loops and avoid closures, which would be functions of their own without
 //! the features.
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod sse2;
 
 /// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for

@@ -64,21 +64,21 @@
 // within that, hundreds of them, and have no more to say each.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod attend;
 mod cpu;
 mod element;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod halves;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod isa;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod map;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod panel;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod quant_rows;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod recur;
 mod reference;
 mod route;
@@ -89,7 +89,7 @@ mod table;
 pub use cpu::detect;
 pub use table::{portable_table, table};
 
-/// A set of microkernels, ordered from the slowest to the fastest.
+/// A set of microkernels, ordered from the slowest to the fastest of each architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Portable scalar code.
@@ -104,11 +104,39 @@ pub enum Level {
     Avx512Bf16,
     /// The same and AMX with INT8 and BF16, and GFNI, which every processor with AMX has.
     Amx,
+    /// NEON, which every AArch64 processor has.
+    Neon,
+    /// The same and the integer dot products of `dotprod`.
+    Dotprod,
 }
 
 impl Level {
     /// Every level, ascending.
-    pub const ALL: [Level; 6] = [Level::Scalar, Level::Sse2, Level::Avx2, Level::Avx512, Level::Avx512Bf16, Level::Amx];
+    pub const ALL: [Level; 8] = [
+        Level::Scalar,
+        Level::Sse2,
+        Level::Avx2,
+        Level::Avx512,
+        Level::Avx512Bf16,
+        Level::Amx,
+        Level::Neon,
+        Level::Dotprod,
+    ];
+
+    /// Levels that the processor at hand runs, ascending.
+    pub fn here() -> impl Iterator<Item = Level> {
+        let best = detect();
+        Level::ALL.into_iter().filter(move |level| *level <= best && level.is_of_this_architecture())
+    }
+
+    /// Whether processors of the architecture that this code is compiled for may have the level.
+    const fn is_of_this_architecture(self) -> bool {
+        match self {
+            Level::Scalar => true,
+            Level::Sse2 | Level::Avx2 | Level::Avx512 | Level::Avx512Bf16 | Level::Amx => cfg!(target_arch = "x86_64"),
+            Level::Neon | Level::Dotprod => cfg!(target_arch = "aarch64"),
+        }
+    }
 
     /// Name for messages and options.
     pub const fn name(self) -> &'static str {
@@ -119,6 +147,8 @@ impl Level {
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
             Level::Amx => "amx",
+            Level::Neon => "neon",
+            Level::Dotprod => "dotprod",
         }
     }
 

@@ -7,6 +7,7 @@
 //! The files of this folder use each other (`tests/tests/circles.rs`): tiles and panels are generic over
 //! each other.
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 pub(crate) mod decode;
 pub(crate) mod e4m3;
@@ -18,6 +19,7 @@ mod slice;
 mod supers;
 mod trellis;
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) use slice::TRELLISES;
 
 use llmcc_abi::PanelArgs;
@@ -255,7 +257,7 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
         if m == 1 || one_stream {
             macro_rules! strips {
                 ($($nv:literal)*) => { $(
-                    if const { $nv <= K::SHAPE.single } {
+                    if const { $nv <= K::SHAPE.single && has_tile(1, $nv, &K::SHAPE) } {
                         while vectors - v >= $nv {
                             strip::<I, K, $nv>(&first, m, v);
                             v += $nv;

@@ -103,7 +103,7 @@ mod scalar {
 }
 
 /// Entry points of one instruction set, monomorphised under its target features.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
@@ -249,6 +249,30 @@ macro_rules! entries {
     };
 }
 
+#[cfg(target_arch = "aarch64")]
+entries!(neon, crate::isa::neon::Neon<false>, "neon");
+/// NEON with the integer dot products of `dotprod`. All that multiplies no int8 rows comes from [`neon`].
+#[cfg(target_arch = "aarch64")]
+mod dotprod {
+    use super::{INT8_PANELS, PanelArgs, PanelFn, UkTable, neon};
+    use crate::isa::neon::Neon;
+    use crate::panel::run_int8;
+
+    #[target_feature(enable = "neon,dotprod")]
+    unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
+        unsafe { run_int8::<Neon<true>, F>(&*p) }
+    }
+
+    pub(super) fn table() -> UkTable {
+        let mut table = neon::table();
+        let panels: [PanelFn; INT8_PANELS.len()] = int8_panels!(panel_int8);
+        for ((uk, _), panel) in INT8_PANELS.iter().zip(panels) {
+            table.f[*uk as usize] = panel as usize;
+        }
+        table
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 entries!(sse2, crate::isa::sse2::Sse2, "sse2");
 #[cfg(target_arch = "x86_64")]
@@ -337,22 +361,32 @@ pub fn portable_table(level: Level) -> UkTable {
     all
 }
 
-/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour:
-/// see [`crate::detect`].
+/// The microkernels of `level`; scalar code where it is a level of another architecture. Calling one on a processor
+/// below that level is undefined behaviour: see [`crate::detect`].
 #[cfg(target_arch = "x86_64")]
 pub fn table(level: Level) -> UkTable {
     match level {
-        Level::Scalar => scalar::table(),
         Level::Sse2 => sse2::table(),
         Level::Avx2 => avx2::table(),
         Level::Avx512 => avx512::table(),
         Level::Avx512Bf16 => avx512_bf16::table(),
         Level::Amx => amx::table(),
+        Level::Scalar | Level::Neon | Level::Dotprod => scalar::table(),
+    }
+}
+
+/// The microkernels of `level`; scalar code where it is a level of another architecture.
+#[cfg(target_arch = "aarch64")]
+pub fn table(level: Level) -> UkTable {
+    match level {
+        Level::Neon => neon::table(),
+        Level::Dotprod => dotprod::table(),
+        Level::Scalar | Level::Sse2 | Level::Avx2 | Level::Avx512 | Level::Avx512Bf16 | Level::Amx => scalar::table(),
     }
 }
 
 /// The microkernels of `level`: scalar code, whatever it is.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn table(_level: Level) -> UkTable {
     scalar::table()
 }

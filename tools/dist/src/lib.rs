@@ -3,6 +3,7 @@
 //! graph, and the checks that a binary runs on the platform that it is for and names no folder of its
 //! builder.
 
+pub mod bionic;
 pub mod closure;
 pub mod licence;
 pub mod notices;

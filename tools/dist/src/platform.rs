@@ -10,8 +10,16 @@ use std::path::Path;
 /// The newest glibc whose symbols may be needed.
 pub const GLIBC: (u32, u32) = (2, 34);
 /// Shared libraries that every such system has.
-pub const LIBRARIES: [&str; 7] =
-    ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"];
+pub const LIBRARIES: [&str; 8] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+];
 
 /// The shared libraries that a binary needs, and the versions of their symbols.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -95,11 +95,13 @@ pub(super) const fn calls(most: i32) -> usize {
 }
 
 /// The weights of a kernel.
+#[cfg(target_arch = "x86_64")]
 pub(crate) trait Coded {
     /// Encoding, for any group.
     const ENCODING: Encoding;
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<const F: usize> Coded for PanelWeights<F> {
     const ENCODING: Encoding = Self::ENCODING;
 }

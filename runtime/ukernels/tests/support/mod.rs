@@ -12,11 +12,11 @@ pub use guarded::Guarded;
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{FLOAT_PANELS, FloatRows, INT8_PANELS, PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
-use llmcc_ukernels::{Level, detect, table};
+use llmcc_ukernels::{Level, table};
 
 /// Levels that this machine can run.
 pub fn levels() -> impl Iterator<Item = Level> {
-    Level::ALL.into_iter().filter(|&level| level <= detect())
+    Level::here()
 }
 
 /// SplitMix64.
