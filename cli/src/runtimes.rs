@@ -2,8 +2,6 @@
 //! architectures are files that `make runtimes` builds.
 
 use crate::Error;
-use crate::options::CompileOptions;
-use crate::session::Runtime;
 use crate::version::VERSION;
 use llmcc_ir::target::{CpuIsa, Machine, TargetSpec};
 use std::borrow::Cow;
@@ -13,7 +11,27 @@ use std::path::{Path, PathBuf};
 /// The environment variable that names a folder with runtimes.
 pub const VARIABLE: &str = "LLMCC_RUNTIMES";
 
+/// Which runtime an artifact has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// Without tokenizer and templates: models that have no `tokenizer.json`.
+    Core,
+    /// With them.
+    Full,
+    /// With readers of sounds or images, too: models with an encoder for them.
+    Media,
+}
+
 impl Runtime {
+    /// Its name in reports, and what it has.
+    pub fn described(self) -> (&'static str, &'static str) {
+        match self {
+            Runtime::Core => ("core", "no tokenizer"),
+            Runtime::Full => ("full", "core, tokenizer and templates"),
+            Runtime::Media => ("media", "full, and readers of sounds and images"),
+        }
+    }
+
     /// The runtime of this program's own architecture.
     const fn own(self) -> &'static [u8] {
         match self {
@@ -51,8 +69,8 @@ pub fn find(machine: Machine, kind: Runtime) -> Result<Cow<'static, [u8]>, Error
 ///
 /// # Errors
 /// [`Error::Usage`] saying how to get it.
-pub fn check(options: &CompileOptions) -> Result<(), Error> {
-    let machine = machine(&options.targets);
+pub fn check(targets: &[&TargetSpec]) -> Result<(), Error> {
+    let machine = machine(targets);
     if machine == Machine::HERE {
         return Ok(());
     }
@@ -77,8 +95,8 @@ fn place(machine: Machine, kind: Runtime, folders: &[PathBuf]) -> Result<PathBuf
     }
     let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     Err(Error::Usage(format!(
-        "artifacts for {} need its runtime, {name}, which is not in {}: `make runtimes` in the source of this llmcc ({VERSION}) \
-            builds it, and {VARIABLE}=FOLDER says where it is; or compile on such a machine",
+        "artifacts for {} need its runtime, {name}, which is not in {}: `make runtimes` in the source of this llmcc \
+            ({VERSION}) builds it, and {VARIABLE}=FOLDER says where it is; or compile on such a machine",
         machine.name(),
         looked.join(", ")
     )))

@@ -10,7 +10,7 @@ use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
 use crate::lowered::Source;
 use crate::manifest::{Facts, Manifest};
-use crate::runtimes;
+use crate::runtimes::{self, Runtime};
 use crate::shared::SharedWeights;
 use llmcc_abi::tree::Hash;
 use llmcc_codegen::Backend;
@@ -42,28 +42,6 @@ pub struct Finished {
     pub root: Hash,
     /// Times.
     pub phases: Phases,
-}
-
-/// Which runtime an artifact has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runtime {
-    /// Without tokenizer and templates: models that have no `tokenizer.json`.
-    Core,
-    /// With them.
-    Full,
-    /// With readers of sounds or images, too: models with an encoder for them.
-    Media,
-}
-
-impl Runtime {
-    /// Its name in reports, and what it has.
-    pub fn described(self) -> (&'static str, &'static str) {
-        match self {
-            Runtime::Core => ("core", "no tokenizer"),
-            Runtime::Full => ("full", "core, tokenizer and templates"),
-            Runtime::Media => ("media", "full, and readers of sounds and images"),
-        }
-    }
 }
 
 /// Runtime, code and weights in a file without a name yet.

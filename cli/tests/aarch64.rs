@@ -1,5 +1,5 @@
-//! Artifacts for AArch64 give the bits of those for x86-64: a program in C runs both, on this processor and in an emulator
-//! of the other architecture's (`tools/cross.sh` brings it, `llmcc-runtimes` builds the runtime).
+//! Artifacts for AArch64 give the bits of those for x86-64: a program in C runs both, on this processor and in an
+//! emulator of the other architecture's (`tools/cross.sh` brings it, `llmcc-runtimes` builds the runtime).
 
 use crate::common::{Folder, WITH_TOKENIZER, text};
 use std::ffi::OsStr;

@@ -184,10 +184,7 @@ impl Linker {
             weights_at = out.pos().next_multiple_of(weights_align);
             out.pad_to(weights_at)?;
         }
-        let weights = match place {
-            WeightsPlace::Embed => Stream::new(tree::ARTIFACT, weights_at),
-            _ => Stream::new(tree::SIDE, 0),
-        };
+        let (file, from) = if place == WeightsPlace::Embed { (tree::ARTIFACT, weights_at) } else { (tree::SIDE, 0) };
         let mut runtime = parsed;
         runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, page));
         Ok(Linker {
@@ -199,7 +196,7 @@ impl Linker {
             code: Hashed::of(part::CODE, code_off, code),
             weights_at,
             weights_align,
-            weights,
+            weights: Stream::new(file, from),
             body: None,
         })
     }

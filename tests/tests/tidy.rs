@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-text", &[]),
     ("llmcc-media", &[]),
     ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels", "llmcc-text", "llmcc-media"]),
-    ("llmcc-rt-image", &[]),
+    ("llmcc-rt-image", &["llmcc-abi"]),
     ("llmcc-model", &[]),
     ("llmcc-serve", &["llmcc-model", "llmcc-turns"]),
     ("llmcc-route", &["llmcc-serve"]),

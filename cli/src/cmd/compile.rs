@@ -57,7 +57,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         check_llvm(&options)?;
     }
     if args.emit.is_none() {
-        runtimes::check(&options)?;
+        runtimes::check(&options.targets)?;
     }
     let program = program::this()?;
     let backends = Backends::new(Some(program.clone()));

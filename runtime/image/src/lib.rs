@@ -15,8 +15,8 @@ pub const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-core.so"));
 /// has runtimes without optimisation at link time, which are larger by a twentieth.
 pub const LIMITS: [usize; 2] = [8 << 20, 4 << 20];
 
-/// The name of the file of a runtime of another architecture: `machine` as Linux names it, `kind` one of `core`, `full` and
-/// `media`. The interface of artifacts and runtime is in it, so that a compiler takes no runtime of another one.
+/// The name of the file of a runtime of another architecture: `machine` as Linux names it, `kind` one of `core`, `full`
+/// and `media`. The interface of artifacts and runtime is in it, so that a compiler takes no runtime of another one.
 pub fn file_name(machine: &str, kind: &str) -> String {
     format!("llmcc-rt-{machine}-{kind}-{}.so", llmcc_abi::ABI_VERSION)
 }

@@ -2,6 +2,12 @@
 
 use crate::Level;
 
+/// The levels that the processor at hand runs, ascending.
+pub fn levels() -> impl Iterator<Item = Level> {
+    let best = detect();
+    Level::ALL.into_iter().filter(move |level| *level <= best && level.is_of_this_architecture())
+}
+
 /// The best level of this processor whose registers the operating system saves.
 #[cfg(target_arch = "x86_64")]
 pub fn detect() -> Level {

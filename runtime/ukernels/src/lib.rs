@@ -86,7 +86,7 @@ mod select;
 mod split;
 mod table;
 
-pub use cpu::detect;
+pub use cpu::{detect, levels};
 pub use table::{portable_table, table};
 
 /// A set of microkernels, ordered from the slowest to the fastest of each architecture.
@@ -123,14 +123,8 @@ impl Level {
         Level::Dotprod,
     ];
 
-    /// Levels that the processor at hand runs, ascending.
-    pub fn here() -> impl Iterator<Item = Level> {
-        let best = detect();
-        Level::ALL.into_iter().filter(move |level| *level <= best && level.is_of_this_architecture())
-    }
-
     /// Whether processors of the architecture that this code is compiled for may have the level.
-    const fn is_of_this_architecture(self) -> bool {
+    pub(crate) const fn is_of_this_architecture(self) -> bool {
         match self {
             Level::Scalar => true,
             Level::Sse2 | Level::Avx2 | Level::Avx512 | Level::Avx512Bf16 | Level::Amx => cfg!(target_arch = "x86_64"),

@@ -32,8 +32,8 @@ impl Case {
         Case { kind, m, blocks, k, group, extreme: false, gap: seed as usize % 3, seed }
     }
 
-    /// Whether it is one of the cases to run. `LLMCC_TEST_SHARE=N` runs one in N, where an emulator of another processor
-    /// takes as many times as long.
+    /// Whether it is one of the cases to run. `LLMCC_TEST_SHARE=N` runs one in N, where an emulator of another
+    /// processor takes as many times as long.
     fn is_chosen(&self) -> bool {
         static SHARE: LazyLock<u64> = LazyLock::new(|| {
             let share = std::env::var("LLMCC_TEST_SHARE").ok();

@@ -1,8 +1,8 @@
 //! Whether Android's C library has what the runtime asks for.
 //!
-//! Artifacts are built with glibc. Another build of the runtime, for Android, asks for the same functions, so the list is
-//! checked on the build that there is. Names and levels are those of `libc.map.txt`, `libm.map.txt` and `libdl.map.txt`
-//! of bionic.
+//! Artifacts are built with glibc. Another build of the runtime, for Android, asks for the same functions, so the list
+//! is checked on the build that there is. Names and levels are those of `libc.map.txt`, `libm.map.txt` and
+//! `libdl.map.txt` of bionic.
 
 use crate::Failure;
 use object::{Object, ObjectSymbol};
@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 
 /// Functions and variables that bionic has by the same name, at API level 23 or earlier.
 const SAME: &str = "\
-__cxa_finalize __cxa_thread_atexit_impl __register_atfork __stack_chk_fail __stack_chk_guard abort calloc clock_gettime \
-clock_nanosleep close closedir dirfd dl_iterate_phdr dladdr dlerror dlopen dlsym eventfd exp free fstat64 fstatat64 \
-futimens getauxval getcwd getenv getpid getrlimit gettid localtime_r log lseek64 madvise malloc memcmp memcpy memmove \
-memset mkdir mmap mmap64 mprotect munmap open open64 opendir pause poll posix_memalign pow pread64 \
-pthread_attr_destroy pthread_attr_getguardsize pthread_attr_getstack pthread_attr_init pthread_attr_setstacksize \
-pthread_create pthread_detach pthread_getattr_np pthread_join pthread_key_create pthread_key_delete pthread_self \
-pthread_setname_np pthread_setspecific pthread_sigmask read readdir64 readlink realloc realpath rename \
-sched_getaffinity sched_setaffinity sched_yield sigaltstack sigfillset sin sincos stat64 strftime strlen syscall \
-sysconf time unlink write writev";
+__cxa_finalize __cxa_thread_atexit_impl __register_atfork __stack_chk_fail __stack_chk_guard abort calloc \
+clock_gettime clock_nanosleep close closedir dirfd dl_iterate_phdr dladdr dlerror dlopen dlsym eventfd exp free \
+fstat64 fstatat64 futimens getauxval getcwd getenv getpid getrlimit gettid localtime_r log lseek64 madvise \
+malloc memcmp memcpy memmove memset mkdir mmap mmap64 mprotect munmap open open64 opendir pause poll \
+posix_memalign pow pread64 pthread_attr_destroy pthread_attr_getguardsize pthread_attr_getstack \
+pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach pthread_getattr_np pthread_join \
+pthread_key_create pthread_key_delete pthread_self pthread_setname_np pthread_setspecific pthread_sigmask read \
+readdir64 readlink realloc realpath rename sched_getaffinity sched_setaffinity sched_yield sigaltstack \
+sigfillset sin sincos stat64 strftime strlen syscall sysconf time unlink write writev";
 
 /// Names of glibc, and what stands in their place in a build for Android.
 const OTHERWISE: [(&str, &str); 4] = [
@@ -30,8 +30,8 @@ const OTHERWISE: [(&str, &str); 4] = [
     ("__tls_get_addr", "__emutls_get_address"),
 ];
 
-/// What a shared object asks for that a build for Android could not have. Functions that it can do without (weak symbols)
-/// and those that unwind the stack, which the NDK links statically, are left aside.
+/// Symbols that a shared object asks for and a build for Android could not have. Functions that it can do without (weak
+/// symbols) and those that unwind the stack, which the NDK links statically, are left aside.
 ///
 /// # Errors
 /// `bytes` are no ELF file.

@@ -1,8 +1,9 @@
-//! `llmcc-runtimes aarch64 FOLDER`: builds the runtimes of another architecture, from which `llmcc` makes artifacts for it.
+//! `llmcc-runtimes aarch64 FOLDER`: builds the runtimes of another architecture, from which `llmcc` makes artifacts for
+//! it.
 //!
 //! The compiler of Rust needs that architecture's standard library (`rustup target add aarch64-unknown-linux-gnu`, or
-//! another compiler in `LLMCC_CROSS_RUSTC` and its library in `LLMCC_CROSS_SYSROOT`), and a C compiler links (`LLMCC_CROSS_CC`; by
-//! default Debian's `aarch64-linux-gnu-gcc`). `make runtimes` has both.
+//! another compiler in `LLMCC_CROSS_RUSTC` and its library in `LLMCC_CROSS_SYSROOT`). A C compiler links
+//! (`LLMCC_CROSS_CC`; by default Debian's `aarch64-linux-gnu-gcc`). `make runtimes` has both.
 
 #[path = "../../recipe.rs"]
 mod recipe;
@@ -13,7 +14,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: llmcc-runtimes MACHINE FOLDER [--quick] [KIND...]
-MACHINE is aarch64 or x86_64; KIND is core, full or media (all, if none is given); --quick: without optimisation at link time";
+MACHINE is aarch64 or x86_64; KIND is core, full or media (all, if none is given)
+--quick: without optimisation at link time";
 
 fn main() -> ExitCode {
     match run(&env::args().skip(1).collect::<Vec<_>>()) {

@@ -67,9 +67,9 @@ impl<const DOT: bool> Neon<DOT> {
                     (x[i], shift)
                 };
                 let exponent = (127 + 23 - shift) << 23;
-                let number = vorrq_s32(vandq_s32(x, vdupq_n_s32(mask << shift)), vdupq_n_s32(exponent));
+                let value = vorrq_s32(vandq_s32(x, vdupq_n_s32(mask << shift)), vdupq_n_s32(exponent));
                 let zero = vdupq_n_f32(f32::from_bits(exponent as u32) + zero);
-                out[i] = vsubq_f32(vreinterpretq_f32_s32(number), zero);
+                out[i] = vsubq_f32(vreinterpretq_f32_s32(value), zero);
             }
         }
         out
@@ -218,9 +218,9 @@ impl<const DOT: bool> Isa for Neon<DOT> {
         let mut out = [unsafe { vdupq_n_f32(0.0) }; 2];
         for i in 0..2 {
             unsafe {
-                let number = vandq_s32(self::shift(x[i], -shift), vdupq_n_s32(15));
+                let index = vandq_s32(self::shift(x[i], -shift), vdupq_n_s32(15));
                 // The four bytes of that entry.
-                let bytes = vmlaq_s32(vdupq_n_s32(0x0302_0100), number, vdupq_n_s32(0x0404_0404));
+                let bytes = vmlaq_s32(vdupq_n_s32(0x0302_0100), index, vdupq_n_s32(0x0404_0404));
                 let table = vld1q_u8_x4(table.as_ptr().cast());
                 out[i] = vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_s32(bytes)));
             }
@@ -486,16 +486,16 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     }
     #[inline(always)]
     unsafe fn store_f16(p: *mut u16, x: F) {
-        let mut numbers = x;
+        let mut quieted = x;
         for i in 0..2 {
             unsafe {
                 let sign = vandq_u32(vreinterpretq_u32_f32(x[i]), vdupq_n_u32(0x8000_0000));
                 let quiet = vreinterpretq_f32_u32(vorrq_u32(sign, vdupq_n_u32(0x7fc0_0000)));
-                numbers[i] = choose(vceqq_f32(x[i], x[i]), x[i], quiet);
+                quieted[i] = choose(vceqq_f32(x[i], x[i]), x[i], quiet);
             }
         }
         unsafe {
-            let halves = vcvt_high_f16_f32(vcvt_f16_f32(numbers[0]), numbers[1]);
+            let halves = vcvt_high_f16_f32(vcvt_f16_f32(quieted[0]), quieted[1]);
             vst1q_u16(p, vreinterpretq_u16_f16(halves))
         }
     }

@@ -12,12 +12,8 @@ pub use guarded::Guarded;
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{FLOAT_PANELS, FloatRows, INT8_PANELS, PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
+pub use llmcc_ukernels::levels;
 use llmcc_ukernels::{Level, table};
-
-/// Levels that this machine can run.
-pub fn levels() -> impl Iterator<Item = Level> {
-    Level::here()
-}
 
 /// SplitMix64.
 pub struct Rng(pub u64);
