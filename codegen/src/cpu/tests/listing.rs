@@ -88,6 +88,7 @@ fn inner_products_use_the_multiply_add_instructions() {
     assert!(v3(W4).contains("vpmaddwd"));
     let baseline = listing(&matmul(W4), CpuIsa::X86_64, true);
     assert!(baseline.contains("pmaddwd") && !baseline.contains(" v"), "{baseline}");
+    assert!(listing(&matmul(Format::F32), CpuIsa::AArch64, true).contains("fmla"));
 }
 
 #[test]
@@ -104,6 +105,12 @@ fn nothing_is_called_but_microkernels() {
         // The product, and the function of it.
         assert_eq!(calls.matches("call").count(), 2, "{calls}");
     }
+    for case in &cases {
+        let code = listing(case, CpuIsa::AArch64, true);
+        assert!(!code.contains("blr") && !code.contains("\tbl\t"), "{code}");
+    }
+    let calls = listing(&matmul(W4), CpuIsa::AArch64, false);
+    assert_eq!(calls.matches("blr").count(), 2, "{calls}");
 }
 
 #[test]
