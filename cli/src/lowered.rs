@@ -160,7 +160,6 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 with_image: options.with_image,
                 draft_heads: options.draft_heads,
                 hidden_states: options.hidden_states,
-                selects: selects(options),
             },
         )
     };
@@ -183,7 +182,6 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     }
     let original_context = model.original_context;
     warnings.extend(long_factors(options, original_context, module.info.max_context));
-    warnings.extend(unselected(options, &model));
     let requantized = requantized::of_model(decoded, &module);
     let moved = moved(options, &checkpoint, &mut module)?;
     Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved })
@@ -197,22 +195,6 @@ fn moved(options: &CompileOptions, checkpoint: &Checkpoint, module: &mut Module)
     let format = if options.has_budget() { MIXTURE[0] } else { weight_format(options, module) };
     let moved = move_scales(module, &Source::new(checkpoint, options), format)?;
     Ok(Some(Scales { moved, format }))
-}
-
-/// Whether all targets select tokens by indexers.
-fn selects(options: &CompileOptions) -> bool {
-    options.targets.iter().all(|t| t.gpu().is_none())
-}
-
-/// A warning about a context that ends where tokens would be left out.
-fn unselected(options: &CompileOptions, model: &Model) -> Option<String> {
-    let (most, all) = (model.longest(true), model.longest(selects(options)));
-    (all < most && options.max_context.is_none()).then(|| {
-        format!(
-            "contexts are limited to {all} of {most} tokens, all of which are read: in longer ones an indexer selects \
-                tokens, which code for CPUs does, and code for GPUs does not"
-        )
-    })
 }
 
 /// A warning about a context that nobody asked for, and that gives short sequences other positions

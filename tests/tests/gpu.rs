@@ -201,6 +201,27 @@ fn f32_models() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Beyond the tokens that an indexer selects: attention reads a few of a sequence's tokens, or of the rows of its
+/// windows.
+#[test]
+fn selections_equal_transformers() {
+    if !ready() {
+        return;
+    }
+    let selecting: Vec<&str> = goldens().filter(|name| name.ends_with("_select")).collect();
+    let mut wrong = Vec::new();
+    for name in selecting {
+        let (g, model) = (Golden::load(name), compile(&gpu_options(name, "f32", KvDType::F32)).open(1));
+        for pieces in [&[19, 1, 13, 7][..], &[40]] {
+            let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
+            if error > allowed {
+                wrong.push(format!("{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Types of tokens come to the GPU with the step, and tables of two rows are in fragments too.
 #[test]
 fn pairs_equal_transformers() {

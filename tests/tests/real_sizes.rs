@@ -6,7 +6,10 @@ use llmcc_cli::session::{self, CompileOptions, find_target};
 use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::{Checkpoint, Options, lift};
+use llmcc_gpu::backend::GpuBackend;
+use llmcc_gpu::worker::Llvm;
 use llmcc_ir::graph::Module;
+use llmcc_ir::kernel::{Attention, Body};
 use llmcc_ir::ty::Dim;
 use llmcc_tests::{golden, options, shared};
 use serde_json::{Value, json};
@@ -101,6 +104,33 @@ fn compiles(name: &str, folder: &Path) {
     let mut lowered = session::lower(&o, &backend).unwrap_or_else(|e| panic!("{name}: {e}"));
     session::finish(&mut lowered, &o, &backend, &out, &mut |_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(start.elapsed() < MOST, "{name}: {:?}", start.elapsed());
+}
+
+/// Models whose indexers select tokens, for GPUs: every kernel is written, for contexts as long as on CPUs, and so are
+/// published configurations beside the workspace.
+#[test]
+fn models_that_select_are_written_for_gpus() {
+    let published = |all: PathBuf| ["DeepSeek-V3.2", "GLM-5.2-FP8"].map(|name| all.join(name).join("config.json"));
+    let files = [file("deepseek-v4-flash")].into_iter().chain(shared("real_configs").into_iter().flat_map(published));
+    let backend = GpuBackend::new(Llvm::Absent, None);
+    for path in files {
+        let (folder, name) = (alone(&path), path.display());
+        let o = CompileOptions {
+            targets: vec![find_target("sm90").expect("a target")],
+            place: WeightsPlace::Absent,
+            act: None,
+            kv: None,
+            max_context: None,
+            ..options(folder.path())
+        };
+        let lowered = session::lower(&o, &backend).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+        assert_eq!(Some(lowered.module.info.max_context as u64), config["max_position_embeddings"].as_u64(), "{name}");
+        let kernels = &lowered.preferred().compiled.plan.kernels;
+        let has = |of: fn(&Body) -> bool| kernels.iter().any(|k| of(&k.body));
+        assert!(has(|body| matches!(body, Body::Select(_))), "{name}");
+        assert!(has(|body| matches!(body, Body::Attention(Attention { selected: Some(_), .. }))), "{name}");
+    }
 }
 
 /// Kernels are chosen exactly however many sums of earlier layers a block reads: Kimi K3's blocks read nine.

@@ -17,7 +17,6 @@ const EXACT: Options = Options {
     with_image: false,
     draft_heads: DraftHeads::None,
     hidden_states: false,
-    selects: true,
 };
 
 /// Powers of two, by which no number is rounded.

@@ -45,6 +45,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod sample;
+mod select;
 mod sinkhorn;
 mod source;
 mod stage;
@@ -100,7 +101,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::RopeTable(body) => rope::emit(cx, body),
         Body::Attention(body) => attention::emit(cx, body),
         Body::Matmul(body) => supported::product(cx, body)?.emit(),
-        Body::Select(_) => unreachable!("`supported` refuses it"),
+        Body::Select(body) => select::emit(cx, body),
         Body::Route(body) => route::emit(cx, body),
         Body::ExpertMatmul(body) => experts::emit(cx, body),
         Body::TopK(body) => sample::emit(cx, body),

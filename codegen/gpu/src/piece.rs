@@ -1,7 +1,7 @@
 //! Pieces of rows: one, two or four adjacent columns in one memory access, as f32 values.
 
 use crate::cx::row_stride;
-use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, Ty, V};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Float;
@@ -72,6 +72,32 @@ pub fn round(b: &mut Builder, v: V, elem: Elem) -> V {
         (e, _) => Ty::S(e),
     };
     b.ftrunc(v, ty)
+}
+
+/// The signed 4-bit code that lies `up` bits up in byte `at`, as f32.
+pub fn nibble(b: &mut Builder, base: V, at: V, up: V) -> V {
+    let p = b.at(base, at);
+    let byte = b.load(p, I8);
+    let byte = b.zext(byte, I32);
+    let code = b.op(I32, format!("arith.shrui {byte}, {up} : i32"));
+    let code = b.andc(code, 15);
+    let code = b.xorc(code, 8);
+    let code = b.addc(code, -8);
+    b.sitofp(code, F32)
+}
+
+/// The 4-bit code of column `col` of line `line` of a cache's values of `d` elements, as f32; see
+/// `layout::kv_nibble`.
+pub fn value_nibble(b: &mut Builder, values: V, (line, col): (V, V), d: usize) -> V {
+    let half = d as i64 / 2;
+    let line = b.mulc(line, half);
+    let upper = b.cmpc(Cmp::Sge, col, half);
+    let less = b.addc(col, -half);
+    let within = b.select(upper, less, col);
+    let at = b.add(line, within);
+    let (four, none) = (b.i32(4), b.i32(0));
+    let up = b.select(upper, four, none);
+    nibble(b, values, at, up)
 }
 
 /// The widest piece, of at most `most` columns, in which all these numbers of columns can be cut.

@@ -2,10 +2,10 @@
 //! made.
 
 use crate::cx::Cx;
-use crate::{attention, causal_conv, experts, matmul, pointwise, recurrence, sample};
+use crate::{attention, causal_conv, experts, matmul, pointwise, recurrence, sample, select};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule;
-use llmcc_ir::kernel::{Attention, Body, Checked, ExpertMatmul, Kernel, Matmul, ParamKind, RowNorm};
+use llmcc_ir::kernel::{Body, Checked, ExpertMatmul, Kernel, Matmul, ParamKind, RowNorm};
 use llmcc_ir::match_family;
 use llmcc_ir::quant::{BLOCK, Packing};
 use llmcc_ir::target::{GpuArch, TargetSpec};
@@ -72,10 +72,13 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
     match_family! { match body {
         Body::RowNorm(k) => row_norm(cx, k),
         Body::Pointwise(k) => fits(cx, "rows that are normalized or become codes", pointwise::shared_bytes(cx, k)),
-        Body::Attention(Attention { selected: Some(_), .. }) | Body::Select(_) => Err(unselected()),
         Body::Attention(k) => {
             let spec = cx.kernel.kv(k.kv);
             fits(cx, &format!("values of {} elements", spec.value_dim), attention::shared_bytes(&spec))
+        }
+        Body::Select(k) => {
+            let what = format!("{} heads of an indexer that selects {} rows", k.heads, k.top);
+            fits(cx, &what, select::shared_bytes(cx, k))
         }
         Body::ExpertMatmul(k) => products_of_experts(cx, k),
         Body::TopK(k) => {
@@ -109,13 +112,6 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
     } in tests {
         Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),
     }}
-}
-
-/// Selections are made on CPUs.
-fn unselected() -> String {
-    "tokens that an indexer selects have no GPU kernel; compile for a CPU, or with `--max-context` of as many tokens \
-        as are selected, where all are read"
-        .into()
 }
 
 /// The scale of an fp8 row is known to who has the row.

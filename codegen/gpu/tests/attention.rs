@@ -15,6 +15,8 @@ mod prompt;
 mod registers;
 #[path = "attention/rows.rs"]
 mod rows;
+#[path = "attention/selected.rs"]
+mod selected;
 #[path = "attention/wide.rs"]
 mod wide;
 
@@ -50,6 +52,8 @@ struct Shape {
     bias: Option<ScoreBias>,
     /// How far distances go that have keys and queries.
     relative: Option<usize>,
+    /// Most rows that a token selects.
+    selected: Option<usize>,
     causal: bool,
     /// The window is a chunk.
     chunked: bool,
@@ -71,6 +75,7 @@ const DECODE: Shape = Shape {
     sinks: false,
     bias: None,
     relative: None,
+    selected: None,
     causal: true,
     chunked: false,
     tile_m: 1,
@@ -118,6 +123,7 @@ impl Shape {
             sinks: self.sinks.then_some(3 + usize::from(self.has_own())),
             bias: self.bias.map(|_| 3 + usize::from(self.has_own()) + usize::from(self.sinks)),
             relative: self.relative.map(|_| [3, 4]),
+            selected: self.selected.map(|_| 3 + usize::from(self.has_own()) + usize::from(self.sinks)),
             causal: self.causal,
             chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
@@ -129,6 +135,7 @@ impl Shape {
         params.extend(self.sinks.then(|| vector("sinks", self.heads())));
         params.extend(self.bias.map(|bias| vector("bias", self.heads() * bias.width())));
         params.extend(self.near_params());
+        params.extend(self.selected_param());
         Kernel { name: "layer.attention0".into(), rows: Dim::Tokens, params, body: Body::Attention(body) }
     }
 
@@ -173,6 +180,8 @@ struct Step {
     sinks: Vec<f32>,
     bias: Vec<f32>,
     near: [Vec<f32>; 2],
+    /// Numbers of the rows that each token selects.
+    chosen: Rows,
 }
 
 impl Step {
@@ -205,7 +214,8 @@ impl Step {
         let slope = |rng: &mut Rng| if slopes { rng.float().abs() * 0.1 } else { rng.float() * 3.0 };
         let bias = (0..shape.heads() * shape.bias.map_or(0, ScoreBias::width)).map(|_| slope(&mut rng)).collect();
         let near = shape.near_values(&mut rng);
-        Step { batch: batch(tokens), state, q, own, sinks, bias, near }
+        let chosen = shape.selections(&mut rng, tokens);
+        Step { batch: batch(tokens), state, q, own, sinks, bias, near, chosen }
     }
 
     fn case(&self, kernel: Kernel) -> Case {
@@ -214,6 +224,7 @@ impl Step {
         for param in &kernel.params[3..] {
             operands.push(match param.name.as_str() {
                 "own" => OperandData::Rows(self.own.clone()),
+                "selected" => OperandData::Rows(self.chosen.clone()),
                 "sinks" => OperandData::Vector(self.sinks.clone().into()),
                 "near_keys" => OperandData::Vector(self.near[0].clone().into()),
                 "near_queries" => OperandData::Vector(self.near[1].clone().into()),
@@ -235,11 +246,11 @@ impl Step {
             true => [of_head(&self.own, shape.d), of_head(&self.q, shape.dv())].concat(),
             false => of_head(&self.q, shape.d),
         };
-        let seen = shape.sees(position, self.batch.ends()[token] as usize);
+        let seen = self.seen(shape, token);
         let scale = f64::from(shape.scale());
         let mut scores = vec![];
         let mut largest: f64 = 0.0;
-        for p in seen.clone() {
+        for p in seen.iter().copied() {
             let mut k = if shape.d > 0 { self.state.key(seq, p, head / shape.group).unwrap() } else { vec![] };
             if shape.latent {
                 k.extend(self.state.value(seq, p, head / shape.group).unwrap());
@@ -263,7 +274,7 @@ impl Step {
         };
         let relative = 2.0 * u * largest + u + 2f64.powi(-18) * (1.0 + largest);
         let mut bound = vec![0.0; shape.dv()];
-        for (p, s) in seen.zip(&scores) {
+        for (p, s) in seen.into_iter().zip(&scores) {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
             for (b, v) in bound.iter_mut().zip(v) {
@@ -451,6 +462,7 @@ fn scales_of_int8_values_may_be_anything() {
             sinks: vec![],
             bias: vec![],
             near: [vec![], vec![]],
+            chosen: Rows { cols: 0, data: vec![] },
         };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));

@@ -18,6 +18,8 @@ mod program;
 mod recurrent;
 #[cfg(feature = "llvm")]
 mod sample;
+#[cfg(feature = "llvm")]
+mod select;
 mod skeletons;
 mod snapshots;
 #[cfg(feature = "llvm")]

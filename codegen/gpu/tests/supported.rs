@@ -104,6 +104,15 @@ fn conv(width: usize) -> String {
     )
 }
 
+fn select(heads: usize, top: usize) -> String {
+    format!(
+        "kernel @k rows T {{\n  param %q: rows f32[T, {}]\n  param %w: rows f32[T, {heads}]\n  \
+         param %kv: kv<f16, 1x128, latent>\n  param %y: rows f32[T, {top}]\n  \
+         select q=%q weights=%w kv=%kv heads={heads} top={top} out=%y\n}}\n",
+        128 * heads
+    )
+}
+
 fn recurrence(rows: usize) -> String {
     format!(
         "kernel @k rows T {{\n  param %q: rows f32[T, {rows}]\n  param %v: rows f32[T, 4]\n  \
@@ -138,10 +147,7 @@ fn what_gpus_lack_is_refused() {
         (normalized(100_000, "f32"), "need 400016 bytes of shared memory, but a block of `sm90` has 232448"),
         (top_k(10_000, 300), "300 candidates of 10000 logits"),
         (conv(17), "convolutions over 17 tokens have no GPU kernel; supported are 2 to 16; compile for a CPU"),
-        (
-            llmcc_test_support::edits::SELECTED.to_owned(),
-            "tokens that an indexer selects have no GPU kernel; compile for a CPU",
-        ),
+        (select(64, 20_000), "64 heads of an indexer that selects 20000 rows need"),
         (recurrence(1025), "over states of 1025 rows have no GPU kernel; supported are up to 1024; compile for a CPU"),
     ] {
         let got = said(&text, target("sm90"));
@@ -173,6 +179,8 @@ fn what_gpus_have_is_made() {
         top_k(128_256, 64),
         conv(16),
         recurrence(1024),
+        select(64, 2048),
+        llmcc_test_support::edits::SELECTED.to_owned(),
     ] {
         assert_eq!(said(&text, target("sm90")), "", "{text}");
     }

@@ -45,7 +45,7 @@ pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
 /// needed.
 pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendError> {
     let model = config(ckpt)?;
-    let most = model.longest(options.selects);
+    let most = model.facts().max_position;
     let max_context = match options.max_context {
         Some(asked) if asked == 0 || asked > most => return Err(FrontendError::Context { asked, most }),
         asked => asked.unwrap_or(most),

@@ -38,7 +38,6 @@ const EXACT: Options = Options {
     with_image: false,
     draft_heads: DraftHeads::None,
     hidden_states: false,
-    selects: true,
 };
 
 /// The same for a fixture: the reference of some has LongRoPE's short factors, as it has no longer sequence.

@@ -33,8 +33,9 @@ family! {
         /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
         /// has them. They come without any of `softcap`, `sinks`, `bias`, and with all of a sequence seen.
         relative: Option<[ParamId; 2]> as Pair(["relative_keys", "relative_queries"]),
-        /// For each token the numbers of the rows that it attends to, f32 `[T, any]`, as [`super::Select`]
-        /// stores them. With these there is none of `softcap`, `bias`, `relative`, and no window.
+        /// For each token the numbers of the rows that it attends to, f32 `[T, any]`, ascending until the first
+        /// that is of no row, as [`super::Select`] stores them. With these there is none of `softcap`, `bias`,
+        /// `relative`, and no window.
         selected: Option<ParamId> as Use::READ,
         /// Whether a token sees nothing after it. Else it sees all positions that its sequence has in the
         /// cache, those of the step included, or those less than the cache's window away on either side.

@@ -86,6 +86,18 @@ impl Gen {
         }
     }
 
+    /// Makes f32 rows of selections: of each token about every second number of those that are there, ascending, then
+    /// −1. A number is there for each position up to the token's.
+    pub fn selections(&mut self, p: ParamId) {
+        let Gen { rng, batch, operands, .. } = self;
+        if let OperandData::Rows(Rows { cols, data }) = &mut operands[p] {
+            for (row, position) in data.chunks_mut(*cols).zip(&batch.positions) {
+                let mut numbers = (0..=*position).filter(|_| rng.chance(2));
+                row.iter_mut().for_each(|x| *x = numbers.next().map_or(-1.0, |n| n as f32));
+            }
+        }
+    }
+
     /// A function of the numbers of a vector.
     pub fn change_vector(&mut self, p: ParamId, f: impl Fn(f32) -> f32) {
         if let OperandData::Vector(v) = &mut self.operands[p] {

@@ -16,6 +16,7 @@ mod hashed;
 mod newcomer;
 mod recurrent;
 mod rng;
+pub mod selected;
 mod sinkhorn;
 mod weights;
 

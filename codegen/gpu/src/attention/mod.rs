@@ -14,7 +14,7 @@
 //! - Both of these have blocks beside the others that work like [`decode`], for tokens that are
 //!   alone in their sequence ([`lone`]).
 //! - [`wide`]: 16-bit caches whose keys end with the values (latent), or are of another width, or
-//!   with heads above 256; few tokens and many.
+//!   with heads above 256, or of which rows are selected ([`selected`]); few tokens and many.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
 //! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]).
@@ -36,6 +36,7 @@ mod pool;
 mod prefill;
 mod results;
 mod rows;
+mod selected;
 mod shape;
 mod share;
 mod split;

@@ -4,6 +4,7 @@
 //! lanes together weigh the values, a lane for every 32nd column.
 
 use super::results::{Results, joined_bytes};
+use super::selected::{Chosen, page_and_line};
 use super::shape::{Rows, Shape};
 use super::share::{Item, Split};
 use crate::Source;
@@ -38,6 +39,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
 fn reason(shape: &Shape) -> &'static str {
     let spec = &shape.spec;
     match (spec.dtype.float(), spec.dtype.bits()) {
+        _ if shape.selected.is_some() => "attention over selected rows, without tensor cores",
         _ if shape.relative.is_some() => "attention with keys and queries of distances, without tensor cores",
         _ if shape.bias.is_some() => "attention with biases by distance, without tensor cores",
         _ if spec.latent => "attention over a latent cache, without tensor cores",
@@ -52,6 +54,15 @@ fn reason(shape: &Shape) -> &'static str {
     }
 }
 
+/// Where the rows of 16 slots lie.
+#[derive(Clone, Copy)]
+enum Places {
+    /// In a page.
+    Page(V),
+    /// Each in the slot of the pool that its two lanes know.
+    Own(V),
+}
+
 struct Walk<'a> {
     shape: &'a Shape,
     item: &'a Item,
@@ -63,6 +74,8 @@ struct Walk<'a> {
     latent: Option<(V, Elem)>,
     /// Row of the block table.
     table: V,
+    /// The rows of a selection.
+    chosen: Option<Chosen>,
     pool: V,
     args: Args<'a>,
     position: V,
@@ -80,9 +93,11 @@ impl<'a> Walk<'a> {
         let latent = shape.spec.latent.then(|| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
+        let chosen = Chosen::new(b, shape.selected, args, (item, table));
         let position =
             if shape.bias.is_some() || shape.relative.is_some() { args.position(b, item.token) } else { item.first };
-        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv), args, position }
+        let pool = args.operand(shape.kv);
+        Walk { shape, item, warp, lane, query, latent, table, chosen, pool, args, position }
     }
 
     /// Whether codes and scales are stored.
@@ -110,18 +125,42 @@ impl<'a> Walk<'a> {
         b.for_((first, end, step), &start, |b, page, state| self.page(b, page, state))
     }
 
-    fn page(&self, b: &mut Builder, number: V, state: &[V]) -> Vec<V> {
+    /// Page `number` of the sequence.
+    fn page_of(&self, b: &mut Builder, number: V) -> V {
         let offset = b.shlc(number, 2);
         let p = b.at(self.table, offset);
         let entry = b.load_const(p, I32);
         let entry = b.zext(entry, I64);
         let offset = b.mulc(entry, self.shape.page.bytes as i64);
-        let page = b.at(self.pool, offset);
+        b.at(self.pool, offset)
+    }
+
+    /// Where the 16 rows of page `number` lie.
+    fn places(&self, b: &mut Builder, number: V) -> Places {
+        let Some(chosen) = &self.chosen else { return Places::Page(self.page_of(b, number)) };
+        let start = b.shlc(number, 4);
+        let own = b.andc(self.lane, 15);
+        let at = b.add(start, own);
+        Places::Own(chosen.place(b, at))
+    }
+
+    /// The page of a slot of the pool, and the slot's number in it.
+    fn line_of(&self, b: &mut Builder, place: V) -> (V, V) {
+        let (skip, slot) = page_and_line(b, self.shape.page.bytes, place);
+        (b.at(self.pool, skip), slot)
+    }
+
+    fn page(&self, b: &mut Builder, number: V, state: &[V]) -> Vec<V> {
+        let places = self.places(b, number);
         let start = b.shlc(number, 4);
         let start = b.sub(start, self.item.first);
         let slot = b.andc(self.lane, 15);
         let at = b.add(start, slot);
         let seen = b.cmp(Cmp::Ult, at, self.item.seen);
+        let (page, slot) = match places {
+            Places::Page(page) => (page, slot),
+            Places::Own(place) => self.line_of(b, place),
+        };
         let score = self.score(b, page, (number, slot));
         let score = self.shape.biased(b, self.args, (self.item.head, self.position), (number, slot), score);
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
@@ -143,7 +182,7 @@ impl<'a> Walk<'a> {
             p
         };
         let values: Vec<V> = state[2..].iter().map(|v| b.fmul(*v, change)).collect();
-        let values = self.weigh(b, page, start, weight, &values);
+        let values = self.weigh(b, places, start, weight, &values);
         [vec![maximum, sum], values].concat()
     }
 
@@ -249,15 +288,26 @@ impl<'a> Walk<'a> {
         self.stored(b, values, index)
     }
 
-    fn weigh(&self, b: &mut Builder, page: V, start: V, weight: V, values: &[V]) -> Vec<V> {
-        let d = self.shape.spec.value_dim;
-        let page = b.atc(page, self.shape.page.v as i64);
+    fn weigh(&self, b: &mut Builder, places: Places, start: V, weight: V, values: &[V]) -> Vec<V> {
+        let (d, of_values) = (self.shape.spec.value_dim, self.shape.page.v as i64);
+        let places = match places {
+            Places::Page(page) => Places::Page(b.atc(page, of_values)),
+            Places::Own(place) => Places::Own(place),
+        };
         let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
         let (first, end, step, zero) = (b.i32(0), b.i32(PAGE_TOKENS as i64), b.i32(1), b.f32(0.0));
         b.for_((first, end, step), values, |b, slot, values| {
             let weight = b.shuffle_from(weight, slot);
             let at = b.add(start, slot);
             let seen = b.cmp(Cmp::Ult, at, self.item.seen);
+            let (page, slot) = match places {
+                Places::Page(page) => (page, slot),
+                Places::Own(place) => {
+                    let place = b.shuffle_from(place, slot);
+                    let (page, slot) = self.line_of(b, place);
+                    (b.atc(page, of_values), slot)
+                }
+            };
             let line = b.mulc(slot, d as i64);
             let line = b.add(head, line);
             let last = b.i32(d as i64 - 1);
@@ -308,22 +358,14 @@ impl<'a> Walk<'a> {
         let at = b.add(line, slot);
         let odd = b.andc(i, 1);
         let up = b.shlc(odd, 2);
-        nibble(b, page, at, up)
+        piece::nibble(b, page, at, up)
     }
 
     /// The same of a value, whose part of the page begins at `values`.
     fn value_code(&self, b: &mut Builder, values: V, (slot, col): (V, V)) -> V {
-        let half = self.shape.spec.value_dim as i64 / 2;
         let line = b.shlc(self.item.kv_head, 4);
         let line = b.add(line, slot);
-        let line = b.mulc(line, half);
-        let upper = b.cmpc(Cmp::Sge, col, half);
-        let less = b.addc(col, -half);
-        let within = b.select(upper, less, col);
-        let at = b.add(line, within);
-        let (four, none) = (b.i32(4), b.i32(0));
-        let up = b.select(upper, four, none);
-        nibble(b, values, at, up)
+        piece::value_nibble(b, values, (line, col), self.shape.spec.value_dim)
     }
 
     /// Leaves the warp's result in shared memory.
@@ -373,16 +415,4 @@ impl Near {
 fn query_at(b: &mut Builder, (query, elem): (V, Elem), col: V) -> V {
     let p = col_at(b, query, elem, col);
     piece::load(b, p, elem, 1)[0]
-}
-
-/// The signed 4-bit code that lies `up` bits up in byte `at`, as f32.
-fn nibble(b: &mut Builder, base: V, at: V, up: V) -> V {
-    let p = b.at(base, at);
-    let byte = b.load(p, I8);
-    let byte = b.zext(byte, I32);
-    let code = b.op(I32, format!("arith.shrui {byte}, {up} : i32"));
-    let code = b.andc(code, 15);
-    let code = b.xorc(code, 8);
-    let code = b.addc(code, -8);
-    b.sitofp(code, F32)
 }

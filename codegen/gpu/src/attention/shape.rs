@@ -1,5 +1,6 @@
 //! Shape of an attention kernel: its operands, the rows that a token sees, the scores of products.
 
+use super::selected::Selections;
 use crate::cx::{Args, Cx, row_stride};
 use crate::expr::tanh;
 use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
@@ -30,6 +31,8 @@ pub(super) struct Shape {
     pub(super) bias: Option<(ParamId, ScoreBias)>,
     /// Two f32 vectors: keys and queries of distances, and how far these go.
     pub(super) relative: Option<([ParamId; 2], usize)>,
+    /// The rows that tokens attend to, if they select them.
+    pub(super) selected: Option<Selections>,
     /// Whether a token sees nothing after it.
     pub(super) causal: bool,
     /// Whether the window is a chunk.
@@ -96,7 +99,7 @@ impl Shape {
     pub(super) fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
         let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, sums, selected: _, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);
@@ -114,6 +117,7 @@ impl Shape {
             sinks,
             bias: bias.zip(k.biased(&cx.kernel.params)),
             relative: relative.zip(k.reach(&cx.kernel.params)),
+            selected: selected.map(|rows| Selections { rows, most: cx.cols(rows), every: spec.every }),
             causal,
             chunked,
             sums: sums.then_some(heads),
@@ -132,9 +136,9 @@ impl Shape {
     }
 
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
-    /// keys are not as wide as values, or only the plain kernel will do.
+    /// keys are not as wide as values, rows are selected, or only the plain kernel will do.
     pub(super) fn multiplied(&self) -> Option<(Elem, bool)> {
-        if !self.spec.uniform() || !self.usual() {
+        if !self.spec.uniform() || !self.usual() || self.selected.is_some() {
             return None;
         }
         let (d, dtype) = (self.spec.key_dim, self.spec.dtype);
@@ -167,14 +171,17 @@ impl Shape {
         }
     }
 
-    /// Whether a token may see nothing: where several have a row, the first ones.
+    /// Whether a token may see nothing: where several have a row, the first ones; or it selects nothing.
     pub(super) fn may_be_blind(&self) -> bool {
-        self.spec.every > 1
+        self.spec.every > 1 || self.selected.is_some()
     }
 
-    /// Rows that a token of the step, at `position`, sees: positions, where each has one.
+    /// Rows that a token of the step, at `position`, sees: positions, where each has one; numbers in its selection.
     pub(super) fn range(&self, b: &mut Builder, args: Args<'_>, token: V, position: V) -> Range {
         let first = self.first_seen(b, position);
+        if let Some(selections) = &self.selected {
+            return Range { first, count: selections.count(b, args, token, position) };
+        }
         if self.spec.every > 1 {
             let end = b.addc(position, 1);
             return Range { first, count: b.divc(end, self.spec.every as i64) };

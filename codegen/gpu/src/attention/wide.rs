@@ -1,5 +1,5 @@
 //! Attention of any number of tokens over wide heads, on tensor cores: latent caches (keys that end
-//! with the values), keys and values of different width, heads above 256.
+//! with the values), keys and values of different width, heads above 256, selected rows.
 //!
 //! One warp has no registers for weighted values of 16 rows of 512 columns. So the warps of a team,
 //! eight or four, share the *columns*, not the pages: of every page, each warp multiplies its part of
@@ -32,15 +32,19 @@
 //! 32 bytes, whose halves change places in every other four lines), then its columns of the values,
 //! a line per token, an odd number of 16-byte pieces apart. Steps of keys are dealt to the warps in
 //! turns; a warp that has one less than others multiplies the last one by zeros.
+//!
+//! A selection's pages are of 16 selected rows, which come from anywhere: values line by line, keys
+//! element by element, through registers, while a tile is multiplied.
 
 use super::results::{Results, joined_bytes, slot_floats};
+use super::selected::{Chosen, page_and_line};
 use super::shape::{Range, Rows, Shape};
 use super::share::{Item, Split};
 use super::split::Chunks;
 use super::tiles::{Lane, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V, WARP};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I16, I32, I64, Memory, Ty, V, WARP};
 use crate::ring;
 use llmcc_abi::PAGE_TOKENS;
 
@@ -78,7 +82,8 @@ impl WidePlan {
     /// `None` if only the plain kernel will do.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<WidePlan> {
         let (elem, spec) = (shape.in_halves()?, &shape.spec);
-        let suits = spec.every == 1 && spec.own_dim().is_multiple_of(16) && spec.value_dim <= MAX_VALUES;
+        let of_rows = spec.every == 1 || shape.selected.is_some();
+        let suits = of_rows && spec.own_dim().is_multiple_of(16) && spec.value_dim <= MAX_VALUES;
         let warps = [8, 4].into_iter().find(|w| spec.value_dim.is_multiple_of(16 * w))?;
         let own = spec.own_dim() / 16;
         let steps = own.div_ceil(warps);
@@ -154,6 +159,15 @@ fn attend(b: &mut Builder, shape: &Shape, plan: &WidePlan, (args, item, chunks):
     });
 }
 
+/// Where the values of 16 rows lie.
+#[derive(Clone, Copy)]
+enum Lines {
+    /// In a page, so many bytes from the first one.
+    Page(V),
+    /// Each in a slot of the pool that two lanes know.
+    Own(V),
+}
+
 /// A warp's walk over the pages of an item.
 struct WideWalk<'a> {
     shape: &'a Shape,
@@ -169,6 +183,8 @@ struct WideWalk<'a> {
     mine: V,
     /// Row of the block table.
     table: V,
+    /// The rows of a selection.
+    chosen: Option<Chosen>,
     /// The keys and the values of the item's KV head in page 0 of the pool.
     keys: V,
     values: V,
@@ -188,12 +204,13 @@ impl<'a> WideWalk<'a> {
         let mine = b.mulc(warp, (plan.score_bytes() / plan.warps) as i64);
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
+        let chosen = Chosen::new(b, shape.selected, args, (item, table));
         let skip = b.mulc(item.kv_head, (shape.spec.own_dim() * PAGE_TOKENS * 2) as i64);
         let keys = b.at(args.operand(shape.kv), skip);
         let skip = b.mulc(item.kv_head, (shape.spec.value_dim * PAGE_TOKENS * 2) as i64);
         let values = b.atc(args.operand(shape.kv), shape.page.v as i64);
         let values = b.at(values, skip);
-        WideWalk { shape, plan, args, item, lane, warp, ring, scores, mine, table, keys, values }
+        WideWalk { shape, plan, args, item, lane, warp, ring, scores, mine, table, chosen, keys, values }
     }
 
     fn range(&self) -> Range {
@@ -264,8 +281,20 @@ impl<'a> WideWalk<'a> {
         words.to_vec()
     }
 
-    /// Pages of the pool of the tile that begins with page `number`; past the end any that there is.
+    /// Pages of the pool of the tile that begins with page `number`; past the end any that there is. Where
+    /// rows are selected, each lane has the slot of the pool of one of 16 rows.
     fn entries(&self, b: &mut Builder, number: V) -> Vec<V> {
+        if let Some(chosen) = &self.chosen {
+            let (first, slot) = (b.shlc(number, 4), b.andc(self.lane.lane, 15));
+            let first = b.add(first, slot);
+            let at = |i: usize| (i * PAGE_TOKENS) as i64;
+            return (0..self.plan.pages)
+                .map(|i| {
+                    let nth = b.addc(first, at(i));
+                    chosen.place(b, nth)
+                })
+                .collect();
+        }
         (0..self.plan.pages as i64)
             .map(|i| {
                 let (number, last) = (b.addc(number, i), b.addc(self.item.end_page, -1));
@@ -277,20 +306,25 @@ impl<'a> WideWalk<'a> {
             .collect()
     }
 
-    /// Starts the copy of the warp's part of the tile that begins with page `number` into a stage;
-    /// nothing if it is past the end.
+    /// Starts the copy of the warp's part of the tile that begins with page `number` into a stage, but for
+    /// the keys of selected rows; nothing if it is past the end.
     fn copy(&self, b: &mut Builder, number: V, entries: &[V], stage: V) {
         let inside = b.cmp(Cmp::Slt, number, self.item.end_page);
         b.if_(inside, |b| {
             for (i, entry) in entries.iter().enumerate() {
                 let to = self.page(b, stage, i);
-                let wide = b.zext(*entry, I64);
-                let skip = b.mulc(wide, self.shape.page.bytes as i64);
-                self.copy_keys(b, skip, to);
+                let lines = if self.chosen.is_none() {
+                    let wide = b.zext(*entry, I64);
+                    let skip = b.mulc(wide, self.shape.page.bytes as i64);
+                    self.copy_keys(b, skip, to);
+                    Lines::Page(skip)
+                } else {
+                    Lines::Own(*entry)
+                };
                 let start = b.addc(number, i as i64);
                 let start = b.shlc(start, 4);
                 let start = b.sub(start, self.item.first);
-                self.copy_values(b, skip, to, start);
+                self.copy_values(b, lines, to, start);
             }
         });
         b.cp_commit();
@@ -303,16 +337,21 @@ impl<'a> WideWalk<'a> {
         b.atc(base, (i * self.plan.page_bytes()) as i64)
     }
 
+    /// Where the lane's piece of the warp's first step goes.
+    fn key_piece(&self, b: &mut Builder, to: V) -> V {
+        let turn = b.shrc(self.lane.lane, 3);
+        let turn = b.andc(turn, 1);
+        let place = b.xor(self.lane.lane, turn);
+        let place = b.shlc(place, 4);
+        b.at(to, place)
+    }
+
     /// A piece of each lane of each of the warp's steps.
     fn copy_keys(&self, b: &mut Builder, skip: V, to: V) {
         let from = b.at(self.keys, skip);
         let offset = b.shlc(self.lane.lane, 4);
         let from = b.at(from, offset);
-        let turn = b.shrc(self.lane.lane, 3);
-        let turn = b.andc(turn, 1);
-        let place = b.xor(self.lane.lane, turn);
-        let place = b.shlc(place, 4);
-        let to = b.at(to, place);
+        let to = self.key_piece(b, to);
         for i in 0..self.plan.steps {
             let step = self.step(b, i);
             let offset = b.shlc(step, 9);
@@ -321,28 +360,93 @@ impl<'a> WideWalk<'a> {
         }
     }
 
+    /// The lane's pieces of the keys of a tile of selected rows, whose `entries` it has: of each page and each of
+    /// the warp's steps. Nothing where no rows are selected.
+    fn gather_keys(&self, b: &mut Builder, entries: &[V]) -> Vec<Vec<V>> {
+        let entries: &[V] = if self.chosen.is_some() { entries } else { &[] };
+        entries.iter().map(|place| self.gather_page(b, *place)).collect()
+    }
+
+    /// Stores them in a stage.
+    fn store_keys(&self, b: &mut Builder, stage: V, pieces: &[Vec<V>]) {
+        for (i, of_page) in pieces.iter().enumerate() {
+            let to = self.page(b, stage, i);
+            let to = self.key_piece(b, to);
+            for (i, piece) in of_page.iter().enumerate() {
+                let to = b.atc(to, i as i64 * 512);
+                b.apart(|b| b.store(*piece, to));
+            }
+        }
+    }
+
+    /// The lane's pieces of 16 rows, whose places two lanes know each: the elements of a column in eight rows.
+    fn gather_page(&self, b: &mut Builder, place: V) -> Vec<V> {
+        let (column, half) = (b.shrc(self.lane.lane, 1), b.andc(self.lane.lane, 1));
+        let (column, first) = (b.shlc(column, 5), b.shlc(half, 3));
+        let from: Vec<V> = (0..8)
+            .map(|i| {
+                let row = b.addc(first, i);
+                let place = b.shuffle_from(place, row);
+                let (skip, slot) = page_and_line(b, self.shape.page.bytes, place);
+                let within = b.shlc(slot, 1);
+                let offset = b.add(column, within);
+                let p = b.at(self.keys, skip);
+                b.at(p, offset)
+            })
+            .collect();
+        (0..self.plan.steps)
+            .map(|i| {
+                let step = self.step(b, i);
+                let offset = b.shlc(step, 9);
+                let elements: Vec<V> = from
+                    .iter()
+                    .map(|p| {
+                        let p = b.at(*p, offset);
+                        b.load(p, I16)
+                    })
+                    .collect();
+                b.pack(&elements)
+            })
+            .collect()
+    }
+
     /// The warp's columns of the values of a page, whose slot 0 is position `start` of those that are
     /// seen. Values of slots that are not become zero.
-    fn copy_values(&self, b: &mut Builder, skip: V, to: V, start: V) {
+    fn copy_values(&self, b: &mut Builder, lines: Lines, to: V, start: V) {
         let (plan, d) = (self.plan, self.plan.tile.d as i64);
         let to = b.atc(to, plan.key_bytes() as i64);
         let mine = b.mulc(self.warp, d * 2);
-        let from = b.at(self.values, skip);
+        let from = match lines {
+            Lines::Page(skip) => b.at(self.values, skip),
+            Lines::Own(_) => self.values,
+        };
         let from = b.at(from, mine);
         let each = d / 8;
         for i in 0..each / 2 {
             let piece = b.addc(self.lane.lane, i * WARP as i64);
             let (token, column) = (b.divc(piece, each), b.remc(piece, each));
             let column = b.shlc(column, 4);
+            let (from, slot) = match lines {
+                Lines::Page(_) => (from, token),
+                Lines::Own(place) => {
+                    let place = b.shuffle_from(place, token);
+                    let (skip, slot) = page_and_line(b, self.shape.page.bytes, place);
+                    (b.at(from, skip), slot)
+                }
+            };
             let (line, place) =
-                (b.mulc(token, self.shape.spec.value_dim as i64 * 2), b.mulc(token, plan.tile.v_stride() as i64));
+                (b.mulc(slot, self.shape.spec.value_dim as i64 * 2), b.mulc(token, plan.tile.v_stride() as i64));
             let (line, place) = (b.add(line, column), b.add(place, column));
             let (from, to) = (b.at(from, line), b.at(to, place));
             let slot = b.add(start, token);
             let seen = b.cmp(Cmp::Ult, slot, self.item.seen);
             let (all, none) = (b.i32(16), b.i32(0));
             let bytes = b.select(seen, all, none);
-            b.cp_async_some(to, from, bytes);
+            match lines {
+                Lines::Page(_) => b.cp_async_some(to, from, bytes),
+                // Keys are stored beside it.
+                Lines::Own(_) => b.apart(|b| b.cp_async_some(to, from, bytes)),
+            }
         }
     }
 
@@ -355,6 +459,13 @@ impl<'a> WideWalk<'a> {
             let entries = self.entries(b, number);
             let stage = b.i32(i);
             self.copy(b, number, &entries, stage);
+            if self.chosen.is_some() {
+                let inside = b.cmp(Cmp::Slt, number, self.item.end_page);
+                b.if_(inside, |b| {
+                    let keys = self.gather_keys(b, &entries);
+                    self.store_keys(b, stage, &keys);
+                });
+            }
         }
         let number = b.addc(self.item.page, ahead * pages);
         let (zero, entries) = (b.i32(0), self.entries(b, number));
@@ -375,6 +486,8 @@ impl<'a> WideWalk<'a> {
             b.sync_warp();
             let next = b.addc(number, ahead * pages);
             let before = ring::stage_after(b, stage, ahead, self.plan.stages);
+            // Beyond the end they are any row's.
+            let keys = self.gather_keys(b, entries);
             self.copy(b, next, entries, before);
             let after = b.addc(next, pages);
             let entries = self.entries(b, after);
@@ -382,6 +495,7 @@ impl<'a> WideWalk<'a> {
             let scores = self.exchange(b, scores, place);
             let state = State::from_carried(&carried[kept..]);
             let state = self.weigh(b, number, &scores, stage, &state);
+            self.store_keys(b, before, &keys);
             let (stage, place) =
                 (ring::stage_after(b, stage, 1, self.plan.stages), b.xorc(place, plan.score_bytes() as i64));
             [vec![stage, place], entries, state.carried().to_vec()].concat()

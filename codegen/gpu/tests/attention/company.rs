@@ -16,6 +16,7 @@ impl Step {
             sinks: self.sinks.clone(),
             bias: self.bias.clone(),
             near: self.near.clone(),
+            chosen: picked(&self.chosen),
         }
     }
 }

@@ -93,6 +93,7 @@ fn warpgroups_on_random_steps() {
             sinks: false,
             bias: None,
             relative: None,
+            selected: None,
             causal: true,
             chunked: rng.below(0, 2) == 0,
         };

@@ -3,33 +3,18 @@
 use super::generate::random;
 use super::jit::{Jit, check_threads, same_bits};
 use super::{config, with_microkernels};
-use llmcc_ir::eval::{KvState, OperandData, Rows};
+use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::RowElem;
-use llmcc_ir::kernel::{Attention, Body, ParamId, Select};
+use llmcc_ir::kernel::{Attention, Body, Select};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
+use llmcc_test_support::selected::rows_of;
 use llmcc_test_support::{Gen, ULP};
 use proptest::prelude::*;
 
-/// A cache whose rows are random for all tokens.
-fn cached(g: &mut Gen, spec: KvSpec) -> ParamId {
-    let mut state = KvState::new(spec);
-    for i in 0..g.batch.tokens.len() {
-        for p in 0..=g.batch.positions[i] as usize {
-            let row = |g: &mut Gen, n| g.rng.floats(n).into_iter().map(f64::from).collect::<Vec<_>>();
-            let (k, v) = (row(g, spec.width(true)), row(g, spec.width(false)));
-            if spec.own_dim() > 0 {
-                state.store_key(g.batch.seqs[i], p, &k);
-            }
-            state.store_value(g.batch.seqs[i], p, &v);
-        }
-    }
-    g.kv(state)
-}
-
-fn rows_of(d: usize, dtype: KvDType, every: usize) -> KvSpec {
-    KvSpec { dtype, kv_heads: 1, key_dim: d, value_dim: d, latent: true, window: None, every }
+fn random_row(g: &mut Gen, n: usize) -> Vec<f32> {
+    g.rng.floats(n)
 }
 
 proptest! {
@@ -43,47 +28,10 @@ proptest! {
         let dtype = g.rng.pick(KvDType::ALL).0;
         let d = if dtype == KvDType::Int4 { d.next_multiple_of(2) } else { d };
         let every = g.rng.pick(&[1, 1, 4]);
-        let (q, weights) = (g.input(g.rows, heads * d), g.input(g.rows, heads));
-        let kv = cached(&mut g, rows_of(d, dtype, every));
-        let out = g.output(top, RowElem::F32);
-        let case = g.case(Body::Select(Select { q, weights, kv, heads, top, out }));
-        let f32s = |operands: &[OperandData], p: ParamId, i: usize| match &operands[p] {
-            OperandData::Rows(rows) => rows.row(i).to_vec(),
-            _ => panic!("no rows"),
-        };
-        let OperandData::State(state) = &case.operands[kv] else { panic!("no state") };
-        let state = state.paged().expect("a cache");
-        let wanted = case.expected();
+        let body = g.select(rows_of(d, dtype, every), [heads, top], random_row);
+        let case = g.case(body);
         for run in with_microkernels() {
-            let got = case.run(&run);
-            for i in 0..case.m() {
-                let (got, want) = (f32s(&got, out, i), f32s(&wanted, out, i));
-                let (q, w) = (f32s(&case.operands, q, i), f32s(&case.operands, weights, i));
-                let row = |n: f32| {
-                    let at = (n as usize + 1) * every - 1;
-                    state.value(case.batch.seqs[i], at, 0).expect("a row")
-                };
-                // The score, and the sum of magnitudes that it is made of.
-                let score = |n: f32| {
-                    let row = row(n);
-                    let of_head = |(q, w): (&[f32], &f32)| {
-                        let terms = || q.iter().zip(&row).map(|(q, x)| f64::from(*q) * x);
-                        let w = f64::from(*w);
-                        (w * terms().sum::<f64>().max(0.0), w.abs() * terms().map(f64::abs).sum::<f64>())
-                    };
-                    let all = q.chunks(d).zip(&w).map(of_head);
-                    all.fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y))
-                };
-                prop_assert!(got.windows(2).all(|w| w[0] < w[1] || w[1] == -1.0), "{:?}", got);
-                let only = |a: &[f32], b: &[f32]| a.iter().copied().filter(|n| !b.contains(n)).collect::<Vec<f32>>();
-                let (more, less) = (only(&got, &want), only(&want, &got));
-                prop_assert_eq!(more.len(), less.len());
-                for (a, b) in more.iter().flat_map(|a| less.iter().map(move |b| (*a, *b))) {
-                    let ((x, of_x), (y, of_y)) = (score(a), score(b));
-                    let bound = (d + heads + 4) as f64 * ULP * (of_x + of_y);
-                    prop_assert!((x - y).abs() <= bound, "row {} ({}) for {} ({})", a, x, b, y);
-                }
-            }
+            case.check_select(&case.run(&run));
         }
     }
 }
@@ -97,10 +45,9 @@ fn selections_depend_on_the_sequence_alone() {
     for i in 0..g.batch.tokens.len() {
         (g.batch.seqs[i], g.batch.positions[i]) = (i, (1300 - 500 * i as i32).max(30));
     }
-    let (q, weights) = (g.input(g.rows, heads * d), g.input(g.rows, heads));
-    let kv = cached(&mut g, rows_of(d, KvDType::F16, 1));
-    let out = g.output(top, RowElem::F32);
-    let case = g.case(Body::Select(Select { q, weights, kv, heads, top, out }));
+    let body = g.select(rows_of(d, KvDType::F16, 1), [heads, top], random_row);
+    let case = g.case(body);
+    let Body::Select(Select { out, .. }) = case.kernel.body else { panic!("no choice") };
     for run in with_microkernels() {
         check_threads(&case, &run, out, "a selection");
     }
@@ -126,7 +73,7 @@ fn attention_reads_the_selected_rows_alone() {
         let heads = g.rng.below(1, 40);
         let q = g.input(g.rows, heads * dv);
         let own = (own_dim > 0).then(|| g.input(g.rows, heads * own_dim));
-        let kv = cached(&mut g, spec);
+        let kv = g.cached(spec, random_row);
         let sinks = g.rng.chance(2).then(|| g.vector(heads));
         let top = g.rng.below(1, 40);
         let selected = g.input(g.rows, top);

@@ -357,14 +357,6 @@ impl Shape for Decoder {
             || self.ignored.image_experts.as_ref().is_some_and(of_images)
     }
 
-    fn selects(&self) -> Option<usize> {
-        let of = |layer: &Layer| match layer.attention.form {
-            Form::Latent(latent) => latent.indexer.map(|i| i.top),
-            Form::Heads(_) => None,
-        };
-        self.layers.iter().filter_map(of).min()
-    }
-
     fn passes(&self, layer: usize) -> bool {
         self.layers.get(layer).is_some_and(|l| l.only == Some(Half::Neither))
     }

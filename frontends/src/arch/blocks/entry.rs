@@ -127,11 +127,6 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
-    /// The longest sequence whose tokens all read each other, of a model that selects tokens of longer ones.
-    fn selects(&self) -> Option<usize> {
-        None
-    }
-
     /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, of a
     /// mean of one, or of a part for tokens or entities that no text has.
     fn chooses(&self, _tensor: &str) -> bool {
@@ -179,11 +174,6 @@ macro_rules! answer {
     ($part:tt shares_keys) => {
         fn shares_keys(&self, layer: usize) -> bool {
             $crate::arch::blocks::entry::Shape::shares_keys(&self.$part, layer)
-        }
-    };
-    ($part:tt selects) => {
-        fn selects(&self) -> Option<usize> {
-            $crate::arch::blocks::entry::Shape::selects(&self.$part)
         }
     };
     ($part:tt chooses) => {

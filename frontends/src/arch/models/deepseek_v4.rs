@@ -129,11 +129,6 @@ impl DeepseekV4 {
 impl Shape for DeepseekV4 {
     answered_by! { decoder: facts yields }
 
-    fn selects(&self) -> Option<usize> {
-        let short = self.windows.iter().flatten().filter(|w| w.overlap).map(|w| w.len).max()?;
-        Some(self.sizes.index.top.saturating_mul(short).saturating_add(short - 1))
-    }
-
     fn chooses(&self, tensor: &str) -> bool {
         // Tables of experts are read, but as numbers.
         [".attn.indexer.", ".ffn.gate.tid2eid"].iter().any(|part| tensor.contains(part))

@@ -89,7 +89,7 @@ impl HyV4 {
 }
 
 impl Shape for HyV4 {
-    answered_by! { decoder: facts chooses selects }
+    answered_by! { decoder: facts chooses }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let d = &self.decoder;

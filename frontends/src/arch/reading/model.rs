@@ -98,12 +98,6 @@ impl Model {
         self.shape.sound().map(|sound| (sound.mels, sound.tokens))
     }
 
-    /// The longest sequence, in tokens; `selects`: tokens of long ones may be selected.
-    pub fn longest(&self, selects: bool) -> usize {
-        let most = self.facts().max_position;
-        self.shape.selects().filter(|_| !selects).map_or(most, |all| most.min(all))
-    }
-
     /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are,
     /// in the order of their use.
     ///

@@ -31,8 +31,6 @@ pub struct Options {
     pub hidden_states: bool,
     /// The tower for images is wanted beside the model, which takes its rows in place of tokens.
     pub with_image: bool,
-    /// Tokens may be selected by indexers; else contexts end where some would be left out.
-    pub selects: bool,
 }
 
 impl Default for Options {
@@ -45,7 +43,6 @@ impl Default for Options {
             draft_heads: DraftHeads::None,
             hidden_states: false,
             with_image: false,
-            selects: true,
         }
     }
 }

@@ -273,8 +273,8 @@ table::operations! {
         top: usize,
     } Run (q: Deciding, w: Deciding, kv: State, positions: Input(Positions));
     /// `selected_attention(q [T,QD], kv, positions, selection [T,N], sinks [heads]?) → [T,heads·V]`:
-    /// `attention` over the rows of the state that the token's selection names. It ends with the first
-    /// number that is of no row which the token sees.
+    /// `attention` over the rows of the state that the token's selection names. Its numbers ascend, and end
+    /// with the first that is of no row which the token sees.
     SelectedAttention "selected_attention" {
         /// Query heads.
         heads: usize,

@@ -13,21 +13,6 @@ fn read(changes: Value) -> Result<Model, String> {
     Model::parse(&with(config(ARCH), changes)).map_err(|e| e.to_string())
 }
 
-/// The rows of short windows are all seen as long as there are no more than are selected; where nothing
-/// selects, contexts end there.
-#[test]
-fn rows_are_selected_from_longer_contexts() {
-    let of = |rows: usize, len: usize| {
-        let sizes = json!({ "index_topk": rows, "compress_rate_csa": len, "max_position_embeddings": 1000 });
-        read(sizes).unwrap()
-    };
-    let tokens = |m: Model| (m.facts().max_position, m.shape.selects());
-    assert_eq!((tokens(of(64, 4)), tokens(of(3, 10))), ((1000, Some(259)), (1000, Some(39))));
-    // Long windows leave nothing out.
-    let long = json!({ "compress_ratios": [128, 0], "index_topk": 1 });
-    assert_eq!(tokens(read(long).unwrap()), (64, None));
-}
-
 /// Older files have lengths of windows where newer ones have words, and kinds of rotation apart.
 #[test]
 fn kinds_of_layers_by_all_their_names() {
