@@ -172,8 +172,8 @@ impl Talk {
         Talk { instructions: wanted.instructions.clone(), items, variables, truncate: wanted.truncate }
     }
 
-    /// Its prompt, and the tokens of that. Where it is too long and may be truncated, as few of its oldest messages as possible are
-    /// left out: it begins with a message of the user's then.
+    /// Its prompt, and the tokens of that. Where it is too long and may be truncated, as few of its oldest messages as
+    /// possible are left out: it begins with a message of the user's then.
     ///
     /// # Errors
     /// The template refuses it; it is too long.

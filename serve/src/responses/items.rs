@@ -50,8 +50,8 @@ fn item(json: Json, at: &str) -> Result<Value, ApiError> {
         Some("reasoning") => reasoning(&mut fields, at)?,
         Some(kind) => {
             let message = format!(
-                "`{at}` is of type `{kind:.40}`: give items of type `message`, `function_call`, `function_call_output` or \
-                 `reasoning`"
+                "`{at}` is of type `{kind:.40}`: give items of type `message`, `function_call`, \
+                 `function_call_output` or `reasoning`"
             );
             return Err(ApiError::of_param(at, message).code("unsupported"));
         }

@@ -1,4 +1,4 @@
-//! Messages of a conversation as chat templates take them, from items: calls and reasoning are members of messages there.
+//! Messages of a conversation as chat templates take them, from items: calls and reasoning are members of messages.
 
 use crate::json::Json;
 use serde_json::Value;
