@@ -4,6 +4,8 @@
 # make install PREFIX=/usr/local DESTDIR=   the compiler, its header, CMake and pkg-config files, the Rust crate
 # make test    everything the tests need, then all tests; prints the slowest of them
 # make test-llama-cpp SUITE=llama.cpp/tools/server/tests   llama.cpp's own server tests against `llmcc serve` (MODELS=../shared/data/stories260K/gguf)
+# make test-clients   clients that people use (OpenAI's in Python and JavaScript, Anthropic's, LiteLLM, LangChain, ...) and Ray Serve against `llmcc serve` (LLMCC=its path)
+# make test-deploy   checks of the files in deploy/: systemd unit, Dockerfile, Kubernetes manifest
 # make quick   what to run between two edits: format, unit tests, conventions; all fixtures in the evaluator
 # make models  published configurations at their real sizes, without weights (CONFIGS=../shared/data/real_configs): the table in docs/models.md
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
@@ -23,6 +25,8 @@ SHELL := /bin/bash
 BUILD := build
 VENV := $(BUILD)/venv
 PY := $(VENV)/bin/python
+# Whether the command line names a compiler (`make test-clients LLMCC=target/debug/llmcc`).
+LLMCC_GIVEN := $(filter command line,$(origin LLMCC))
 LLMCC := target/release/llmcc
 MODEL := examples/tiny-llama/model
 DEMO := $(BUILD)/demo
@@ -34,7 +38,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-llama-cpp quick build runtimes cross deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
+.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-clients test-deploy test-llama-cpp quick build runtimes cross deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -196,6 +200,35 @@ test-llama-cpp: build
 	$(BUILD)/llama-cpp/bin/python serve/tests/llama_cpp/run.py $(SUITE) --llmcc $(CURDIR)/$(LLMCC) --models $(MODELS) \
 	  --artifacts $(BUILD)/llama-cpp/artifacts
 endif
+
+# Clients and Ray in environments of their own (2 GB), as their versions are pinned there.
+CLIENTS := serve/tests/clients
+
+$(BUILD)/clients/ok: $(CLIENTS)/requirements.txt $(CLIENTS)/package-lock.json | deps
+	python3 -m venv $(BUILD)/clients
+	$(BUILD)/clients/bin/pip install -q --disable-pip-version-check --no-deps --requirement $(CLIENTS)/requirements.txt
+	cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(BUILD)/clients
+	command -v npm >/dev/null && cd $(BUILD)/clients && npm ci --silent --no-audit --no-fund || echo "no npm: the JavaScript client is not tested"
+	touch $@
+
+$(BUILD)/ray/ok: $(CLIENTS)/ray-requirements.txt | deps
+	python3 -m venv $(BUILD)/ray
+	$(BUILD)/ray/bin/pip install -q --disable-pip-version-check --no-deps --requirement $(CLIENTS)/ray-requirements.txt
+	touch $@
+
+# Without LLMCC the release build, which is made first.
+test-clients: $(BUILD)/clients/ok $(BUILD)/ray/ok $(if $(LLMCC_GIVEN),,build)
+	modules="$(BUILD)/clients/node_modules"; [ -d "$$modules" ] || modules=""; \
+	$(BUILD)/clients/bin/python $(CLIENTS)/run.py --llmcc $(abspath $(LLMCC)) $${modules:+--node-modules $$modules}
+	PYTHONPATH=python $(BUILD)/ray/bin/python $(CLIENTS)/ray_replicas.py --llmcc $(abspath $(LLMCC))
+
+$(BUILD)/deploy/ok: deploy/requirements.txt | deps
+	python3 -m venv $(BUILD)/deploy
+	$(BUILD)/deploy/bin/pip install -q --disable-pip-version-check --requirement deploy/requirements.txt
+	touch $@
+
+test-deploy: $(BUILD)/deploy/ok
+	$(BUILD)/deploy/bin/python deploy/check.py
 
 # The same features and compiler as `unit`, so that neither builds again what the other has built.
 quick: format | llvm

@@ -7,6 +7,7 @@ mod engine;
 mod eval;
 mod form;
 mod frontier;
+mod health;
 mod lir;
 mod pull;
 mod route;
@@ -27,6 +28,7 @@ use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, S
 pub use engine::EngineArgs;
 pub use eval::{CutArgs, EvalCommand, KlArgs, PplArgs};
 pub use frontier::FrontierArgs;
+pub use health::HealthArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
@@ -100,6 +102,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Pass requests on to several servers of an artifact: streams outlive them
     Route(RouteArgs),
+    /// Ask a server whether it takes requests: for health checks
+    Health(HealthArgs),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
     /// Sign an artifact: write ARTIFACT.sig

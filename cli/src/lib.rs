@@ -26,6 +26,7 @@ pub mod error;
 pub mod golden;
 pub mod hub;
 pub mod json;
+mod listening;
 pub mod loaded;
 pub mod lowered;
 pub mod lowering;

@@ -48,6 +48,27 @@ fn texts_are_those_of_run() {
     aborted(&s);
     refused(&s);
     openai_client(&s);
+    health(&f, &s);
+}
+
+/// `llmcc health` says by its status how a server is.
+fn health(f: &Folder, s: &Served) {
+    let url = format!("http://{}", s.address);
+    for (args, code, says) in [
+        (&[&url[..]][..], 0, ""),
+        (&[&url, "--live"], 0, ""),
+        (&["http://127.0.0.1:1"], 1, "http://127.0.0.1:1/ready: "),
+        (&["https://127.0.0.1:1"], 2, "http://127.0.0.1:8080"),
+        (&["http://127.0.0.1:1/x"], 2, "http://127.0.0.1:8080"),
+        (&["http://"], 2, "http://127.0.0.1:8080"),
+    ] {
+        let done = f.llmcc(&[&["health"], args].concat());
+        let message = text(&done.stderr);
+        assert!(
+            done.status.code() == Some(code) && done.stdout.is_empty() && message.contains(says),
+            "{args:?}: {message}"
+        );
+    }
 }
 
 fn equals_run(f: &Folder, s: &Served) {

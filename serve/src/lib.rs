@@ -39,6 +39,7 @@ mod page;
 mod pairs;
 mod plan;
 mod prompts;
+mod quiet;
 mod reply;
 mod rerank;
 mod responses;

@@ -10,6 +10,7 @@ use crate::defaults::special;
 use crate::error::{ApiError, answer};
 use crate::fields::Fields;
 use crate::hub::{Hub, Job, Order};
+use crate::json::Json;
 use crate::plan::Reader;
 use crate::prompts::expect;
 use crate::stream::{Script, stream};
@@ -65,6 +66,7 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
         let message = "a text of `stop_sequences` is empty or contains a NUL";
         return Err(ApiError::of_param("stop_sequences", message));
     }
+    output_config(&mut fields)?;
     let mut ask = Ask::take(&mut fields, &headers, facts, 0)?;
     if ask.params.max_tokens == 0 {
         return Err(ApiError::missing("max_tokens"));
@@ -79,7 +81,7 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response, ApiError
     let input = order.prompt.len();
     let hub = served.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
-    let (id, reader) = (format!("msg_{:016x}", unforeseen()), plan.map(|plan| plan.reader()));
+    let (id, reader) = (format!("msg_{:016x}", unforeseen()), plan.map(|plan| plan.reader(0, "toolu")));
     let (model, hub) = (served.name.clone(), served.hub.clone());
     let message = Message { id, model, stop, input, hub, reader, blocks: Blocks::default(), _busy: busy };
     if ask.stream { Ok(stream(&served, job, message, ask.traced)) } else { message.whole(job).await }
@@ -97,6 +99,8 @@ async fn counted_tokens(app: &Arc<App>, request: Request) -> Result<Response, Ap
     let facts = served.hub.model().facts();
     // (Members that say how an answer is generated add no tokens.)
     let _ = fields.json("stop_sequences");
+    refuse_unsupported(&mut fields)?;
+    output_config(&mut fields)?;
     Ask::take(&mut fields, &headers, facts, 0)?;
     let talk = given::talk(&mut fields, facts.turns.arguments_text)?;
     fields.finish()?;
@@ -105,10 +109,37 @@ async fn counted_tokens(app: &Arc<App>, request: Request) -> Result<Response, Ap
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     FOREIGN.iter().try_for_each(|name| fields.only(name, &[]))?;
-    for (name, values) in [("mcp_servers", &["[]"][..]), ("container", &[])] {
+    for (name, values) in [("mcp_servers", &["[]"][..]), ("container", &[]), ("speed", &["\"standard\""])] {
         fields.only(name, values)?;
     }
+    // Where an answer is made, for whom, and which parts of the prompt are kept change nothing in it.
+    for name in ["cache_control", "inference_geo", "user_profile_id", "workspace_id"] {
+        drop(fields.json(name));
+    }
     Ok(())
+}
+
+/// Takes `output_config`: form and effort of the answer go to where other interfaces have them.
+fn output_config(fields: &mut Fields) -> Result<(), ApiError> {
+    const NAME: &str = "output_config";
+    let Some(given) = fields.json(NAME) else { return Ok(()) };
+    let mut members = Fields::of_json(given, NAME)?;
+    if let Some(effort) = members.json("effort") {
+        fields.put("reasoning_effort", effort);
+    }
+    if let Some(format) = members.json("format") {
+        let at = "output_config.format";
+        let mut format = Fields::of_json(format, at)?;
+        if format.take::<String>("type")?.as_deref() != Some("json_schema") {
+            return Err(ApiError::of_param(at, format!("`{at}.type` is not \"json_schema\"")));
+        }
+        let schema = format.json("schema").ok_or_else(|| ApiError::missing(&format!("{at}.schema")))?;
+        format.finish()?;
+        let named = vec![("name".to_owned(), Json::String("answer".into())), ("schema".to_owned(), schema)];
+        let form = [("type", Json::String("json_schema".into())), ("json_schema", Json::Object(named))];
+        fields.put("response_format", Json::Object(form.map(|(name, value)| (name.to_owned(), value)).into()));
+    }
+    members.finish()
 }
 
 /// An answer under way.

@@ -8,6 +8,7 @@ use llmcc_model::{Event, Grammar, Params, Token};
 use llmcc_turns::grammar::{Answer, Turn, grammar};
 use llmcc_turns::{Event as Piece, Format, Parser, Tools};
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Facts about a turn before it begins.
@@ -21,6 +22,8 @@ pub(crate) struct Plan {
     reasoning: bool,
     /// One call at most.
     single: bool,
+    /// The seed of the first choice.
+    seed: u64,
 }
 
 impl Plan {
@@ -53,14 +56,19 @@ impl Plan {
         }
         let hides = facts.special_marks && !params.show_special;
         params.show_special |= hides;
-        Ok(Some(Plan { format, tools, prompt: prompt.to_owned(), hides, reasoning, single }))
+        let (prompt, seed) = (prompt.to_owned(), params.sampling.seed);
+        Ok(Some(Plan { format, tools, prompt, hides, reasoning, single, seed }))
     }
 
-    /// A reader of one turn.
-    pub(crate) fn reader(&self) -> Reader {
+    /// A reader of the turn that is choice `choice`. Identifiers of its calls begin with `prefix`, and depend on what
+    /// its text depends on: another server that goes on with the turn gives it the same ones.
+    pub(crate) fn reader(&self, choice: usize, prefix: &'static str) -> Reader {
         let parser = Parser::new(self.format.clone(), self.tools.clone(), &self.prompt);
         let Plan { hides, reasoning, single, .. } = *self;
-        Reader { parser, hides, reasoning, single, calls: false, ended: false, special: HashSet::new() }
+        let mut hasher = DefaultHasher::new();
+        (&self.prompt, self.seed.wrapping_add(choice as u64), choice).hash(&mut hasher);
+        let seal = hasher.finish();
+        Reader { parser, hides, reasoning, single, prefix, seal, calls: false, ended: false, special: HashSet::new() }
     }
 }
 
@@ -105,6 +113,9 @@ pub(crate) struct Reader {
     hides: bool,
     reasoning: bool,
     single: bool,
+    /// Prefix of identifiers of calls, and the hash that they have in common.
+    prefix: &'static str,
+    seal: u64,
     calls: bool,
     ended: bool,
     /// Tokens that were looked at.
@@ -136,7 +147,12 @@ impl Reader {
                 !self.single || *index == 0
             }
         });
-        self.calls |= pieces.iter().any(|piece| matches!(piece, Piece::Call { .. }));
+        for piece in &mut pieces {
+            if let Piece::Call { index, id, .. } = piece {
+                self.calls = true;
+                id.get_or_insert_with(|| format!("{}_{:016x}{index:02x}", self.prefix, self.seal));
+            }
+        }
         pieces
     }
 

@@ -58,7 +58,7 @@ impl Reply {
     /// A reader of each choice, where texts are not answers.
     fn readers(&self) -> Vec<Reader> {
         let plan = self.shape.plan.as_ref();
-        plan.map_or_else(Vec::new, |plan| (0..self.choices).map(|_| plan.reader()).collect())
+        plan.map_or_else(Vec::new, |plan| (0..self.choices).map(|i| plan.reader(i, "call")).collect())
     }
 
     /// Characters of a choice before its generated text.

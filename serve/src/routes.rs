@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::error::{ApiError, as_llama};
 use crate::{access, admin, chat, completions, count, embeddings, guard, llama, messages, page, rerank, responses};
-use crate::{state, tokens};
+use crate::{quiet, state, tokens};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -54,6 +54,7 @@ pub(crate) fn router(app: Arc<App>, origins: Option<CorsLayer>) -> Router {
         .route("/ready", get(state::ready))
         .route("/", get(page::page));
     let all = open.merge(guarded).layer(from_fn_with_state(app.clone(), guard::left_out));
+    let all = all.layer(from_fn_with_state(app.clone(), quiet::streams));
     let all = all.layer(from_fn_with_state(app.clone(), guard::hosts)).layer(from_fn(guard::heads));
     let all = if let Some(origins) = origins { all.layer(origins) } else { all };
     all.layer(from_fn_with_state(app.clone(), access::requests)).with_state(app)

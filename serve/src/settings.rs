@@ -28,12 +28,16 @@ pub struct Settings {
     pub max_connections: usize,
     /// How long a client may leave sent bytes unread before its connection is closed.
     pub patience: Duration,
+    /// How long a stream may be silent before a comment says that it goes on.
+    pub quiet: Duration,
     /// How long requests under way may take when the server is asked to end.
     pub drain: Duration,
     /// Most models at once.
     pub max_models: usize,
     /// Whether there is a page at `/`.
     pub page: bool,
+    /// Whether `/metrics` needs no key.
+    pub open_metrics: bool,
     /// Whether a request may name any model where there is one only.
     pub any_model: bool,
     /// Paths that are refused with 501.
@@ -58,9 +62,11 @@ impl Default for Settings {
             max_body: 16 << 20,
             max_connections: 1024,
             patience: Duration::from_secs(60),
+            quiet: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             max_models: 4,
             page: true,
+            open_metrics: false,
             any_model: false,
             without: vec![],
             max_stored: 1024,

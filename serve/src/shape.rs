@@ -76,8 +76,9 @@ impl Part {
             Piece::Text(text) => self.text += &text,
             Piece::Reasoning(text) => self.reasoning += &text,
             Piece::Call { index, id, name } => {
-                let id = id.unwrap_or_else(|| format!("call_{:016x}", unforeseen()));
-                self.calls.push(Called { index, head: Some((id, name)), arguments: String::new() });
+                // (Readers give each an identifier.)
+                let head = Some((id.unwrap_or_default(), name));
+                self.calls.push(Called { index, head, arguments: String::new() });
             }
             Piece::Arguments { index, text } => self.argue(index, &text),
             Piece::End { .. } => {}

@@ -46,9 +46,14 @@ pub(crate) fn stream(served: &Served, job: Job, mut script: impl Script, traced:
     let out = script.open().into();
     let mut response = events(Body::new(Stream { job, script, traced, out, ended: false }));
     if traced {
-        response.headers_mut().extend(HeaderValue::from_str(&served.fingerprint).ok().map(|model| (TRACE, model)));
+        trace(&mut response, &served.fingerprint);
     }
     response
+}
+
+/// Says which model a traced stream is of.
+pub(crate) fn trace(response: &mut Response, fingerprint: &str) {
+    response.headers_mut().extend(HeaderValue::from_str(fingerprint).ok().map(|model| (TRACE, model)));
 }
 
 /// A response whose body is a stream of events.

@@ -215,6 +215,26 @@ fn keys_are_wanted() {
     assert_eq!((without.status, without.header("www-authenticate")), (401, Some("Bearer")));
     assert_eq!((get(s.address, "/metrics").status, get(s.address, "/nowhere").status), (401, 401));
     assert_eq!((get(s.address, "/health").status, get(s.address, "/ready").status), (200, 200));
+    let open = Running::start(StandIn::new(4, Duration::ZERO), |s| {
+        (s.keys, s.open_metrics) = (vec!["secret".into()], true);
+    });
+    assert_eq!((get(open.address, "/metrics").status, get(open.address, "/v1/models").status), (200, 401));
+}
+
+#[test]
+fn silent_streams_have_comments() {
+    let s = Running::start(StandIn::new(4, Duration::ZERO), |s| s.quiet = Duration::from_millis(50));
+    s.model.pause(true);
+    let ask = json!({ "prompt": "hi", "max_tokens": 5, "seed": 3, "stream": true });
+    let stream = send(s.address, "POST", COMPLETIONS, &[], ask.to_string().as_bytes());
+    std::thread::sleep(Duration::from_millis(400));
+    s.model.pause(false);
+    let got = reply(stream);
+    let comments = got.text().matches(": waiting\n\n").count();
+    assert!((2..9).contains(&comments), "{}", got.text());
+    let events = got.text().replace(": waiting\n\n", "");
+    assert!(events.starts_with("data: {") && events.ends_with("data: [DONE]\n\n"), "{events}");
+    assert!(!post(s.address, COMPLETIONS, &ask).text().contains("waiting"), "none where none is needed");
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn forms_and_logprobs_are_taken() {
     assert_eq!(part["logprobs"].as_array().map(Vec::len), Some(2));
     for wrong in [
         json!({}),
-        json!({ "input": "hi", "tools": [{ "type": "function", "name": "f", "parameters": {} }] }),
+        json!({ "input": "hi", "tools": [{ "type": "web_search" }] }),
         json!({ "input": "hi", "temperature": 101 }),
         json!({ "input": "hi", "max_tokens": 3 }),
         json!({ "input": "hi", "anything": 3 }),

@@ -217,8 +217,67 @@ fn messages_have_blocks() {
         assert_eq!(post(s.address, "/v1/messages", &with(ask.clone(), "tool_choice", choice)).status, 200);
         assert!(matches!(s.model.params().grammar, Some(Grammar::Lark(_))));
     }
+    // A form, as Anthropic's clients ask for it.
+    let form = json!({ "format": { "type": "json_schema", "schema": { "type": "array" } }, "effort": "low" });
+    let formed = with(with(ask.clone(), "output_config", form), "cache_control", json!({ "type": "ephemeral" }));
+    assert_eq!(post(s.address, "/v1/messages", &formed).status, 200);
+    assert!(matches!(s.model.params().grammar, Some(Grammar::Lark(source)) if source.contains("array")));
+    for wrong in
+        [json!({ "format": { "type": "xml" } }), json!({ "format": { "type": "json_schema" } }), json!({ "x": 1 })]
+    {
+        let got = post(s.address, "/v1/messages", &with(ask.clone(), "output_config", wrong));
+        assert_eq!(got.status, 400, "{}", got.text());
+    }
     let wrong = post(s.address, "/v1/messages", &with(ask, "tool_choice", json!({ "type": "tool", "name": "x" })));
     assert_eq!((wrong.status, &wrong.json()["error"]["type"]), (400, &json!("invalid_request_error")));
+}
+
+#[test]
+fn responses_have_items() {
+    let s = serve(|prompt| {
+        if prompt.contains("tool_call_id") {
+            "It rains.".into()
+        } else {
+            format!("<think>hm</think>So.\n<tool_call>\n{CALL}\n</tool_call>")
+        }
+    });
+    let path = "/v1/responses";
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let ask = json!({ "input": "hi", "seed": 1,
+        "tools": [{ "type": "function", "name": "weather", "description": "d", "parameters": schema }] });
+    let whole = post(s.address, path, &ask).json();
+    let output = whole["output"].as_array().expect("a list").clone();
+    let kinds: Vec<&str> = output.iter().filter_map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds, ["reasoning", "message", "function_call"], "{whole}");
+    assert_eq!((&output[0]["content"][0]["text"], &output[1]["content"][0]["text"]), (&json!("hm"), &json!("So.")));
+    assert_eq!((&output[2]["name"], &output[2]["arguments"]), (&json!("weather"), &json!("{\"city\": \"Bern\"}")));
+    assert_eq!(
+        (&whole["tools"], &whole["usage"]["output_tokens_details"]["reasoning_tokens"]),
+        (&ask["tools"], &json!(9))
+    );
+    let events = named(&post(s.address, path, &with(ask.clone(), "stream", true.into())).text());
+    let of = |name: &str| -> String {
+        let deltas = events.iter().filter(|(kind, _)| kind == &format!("response.{name}.delta"));
+        deltas.filter_map(|(_, event)| event["delta"].as_str()).collect()
+    };
+    let texts = [of("reasoning_text"), of("output_text"), of("function_call_arguments")];
+    assert_eq!(texts, ["hm", "So.", "{\"city\": \"Bern\"}"]);
+    let last = &events.last().expect("some").1["response"]["output"];
+    assert_eq!(last[2]["call_id"], output[2]["call_id"], "the same request has the same identifiers");
+    // Items go back with the result, or are known by the response that they are of.
+    let result = json!({ "type": "function_call_output", "call_id": output[2]["call_id"], "output": "rain" });
+    let items: Vec<Value> = [json!({ "role": "user", "content": "hi" })].into_iter().chain(output.clone()).collect();
+    let all = with(ask.clone(), "input", json!([&items[..], std::slice::from_ref(&result)].concat()));
+    let known = with(with(ask.clone(), "input", json!([result])), "previous_response_id", whole["id"].clone());
+    for next in [all, known] {
+        let answer = post(s.address, path, &next).json();
+        assert_eq!(answer["output"][0]["content"][0]["text"], "It rains.", "{answer}");
+    }
+    let forced = with(ask.clone(), "tool_choice", json!({ "type": "function", "name": "weather" }));
+    assert_eq!(post(s.address, path, &forced).status, 200);
+    assert!(matches!(s.model.params().grammar, Some(Grammar::Lark(source)) if source.contains("weather")));
+    let wrong = post(s.address, path, &with(ask, "tool_choice", json!({ "type": "function", "name": "x" })));
+    assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("tool_choice")));
 }
 
 #[test]

@@ -55,6 +55,9 @@ pub struct ServeArgs {
     /// Folder with artifacts that clients may load and unload by name (`POST /models/load`)
     #[arg(long, value_name = "FOLDER")]
     pub model_dir: Option<PathBuf>,
+    /// Give `/metrics` without a key, as to routers that know none
+    #[arg(long)]
+    pub open_metrics: bool,
     /// No page at `/`
     #[arg(long)]
     pub no_page: bool,

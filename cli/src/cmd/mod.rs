@@ -8,6 +8,7 @@ pub mod diff;
 pub mod eval;
 pub mod explain;
 pub mod frontier;
+pub mod health;
 pub mod inspect;
 pub mod lower;
 pub mod models;
@@ -40,6 +41,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Serve(args) => serve::run(&args).map_err(Error::in_options),
         Command::Route(args) => route::run(&args).map_err(Error::in_options),
+        Command::Health(args) => health::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -1,8 +1,9 @@
 //! `llmcc route`: a reverse proxy in front of several servers of one artifact.
 
 use super::serve::keys;
+use crate::Error;
 use crate::args::RouteArgs;
-use crate::{Error, stdout};
+use crate::listening::announce;
 use llmcc_route::{RouteError, Router, Settings};
 use llmcc_serve::TlsFiles;
 use std::time::Duration;
@@ -13,11 +14,7 @@ use std::time::Duration;
 /// No replica, or one that is none; no key where one is needed; an address that cannot be listened at.
 pub fn run(args: &RouteArgs) -> Result<(), Error> {
     let router = Router::bind(settings(args)?).map_err(|e| refused(&e))?;
-    match stdout::print(&format!("listening at {}\n", router.url())) {
-        // Nobody wants to know.
-        Ok(()) | Err(Error::ClosedPipe) => {}
-        Err(e) => return Err(e),
-    }
+    announce(&router.url())?;
     router.run().map_err(|e| refused(&e))
 }
 

@@ -2,8 +2,9 @@
 
 mod source;
 
+use crate::Error;
 use crate::args::{LogAs, ServeArgs};
-use crate::{Error, stdout};
+use crate::listening::announce;
 use llmcc_serve::{LogForm, ServeError, Server, Settings, TlsFiles};
 use source::Artifacts;
 use std::fs;
@@ -24,11 +25,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let artifacts = Arc::new(Artifacts::new(args)?);
     let models = artifacts.open_all()?;
     let server = Server::bind(models, Some(artifacts), settings).map_err(|e| refused(&e))?;
-    match stdout::print(&format!("listening at {}\n", server.url())) {
-        // Nobody wants to know.
-        Ok(()) | Err(Error::ClosedPipe) => {}
-        Err(e) => return Err(e),
-    }
+    announce(&server.url())?;
     server.run().map_err(|e| refused(&e))
 }
 
@@ -55,6 +52,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Error> {
         keys: args.api_key_file.as_deref().map_or(Ok(vec![]), keys)?,
         drain: Duration::from_secs(args.drain_seconds.into()),
         page: !args.no_page,
+        open_metrics: args.open_metrics,
         any_model: args.any_model,
         without: args.without.clone(),
         max_models: args.max_models as usize,

@@ -11,9 +11,12 @@ use llmcc_serve::front::given_key;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The header by which replicas say which tokens an event brings.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-llmcc-trace");
+/// The header with the identifier and the time of an answer of `/v1/responses`, which every replica is to give it.
+const CHOSEN: HeaderName = HeaderName::from_static("x-llmcc-response");
 /// The member with the tokens that choices are expected to begin with.
 const EXPECTED: &str = "expected_token_ids";
 /// Bytes of a prompt that make a request like another one.
@@ -59,6 +62,8 @@ pub(crate) struct Call {
     pub(crate) key: u64,
     /// The client wants the trace, too.
     pub(crate) traced: bool,
+    /// The identifier of the answer that it asks for, where replicas keep answers.
+    pub(crate) id: Option<String>,
 }
 
 /// A request's body.
@@ -86,6 +91,8 @@ impl Call {
         let own = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let own: Vec<HeaderName> =
             own.flat_map(|names| names.split(',')).filter_map(|n| n.trim().parse().ok()).collect();
+        // (A router before this one may have chosen an identifier.)
+        let chosen = headers.remove(&CHOSEN).filter(|_| traced);
         OF_CONNECTION.iter().chain(&own).chain([&TRACE]).for_each(|name| drop(headers.remove(name)));
         let members = if head.method == Method::POST { members(&body) } else { None };
         let kind = kind(&head.method, path.path(), writes, members.as_deref().map(|all| (all, &body[..])));
@@ -94,7 +101,21 @@ impl Call {
             Some(members) => opened(&members, &body, interface, unforeseen % SEEDS),
             None => Body::Whole(body),
         };
-        Call { method: head.method, path, headers, body, interface, kind, key, traced }
+        let mut call = Call { method: head.method, path, headers, body, interface, kind, key, traced, id: None };
+        if call.can_resume() && RESPONSES.contains(&call.path.path()) {
+            call.choose(chosen, unforeseen);
+        }
+        call
+    }
+
+    /// Gives its answer an identifier: the one that is there, or a new one.
+    fn choose(&mut self, chosen: Option<HeaderValue>, unforeseen: u64) {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let other = crate::fleet::mixed(unforeseen);
+        let new = || HeaderValue::from_str(&format!("resp_{unforeseen:016x}{other:016x}.{seconds}")).ok();
+        let Some(chosen) = chosen.or_else(new) else { return };
+        self.id = chosen.to_str().ok().and_then(|text| Some(text.split_once('.')?.0.to_owned()));
+        self.headers.insert(CHOSEN, chosen);
     }
 
     /// Whether its stream can go on at another replica.
@@ -155,19 +176,28 @@ pub(crate) fn interface(path: &str) -> (Interface, bool) {
     }
 }
 
+/// Paths that create answers which replicas keep.
+const RESPONSES: [&str; 2] = ["/v1/responses", "/responses"];
+
 fn kind(method: &Method, path: &str, writes: bool, body: Option<(&[Member], &[u8])>) -> Kind {
-    let responses = ["/v1/responses", "/responses"];
     if let Some(rest) = path.strip_prefix("/v1/responses/")
         && rest != "input_tokens"
     {
         return Kind::Kept(rest.split('/').next().unwrap_or_default().to_owned());
     }
-    if responses.contains(&path) || path == "/v1/responses/input_tokens" {
-        let previous = body.and_then(|(all, text)| {
-            let member = all.iter().find(|member| member.name == "previous_response_id")?;
-            serde_json::from_slice::<String>(&text[member.value.clone()]).ok()
-        });
-        return previous.map_or(Kind::Any, Kind::Kept);
+    if RESPONSES.contains(&path) || path == "/v1/responses/input_tokens" {
+        let value = |name: &str| {
+            let (all, text) = body?;
+            all.iter().find(|member| member.name == name).map(|member| &text[member.value.clone()])
+        };
+        let previous = value("previous_response_id").and_then(|value| serde_json::from_slice::<String>(value).ok());
+        // (An answer in the background goes on without its client, and its replica has it.)
+        let stays = value("background").is_some_and(|value| value != b"false" && value != b"null");
+        match previous {
+            Some(previous) => return Kind::Kept(previous),
+            None if stays => return Kind::Any,
+            None => {}
+        }
     }
     if writes && *method == Method::POST { Kind::Text } else { Kind::Any }
 }
@@ -272,6 +302,28 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_are_kept_have_an_identifier_for_all_replicas() {
+        let path = "/v1/responses";
+        let new = call("POST", path, r#"{"input": "a", "background": false}"#);
+        assert!(new.can_resume());
+        let id = new.id.clone().unwrap();
+        assert!(id.starts_with("resp_") && id.len() == 37, "{id}");
+        let header = new.headers()[&CHOSEN].to_str().unwrap().to_owned();
+        assert_eq!(header.split_once('.').unwrap().0, id);
+        for body in [r#"{"input": "a", "background": true}"#, r#"{"input": "a", "previous_response_id": "resp_1"}"#] {
+            let call = call("POST", path, body);
+            assert!(!call.can_resume() && call.id.is_none() && !call.headers().contains_key(&CHOSEN), "{body}");
+        }
+        // A client cannot choose it, a router before this one can.
+        for (trace, kept) in [("0", false), ("1", true)] {
+            let request = Request::builder().method("POST").uri(path).header(TRACE, trace).header(CHOSEN, "resp_x.1");
+            let call = Call::new(request.body(()).unwrap().into_parts().0, Bytes::from_static(b"{}"), 42);
+            assert_eq!(call.id.as_deref() == Some("resp_x"), kept);
+        }
+        assert!(call("POST", "/v1/completions", "{}").id.is_none());
+    }
+
+    #[test]
     fn beginnings_of_conversations_are_the_same() {
         let key = |body: &str| call("POST", "/v1/chat/completions", body).key;
         let turn = |more: &str| {
@@ -295,7 +347,7 @@ mod tests {
         assert_eq!(call("POST", "/v1/responses/resp_1/cancel", "").kind, kept("resp_1"));
         let next = r#"{"input": "a", "previous_response_id": "resp_2"}"#;
         assert_eq!(call("POST", "/v1/responses", next).kind, kept("resp_2"));
-        assert_eq!(call("POST", "/v1/responses", r#"{"input": "a"}"#).kind, Kind::Any);
+        assert_eq!(call("POST", "/v1/responses", r#"{"input": "a"}"#).kind, Kind::Text);
         assert_eq!(call("POST", "/v1/chat/completions", "{}").kind, Kind::Text);
         assert_eq!(call("GET", "/v1/models", "").kind, Kind::Any);
     }

@@ -150,7 +150,8 @@ fn place(app: &App, call: &Call, attempts: &Attempts) -> Option<Lease> {
 async fn attempt(app: &App, call: &Call, lease: &Lease, resumed: Option<&Resumed<'_>>) -> Result<Answer, String> {
     let tokens = resumed.map(|resumed| resumed.tokens.clone()).unwrap_or_default();
     let body = call.body(tokens.into_iter());
-    let outgoing = Outgoing { method: &call.method, path: &call.path, headers: call.headers(), body };
+    let (headers, idle) = (call.headers(), app.settings.idle);
+    let outgoing = Outgoing { method: &call.method, path: &call.path, headers, body, idle };
     let asked = ask(&lease.replica, outgoing, app.settings.connect);
     let answer = match first(asked, lease.replica.fails()).await {
         Ok(asked) => asked?,

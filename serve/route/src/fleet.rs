@@ -4,6 +4,7 @@
 //! Ravishankar 1998), unless that one has a quarter more than its share of requests (consistent hashing with bounded
 //! loads, Mirrokni et al. 2018, arXiv 1608.01350): then to the next one of the request's order.
 
+use crate::pool::Pool;
 use axum::http::Uri;
 use axum::http::uri::Authority;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +32,7 @@ pub(crate) struct Replica {
     /// Why it is not up, for errors.
     reason: Mutex<String>,
     under_way: AtomicUsize,
+    pub(crate) pool: Pool,
     /// Has its health looked at.
     pub(crate) look: Notify,
 }
@@ -55,8 +57,8 @@ impl Replica {
         if authority.as_str().contains('@') {
             return Err(wrong("it has a user's name"));
         }
-        let (look, reason) = (Notify::new(), Mutex::default());
-        Ok(Replica { authority, state: watch::channel(State::Up).0, reason, under_way: AtomicUsize::new(0), look })
+        let (state, reason, under_way) = (watch::channel(State::Up).0, Mutex::default(), AtomicUsize::new(0));
+        Ok(Replica { authority, state, reason, under_way, pool: Pool::default(), look: Notify::new() })
     }
 
     /// Its address, to connect to.
@@ -182,7 +184,7 @@ pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u64 {
 }
 
 /// The last bits of a hash spread over all (the finalizer of SplitMix64).
-fn mixed(mut h: u64) -> u64 {
+pub(crate) fn mixed(mut h: u64) -> u64 {
     h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     h ^ (h >> 31)

@@ -62,10 +62,12 @@ async fn follow(app: Arc<App>, replica: Arc<Replica>) {
 }
 
 /// How a replica is: `/ready` says whether it takes requests, `/health` whether it works at all.
-async fn look(replica: &Replica, patience: Duration) -> Seen {
+async fn look(replica: &Arc<Replica>, patience: Duration) -> Seen {
     let status = |path: &'static str| async move {
         let (method, path) = (Method::GET, PathAndQuery::from_static(path));
-        let outgoing = Outgoing { method: &method, path: &path, headers: HeaderMap::new(), body: Bytes::new() };
+        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        // (A new connection each time: the replica must take them.)
+        let outgoing = Outgoing { method: &method, path: &path, headers, body, idle: 0 };
         match timeout(patience, ask(replica, outgoing, patience)).await {
             Err(_) => Err(Seen::Late),
             Ok(Err(why)) => Err(Seen::Fails(why)),

@@ -6,8 +6,9 @@
 //! say in comments of their streams (the header `x-llmcc-trace`, `sse.rs`). Requests without a seed get one here
 //! (`call.rs`), so that they can be repeated.
 //!
-//! `fleet.rs` chooses replicas, `health.rs` asks them how they are, `upstream.rs` sends requests to them, `dispatch.rs`
-//! tries one after the other, and `proxy.rs` does all that for a client. `docs/routing.md` is the page for users.
+//! `fleet.rs` chooses replicas, `health.rs` asks them how they are, `upstream.rs` sends requests to them over
+//! connections that `pool.rs` keeps, `dispatch.rs` tries one after the other, and `proxy.rs` does all that for a client.
+//! `docs/routing.md` is the page for users.
 
 mod app;
 mod call;
@@ -19,6 +20,7 @@ mod identity;
 mod json;
 mod metrics;
 mod paths;
+mod pool;
 mod proxy;
 mod race;
 mod relay;

@@ -32,6 +32,8 @@ struct Choice {
 /// How far a replica is with a stream.
 #[derive(Default)]
 struct Told {
+    /// Events that are no comments.
+    events: usize,
     /// Events that are no choice's.
     plain: usize,
     /// Events and tokens of each choice.
@@ -78,6 +80,9 @@ impl Relay {
     /// Passes it on until it has ended, the client has gone, or no replica goes on with it.
     pub(crate) async fn run(mut self, mut found: Found) {
         loop {
+            if let Some(id) = &self.call.id {
+                self.app.settle(id, found.lease.index);
+            }
             match self.pass(&mut found).await {
                 End::Whole | End::Gone => return,
                 End::Broken(why) => self.attempts.fail(&self.app, &found.lease, &why),
@@ -106,8 +111,11 @@ impl Relay {
     /// Passes on what one replica tells.
     async fn pass(&mut self, found: &mut Found) -> End {
         let (mut splitter, mut told) = (Splitter::default(), Told::default());
+        let mut heard = (Instant::now(), 0);
         loop {
-            let bytes = match first(next(found, self.app.settings.stall), self.client.closed()).await {
+            // (A server whose engine hangs says that it lives, and nothing else.)
+            let stall = self.app.settings.stall.map(|stall| stall.saturating_sub(heard.0.elapsed()));
+            let bytes = match first(next(found, stall), self.client.closed()).await {
                 Err(()) => return End::Gone,
                 Ok(Err(why)) => return End::Broken(why),
                 Ok(Ok(None)) if told.ended => return End::Whole,
@@ -117,6 +125,9 @@ impl Relay {
             let began = Instant::now();
             let mut out = Vec::with_capacity(bytes.len());
             let taken = self.take(&bytes, &mut splitter, &mut told, &mut out);
+            if told.events > heard.1 {
+                heard = (Instant::now(), told.events);
+            }
             let metrics = &self.app.metrics;
             metrics.parts.add(1);
             metrics.part_ns.time(began.elapsed());
@@ -147,6 +158,7 @@ impl Relay {
                 out.extend_from_slice(event);
                 continue;
             }
+            told.events += 1;
             let (mark, data) = marked(event);
             let is_new = match mark {
                 Mark::Tokens(choice, token) => self.of_choice(told, choice, token, !data.is_empty())?,

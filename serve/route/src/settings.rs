@@ -29,6 +29,8 @@ pub struct Settings {
     pub check: Duration,
     /// Longest wait for a replica's health, and for a connection to it.
     pub connect: Duration,
+    /// Most connections to each replica that wait for a request.
+    pub idle: usize,
     /// Most attempts in a row that bring a request no further.
     pub attempts: usize,
     /// Longest time in which a request comes no further before it fails.
@@ -52,6 +54,7 @@ impl Default for Settings {
             drain: Duration::from_secs(30),
             check: Duration::from_secs(1),
             connect: Duration::from_secs(2),
+            idle: 32,
             attempts: 8,
             retry: Duration::from_secs(15),
             stall: None,

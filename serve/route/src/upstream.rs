@@ -1,17 +1,17 @@
-//! Requests to replicas: a connection each, which is closed when nobody needs its answer any more.
+//! Requests to replicas: each has a connection to itself, which is closed when nobody needs its answer any more, and
+//! kept for another request when the answer is whole.
 
 use crate::fleet::Replica;
+use crate::pool::Connection;
 use axum::body::{Body, Bytes};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, response};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// A request as a replica gets it.
@@ -20,6 +20,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) path: &'a PathAndQuery,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Most connections to the replica that wait for a request; 0: this one has a new connection, which is closed.
+    pub(crate) idle: usize,
 }
 
 /// A replica's answer.
@@ -31,13 +33,10 @@ pub(crate) struct Answer {
 /// The body of an answer. Dropping it closes the connection, so that the replica cancels what is left.
 pub(crate) struct Upstream {
     body: Incoming,
-    connection: AbortHandle,
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
+    /// `None`: the answer is whole.
+    connection: Option<Connection>,
+    replica: Arc<Replica>,
+    idle: usize,
 }
 
 impl Upstream {
@@ -49,7 +48,10 @@ impl Upstream {
         loop {
             let frame = std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await;
             match frame {
-                None => return Ok(None),
+                None => {
+                    self.keep();
+                    return Ok(None);
+                }
                 Some(Err(e)) => return Err(said("the answer broke off", &e)),
                 // (Trailers say nothing here.)
                 Some(Ok(frame)) => {
@@ -59,6 +61,11 @@ impl Upstream {
                 }
             }
         }
+    }
+
+    /// Keeps the connection after the last byte.
+    fn keep(&mut self) {
+        self.connection.take().into_iter().for_each(|connection| self.replica.pool.put(connection, self.idle));
     }
 }
 
@@ -70,7 +77,11 @@ impl hyper::body::Body for Upstream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) {
+            self.keep();
+        }
+        frame
     }
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
@@ -84,7 +95,24 @@ impl hyper::body::Body for Upstream {
 ///
 /// # Errors
 /// No connection within `patience`; the replica closes it.
-pub(crate) async fn ask(replica: &Replica, outgoing: Outgoing<'_>, patience: Duration) -> Result<Answer, String> {
+pub(crate) async fn ask(replica: &Arc<Replica>, outgoing: Outgoing<'_>, patience: Duration) -> Result<Answer, String> {
+    let host = HeaderValue::from_str(replica.authority.as_str()).map_err(|e| e.to_string())?;
+    let request = || {
+        let mut request = Request::new(Body::from(outgoing.body.clone()));
+        *request.method_mut() = outgoing.method.clone();
+        *request.uri_mut() = Uri::from(outgoing.path.clone());
+        request.headers_mut().clone_from(&outgoing.headers);
+        request.headers_mut().insert(header::HOST, host.clone());
+        request
+    };
+    // A replica may close a connection that waits at any time: a new one tells whether the replica is there.
+    while outgoing.idle > 0
+        && let Some(mut connection) = replica.pool.take()
+    {
+        if let Ok(answer) = connection.send(request()).await {
+            return Ok(answered(answer, connection, replica, outgoing.idle));
+        }
+    }
     let stream = match timeout(patience, TcpStream::connect(replica.address())).await {
         Err(_) => return Err(format!("no connection within {} ms", patience.as_millis())),
         Ok(Err(e)) => return Err(format!("no connection: {e}")),
@@ -92,40 +120,18 @@ pub(crate) async fn ask(replica: &Replica, outgoing: Outgoing<'_>, patience: Dur
     };
     // (Requests are written at once; without it they go a little later.)
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(stream);
-    let (mut sender, connection) = http1::handshake::<_, Body>(io).await.map_err(|e| said("no connection", &e))?;
-    let connection = tokio::spawn(async move {
-        // Its errors are the request's.
-        let _ = connection.await;
-    });
-    let guard = Guard(Some(connection.abort_handle()));
-    let mut request = Request::new(Body::from(outgoing.body));
-    *request.method_mut() = outgoing.method.clone();
-    *request.uri_mut() = Uri::from(outgoing.path.clone());
-    *request.headers_mut() = outgoing.headers;
-    let host = HeaderValue::from_str(replica.authority.as_str()).map_err(|e| e.to_string())?;
-    request.headers_mut().insert(header::HOST, host);
-    let answer = sender.send_request(request).await.map_err(|e| said("the request got no answer", &e))?;
-    let (head, body) = Response::into_parts(answer);
-    Ok(Answer { head, body: Upstream { body, connection: guard.keep() } })
+    let mut connection = Connection::new(stream).await.map_err(|e| said("no connection", &e))?;
+    let answer = connection.send(request()).await.map_err(|e| said("the request got no answer", &e))?;
+    Ok(answered(answer, connection, replica, outgoing.idle))
 }
 
-/// Closes a connection whose request is given up.
-struct Guard(Option<AbortHandle>);
-
-impl Guard {
-    fn keep(mut self) -> AbortHandle {
-        // (It is there until it is kept or dropped.)
-        self.0.take().unwrap_or_else(|| tokio::spawn(async {}).abort_handle())
+fn answered(answer: Response<Incoming>, connection: Connection, replica: &Arc<Replica>, idle: usize) -> Answer {
+    let (head, body) = answer.into_parts();
+    let mut body = Upstream { body, connection: Some(connection), replica: replica.clone(), idle };
+    if body.body.is_end_stream() {
+        body.keep();
     }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(connection) = &self.0 {
-            connection.abort();
-        }
-    }
+    Answer { head, body }
 }
 
 /// An error, and the one below it that says why.

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub enum Plan {
 pub struct Fuse {
     pub address: SocketAddr,
     plan: Arc<Mutex<Plan>>,
+    /// Connections so far.
+    connections: Arc<AtomicUsize>,
 }
 
 impl Fuse {
@@ -31,14 +34,19 @@ impl Fuse {
     pub fn new(server: SocketAddr) -> Fuse {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let (address, plan) = (listener.local_addr().expect("bound"), Arc::new(Mutex::new(Plan::Pass)));
-        let own = plan.clone();
+        let (own, connections) = (plan.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = connections.clone();
         spawn(move || {
             for client in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
                 let plan = own.clone();
                 spawn(move || drop(pass(client, server, &plan)));
             }
         });
-        Fuse { address, plan }
+        Fuse { address, plan, connections }
+    }
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
     pub fn set(&self, plan: Plan) {
         *self.plan.lock().expect("sound") = plan;

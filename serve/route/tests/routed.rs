@@ -38,6 +38,8 @@ impl Routed {
             replicas: fuses.iter().map(|fuse| format!("http://{}", fuse.address)).collect(),
             check: Duration::from_millis(50),
             connect: Duration::from_millis(500),
+            // A fuse has its plan for each connection.
+            idle: 0,
             ..Settings::default()
         };
         change(&mut settings);
@@ -91,6 +93,8 @@ pub fn constant(text: &str) -> String {
         ("\"id\":\"", '"'),
         ("\"created\":", ','),
         ("\"created\":", '}'),
+        ("\"created_at\":", ','),
+        ("\"item_id\":\"", '"'),
         ("\"predicted_ms\":", ','),
         ("\"tokens_cached\":", ','),
     ] {

@@ -4,7 +4,7 @@ use crate::client::Reply;
 use crate::fuse::Plan;
 use crate::routed::{Routed, constant};
 use crate::stand_in::{StandIn, expected};
-use llmcc_turns::Format;
+use llmcc_turns::{Calls, Form, Format, Piece, Span};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -84,6 +84,122 @@ fn answers_go_on() {
     let routed = Routed::new((0..2).map(|_| saying(|_| "Grüße, 東京".into())).collect());
     let ask = json!({ "messages": [{ "role": "user", "content": "x" }], "stream": true, "max_tokens": 50 });
     survives(&routed, "/v1/messages", &ask, 29);
+}
+
+/// A format of reasoning and of calls between tags.
+fn tagged() -> Format {
+    let text = |text: &str| Piece::Text(text.into());
+    let pieces = vec![text("{\"name\": \""), Piece::Name, text("\", \"arguments\": "), Piece::Arguments, text("}")];
+    let (name, arguments) = (vec!["name".to_owned()], vec!["arguments".to_owned()]);
+    let form = Form::Object { name, arguments, id: vec![], text: false, pieces };
+    let call = Span::new("<tool_call>\n", "\n</tool_call>");
+    let calls = Calls { section: Span::default(), call, separator: "\n".into(), single: false, form };
+    Format { reasoning: Some(Span::new("<think>", "</think>")), calls: Some(calls), ..Format::default() }
+}
+
+/// Two replicas whose answers have reasoning, a text and two calls.
+fn calling() -> Routed {
+    let says = |_: &str| {
+        let call = |city: &str| {
+            format!("<tool_call>\n{{\"name\": \"weather\", \"arguments\": {{\"city\": \"{city}\"}}}}\n</tool_call>")
+        };
+        format!("<think>hm</think>So.\n{}\n{}", call("Bern"), call("Rom"))
+    };
+    Routed::new((0..2).map(|_| StandIn::saying(tagged(), &[], says)).collect())
+}
+
+/// Identifiers in a text that begin with `prefix`.
+fn identifiers(text: &str, prefix: &str) -> Vec<String> {
+    let mut all: Vec<String> = text.split('"').filter(|part| part.starts_with(prefix)).map(str::to_owned).collect();
+    all.dedup();
+    all
+}
+
+/// Calls go on with the identifiers that they would have had.
+#[test]
+fn calls_go_on() {
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let tool = json!({ "type": "function", "function": { "name": "weather", "parameters": schema } });
+    let ask = json!({
+        "messages": [{ "role": "user", "content": "x" }], "tools": [tool], "stream": true, "seed": 1,
+        "stream_options": { "include_usage": true },
+    });
+    let routed = calling();
+    survives(&routed, "/v1/chat/completions", &ask, 101);
+    let whole = routed.post("/v1/chat/completions", &ask);
+    let calls = identifiers(&whole.text(), "call_");
+    assert_eq!(calls.len(), 2, "{}", whole.text());
+    let home = routed.home("/v1/chat/completions", &ask);
+    routed.fuses[home].set(Plan::Cut(1, whole.body.len() / 2));
+    assert_eq!(identifiers(&routed.post("/v1/chat/completions", &ask).text(), "call_"), calls);
+    let tool = json!({ "name": "weather", "input_schema": schema });
+    let ask = json!({
+        "messages": [{ "role": "user", "content": "x" }], "tools": [tool], "stream": true, "max_tokens": 500,
+    });
+    survives(&calling(), "/v1/messages", &ask, 101);
+}
+
+/// Answers that replicas keep go on, and are found where their streams ended.
+#[test]
+fn kept_answers_go_on() {
+    let path = "/v1/responses";
+    let tool = json!({ "type": "function", "name": "weather", "parameters": { "type": "object" } });
+    let ask = json!({ "input": "x", "tools": [tool], "stream": true, "seed": 1 });
+    let routed = calling();
+    survives(&routed, path, &ask, 307);
+    let whole = routed.post(path, &ask);
+    let home = routed.home(path, &ask);
+    routed.fuses[home].set(Plan::Cut(1, whole.body.len() / 2));
+    let reply = routed.post(path, &ask);
+    assert_eq!(identifiers(&reply.text(), "call_"), identifiers(&whole.text(), "call_"));
+    let last = reply.text().lines().filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)).next_back();
+    let last: Value = serde_json::from_str(&last.expect("some")).expect("JSON");
+    let answer = &last["response"];
+    let kinds: Vec<&str> =
+        answer["output"].as_array().expect("a list").iter().filter_map(|i| i["type"].as_str()).collect();
+    assert_eq!(
+        (kinds, &answer["status"]),
+        (vec!["reasoning", "message", "function_call", "function_call"], &json!("completed"))
+    );
+    let ids = identifiers(&reply.text(), "resp_");
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    let kept = crate::client::get(routed.address, &format!("{path}/{}", ids[0]));
+    assert_eq!((kept.status, &kept.json()), (200, answer));
+    // Nothing of the trace reaches the client.
+    assert!(!reply.text().contains("tokens 0") && reply.header("x-llmcc-trace").is_none());
+}
+
+/// Connections are used again, and one that a replica has closed is no fault.
+#[test]
+fn connections_are_kept() {
+    let routed = Routed::with(vec![StandIn::new(64, Duration::ZERO)], |s| {
+        (s.idle, s.check) = (4, Duration::from_secs(60));
+    });
+    for stream in [false, true] {
+        let ask = json!({ "prompt": "hi", "max_tokens": 5, "seed": 1, "stream": stream });
+        let want = constant(&routed.post(COMPLETIONS, &ask).text());
+        let before = routed.fuses[0].connections();
+        for _ in 0..20 {
+            assert_eq!(constant(&routed.post(COMPLETIONS, &ask).text()), want);
+        }
+        assert_eq!(routed.fuses[0].connections(), before, "no new one");
+    }
+    // A connection whose plan is to be cut off breaks while it waits, or with the next request.
+    let ask = json!({ "prompt": "hi", "max_tokens": 5, "seed": 1 });
+    let other = Routed::with(vec![StandIn::new(64, Duration::ZERO)], |s| {
+        (s.idle, s.check) = (4, Duration::from_secs(60));
+    });
+    let length = other.post(COMPLETIONS, &ask).body.len();
+    other.fuses[0].set(Plan::Cut(1, length + 400));
+    let fresh = Routed::of(vec![], |s| {
+        (s.idle, s.check) = (4, Duration::from_secs(60));
+        s.replicas = vec![format!("http://{}", other.fuses[0].address)];
+    });
+    let want = constant(&fresh.post(COMPLETIONS, &ask).text());
+    for _ in 0..5 {
+        assert_eq!(constant(&fresh.post(COMPLETIONS, &ask).text()), want);
+    }
+    assert_eq!(fresh.count("lost_requests_total"), 0);
 }
 
 #[test]

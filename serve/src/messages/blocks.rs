@@ -1,6 +1,5 @@
 //! Blocks of an answer: its text, its reasoning and calls, whole and in pieces.
 
-use crate::ask::unforeseen;
 use llmcc_turns::Event;
 use serde_json::{Value, json};
 
@@ -28,7 +27,6 @@ impl Blocks {
             Event::Text(text) => self.text(Kind::Text, "text", &text),
             Event::Reasoning(text) => self.text(Kind::Thinking, "thinking", &text),
             Event::Call { id, name, .. } => {
-                let id = id.unwrap_or_else(|| format!("toolu_{:016x}", unforeseen()));
                 let mut events = self.close();
                 events.push(self.begin(Kind::Call, json!({ "type": "tool_use", "id": id, "name": name, "input": {} })));
                 events

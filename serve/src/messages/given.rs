@@ -47,6 +47,7 @@ pub(crate) fn talk(fields: &mut Fields, as_text: bool) -> Result<Talk, ApiError>
     if begun {
         variables.push(("continue_final_message".to_owned(), Json::Bool(true)));
     }
+    variables.extend(fields.json("reasoning_effort").map(|effort| ("reasoning_effort".to_owned(), effort)));
     // (Templates call it by these names.)
     if let Some(thinks) = thinking(fields)? {
         variables.extend(["enable_thinking", "thinking"].map(|name| (name.to_owned(), Json::Bool(thinks))));

@@ -3,18 +3,16 @@
 //! Event `i` of a log is always the same, so that any number of clients can follow an answer, from any event on.
 
 use crate::error::ApiError;
-use crate::logprobs::{self, Entry};
-use crate::responses::items::new_id;
-use crate::served::now;
-use llmcc_model::{End, Finish};
+use crate::logprobs::Entry;
+use crate::responses::birth::Birth;
+use crate::responses::progress::Progress;
+use llmcc_model::{End, Finish, Token};
+use llmcc_turns::Event as Piece;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-
-/// Bytes of a step beside its text.
-const STEP: usize = 96;
 
 /// An answer.
 pub(crate) struct Answer {
@@ -28,32 +26,14 @@ pub(crate) struct Answer {
     created: u64,
     /// Members of its document that say what was asked for.
     echoed: Map<String, Value>,
-    /// Identifier of its message.
-    item: String,
-    progress: Mutex<Progress>,
+    /// Its stream says which tokens it brings.
+    traced: bool,
+    state: Mutex<State>,
     changed: watch::Sender<()>,
     worker: OnceLock<AbortHandle>,
     /// Bytes that it takes, and the sum that includes them.
     bytes: AtomicUsize,
     sum: Arc<AtomicUsize>,
-}
-
-/// How far an answer is.
-#[derive(Default)]
-struct Progress {
-    steps: Vec<Step>,
-    usage: Option<Value>,
-    end: Option<Ending>,
-}
-
-/// An event between the beginning and the end of an answer. Calls of functions would have more of them.
-enum Step {
-    ItemAdded,
-    PartAdded,
-    Delta { text: Box<str>, entry: Option<Entry> },
-    TextDone,
-    PartDone,
-    ItemDone,
 }
 
 /// How an answer ended.
@@ -66,31 +46,18 @@ enum Ending {
     Cancelled,
 }
 
-impl Progress {
-    /// The text so far.
-    fn text(&self) -> String {
-        let text = |step: &Step| if let Step::Delta { text, .. } = step { text.clone() } else { Box::default() };
-        self.steps.iter().map(text).collect()
-    }
-
-    /// The tokens so far, with their log-probabilities.
-    fn logprobs(&self) -> Value {
-        listed(
-            self.steps
-                .iter()
-                .filter_map(|step| if let Step::Delta { entry, .. } = step { entry.as_ref() } else { None }),
-        )
-    }
-
-    /// The part of a message that they are.
-    fn part(&self) -> Value {
-        part(&self.text(), self.logprobs())
-    }
+/// How far an answer is, and how it ended.
+#[derive(Default)]
+struct State {
+    progress: Progress,
+    usage: Option<Value>,
+    end: Option<Ending>,
 }
 
 impl Answer {
-    /// An answer that begins. `sum`: the bytes of all answers, to which it adds its own.
+    /// An answer that begins, by `birth`. `sum`: the bytes of all answers, to which it adds its own.
     pub(crate) fn new(
+        birth: Birth,
         echoed: Map<String, Value>,
         input: Vec<Value>,
         history: Vec<Arc<Answer>>,
@@ -102,15 +69,16 @@ impl Answer {
             + size_of::<Answer>()
             + history.len() * size_of::<Arc<Answer>>();
         sum.fetch_add(bytes, Ordering::Relaxed);
+        let Birth { id, created, traced } = birth;
         Answer {
-            id: new_id("resp"),
+            id,
             background: echoed.get("background") == Some(&Value::Bool(true)),
             input,
             history,
-            created: now(),
+            created,
             echoed,
-            item: new_id("msg"),
-            progress: Mutex::default(),
+            traced,
+            state: Mutex::default(),
             changed: watch::channel(()).0,
             worker: OnceLock::new(),
             bytes: AtomicUsize::new(bytes),
@@ -124,20 +92,16 @@ impl Answer {
         let _ = self.worker.set(worker);
     }
 
-    /// Adds the text that an event brings, and its token.
-    pub(crate) fn add(&self, text: &str, entry: Option<Entry>) {
-        let mut progress = self.lock();
-        if progress.end.is_some() {
+    /// Adds the pieces that an event brings, its token, and this one's log-probability where it is wanted.
+    pub(crate) fn add(&self, pieces: Vec<Piece>, token: Option<Token>, entry: Option<Entry>) {
+        let mut state = self.lock();
+        if state.end.is_some() {
             return;
         }
-        if progress.steps.is_empty() {
-            progress.steps.extend([Step::ItemAdded, Step::PartAdded]);
-        }
-        if !text.is_empty() || entry.is_some() {
-            self.count(text.len() + STEP + entry.as_ref().map_or(0, Entry::bytes));
-            progress.steps.push(Step::Delta { text: text.into(), entry });
-        }
-        drop(progress);
+        token.into_iter().for_each(|token| state.progress.token(token, self.traced));
+        let bytes = state.progress.take(&self.id, pieces, entry);
+        self.count(bytes);
+        drop(state);
         self.changed.send_replace(());
     }
 
@@ -147,14 +111,16 @@ impl Answer {
             Some(Finish::Length | Finish::Context) => Ending::Incomplete("max_output_tokens"),
             _ => Ending::Completed,
         };
-        let usage = json!({
+        let mut state = self.lock();
+        let reasoning = state.progress.reasoning;
+        state.usage = Some(json!({
             "input_tokens": end.prompt_tokens, "input_tokens_details": {
                 "cached_tokens": end.reused_tokens, "cache_write_tokens": 0,
             },
-            "output_tokens": end.generated_tokens, "output_tokens_details": { "reasoning_tokens": 0 },
+            "output_tokens": end.generated_tokens, "output_tokens_details": { "reasoning_tokens": reasoning },
             "total_tokens": end.prompt_tokens + end.generated_tokens,
-        });
-        self.lock().usage = Some(usage);
+        }));
+        drop(state);
         self.end(ending);
     }
 
@@ -172,18 +138,18 @@ impl Answer {
     }
 
     fn end(&self, ending: Ending) {
-        let mut progress = self.lock();
-        if progress.end.is_some() {
+        let mut state = self.lock();
+        if state.end.is_some() {
             return;
         }
-        if matches!(ending, Ending::Completed | Ending::Incomplete(_)) {
-            if progress.steps.is_empty() {
-                progress.steps.extend([Step::ItemAdded, Step::PartAdded]);
+        match ending {
+            Ending::Completed | Ending::Incomplete(_) => {
+                state.progress.end(&self.id, matches!(ending, Ending::Completed));
             }
-            progress.steps.extend([Step::TextDone, Step::PartDone, Step::ItemDone]);
+            Ending::Failed(_) | Ending::Cancelled => state.progress.break_off(),
         }
-        progress.end = Some(ending);
-        drop(progress);
+        state.end = Some(ending);
+        drop(state);
         self.changed.send_replace(());
     }
 
@@ -215,26 +181,26 @@ impl Answer {
         self.document_of(&self.lock())
     }
 
-    /// Its items: messages that it gave.
+    /// Its items: messages, reasoning and calls.
     pub(crate) fn output(&self) -> Vec<Value> {
-        self.output_of(&self.lock())
+        self.lock().progress.output()
     }
 
     /// Event `i`, if it has come.
     pub(crate) fn event(&self, i: usize) -> Option<Value> {
-        let progress = self.lock();
+        let state = self.lock();
         let (kind, mut event) = match i {
-            0 => ("response.created", json!({ "response": self.document_of(&Progress::default()) })),
-            1 => ("response.in_progress", json!({ "response": self.document_of(&Progress::default()) })),
-            _ => match progress.steps.get(i - 2) {
-                Some(step) => self.step(step, &progress),
+            0 => ("response.created", json!({ "response": self.document_of(&State::default()) })),
+            1 => ("response.in_progress", json!({ "response": self.document_of(&State::default()) })),
+            _ => match state.progress.event(i - 2) {
+                Some(told) => told,
                 None => {
-                    let kind = match progress.end.as_ref().filter(|_| i - 2 == progress.steps.len())? {
+                    let kind = match state.end.as_ref().filter(|_| i - 2 == state.progress.len())? {
                         Ending::Completed => "response.completed",
                         Ending::Incomplete(_) | Ending::Cancelled => "response.incomplete",
                         Ending::Failed(_) => "response.failed",
                     };
-                    (kind, json!({ "response": self.document_of(&progress) }))
+                    (kind, json!({ "response": self.document_of(&state) }))
                 }
             },
         };
@@ -242,50 +208,23 @@ impl Answer {
         Some(event)
     }
 
-    fn step(&self, step: &Step, progress: &Progress) -> (&'static str, Value) {
-        let place = |more: Value| {
-            let mut event = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
-            more.as_object().into_iter().flatten().for_each(|(name, value)| event[name] = value.clone());
-            event
+    /// Comments before event `i`, by which routers know which tokens an event brings, as in other streams.
+    pub(crate) fn trace(&self, i: usize) -> String {
+        let Some(step) = i.checked_sub(2).filter(|_| self.traced) else { return String::new() };
+        let state = self.lock();
+        let mut trace: String =
+            state.progress.tokens_before(step).map(|token| format!(": tokens 0 {token}\n\n")).collect();
+        trace += &match &state.end {
+            _ if step < state.progress.len() => ": tokens 0\n".to_owned(),
+            Some(Ending::Failed(error)) => format!(": failed {}\n", error.status.as_u16()),
+            _ => ": end\n".to_owned(),
         };
-        let added = json!({
-            "id": self.item, "type": "message", "role": "assistant", "status": "in_progress", "content": [],
-        });
-        match step {
-            Step::ItemAdded => ("response.output_item.added", json!({ "output_index": 0, "item": added })),
-            Step::PartAdded => ("response.content_part.added", place(json!({ "part": part("", json!([])) }))),
-            Step::Delta { text, entry } => {
-                let logprobs = listed(entry.iter());
-                ("response.output_text.delta", place(json!({ "delta": text, "logprobs": logprobs })))
-            }
-            Step::TextDone => (
-                "response.output_text.done",
-                place(json!({ "text": progress.text(), "logprobs": progress.logprobs() })),
-            ),
-            Step::PartDone => ("response.content_part.done", place(json!({ "part": progress.part() }))),
-            Step::ItemDone => {
-                let item = self.output_of(progress).pop();
-                ("response.output_item.done", json!({ "output_index": 0, "item": item }))
-            }
-        }
+        trace
     }
 
-    fn output_of(&self, progress: &Progress) -> Vec<Value> {
-        if progress.steps.is_empty() {
-            return vec![];
-        }
-        let status = match &progress.end {
-            None => "in_progress",
-            Some(Ending::Completed) => "completed",
-            Some(_) => "incomplete",
-        };
-        let content = [progress.part()];
-        vec![json!({ "id": self.item, "type": "message", "role": "assistant", "status": status, "content": content })]
-    }
-
-    fn document_of(&self, progress: &Progress) -> Value {
-        let (status, reason, error) = match &progress.end {
-            None if self.background && progress.steps.is_empty() => ("queued", None, None),
+    fn document_of(&self, state: &State) -> Value {
+        let (status, reason, error) = match &state.end {
+            None if self.background && !state.progress.has_begun() => ("queued", None, None),
             None => ("in_progress", None, None),
             Some(Ending::Completed) => ("completed", None, None),
             Some(Ending::Incomplete(reason)) => ("incomplete", Some(reason), None),
@@ -301,8 +240,8 @@ impl Answer {
             ("status", json!(status)),
             ("incomplete_details", json!(reason.map(|reason| json!({ "reason": reason })))),
             ("error", json!(error)),
-            ("output", json!(self.output_of(progress))),
-            ("usage", json!(progress.usage)),
+            ("output", json!(state.progress.output())),
+            ("usage", json!(state.usage)),
         ] {
             document[name] = value;
         }
@@ -315,8 +254,8 @@ impl Answer {
         self.sum.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -332,16 +271,6 @@ pub(crate) fn conversation_of(history: &[Arc<Answer>], input: &[Value]) -> Vec<V
     history.iter().flat_map(of_answer).chain(input.iter().cloned()).collect()
 }
 
-fn part(text: &str, logprobs: Value) -> Value {
-    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs })
-}
-
-/// Tokens with their log-probabilities.
-fn listed<'a>(entries: impl Iterator<Item = &'a Entry>) -> Value {
-    let mut of = logprobs::of_chat(entries);
-    of["content"].take()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,9 +278,9 @@ mod tests {
     #[test]
     fn bytes_are_given_back() {
         let sum = Arc::new(AtomicUsize::new(0));
-        let answer = Answer::new(Map::new(), vec![json!({ "a": "b" })], vec![], sum.clone());
+        let answer = Answer::new(Birth::now(false), Map::new(), vec![json!({ "a": "b" })], vec![], sum.clone());
         let before = sum.load(Ordering::Relaxed);
-        answer.add("hello", None);
+        answer.add(vec![Piece::Text("hello".into())], None, None);
         assert!(sum.load(Ordering::Relaxed) >= before + 10);
         drop(answer);
         assert_eq!(sum.load(Ordering::Relaxed), 0);
@@ -359,10 +288,10 @@ mod tests {
 
     #[test]
     fn nothing_comes_after_an_end() {
-        let answer = Answer::new(Map::new(), vec![], vec![], Arc::default());
-        answer.add("a", None);
+        let answer = Answer::new(Birth::now(false), Map::new(), vec![], vec![], Arc::default());
+        answer.add(vec![Piece::Text("a".into())], None, None);
         answer.cancel();
-        answer.add("b", None);
+        answer.add(vec![Piece::Text("b".into())], None, None);
         answer.fail(ApiError::invalid("x"));
         assert_eq!(answer.document()["status"], "cancelled");
         assert_eq!(answer.output()[0]["content"][0]["text"], "a");

@@ -9,17 +9,21 @@ use crate::hub::{Job, Order};
 use crate::json::Json;
 use crate::logprobs::Entry;
 use crate::model::Model;
+use crate::plan::{Plan, Reader};
 use crate::prompts::expect;
 use crate::responses::answer::{Answer, conversation_of};
+use crate::responses::birth::Birth;
 use crate::responses::follow::{Guard, ended, follow};
-use crate::responses::items::messages;
+use crate::responses::messages::messages;
 use crate::responses::request::Wanted;
 use crate::responses::store::Owner;
 use crate::served::Served;
+use crate::stream::trace;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use llmcc_model::Token;
+use llmcc_turns::Event as Piece;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -35,25 +39,38 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     let history = history(&app, &wanted, owner)?;
     let store = stores(&app, &wanted)?;
     wanted.echoed.extend([("model".to_owned(), json!(served.name)), ("store".to_owned(), json!(store))]);
+    let birth = Birth::of(&headers, wanted.ask.traced && wanted.ask.stream)?;
+    let (traced, stream, logprobs) = (birth.traced, wanted.ask.stream, wanted.ask.params.logprobs);
     let talk = Talk::new(&mut wanted, &history);
-    let own = served.clone();
-    let prompt = blocking(move || talk.tokens(own.hub.model())).await?;
-    let (stream, logprobs) = (wanted.ask.stream, wanted.ask.params.logprobs);
-    let mut order = Order { prompt: prompt.into(), params: wanted.ask.params, terms: wanted.ask.terms };
-    expect(std::slice::from_mut(&mut order), wanted.ask.expected)?;
+    let (own, toolbox, mut params) = (served.clone(), wanted.toolbox, wanted.ask.params);
+    let (order, reader) = blocking(move || {
+        let model = own.hub.model();
+        let (text, tokens) = talk.prompt(model)?;
+        let plan = Plan::new(model, &toolbox, &text, &mut params, true)?;
+        let mut order = Order { prompt: tokens.into(), params, terms: wanted.ask.terms };
+        expect(std::slice::from_mut(&mut order), wanted.ask.expected)?;
+        Ok((order, plan.map(|plan| plan.reader(0, "call"))))
+    })
+    .await?;
     let hub = served.hub.clone();
     let job = blocking(move || hub.submit(&[order])).await?;
     let sum = if store { app.responses.sum() } else { Arc::new(AtomicUsize::new(0)) };
-    let answer = Arc::new(Answer::new(wanted.echoed, wanted.input, history, sum));
+    let answer = Arc::new(Answer::new(birth, wanted.echoed, wanted.input, history, sum));
     if store {
-        app.responses.keep(owner, answer.clone());
+        app.responses.keep(owner, &answer)?;
     }
-    let worker = tokio::spawn(run(app.clone(), answer.clone(), job, served, logprobs, busy));
+    let fingerprint = served.fingerprint.clone();
+    let turn = Turn { served, reader, logprobs };
+    let worker = tokio::spawn(run(app.clone(), answer.clone(), job, turn, busy));
     answer.set_worker(worker.abort_handle());
     // Whoever created an answer is the only one to wait for it, unless it is in the background.
     let guard = (!answer.background).then(|| Guard(answer.clone()));
     if stream {
-        return Ok(follow(answer, 0, guard));
+        let mut response = follow(answer, 0, guard);
+        if traced {
+            trace(&mut response, &fingerprint);
+        }
+        return Ok(response);
     }
     if guard.is_some() {
         ended(&answer).await;
@@ -64,15 +81,17 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Resul
     Ok(document(StatusCode::OK, &answer.document()))
 }
 
-/// Takes the events of an answer until it has ended.
-async fn run(
-    app: Arc<App>,
-    answer: Arc<Answer>,
-    mut job: Job,
+/// How the events of an answer become items.
+struct Turn {
     served: Arc<Served>,
+    /// `None`: the text is the answer.
+    reader: Option<Reader>,
+    /// Alternatives of each token, if log-probabilities are wanted.
     logprobs: Option<u32>,
-    _busy: Busy,
-) {
+}
+
+/// Takes the events of an answer until it has ended.
+async fn run(app: Arc<App>, answer: Arc<Answer>, mut job: Job, mut turn: Turn, _busy: Busy) {
     while let Some(next) = job.next().await {
         let event = match next {
             Ok((_, event)) => event,
@@ -85,8 +104,13 @@ async fn run(
             answer.fail(error.into());
             break;
         }
-        let entry = logprobs.and_then(|n| Entry::of(&event, n, served.hub.model()));
-        answer.add(&event.text, entry);
+        let model = turn.served.hub.model();
+        let entry = turn.logprobs.and_then(|n| Entry::of(&event, n, model));
+        let pieces = match &mut turn.reader {
+            Some(reader) => reader.take(&event, model),
+            None => vec![Piece::Text(event.text.clone())],
+        };
+        answer.add(pieces, event.token, entry);
         if let Some(end) = &event.end {
             answer.finish(event.finish, end);
         }
@@ -129,7 +153,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Resu
     fields.finish()?;
     let history = history(&app, &wanted, owner)?;
     let talk = Talk::new(&mut wanted, &history);
-    let tokens = blocking(move || talk.tokens(served.hub.model())).await?;
+    let (_, tokens) = blocking(move || talk.prompt(served.hub.model())).await?;
     Ok(document(StatusCode::OK, &json!({ "object": "response.input_tokens", "input_tokens": tokens.len() })))
 }
 
@@ -148,14 +172,14 @@ impl Talk {
         Talk { instructions: wanted.instructions.clone(), items, variables, truncate: wanted.truncate }
     }
 
-    /// Tokens of its prompt. Where it is too long and may be truncated, as few of its oldest messages as possible are
-    /// left out: it begins with a message of the user's then.
+    /// Its prompt, and the tokens of that. Where it is too long and may be truncated, as few of its oldest messages as
+    /// possible are left out: it begins with a message of the user's then.
     ///
     /// # Errors
     /// The template refuses it; it is too long.
-    fn tokens(&self, model: &dyn Model) -> Result<Vec<Token>, ApiError> {
+    fn prompt(&self, model: &dyn Model) -> Result<(String, Vec<Token>), ApiError> {
         let too_long = |error: &ApiError| error.code == Some("context_length_exceeded");
-        let error = match self.tokens_from(0, model) {
+        let error = match self.prompt_from(0, model) {
             Err(error) if self.truncate && too_long(&error) => error,
             other => return other,
         };
@@ -163,9 +187,9 @@ impl Talk {
         let mut found = Err(error);
         // Prompts from later places are shorter.
         while let Some(middle) = places.get(places.len() / 2).copied() {
-            match self.tokens_from(middle, model) {
-                Ok(tokens) => {
-                    found = Ok(tokens);
+            match self.prompt_from(middle, model) {
+                Ok(prompt) => {
+                    found = Ok(prompt);
                     places.retain(|place| *place < middle);
                 }
                 Err(error) if too_long(&error) => places.retain(|place| *place > middle),
@@ -175,7 +199,7 @@ impl Talk {
         found
     }
 
-    fn tokens_from(&self, first: usize, model: &dyn Model) -> Result<Vec<Token>, ApiError> {
+    fn prompt_from(&self, first: usize, model: &dyn Model) -> Result<(String, Vec<Token>), ApiError> {
         let kept = |item: &&Value| item["role"] == "system" || item["role"] == "developer";
         let items = self.items[..first].iter().filter(kept).chain(&self.items[first..]);
         let mut members = vec![("messages".to_owned(), messages(self.instructions.as_deref(), items))];
@@ -183,11 +207,9 @@ impl Talk {
         let mut fields = Fields::of(members)?;
         let conversation = conversation(&mut fields, model.facts())?;
         fields.finish()?;
-        prompt(model, &conversation, special(model.facts())).map(|(_, tokens)| tokens).map_err(|error| {
-            match error.param.as_deref() {
-                Some("messages") => error.about("input"),
-                _ => error,
-            }
+        prompt(model, &conversation, special(model.facts())).map_err(|error| match error.param.as_deref() {
+            Some("messages") => error.about("input"),
+            _ => error,
         })
     }
 }

@@ -42,9 +42,9 @@ async fn feed(answer: Arc<Answer>, first: usize, client: mpsc::Sender<Bytes>) {
     loop {
         let over = answer.has_ended();
         while let Some(event) = answer.event(next) {
+            let (trace, name) = (answer.trace(next), event["type"].as_str().unwrap_or_default());
             next += 1;
-            let name = event["type"].as_str().unwrap_or_default();
-            if client.send(Bytes::from(format!("event: {name}\ndata: {event}\n\n"))).await.is_err() {
+            if client.send(Bytes::from(format!("{trace}event: {name}\ndata: {event}\n\n"))).await.is_err() {
                 return;
             }
         }

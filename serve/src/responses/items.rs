@@ -1,4 +1,4 @@
-//! Items: messages of conversations as clients of the Responses interface give and get them.
+//! Items: messages, reasoning, calls and their results, as clients of the Responses interface give and get them.
 
 use crate::ask::unforeseen;
 use crate::error::ApiError;
@@ -40,18 +40,72 @@ fn message(role: &str, kind: &str, texts: &[String]) -> Value {
 
 fn item(json: Json, at: &str) -> Result<Value, ApiError> {
     let mut fields = Fields::of_json(json, at)?;
+    // An item that the server made may be given back as it is. Each has a new identifier here.
+    let _: (Option<String>, Option<String>) = (fields.take("id")?, fields.take("status")?);
     let kind = fields.take::<String>("type")?;
-    match kind.as_deref() {
-        None | Some("message") => {}
-        Some(kind @ ("function_call" | "function_call_output" | "custom_tool_call" | "custom_tool_call_output")) => {
-            let message = format!("`{at}` is of type `{kind}`: calls of functions are not supported on this path");
-            return Err(ApiError::of_param(at, message).code("unsupported"));
-        }
+    let item = match kind.as_deref() {
+        None | Some("message") => spoken(&mut fields, at)?,
+        Some("function_call") => call(&mut fields, at)?,
+        Some("function_call_output") => result(&mut fields, at)?,
+        Some("reasoning") => reasoning(&mut fields, at)?,
         Some(kind) => {
-            let message = format!("`{at}` is of type `{kind}`: give items of type `message`");
+            let message = format!(
+                "`{at}` is of type `{kind:.40}`: give items of type `message`, `function_call`, \
+                 `function_call_output` or `reasoning`"
+            );
             return Err(ApiError::of_param(at, message).code("unsupported"));
         }
-    }
+    };
+    fields.finish()?;
+    Ok(item)
+}
+
+/// A member that must be there.
+fn needed(fields: &mut Fields, at: &str, name: &str) -> Result<String, ApiError> {
+    fields.take::<String>(name)?.ok_or_else(|| ApiError::missing(&format!("{at}.{name}")))
+}
+
+/// A call of a function.
+fn call(fields: &mut Fields, at: &str) -> Result<Value, ApiError> {
+    let (call, name) = (needed(fields, at, "call_id")?, needed(fields, at, "name")?);
+    let arguments = needed(fields, at, "arguments")?;
+    Ok(json!({
+        "id": new_id("fc"), "type": "function_call", "call_id": call, "name": name, "arguments": arguments,
+        "status": "completed",
+    }))
+}
+
+/// The result of a call.
+fn result(fields: &mut Fields, at: &str) -> Result<Value, ApiError> {
+    let call = needed(fields, at, "call_id")?;
+    let output = texts(fields, &format!("{at}.output"), "output")?.join("\n");
+    Ok(json!({
+        "id": new_id("fco"), "type": "function_call_output", "call_id": call, "output": output, "status": "completed",
+    }))
+}
+
+/// Reasoning: its text, or else its summary.
+fn reasoning(fields: &mut Fields, at: &str) -> Result<Value, ApiError> {
+    fields.only("encrypted_content", &[])?;
+    let mut parts = |name: &str, kind: &str| -> Result<Vec<Value>, ApiError> {
+        let at = format!("{at}.{name}");
+        let given: Vec<Value> = fields.take(name)?.unwrap_or_default();
+        match given.iter().position(|part| part["type"] != kind || !part["text"].is_string()) {
+            None => Ok(given),
+            Some(i) => {
+                let param = format!("{at}[{i}]");
+                Err(ApiError::of_param(&param, format!("`{param}` is no part of type `{kind}` with a `text`")))
+            }
+        }
+    };
+    let (content, summary) = (parts("content", "reasoning_text")?, parts("summary", "summary_text")?);
+    Ok(json!({
+        "id": new_id("rs"), "type": "reasoning", "content": content, "summary": summary, "status": "completed",
+    }))
+}
+
+/// A message.
+fn spoken(fields: &mut Fields, at: &str) -> Result<Value, ApiError> {
     let role = match fields.take::<String>("role")?.as_deref() {
         Some("user") => "user",
         Some("assistant") => "assistant",
@@ -62,20 +116,22 @@ fn item(json: Json, at: &str) -> Result<Value, ApiError> {
             return Err(ApiError::of_param(&format!("{at}.role"), message));
         }
     };
-    let at = format!("{at}.content");
-    let texts = match fields.json("content") {
-        Some(Json::String(text)) => vec![text],
-        Some(Json::List(parts)) => {
-            let each = parts.into_iter().enumerate().map(|(i, one)| part(one, &format!("{at}[{i}]")));
-            each.collect::<Result<_, _>>()?
-        }
-        Some(other) => return Err(ApiError::of_type(&at, "a text or a list of parts", other.kind())),
-        None => return Err(ApiError::missing(&at)),
-    };
-    // An item that the server made may be given back as it is. Each has a new identifier here.
-    let _: (Option<String>, Option<String>) = (fields.take("id")?, fields.take("status")?);
-    fields.finish()?;
+    let texts = texts(fields, &format!("{at}.content"), "content")?;
+    // (A phase of the turn says nothing to templates.)
+    let _: Option<String> = fields.take("phase")?;
     Ok(message(role, if role == "assistant" { "output_text" } else { "input_text" }, &texts))
+}
+
+/// Takes a text, or a list of parts that are texts.
+fn texts(fields: &mut Fields, at: &str, name: &str) -> Result<Vec<String>, ApiError> {
+    match fields.json(name) {
+        Some(Json::String(text)) => Ok(vec![text]),
+        Some(Json::List(parts)) => {
+            parts.into_iter().enumerate().map(|(i, one)| part(one, &format!("{at}[{i}]"))).collect()
+        }
+        Some(other) => Err(ApiError::of_type(at, "a text or a list of parts", other.kind())),
+        None => Err(ApiError::missing(at)),
+    }
 }
 
 /// The text of a part of a message.
@@ -96,23 +152,6 @@ fn part(json: Json, at: &str) -> Result<String, ApiError> {
     let _ = fields.json("logprobs");
     fields.finish()?;
     text.ok_or_else(|| ApiError::of_param(at, format!("`{at}.{member}` is missing")))
-}
-
-/// The messages of a conversation, as chat templates take them.
-pub(crate) fn messages<'a>(instructions: Option<&str>, items: impl Iterator<Item = &'a Value>) -> Json {
-    let message = |role: &str, text: String| {
-        let member = |name: &str, value: String| (name.to_owned(), Json::String(value));
-        Json::Object(vec![member("role", role.to_owned()), member("content", text)])
-    };
-    let mut all: Vec<Json> = instructions.map(|text| message("system", text.to_owned())).into_iter().collect();
-    all.extend(items.map(|item| {
-        // Templates know the older name of developers' messages.
-        let role = item["role"].as_str().map_or("user", |role| if role == "developer" { "system" } else { role });
-        let parts = item["content"].as_array().into_iter().flatten();
-        let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
-        message(role, texts.join("\n"))
-    }));
-    Json::List(all)
 }
 
 #[cfg(test)]
@@ -137,12 +176,6 @@ mod tests {
             json!([{ "type": "input_text", "text": "a" }, { "type": "input_text", "text": "b" }])
         );
         assert_eq!(all[2]["content"], json!([{ "type": "output_text", "text": "c", "annotations": [] }]));
-        let shown = serde_json::to_string(&messages(Some("x"), all.iter())).unwrap();
-        let want = concat!(
-            r#"[{"role":"system","content":"x"},{"role":"system","content":"be brief"},"#,
-            r#"{"role":"user","content":"a\nb"},{"role":"assistant","content":"c"}]"#
-        );
-        assert_eq!(shown, want);
         assert_eq!(of(r#""hi""#).unwrap()[0]["role"], "user");
     }
 
@@ -158,7 +191,12 @@ mod tests {
             (r#"[{"role": "user", "content": [{"type": "input_image"}]}]"#, "input[0].content[0]"),
             (r#"[{"role": "user", "content": [{"type": "input_text"}]}]"#, "input[0].content[0]"),
             (r#"[{"role": "user", "content": "x", "y": 1}]"#, "y"),
-            (r#"[{"type": "function_call_output", "call_id": "1", "output": "x"}]"#, "input[0]"),
+            (r#"[{"type": "function_call_output", "output": "x"}]"#, "input[0].call_id"),
+            (r#"[{"type": "function_call_output", "call_id": "1", "output": 1}]"#, "input[0].output"),
+            (r#"[{"type": "function_call", "call_id": "1", "name": "f"}]"#, "input[0].arguments"),
+            (r#"[{"type": "reasoning", "content": [{"type": "x"}]}]"#, "input[0].content[0]"),
+            (r#"[{"type": "reasoning", "encrypted_content": "x"}]"#, "encrypted_content"),
+            (r#"[{"type": "custom_tool_call"}]"#, "input[0]"),
             (r#"[{"type": "item_reference", "id": "1"}]"#, "input[0]"),
         ] {
             assert_eq!(of(text).unwrap_err().param.as_deref(), Some(param), "{text}");

@@ -6,6 +6,7 @@ use crate::fields::Fields;
 use crate::json::{Json, short};
 use crate::model::Facts;
 use crate::responses::items::items;
+use crate::toolbox::Toolbox;
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
@@ -29,8 +30,9 @@ pub(crate) struct Wanted {
     pub(crate) background: bool,
     /// Whether the oldest messages may be left out where the conversation is too long.
     pub(crate) truncate: bool,
-    /// Variables of the chat template, beside messages.
+    /// Variables of the chat template, beside messages; tools are among them.
     pub(crate) variables: Vec<(String, Json)>,
+    pub(crate) toolbox: Toolbox,
     /// Members of the answer's document that say what was asked for.
     pub(crate) echoed: Map<String, Value>,
 }
@@ -85,13 +87,10 @@ impl Wanted {
         ask.params.logprobs = logprobs;
         echo("temperature", short(ask.params.sampling.temperature));
         echo("top_p", short(ask.params.sampling.top_p));
-        for (name, value) in
-            [("parallel_tool_calls", json!(true)), ("tool_choice", json!("auto")), ("tools", json!([]))]
-        {
-            echo(name, value);
-        }
+        let toolbox = tools(fields, &mut echo)?;
+        variables.extend(toolbox.given.clone().map(|tools| ("tools".to_owned(), tools)));
         let input = items(input)?;
-        Ok(Wanted { ask, instructions, input, previous, store, background, truncate, variables, echoed })
+        Ok(Wanted { ask, instructions, input, previous, store, background, truncate, variables, toolbox, echoed })
     }
 }
 
@@ -107,20 +106,43 @@ fn here(text: &str) -> String {
     text.replace("response_format.json_schema", "text.format").replace("response_format", "text.format")
 }
 
-/// Members that have values which ask for nothing. Calls of functions would be taken here.
+/// Members that have values which ask for nothing.
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
-    for (name, values) in [
-        ("tools", &["[]"][..]),
-        ("tool_choice", &["\"auto\"", "\"none\""]),
-        ("parallel_tool_calls", &["true", "false"]),
-        ("max_tool_calls", &[]),
-        ("conversation", &[]),
-        ("prompt", &[]),
-        ("context_management", &[]),
-    ] {
-        fields.only(name, values)?;
+    ["max_tool_calls", "conversation", "prompt", "context_management"]
+        .into_iter()
+        .try_for_each(|name| fields.only(name, &[]))
+}
+
+/// Takes the functions that may be called, whose members stand in an object of their own elsewhere. `echo` gets the
+/// members of the document.
+fn tools(fields: &mut Fields, mut echo: impl FnMut(&str, Value)) -> Result<Toolbox, ApiError> {
+    let wrapped = |json: Json| match json {
+        Json::Object(all) if all.iter().any(|(name, v)| name == "type" && v.as_str() == Some("function")) => {
+            let (kind, function): (Vec<_>, Vec<_>) = all.into_iter().partition(|(name, _)| name == "type");
+            Json::Object(kind.into_iter().chain([("function".to_owned(), Json::Object(function))]).collect())
+        }
+        other => other,
+    };
+    let shown = |json: &Option<Json>| json.as_ref().and_then(|json| json.read::<Value>().ok());
+    let (given, choice) = (fields.json("tools"), fields.json("tool_choice"));
+    echo("tools", shown(&given).unwrap_or_else(|| json!([])));
+    echo("tool_choice", shown(&choice).unwrap_or_else(|| json!("auto")));
+    match given {
+        Some(Json::List(all)) => {
+            let is_function = |tool: &Json| tool.get("type").and_then(Json::as_str) == Some("function");
+            if let Some(i) = all.iter().position(|tool| !is_function(tool)) {
+                let param = format!("tools[{i}]");
+                let message = format!("`{param}` is no tool of type `function`: this server has no tools of its own");
+                return Err(ApiError::of_param(&param, message).code("unsupported"));
+            }
+            fields.put("tools", Json::List(all.into_iter().map(wrapped).collect()));
+        }
+        other => other.into_iter().for_each(|other| fields.put("tools", other)),
     }
-    Ok(())
+    choice.into_iter().for_each(|choice| fields.put("tool_choice", wrapped(choice)));
+    let toolbox = Toolbox::take(fields)?;
+    echo("parallel_tool_calls", json!(toolbox.parallel));
+    Ok(toolbox)
 }
 
 fn metadata(fields: &mut Fields) -> Result<Value, ApiError> {
@@ -238,12 +260,32 @@ mod tests {
     }
 
     #[test]
+    fn functions_are_tools() {
+        let tool = r#"{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": true}"#;
+        let all = wanted(&format!(
+            r#"{{"input": "hi", "tools": [{tool}], "tool_choice": {{"type": "function", "name": "f"}}}}"#
+        ))
+        .unwrap_or_else(|e| panic!("{}", e.message));
+        assert!(all.toolbox.tools().has("f") && all.toolbox.is_forced());
+        assert_eq!(all.echoed["tools"], json!([serde_json::from_str::<Value>(tool).unwrap()]));
+        assert_eq!(all.echoed["tool_choice"], json!({ "type": "function", "name": "f" }));
+        let (name, Json::List(given)) = &all.variables[0] else { panic!("no list") };
+        assert_eq!(
+            (name.as_str(), given[0].get("function").and_then(|f| f.get("name"))),
+            ("tools", Some(&Json::String("f".into())))
+        );
+    }
+
+    #[test]
     fn wrong_members_are_named() {
         for (more, param) in [
             (r#""max_tokens": 1"#, "max_tokens"),
             (r#""max_output_tokens": 0"#, "max_output_tokens"),
             (r#""n": 2"#, "n"),
-            (r#""tools": [{"type": "function", "name": "f"}]"#, "tools"),
+            (r#""tools": [{"type": "web_search"}]"#, "tools[0]"),
+            (r#""tools": [{"type": "function"}]"#, "tools[0]"),
+            (r#""tools": {}"#, "tools"),
+            (r#""tool_choice": {"type": "function", "name": "f"}"#, "tool_choice"),
             (r#""tool_choice": "required""#, "tool_choice"),
             (r#""conversation": "x""#, "conversation"),
             (r#""background": true, "store": false"#, "background"),

@@ -38,13 +38,23 @@ impl Store {
         self.bytes.clone()
     }
 
-    /// Keeps an answer.
-    pub(crate) fn keep(&self, owner: Owner, answer: Arc<Answer>) {
+    /// Keeps an answer; one of the same identifier, which only a router can have given it, gives way.
+    ///
+    /// # Errors
+    /// An answer for another key has the identifier.
+    pub(crate) fn keep(&self, owner: Owner, answer: &Arc<Answer>) -> Result<(), ApiError> {
         let mut kept = self.lock();
+        if kept.known.get(&answer.id).is_some_and(|(of, _)| *of != owner) {
+            let message = format!("the response `{:.80}` is there already: give it another identifier", answer.id);
+            return Err(ApiError::new(StatusCode::CONFLICT, "invalid_request_error", message));
+        }
+        kept.order.retain(|id| *id != answer.id);
         kept.order.push_back(answer.id.clone());
-        kept.known.insert(answer.id.clone(), (owner, answer));
+        let before = kept.known.insert(answer.id.clone(), (owner, answer.clone()));
         drop(kept);
+        before.iter().for_each(|(_, before)| before.cancel());
         self.trim();
+        Ok(())
     }
 
     /// Drops the oldest answers while there are too many, but none that has not ended.
@@ -97,10 +107,12 @@ fn missing(id: &str, param: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::responses::birth::Birth;
     use serde_json::{Map, json};
 
     fn answer(store: &Store, bytes: usize, history: Vec<Arc<Answer>>) -> Arc<Answer> {
-        let answer = Answer::new(Map::new(), vec![json!("x".repeat(bytes))], history, store.sum());
+        let input = vec![json!("x".repeat(bytes))];
+        let answer = Answer::new(Birth::now(false), Map::new(), input, history, store.sum());
         answer.cancel();
         Arc::new(answer)
     }
@@ -115,18 +127,18 @@ mod tests {
         let ids: Vec<String> = (0..3)
             .map(|_| {
                 let new = answer(&store, 2_000, vec![]);
-                store.keep(None, new.clone());
+                store.keep(None, &new).unwrap();
                 new.id.clone()
             })
             .collect();
         assert_eq!(ids.iter().map(|id| has(&store, id)).collect::<Vec<_>>(), [false, true, true]);
         assert!(store.get(&ids[2], Some(0), "response_id").is_err(), "another key's");
         let large = answer(&store, 99_000, vec![]);
-        store.keep(None, large.clone());
+        store.keep(None, &large).unwrap();
         assert_eq!((has(&store, &ids[2]), has(&store, &large.id)), (false, true));
         drop(large);
         let other = answer(&store, 50_000, vec![]);
-        store.keep(None, other.clone());
+        store.keep(None, &other).unwrap();
         assert!(has(&store, &other.id));
     }
 
@@ -137,7 +149,7 @@ mod tests {
         for _ in 0..10 {
             let next = answer(&store, 10_000, history.clone());
             history.push(next.clone());
-            store.keep(None, next);
+            store.keep(None, &next).unwrap();
         }
         assert!(!has(&store, &history[0].id));
         let last = history.pop().unwrap();

@@ -127,7 +127,7 @@ impl Writer<'_> {
             _ => json!({ "type": "object" }),
         };
         if let Some(members) = schema.as_object_mut() {
-            let blanks = || json!({ "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,32}" });
+            let blanks = || json!({ "whitespace_pattern": r"\x0D?\x0A[\x20\x09]{0,32}|[\x20\x09]{1,8}" });
             members.entry("x-guidance").or_insert_with(blanks);
         }
         self.rule("", &format!("%json {schema}"))
