@@ -274,15 +274,19 @@ gpu-call: gpu-check
 
 # libFuzzer's instrumentation needs unstable flags of the compiler: a nightly one has them, a stable one with RUSTC_BOOTSTRAP=1.
 SECONDS_EACH := 60
+# `none`: nothing watches unsafe code.
+SANITIZER := address
 
 fuzz: deps
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is needed: cargo install cargo-fuzz --locked"; exit 1; }
 	if cargo +nightly --version >/dev/null 2>&1; then nightly=+nightly; else nightly=; export RUSTC_BOOTSTRAP=1; fi; \
 	host="$$(rustc -vV | sed -n 's/^host: //p')"; \
 	for target in $$(cargo fuzz list); do \
-	  echo "== $$target"; mkdir -p $(BUILD)/fuzz/$$target; \
-	  cargo $$nightly fuzz run --target "$$host" $$target $(CURDIR)/$(BUILD)/fuzz/$$target fuzz/corpus/$$target -- \
-	    -max_total_time=$(SECONDS_EACH) -timeout=30 -rss_limit_mb=3072 -print_final_stats=1; \
+	  echo "== $$target"; mkdir -p $(BUILD)/fuzz/$$target fuzz/corpus/$$target; \
+	  words=$(CURDIR)/$(BUILD)/fuzz/$$target.dict; python3 fuzz/dictionary.py $$target > $$words; \
+	  cargo $$nightly fuzz run -s $(SANITIZER) --target "$$host" $$target $(CURDIR)/$(BUILD)/fuzz/$$target fuzz/corpus/$$target -- \
+	    $$(test -s $$words && echo -dict=$$words) -max_len=16384 -max_total_time=$(SECONDS_EACH) -timeout=10 \
+	    -rss_limit_mb=2048 -print_final_stats=1; \
 	done
 
 clean:

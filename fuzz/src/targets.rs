@@ -28,6 +28,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("lir", llmcc_ir::text::fuzz::lir),
     ("wav", |data| drop(llmcc_media::audio::read_wav(data))),
     ("artifact", artifact),
+    ("turns", llmcc_turns::fuzz::turns),
+    ("gbnf", llmcc_serve::fuzz::gbnf),
+    ("hub_reference", llmcc_hub::fuzz::reference),
+    ("hub_listing", llmcc_hub::fuzz::listing),
 ];
 
 /// Runs a target by name.

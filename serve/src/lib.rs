@@ -21,6 +21,7 @@ mod error;
 mod fields;
 mod fill;
 mod form;
+pub mod fuzz;
 mod gbnf;
 mod given_default;
 mod guard;

@@ -10,6 +10,7 @@ mod client;
 mod digest;
 mod error;
 mod fetch;
+pub mod fuzz;
 mod gguf;
 mod http;
 mod listing;

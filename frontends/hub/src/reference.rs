@@ -65,11 +65,14 @@ impl Reference {
         if let Some((before, after)) = id.split_once('@') {
             (id, revision) = (before, Some(after.to_owned()));
         }
-        if revision.as_deref() == Some("refs") && tail.len() >= 2 {
-            revision = Some(format!("refs/{}/{}", tail.remove(0), tail.remove(0)));
-        } else if tail.len() >= 2 && page(tail.first()) {
-            revision = Some(tail.remove(1).to_owned());
+        if revision.is_none() && page(tail.first()) {
             tail.remove(0);
+            revision = if tail.is_empty() { None } else { Some(tail.remove(0).to_owned()) };
+        }
+        if revision.as_deref() == Some("refs") && format.is_none() && tail.len() >= 2 {
+            let (kind, number) = (tail.remove(0), tail.remove(0));
+            let (number, after) = number.split_once(':').map_or((number, None), |(n, f)| (n, Some(f.to_owned())));
+            (revision, format) = (Some(format!("refs/{kind}/{number}")), after);
         }
         let file = tail.join("/");
         let part = match (format, file.is_empty()) {
@@ -146,6 +149,8 @@ mod tests {
             ("hf://models/a/b", "a/b", None, Part::Model),
             ("https://huggingface.co/a/b/", "a/b", None, Part::Model),
             ("https://huggingface.co/a/b/tree/v1", "a/b", Some("v1"), Part::Model),
+            ("https://huggingface.co/a/b/tree/refs/pr/7", "a/b", Some("refs/pr/7"), Part::Model),
+            ("https://huggingface.co/gpt2/tree", "gpt2", None, Part::Model),
             ("https://hf.co/a/b/blob/main/x/c.gguf?download=true", "a/b", Some("main"), file("x/c.gguf")),
         ] {
             let want = (id.to_owned(), revision.map(str::to_owned), part);
@@ -166,7 +171,8 @@ mod tests {
             let found = read(text).unwrap_err();
             assert!(found.contains(says), "{text}: {found}");
         }
-        let text = "a/b@refs/pr/7:Q4_K_M";
-        assert!(Reference::parse("a/b@v1:Q4_K_M").is_ok_and(|r| r.to_string() == "a/b@v1:Q4_K_M"), "{text}");
+        for text in ["a/b@v1:Q4_K_M", "a/b@refs/pr/7:Q4_K_M"] {
+            assert!(Reference::parse(text).is_ok_and(|r| r.to_string() == text), "{text}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod derive;
 mod describe;
 mod event;
 mod format;
+pub mod fuzz;
 pub mod grammar;
 mod harmony;
 mod parse;

@@ -214,19 +214,22 @@ pub(crate) fn elements(raw: &str, open: &str, item: &str, depth: usize) -> Optio
 
 /// Where the mark that closes an element stands.
 fn closing(text: &str, open: &str, close: &str) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0);
+    let (mut at, mut depth, mut next) = (0, 0, None);
     loop {
-        let rest = text.get(at..)?;
-        let end = rest.find(close)?;
-        match rest.find(open).filter(|open| *open < end) {
+        // (No mark is looked for twice: the time is linear.)
+        let end = match next {
+            Some(end) => end,
+            None => at + text.get(at..)?.find(close)?,
+        };
+        match text.get(at..end)?.find(open) {
             Some(inner) => {
                 depth += 1;
-                at += inner + open.len();
+                (at, next) = (at + inner + open.len(), Some(end));
             }
-            None if depth == 0 => return Some(at + end),
+            None if depth == 0 => return Some(end),
             None => {
                 depth -= 1;
-                at += end + close.len();
+                (at, next) = (end + close.len(), None);
             }
         }
     }
@@ -267,5 +270,7 @@ mod tests {
         let got = elements("<a><item>1</item><item>x</item></a><b>2</b>", "", "item", 9).unwrap();
         assert_eq!(got, r#"{"a": [1, "x"], "b": 2}"#);
         assert_eq!(elements("plain", "", "item", 9), None);
+        let got = elements("<a><a><b>1</b></a><a>2</a></a>", "", "item", 9).unwrap();
+        assert_eq!(got, r#"{"a": {"a": {"b": 1}, "a": 2}}"#);
     }
 }
