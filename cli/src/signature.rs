@@ -15,7 +15,7 @@ use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use llmcc_abi::tree::Hash;
 use llmcc_codegen::sealed::{Damage, Sealed};
-use std::fs;
+use llmcc_frontends::input;
 use std::path::{Path, PathBuf};
 
 /// First line of the signed text and of the file.
@@ -37,7 +37,7 @@ fn text(root: &Hash) -> String {
 /// # Errors
 /// No readable file, or one without a private key of Ed25519 in PEM.
 pub fn secret(path: &Path) -> Result<SigningKey, Error> {
-    let pem = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let pem = input::read_text(path)?;
     SigningKey::from_pkcs8_pem(&pem).map_err(|_| {
         Error::Usage(format!(
             "{}: it is no private key of Ed25519 in PEM: `openssl genpkey -algorithm ed25519 -out secret.pem` makes \
@@ -52,7 +52,7 @@ pub fn secret(path: &Path) -> Result<SigningKey, Error> {
 /// # Errors
 /// No readable file, or one without a public key of Ed25519 in PEM.
 pub fn public(path: &Path) -> Result<VerifyingKey, Error> {
-    let pem = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let pem = input::read_text(path)?;
     VerifyingKey::from_public_key_pem(&pem).map_err(|_| {
         let what = match pem.contains("PRIVATE KEY") {
             true => "it is a private key; give the public one",
@@ -95,7 +95,7 @@ pub fn check_root(artifact: &Path, root: &Hash, key: &VerifyingKey) -> Result<()
             artifact.display()
         )));
     }
-    let file = fs::read_to_string(&path).map_err(|e| Error::io("read", &path, e))?;
+    let file = input::read_text(&path)?;
     let [label, of, by, signature] = file.lines().collect::<Vec<_>>()[..] else {
         return Err(failed("it is no signature by llmcc"));
     };

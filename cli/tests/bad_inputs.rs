@@ -6,6 +6,7 @@ mod messages;
 
 use crate::common::{Folder, text};
 use llmcc_cli::session::find_targets;
+use llmcc_cli::signature;
 use llmcc_codegen::artifact::isa;
 use llmcc_frontends::fixtures::{Tensor, random_tensors, write_checkpoint};
 use llmcc_ir::target::{TARGETS, find};
@@ -311,9 +312,20 @@ fn pipes_and_devices() {
     ] {
         fails(&case, &limited(&case, command), &says);
     }
-    assert!(
-        llmcc_cli::cmd::lower::read(&case.path("pipe")).is_err_and(|e| e.to_string().contains("it is a named pipe"))
-    );
+    // Keys and signatures, too. (The key is the example of RFC 8410.)
+    let pem = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+    fs::write(case.path("key"), format!("-----BEGIN PUBLIC KEY-----\n{pem}\n-----END PUBLIC KEY-----\n")).expect("key");
+    let key = signature::public(&case.path("key")).expect("a key");
+    pipe(&case.path("m.so.sig"));
+    let path = case.path("pipe");
+    for refused in [
+        llmcc_cli::cmd::lower::read(&path).map(drop),
+        signature::public(&path).map(drop),
+        signature::secret(&path).map(drop),
+        signature::check_root(&case.path("m.so"), &[0; 32], &key),
+    ] {
+        assert!(refused.is_err_and(|e| e.to_string().contains("it is a named pipe")));
+    }
 }
 
 /// The error for invalid JSON names the place and the remedy.

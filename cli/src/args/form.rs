@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::loaded::Form;
 use clap::{ArgGroup, Args as ClapArgs};
+use llmcc_frontends::input;
 use llmcc_model::sys::{LLMCC_GRAMMAR_CHOICES, LLMCC_GRAMMAR_JSON_SCHEMA, LLMCC_GRAMMAR_LARK, LLMCC_GRAMMAR_REGEX};
 use std::path::{Path, PathBuf};
 
@@ -51,5 +52,5 @@ impl FormArgs {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))
+    Ok(input::read_text(path)?)
 }

@@ -5,9 +5,9 @@ mod source;
 use crate::Error;
 use crate::args::{LogAs, ServeArgs};
 use crate::listening::announce;
+use llmcc_frontends::input;
 use llmcc_serve::{LogForm, ServeError, Server, Settings, TlsFiles};
 use source::Artifacts;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Error> {
 /// # Errors
 /// A file that cannot be read, has no key, or has one that no header may have.
 pub(super) fn keys(path: &Path) -> Result<Vec<String>, Error> {
-    let text = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let text = input::read_text(path)?;
     let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
     let wrong = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));
     match keys.iter().position(|key| !key.bytes().all(|b| b.is_ascii_graphic())) {
