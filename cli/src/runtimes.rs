@@ -1,5 +1,5 @@
-//! Where runtimes are, of which artifacts are made: that of this program's own architecture is in it, those of other
-//! architectures are files that `make runtimes` builds.
+//! The places of runtimes, which artifacts begin with: this program holds the runtime of its own architecture, and
+//! `make runtimes` builds files for other architectures.
 
 use crate::Error;
 use crate::version::VERSION;

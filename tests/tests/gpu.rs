@@ -50,7 +50,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// The first cases, and those of the others that it takes, without models whose kernels are to be left out.
+    /// The first cases, and the other cases that it takes, without models whose kernels are to be left out.
     fn new(cases: Vec<Case>, first: usize, leave_out: fn(&[Kernel]) -> bool) -> Sweep {
         let (next, all) = (AtomicUsize::new(0), Mutex::new(vec![Planned::default(); cases.len()]));
         let work = || {

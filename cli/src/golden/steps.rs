@@ -229,7 +229,7 @@ impl Computed {
     }
 }
 
-/// How far logits are from golden vectors of another version, or from those of the same tokens in
+/// How far logits are from golden vectors of another version, or from the logits of the same tokens in
 /// steps of other sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distance {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Three replicas under Ray on one machine, of which one is killed during 48 streams: each stream ends with the bytes of an undisturbed run.
+"""Three replicas under Ray on one machine, one killed during 48 streams: each stream ends with the bytes of an undisturbed run.
 
 The Python that runs this has what ray-requirements.txt lists, and the package llmcc. Run by `make test-clients`.
 """

@@ -28,7 +28,7 @@ fn example(format: Option<&str>, kv: KvDType, invariant: bool) -> (tempfile::Tem
     (folder, options)
 }
 
-/// Computes all sequences in steps, each of which takes so many tokens of some of them; the bits of all rows of each.
+/// Computes all sequences in steps that take so many tokens of some of them; the bits of all rows of each.
 fn rows(model: &Model, tokens: &[Vec<i32>], steps: &[Vec<(usize, usize)>]) -> Vec<Vec<u32>> {
     let seqs: Vec<i32> = tokens.iter().map(|_| model.seq_new().expect("a sequence")).collect();
     let (mut at, mut out) = (vec![0; tokens.len()], vec![vec![]; tokens.len()]);

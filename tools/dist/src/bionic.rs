@@ -1,7 +1,7 @@
 //! Whether Android's C library has what the runtime asks for.
 //!
 //! Artifacts are built with glibc. Another build of the runtime, for Android, asks for the same functions, so the list
-//! is checked on the build that there is. Names and levels are those of `libc.map.txt`, `libm.map.txt` and
+//! is checked on the build that there is. Names and levels come from `libc.map.txt`, `libm.map.txt` and
 //! `libdl.map.txt` of bionic.
 
 use crate::Failure;

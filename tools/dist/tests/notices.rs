@@ -1,4 +1,4 @@
-//! The committed notices are those of Cargo.lock, and no licence obliges whoever links an artifact.
+//! The committed notices match Cargo.lock, and no licence obliges whoever links an artifact.
 
 use llmcc_dist::closure::{self, Package};
 use llmcc_dist::licence::{self, ALLOWED};

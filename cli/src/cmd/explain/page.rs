@@ -232,7 +232,7 @@ fn decisions(m: &Manifest, kl: &BTreeMap<&str, f64>) -> Vec<Decision> {
     all.into_iter().map(decision).collect()
 }
 
-/// The kernels of a step of one token, and a roofline of these and of those of the largest steps.
+/// The kernels of a step of one token, and a roofline of these and of the kernels of the largest steps.
 fn kernels(v: &Version) -> Kernels {
     let predicted = &v.predicted;
     let machine = &predicted.machine;
