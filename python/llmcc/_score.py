@@ -31,7 +31,7 @@ WORTH_SHARING = 2 * PAGE
 
 @dataclass
 class Tail:
-    """Tokens after each of which a row of logits is needed, and who needs it: ``(item, tokens to
+    """Tokens that need a row of logits after them, and who needs it: ``(item, tokens to
     be judged)``. Several may want the same rows."""
 
     tokens: tuple[int, ...]

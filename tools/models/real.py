@@ -54,7 +54,7 @@ def compiled(llmcc, folder, target, scratch):
 
 
 def formats(document):
-    """The formats of the weights, the largest first, without those of a hundredth."""
+    """The formats of the weights, the largest first, without formats of less than a hundredth."""
     by = document["weights"]["by_format"]
     total = sum(by.values()) or 1
     kept = [name for name, n in sorted(by.items(), key=lambda item: -item[1]) if n * 100 >= total]

@@ -7,7 +7,7 @@
 //! (`call.rs`), so that they can be repeated.
 //!
 //! `fleet.rs` chooses replicas, `health.rs` asks them how they are, `upstream.rs` sends requests to them over
-//! connections that `pool.rs` keeps, `dispatch.rs` tries one after the other, and `proxy.rs` does all that for a client.
+//! connections that `pool.rs` keeps, `dispatch.rs` tries one after the other, and `proxy.rs` does that for a client.
 //! `docs/routing.md` is the page for users.
 
 mod app;
