@@ -250,17 +250,17 @@ macro_rules! entries {
 }
 
 #[cfg(target_arch = "aarch64")]
-entries!(neon, crate::isa::neon::Neon<false>, "neon");
+entries!(neon, crate::isa::neon::Neon<crate::isa::neon::Widening>, "neon");
 /// NEON with the integer dot products of `dotprod`. All that multiplies no int8 rows comes from [`neon`].
 #[cfg(target_arch = "aarch64")]
 mod dotprod {
     use super::{INT8_PANELS, PanelArgs, PanelFn, UkTable, neon};
-    use crate::isa::neon::Neon;
+    use crate::isa::neon::{Neon, Sdot};
     use crate::panel::run_int8;
 
     #[target_feature(enable = "neon,dotprod")]
     unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
-        unsafe { run_int8::<Neon<true>, F>(&*p) }
+        unsafe { run_int8::<Neon<Sdot>, F>(&*p) }
     }
 
     pub(super) fn table() -> UkTable {

@@ -1,18 +1,21 @@
 //! NEON, which every AArch64 processor has: a vector is half a block, in two registers.
 //!
-//! The integer dot products are those of the feature `dotprod` (ARMv8.2, 2017) where `DOT` is set.
+//! [`Dots`] are the integer dot products: [`Sdot`] with the feature `dotprod` (ARMv8.2, 2017), [`Widening`] without.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): together they implement `Isa`.
 
 mod dot;
 
 use core::arch::aarch64::*;
 use core::arch::asm;
+use core::marker::PhantomData;
 
 use super::{Apart, FEW, Isa, Shape};
-use dot::{Dot, multiply_add};
+pub(crate) use dot::{Dots, Sdot, Widening};
 
-/// NEON; `DOT`: with `dotprod`.
+/// NEON, with such dot products.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon<const DOT: bool>;
+pub(crate) struct Neon<D>(PhantomData<D>);
 
 /// 8 f32: lanes 0 to 3, and 4 to 7.
 pub(crate) type F = [float32x4_t; 2];
@@ -53,7 +56,7 @@ unsafe fn lesser(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     unsafe { choose(vcltq_f32(a, b), a, b) }
 }
 
-impl<const DOT: bool> Neon<DOT> {
+impl<D> Neon<D> {
     /// The field `mask` at bit `shift` of each word, minus `zero`: as in `avx2.rs`, in the mantissa
     /// of a number whose last bits weigh as much.
     #[inline(always)]
@@ -76,28 +79,14 @@ impl<const DOT: bool> Neon<DOT> {
     }
 }
 
-#[inline(never)]
-#[target_feature(enable = "neon,dotprod")]
-unsafe fn apart_with_dot<A, P: Apart<A>>(args: A) {
-    unsafe { P::run(args) }
-}
-
-#[inline(never)]
-unsafe fn apart_without_dot<A, P: Apart<A>>(args: A) {
-    unsafe { P::run(args) }
-}
-
-impl<const DOT: bool> Isa for Neon<DOT> {
+impl<D: Dots> Isa for Neon<D> {
     const LANES: usize = 8;
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
     const HALVES: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
     const MANY: usize = 6;
     const BF16: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
-    const INT8: Shape = match DOT {
-        true => Shape { tokens: 4, vectors: 2, single: 4, few: FEW },
-        false => Shape { tokens: 4, vectors: 1, single: 2, few: FEW },
-    };
+    const INT8: Shape = D::INT8;
     const ATTEND_SCORES: usize = 4;
     const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 2;
@@ -107,16 +96,11 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     type F = F;
     type I = I;
     type W8 = I;
-    type Dot = Dot;
+    type Dot = D::Sums;
 
     #[inline(always)]
     unsafe fn apart<A, P: Apart<A>>(args: A) {
-        unsafe {
-            match DOT {
-                true => apart_with_dot::<A, P>(args),
-                false => apart_without_dot::<A, P>(args),
-            }
-        }
+        unsafe { D::apart::<A, P>(args) }
     }
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -229,16 +213,16 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     }
 
     #[inline(always)]
-    unsafe fn dot(x: i32) -> Dot {
-        unsafe { Dot::new::<DOT>(x) }
+    unsafe fn dot(x: i32) -> D::Sums {
+        unsafe { D::new(x) }
     }
     #[inline(always)]
     unsafe fn splat_word(p: *const u8) -> I {
         unsafe { [vdupq_n_s32(p.cast::<i32>().read_unaligned()); 2] }
     }
     #[inline(always)]
-    unsafe fn dot4(acc: Dot, w: I, a: I) -> Dot {
-        unsafe { multiply_add::<DOT>(acc, w, a) }
+    unsafe fn dot4(acc: D::Sums, w: I, a: I) -> D::Sums {
+        unsafe { D::add(acc, w, a) }
     }
     #[inline(always)]
     unsafe fn prepare_dot8(x: I) -> I {
@@ -248,16 +232,16 @@ impl<const DOT: bool> Isa for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn dot8(acc: Dot, w: I, a: I) -> Dot {
-        unsafe { multiply_add::<DOT>(acc, w, a) }
+    unsafe fn dot8(acc: D::Sums, w: I, a: I) -> D::Sums {
+        unsafe { D::add(acc, w, a) }
     }
     #[inline(always)]
-    unsafe fn settle(acc: Dot) -> Dot {
+    unsafe fn settle(acc: D::Sums) -> D::Sums {
         acc
     }
     #[inline(always)]
-    unsafe fn total(acc: Dot) -> I {
-        unsafe { acc.total::<DOT>() }
+    unsafe fn total(acc: D::Sums) -> I {
+        unsafe { D::total(acc) }
     }
 
     #[inline(always)]

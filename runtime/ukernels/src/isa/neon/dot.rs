@@ -3,32 +3,92 @@
 use core::arch::aarch64::*;
 use core::arch::asm;
 
-/// Dot products in progress, for each register of weights. With `dotprod`, a lane has its sum in the first register.
-/// Without, the first register has sums of two of the four products of lanes 0 and 1, the second of lanes 2 and 3.
-#[derive(Clone, Copy)]
-pub(crate) struct Dot([[int32x4_t; 2]; 2]);
+use super::{Apart, FEW, Shape};
 
-impl Dot {
+/// A way to sum products of bytes.
+pub(crate) trait Dots: Copy {
+    /// Dot products in progress, of two registers of weights.
+    type Sums: Copy;
+    /// Tile of the panel with int8 rows.
+    const INT8: Shape;
+
+    /// See [`super::Isa::apart`].
+    unsafe fn apart<A, P: Apart<A>>(args: A);
     /// Sums that begin with `x`.
-    #[inline(always)]
-    pub(super) unsafe fn new<const DOT: bool>(x: i32) -> Dot {
-        unsafe {
-            let first = match DOT {
-                true => vdupq_n_s32(x),
-                // Once in each lane of two halves.
-                false => vreinterpretq_s32_u64(vdupq_n_u64(u64::from(x as u32))),
-            };
-            Dot([[first; 2]; 2])
-        }
+    unsafe fn new(x: i32) -> Self::Sums;
+    /// Adds to each lane the dot product of the four bytes of `w` and of `a`, all signed.
+    unsafe fn add(sums: Self::Sums, w: [int32x4_t; 2], a: [int32x4_t; 2]) -> Self::Sums;
+    /// The sums, one in each lane.
+    unsafe fn total(sums: Self::Sums) -> [int32x4_t; 2];
+}
+
+/// Products of 16 bits, added up in pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct Widening;
+
+impl Dots for Widening {
+    /// For each register of weights, sums of two of the four products: of lanes 0 and 1, and of lanes 2 and 3.
+    type Sums = [[int32x4_t; 2]; 2];
+    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
+
+    #[inline(never)]
+    unsafe fn apart<A, P: Apart<A>>(args: A) {
+        unsafe { P::run(args) }
     }
 
-    /// The sums, one in each lane.
     #[inline(always)]
-    pub(super) unsafe fn total<const DOT: bool>(self) -> [int32x4_t; 2] {
-        match DOT {
-            true => self.0.map(|sums| sums[0]),
-            false => self.0.map(|[low, high]| unsafe { vpaddq_s32(low, high) }),
+    unsafe fn new(x: i32) -> Self::Sums {
+        // Once for each lane, in the first of its two halves.
+        unsafe { [[vreinterpretq_s32_u64(vdupq_n_u64(u64::from(x as u32))); 2]; 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sums: Self::Sums, w: [int32x4_t; 2], a: [int32x4_t; 2]) -> Self::Sums {
+        let mut out = sums;
+        for i in 0..2 {
+            unsafe {
+                let (w, a) = (vreinterpretq_s8_s32(w[i]), vreinterpretq_s8_s32(a[i]));
+                // A product is at most 2¹⁴.
+                out[i][0] = vpadalq_s16(sums[i][0], vmull_s8(vget_low_s8(w), vget_low_s8(a)));
+                out[i][1] = vpadalq_s16(sums[i][1], vmull_high_s8(w, a));
+            }
         }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: Self::Sums) -> [int32x4_t; 2] {
+        sums.map(|[low, high]| unsafe { vpaddq_s32(low, high) })
+    }
+}
+
+/// The instruction of `dotprod`.
+#[derive(Clone, Copy)]
+pub(crate) struct Sdot;
+
+impl Dots for Sdot {
+    type Sums = [int32x4_t; 2];
+    const INT8: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+
+    #[inline(never)]
+    #[target_feature(enable = "neon,dotprod")]
+    unsafe fn apart<A, P: Apart<A>>(args: A) {
+        unsafe { P::run(args) }
+    }
+
+    #[inline(always)]
+    unsafe fn new(x: i32) -> Self::Sums {
+        unsafe { [vdupq_n_s32(x); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn add(sums: Self::Sums, w: [int32x4_t; 2], a: [int32x4_t; 2]) -> Self::Sums {
+        unsafe { [sdot(sums[0], w[0], a[0]), sdot(sums[1], w[1], a[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: Self::Sums) -> [int32x4_t; 2] {
+        sums
     }
 }
 
@@ -42,26 +102,4 @@ unsafe fn sdot(acc: int32x4_t, w: int32x4_t, a: int32x4_t) -> int32x4_t {
             options(pure, nomem, nostack, preserves_flags));
     }
     sum
-}
-
-/// Adds to each lane the dot product of the four bytes of `w` and of `a`, all signed. All words of `a` are the same.
-///
-/// # Safety
-/// With `DOT`, the processor has `dotprod`, and the caller is compiled for it.
-#[inline(always)]
-pub(super) unsafe fn multiply_add<const DOT: bool>(acc: Dot, w: [int32x4_t; 2], a: [int32x4_t; 2]) -> Dot {
-    let mut out = acc;
-    for i in 0..2 {
-        unsafe {
-            if DOT {
-                out.0[i][0] = sdot(acc.0[i][0], w[i], a[i]);
-            } else {
-                let (w, a) = (vreinterpretq_s8_s32(w[i]), vreinterpretq_s8_s32(a[i]));
-                // A product is at most 2¹⁴.
-                out.0[i][0] = vpadalq_s16(acc.0[i][0], vmull_s8(vget_low_s8(w), vget_low_s8(a)));
-                out.0[i][1] = vpadalq_s16(acc.0[i][1], vmull_high_s8(w, a));
-            }
-        }
-    }
-    out
 }
