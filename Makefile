@@ -83,11 +83,7 @@ install:
 	@tools/install.sh $(LLMCC) "$(PREFIX)" "$(DESTDIR)"
 
 # The end of recipes that have collected packages of the system in `missing`.
-INSTALL_MISSING = if [ -n "$$missing" ]; then \
-	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  echo "installing:$$missing"; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
-	fi
+INSTALL_MISSING = tools/packages.sh $$missing
 
 # System packages: a C compiler (cargo links with it; the C examples need it) and Python with venv.
 deps:
@@ -107,9 +103,7 @@ programs: | deps
 
 # LLVM and MLIR 22: Debian's, from bookworm-security.
 llvm: | deps
-	@missing=""; \
-	for p in $(LLVM_PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
-	$(INSTALL_MISSING)
+	@tools/packages.sh $(LLVM_PACKAGES)
 
 # The links are found by llmcc through the variables below, or on the search path.
 $(BUILD)/cuda/ok: $(VENV)/ok
@@ -208,7 +202,8 @@ $(BUILD)/clients/ok: $(CLIENTS)/requirements.txt $(CLIENTS)/package-lock.json | 
 	python3 -m venv $(BUILD)/clients
 	$(BUILD)/clients/bin/pip install -q --disable-pip-version-check --no-deps --requirement $(CLIENTS)/requirements.txt
 	cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(BUILD)/clients
-	command -v npm >/dev/null && cd $(BUILD)/clients && npm ci --silent --no-audit --no-fund || echo "no npm: the JavaScript client is not tested"
+	if command -v npm >/dev/null; then cd $(BUILD)/clients && npm ci --silent --no-audit --no-fund; \
+	  else echo "no npm: the JavaScript client is not tested"; fi
 	touch $@
 
 $(BUILD)/ray/ok: $(CLIENTS)/ray-requirements.txt | deps

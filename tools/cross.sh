@@ -4,6 +4,7 @@
 # A C compiler and library for it, an emulator of its processors, and Rust's standard library: by rustup, or, where
 # rustup has none, with Debian's own Rust. FOLDER/env.sh sets what Cargo and `llmcc-runtimes` need to know.
 set -eu
+tools=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 case $(uname -m) in
@@ -13,21 +14,7 @@ case $(uname -m) in
 esac
 triple=$machine-unknown-linux-gnu
 
-install_missing() {
-  missing=
-  for package; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
-  done
-  [ -n "$missing" ] || return 0
-  sudo=
-  [ "$(id -u)" = 0 ] || sudo=sudo
-  echo "installing:$missing"
-  $sudo apt-get update -q
-  # shellcheck disable=SC2086 # several names
-  $sudo apt-get install -y -q --no-install-recommends $missing
-}
-
-install_missing "gcc-$compiler" "libc6-dev-$debian-cross" qemu-user
+"$tools/packages.sh" "gcc-$compiler" "libc6-dev-$debian-cross" qemu-user
 
 # The same version as the other crates are built with, if it can be had.
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]; then
@@ -37,7 +24,7 @@ sysroot=
 if [ -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]; then
   rustc=$(rustup which rustc 2>/dev/null || command -v rustc)
 else
-  install_missing rustc-web
+  "$tools/packages.sh" rustc-web
   options="-oAPT::Architecture=$debian -oAPT::Architectures=$debian -oDir::State::Lists=$folder/lists"
   mkdir -p "$folder/lists/partial"
   # shellcheck disable=SC2086 # several options
