@@ -32,11 +32,13 @@ pub mod epilogue;
 mod experts;
 pub mod expr;
 mod given_rows;
+mod last;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 mod matmul;
 pub mod mlir;
 pub mod module;
+mod nth;
 pub mod piece;
 mod pointwise;
 mod recurrence;

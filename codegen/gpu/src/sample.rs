@@ -25,12 +25,13 @@ pub use slice::joins;
 
 use crate::cx::{Cx, when_below};
 use crate::mlir::{Builder, Cmp, V};
+use crate::nth::THREADS;
 use crate::{Source, blocks};
 use composite::composite;
 use found::Row;
 use llmcc_abi::{GpuCtx, GpuDim};
 use llmcc_ir::kernel::TopK;
-use search::{Shared, THREADS};
+use search::Shared;
 use slice::{Block, Shape};
 use std::mem::offset_of;
 

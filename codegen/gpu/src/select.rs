@@ -25,10 +25,11 @@ mod scores;
 mod token;
 
 use crate::cx::Cx;
+use crate::nth::THREADS;
 use crate::{COUNTER_BYTES, Source, blocks};
 use best::Ranks;
 use llmcc_ir::kernel::Select;
-use plan::{Plan, THREADS};
+use plan::Plan;
 use token::{Share, Token};
 
 /// Bytes of shared memory without which there is no kernel.

@@ -11,7 +11,8 @@ use super::shape::Shape;
 use super::share::{Item, ItemRow, Split};
 use crate::COUNTER_BYTES;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
+use crate::last::is_last;
+use crate::mlir::{Builder, Cmp, Elem, F32, I64, Ty, V};
 
 /// Loads of a thread that are under way together when chunks are added from the workspace, and the
 /// most pieces that they are of.
@@ -297,27 +298,12 @@ impl Join<'_> {
     /// Counts this share; the last one adds all chunks. (Before the word is written again, the chunks
     /// of another item have barriers.)
     fn join_shares(&self, b: &mut Builder) {
-        b.fence();
-        b.barrier();
-        let flag = self.results.flag;
-        let one_thread = b.cmpc(Cmp::Eq, self.item.team.thread, 0);
-        b.if_(one_thread, |b| {
+        let words = (self.item.team.thread, self.results.flag);
+        let counter = |b: &mut Builder| {
             let offset = b.shlc(self.item.owner, 2);
-            let counter = b.at(self.args.workspace(), offset);
-            let one = b.i32(1);
-            let before = b.atomic_add(counter, one);
-            let after = b.addc(before, 1);
-            let last = b.cmp(Cmp::Eq, after, self.item.shares);
-            b.if_(last, |b| {
-                let zero = b.i32(0);
-                b.store(zero, counter);
-            });
-            let word = b.zext(last, I32);
-            b.store(word, flag);
-        });
-        b.barrier();
-        let last = b.load(flag, I32);
-        let last = b.cmpc(Cmp::Ne, last, 0);
+            b.at(self.args.workspace(), offset)
+        };
+        let last = is_last(b, words, counter, self.item.shares);
         b.if_(last, |b| {
             b.fence();
             self.add_all(b);

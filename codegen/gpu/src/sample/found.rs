@@ -2,9 +2,9 @@
 //! candidates.
 
 use super::composite::{finite_logit, logit, token};
-use super::search::THREADS;
 use super::slice::{Block, Shape, joined};
 use crate::mlir::{Builder, Cmp, F32, I32, I64, V, WARP};
+use crate::nth::THREADS;
 use crate::piece::row_at;
 use llmcc_abi::layout::candidate_cols;
 use llmcc_ir::kernel::RowElem;

@@ -2,17 +2,11 @@
 //! largest `k`.
 
 use super::composite::{high, join, key, logit, low};
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, Memory, Ty, V};
+use crate::nth::{Counts, PROBES, WARPS};
 
-/// Threads of a block.
-pub(super) const THREADS: usize = 256;
 /// How far below the maximum the first probe is.
 const PROBE: f32 = -8.0;
-
-/// Warps of a block.
-const WARPS: usize = THREADS / WARP;
-/// Probes after which any two composites are told apart.
-const PROBES: i64 = 66;
 
 /// Shared memory of the block: two sets of numbers of the warps, their composites, their sums, a
 /// word, and the candidates.
@@ -124,56 +118,8 @@ impl Shared {
         let (from, to, step) = (b.i32(0), b.i32(PROBES), b.i32(1));
         let (low, done) = (b.i64(0), b.cmpc(Cmp::Ne, from, 0));
         let probe = first_probe(b, best);
-        // At least `need` are `low` or more, fewer are more than `high`.
-        let found = b.for_((from, to, step), &[low, best, probe, done], |b, i, carried| {
-            let [low, high, probe, done] = *carried else { unreachable!("as many as were given") };
-            b.if_else(
-                done,
-                &[I64, I64, I64, I1],
-                |_| vec![low, high, probe, done],
-                |b| {
-                    let set = b.andc(i, 1);
-                    let n = self.count(b, held, probe, set);
-                    let (exact, fewer) = (b.cmp(Cmp::Eq, n, need), b.cmp(Cmp::Ult, n, need));
-                    let below = b.addc(probe, -1);
-                    let (low, high) = (b.select(fewer, low, probe), b.select(fewer, below, high));
-                    let half = b.sub(high, low);
-                    let half = b.shrc(half, 1);
-                    let next = b.sub(high, half);
-                    let one = b.cmp(Cmp::Eq, low, high);
-                    vec![low, high, next, b.or(exact, one)]
-                },
-            )
-        });
-        found[0]
-    }
-
-    /// How many composites of the block are `probe` or more. A call with the other `set` comes
-    /// between two with the same one.
-    fn count(&self, b: &mut Builder, held: &[V], probe: V, set: V) -> V {
-        let zero = b.i32(0);
-        let mine = held.iter().fold(zero, |n, c| {
-            let counts = b.cmp(Cmp::Uge, *c, probe);
-            let one = b.zext(counts, I32);
-            b.add(n, one)
-        });
-        let of_warp = b.redux(mine, "add");
-        let start = b.mulc(set, 4 * WARPS as i64);
-        let counts = b.at(self.base, start);
-        b.if_(self.first_lane, |b| {
-            let offset = b.shlc(self.warp, 2);
-            let p = b.at(counts, offset);
-            b.store(of_warp, p);
-        });
-        b.barrier();
-        let all: Vec<V> = (0..WARPS / 4)
-            .flat_map(|i| {
-                let p = b.atc(counts, (COUNTS + 16 * i) as i64);
-                let four = b.load(p, V4I32);
-                b.unpack(four)
-            })
-            .collect();
-        all[1..].iter().fold(all[0], |n, x| b.add(n, *x))
+        let counts = Counts { warp: self.warp, first_lane: self.first_lane, start: self.base };
+        counts.nth(b, held, (from, to, step), [low, best, probe, done], need)
     }
 }
 

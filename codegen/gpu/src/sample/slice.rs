@@ -1,9 +1,10 @@
 //! A block's work on one slice of one row.
 
 use super::composite::finite_logit;
-use super::search::{Shared, THREADS};
+use super::search::Shared;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, V};
+use crate::nth::THREADS;
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::GpuCtx;
 use llmcc_ir::kernel::{RowElem, TopK};

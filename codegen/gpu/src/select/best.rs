@@ -1,10 +1,8 @@
 //! Ranks of rows, and the best of them that a block keeps.
 
-use super::plan::{Plan, WARPS};
-use crate::mlir::{Builder, Cmp, I1, I32, I64, Memory, V, V4I32, WARP};
-
-/// Probes after which any two ranks are told apart.
-const PROBES: i64 = 66;
+use super::plan::Plan;
+use crate::mlir::{Builder, Cmp, I1, I32, I64, Memory, V, WARP};
+use crate::nth::{self, PROBES, WARPS};
 
 /// Counts of the warps, two sets of them; totals of the warps; a word.
 const COUNTS: usize = 0;
@@ -64,10 +62,9 @@ pub(super) struct Ranks<'a> {
     pub(super) tid: V,
     pub(super) warp: V,
     pub(super) lane: V,
-    first_lane: V,
-    /// The first rank; the first count; the first total.
+    counts: nth::Counts,
+    /// The first rank; the first total.
     base: V,
-    counts: V,
     totals: V,
 }
 
@@ -87,7 +84,8 @@ impl<'a> Ranks<'a> {
         let (warp, lane) = b.warp_and_lane(tid);
         let first_lane = b.cmpc(Cmp::Eq, lane, 0);
         let (base, totals) = (b.shared_at(ranks), b.shared_at(counts + TOTALS));
-        Ranks { plan, tid, warp, lane, first_lane, base, counts: b.shared_at(counts + COUNTS), totals }
+        let counts = nth::Counts { warp, first_lane, start: b.shared_at(counts + COUNTS) };
+        Ranks { plan, tid, warp, lane, counts, base, totals }
     }
 
     /// Address of rank `i`.
@@ -105,26 +103,8 @@ impl<'a> Ranks<'a> {
         self.plan.select.top as i64
     }
 
-    /// Stores a number of the warp, and returns those of all warps. Another call with the same place comes after a
-    /// further barrier.
-    fn of_warps(&self, b: &mut Builder, start: V, mine: V) -> Vec<V> {
-        b.if_(self.first_lane, |b| {
-            let offset = b.shlc(self.warp, 2);
-            let p = b.at(start, offset);
-            b.store(mine, p);
-        });
-        b.barrier();
-        (0..WARPS / 4)
-            .flat_map(|i| {
-                let p = b.atc(start, 16 * i as i64);
-                let four = b.load(p, V4I32);
-                b.unpack(four)
-            })
-            .collect()
-    }
-
     /// Numbers for the thread's ranks that stay, in the order of threads: that of its first one, and how many all
-    /// threads have. The warps' sums go to `start`, as [`Ranks::of_warps`] says.
+    /// threads have. The warps' sums go to `start`, as [`nth::Counts::of_warps`] says.
     fn numbered(&self, b: &mut Builder, start: V, stays: &[V]) -> (V, V) {
         let none = b.i32(0);
         let own = stays.iter().fold(none, |n, stays| {
@@ -134,7 +114,7 @@ impl<'a> Ranks<'a> {
         let up_to = b.sum_up(own, self.lane);
         let end = b.i32(WARP as i64 - 1);
         let of_warp = b.shuffle_from(up_to, end);
-        let of_warps = self.of_warps(b, start, of_warp);
+        let of_warps = self.counts.of_warps(b, start, of_warp);
         let (mut first, mut all) = (b.sub(up_to, own), none);
         for (i, n) in of_warps.into_iter().enumerate() {
             let earlier = b.cmpc(Cmp::Slt, self.warp, i as i64 + 1);
@@ -167,7 +147,7 @@ impl<'a> Ranks<'a> {
                 b.and(*there, better)
             })
             .collect();
-        let (first, all) = self.numbered(b, self.counts, &stays);
+        let (first, all) = self.numbered(b, self.counts.start, &stays);
         let at = b.add(kept.count, first);
         self.store(b, at, ranks.iter().map(|(rank, _)| *rank).zip(stays));
         Kept { count: b.add(kept.count, all), ..kept }
@@ -225,48 +205,7 @@ impl<'a> Ranks<'a> {
     fn threshold(&self, b: &mut Builder, held: &[V], low: V) -> V {
         let (from, to, step) = (b.i32(0), b.i32(PROBES), b.i32(1));
         let (high, no) = (b.i64(-1), b.cmpc(Cmp::Ne, from, 0));
-        let probe = between(b, low, high);
-        // As many as are selected are `low` or more, fewer are more than `high`.
-        let found = b.for_((from, to, step), &[low, high, probe, no], |b, turn, carried| {
-            let [low, high, probe, done] = *carried else { unreachable!("as many as were given") };
-            b.if_else(
-                done,
-                &[I64, I64, I64, I1],
-                |_| vec![low, high, probe, done],
-                |b| {
-                    let set = b.andc(turn, 1);
-                    let (n, top) = (self.no_smaller(b, held, probe, set), b.i32(self.top()));
-                    let (exact, fewer) = (b.cmp(Cmp::Eq, n, top), b.cmp(Cmp::Slt, n, top));
-                    let below = b.addc(probe, -1);
-                    let (low, high) = (b.select(fewer, low, probe), b.select(fewer, below, high));
-                    let (next, one) = (between(b, low, high), b.cmp(Cmp::Eq, low, high));
-                    vec![low, high, next, b.or(exact, one)]
-                },
-            )
-        });
-        found[0]
+        let (probe, top) = (nth::between(b, low, high), b.i32(self.top()));
+        self.counts.nth(b, held, (from, to, step), [low, high, probe, no], top)
     }
-
-    /// How many of the block's ranks are `probe` or more. A call with the other `set` comes between two with the same
-    /// one.
-    fn no_smaller(&self, b: &mut Builder, held: &[V], probe: V, set: V) -> V {
-        let none = b.i32(0);
-        let own = held.iter().fold(none, |n, rank| {
-            let counts = b.cmp(Cmp::Uge, *rank, probe);
-            let one = b.zext(counts, I32);
-            b.add(n, one)
-        });
-        let own = b.redux(own, "add");
-        let skip = b.mulc(set, 4 * WARPS as i64);
-        let start = b.at(self.counts, skip);
-        let of_warps = self.of_warps(b, start, own);
-        of_warps[1..].iter().fold(of_warps[0], |n, of_warp| b.add(n, *of_warp))
-    }
-}
-
-/// The number in the middle, the upper one of two.
-fn between(b: &mut Builder, low: V, high: V) -> V {
-    let half = b.sub(high, low);
-    let half = b.shrc(half, 1);
-    b.sub(high, half)
 }

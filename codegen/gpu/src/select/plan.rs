@@ -1,15 +1,12 @@
 //! Sizes of the choice of rows, and where things lie in shared memory.
 
 use crate::cx::Cx;
-use crate::mlir::WARP;
+use crate::nth::{THREADS, WARPS};
 use crate::piece;
 use llmcc_abi::layout::Page;
 use llmcc_ir::kernel::Select;
 use llmcc_ir::kv::KvSpec;
 
-/// Threads of a block, and its warps.
-pub(super) const THREADS: usize = 256;
-pub(super) const WARPS: usize = THREADS / WARP;
 /// Rows of a tile: the first for which there is room.
 const ROWS: [usize; 2] = [64, 32];
 /// Most heads whose products a warp has in registers at once.

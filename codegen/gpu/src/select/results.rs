@@ -1,10 +1,12 @@
 //! The best of a part: left in the workspace, joined by the last block of a token, stored as the token's rows.
 
 use super::best::{self, Kept};
-use super::plan::{HEAD, JOINED, THREADS};
+use super::plan::{HEAD, JOINED};
 use super::token::Token;
 use crate::COUNTER_BYTES;
+use crate::last;
 use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
+use crate::nth::THREADS;
 
 impl Token<'_> {
     /// Emits the work.
@@ -94,25 +96,12 @@ impl Token<'_> {
 
     /// Counts this part; whether it is the token's last.
     fn is_last(&self, b: &mut Builder) -> V {
-        b.fence();
-        b.barrier();
-        let flag = self.ranks.flag(b);
-        self.one_thread(b, |b| {
-            let (offset, one) = (b.shlc(self.token, 2), b.i32(1));
-            let counter = b.at(self.args.workspace(), offset);
-            let before = b.atomic_add(counter, one);
-            let after = b.addc(before, 1);
-            let last = b.cmp(Cmp::Eq, after, self.parts);
-            b.if_(last, |b| {
-                let zero = b.i32(0);
-                b.store(zero, counter);
-            });
-            let word = b.zext(last, I32);
-            b.store(word, flag);
-        });
-        b.barrier();
-        let last = b.load(flag, I32);
-        b.cmpc(Cmp::Ne, last, 0)
+        let words = (self.ranks.tid, self.ranks.flag(b));
+        let counter = |b: &mut Builder| {
+            let offset = b.shlc(self.token, 2);
+            b.at(self.args.workspace(), offset)
+        };
+        last::is_last(b, words, counter, self.parts)
     }
 
     /// The best of all parts, in the order of the parts.

@@ -4,9 +4,9 @@
 //! element once for all lanes. A lane has one row or two, and a warp some heads, whose products are in registers.
 
 use super::best::{Kept, rank};
-use super::plan::{THREADS, WARPS};
 use super::token::Token;
 use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V, WARP};
+use crate::nth::{THREADS, WARPS};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::kernel::RowElem;

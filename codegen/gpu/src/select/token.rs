@@ -1,9 +1,10 @@
 //! A block's tokens, and what it has of each.
 
 use super::best::Ranks;
-use super::plan::{Plan, THREADS};
+use super::plan::Plan;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::nth::THREADS;
 use crate::piece::{col_at, row_at};
 use llmcc_ir::kernel::RowElem;
 
