@@ -6,6 +6,32 @@
 //! panels fill arrays in loops and avoid closures, which would be functions of their own without
 //! the features.
 
+/// Codes of 8 and of 4 bits by the implementation's `field`, which needs no preparation.
+macro_rules! codes_by_field {
+    () => {
+        #[inline(always)]
+        unsafe fn prepare_bytes(x: Self::I) -> Self::I {
+            x
+        }
+        #[inline(always)]
+        unsafe fn byte_value(x: Self::I, shift: i32) -> Self::F {
+            unsafe { Self::field(x, shift, 255, 128.0) }
+        }
+        #[inline(always)]
+        unsafe fn prepare_nibbles(x: Self::I) -> Self::I {
+            x
+        }
+        #[inline(always)]
+        unsafe fn nibble_value(x: Self::I, shift: i32) -> Self::F {
+            unsafe { Self::field(x, shift, 15, 8.0) }
+        }
+        #[inline(always)]
+        unsafe fn nibble_unsigned(x: Self::I, shift: i32) -> Self::F {
+            unsafe { Self::field(x, shift, 15, 0.0) }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -29,9 +29,6 @@ fn assemble(panels: [PanelFn; FLOAT_PANELS.len()], int8: [PanelFn; INT8_PANELS.l
     for ((uk, ..), panel) in FLOAT_PANELS.iter().zip(panels) {
         f[*uk as usize] = panel as usize;
     }
-    for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
-        f[*uk as usize] = panel as usize;
-    }
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::Route as usize] = crate::route::route as RouteFn as usize;
     f[Uk::QuantRows as usize] = rest.quant_rows as usize;
@@ -41,7 +38,16 @@ fn assemble(panels: [PanelFn; FLOAT_PANELS.len()], int8: [PanelFn; INT8_PANELS.l
     f[Uk::Map as usize] = rest.map as usize;
     f[Uk::Recur as usize] = rest.recur as usize;
     f[Uk::Select as usize] = rest.select as usize;
-    UkTable { f }
+    let mut table = UkTable { f };
+    put_int8(&mut table, 0, int8);
+    table
+}
+
+/// Puts the functions of adjacent lines of [`INT8_PANELS`], the first of which is `first`, into a table.
+fn put_int8<const N: usize>(table: &mut UkTable, first: usize, panels: [PanelFn; N]) {
+    for ((uk, _), panel) in INT8_PANELS.iter().skip(first).zip(panels) {
+        table.f[*uk as usize] = panel as usize;
+    }
 }
 
 /// An array of the functions of rows of floats, for each line of [`FLOAT_PANELS`].
@@ -254,7 +260,7 @@ entries!(neon, crate::isa::neon::Neon<crate::isa::neon::Widening>, "neon");
 /// NEON with the integer dot products of `dotprod`. All that multiplies no int8 rows comes from [`neon`].
 #[cfg(target_arch = "aarch64")]
 mod dotprod {
-    use super::{INT8_PANELS, PanelArgs, PanelFn, UkTable, neon};
+    use super::{INT8_PANELS, PanelArgs, PanelFn, UkTable, neon, put_int8};
     use crate::isa::neon::{Neon, Sdot};
     use crate::panel::run_int8;
 
@@ -266,9 +272,7 @@ mod dotprod {
     pub(super) fn table() -> UkTable {
         let mut table = neon::table();
         let panels: [PanelFn; INT8_PANELS.len()] = int8_panels!(panel_int8);
-        for ((uk, _), panel) in INT8_PANELS.iter().zip(panels) {
-            table.f[*uk as usize] = panel as usize;
-        }
+        put_int8(&mut table, 0, panels);
         table
     }
 }
@@ -283,7 +287,7 @@ entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,a
 /// that the runtime has them once.
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
-    use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use super::{PanelArgs, PanelFn, Uk, UkTable, avx512, put_int8};
     use crate::isa::avx512::Avx512;
     use crate::panel::{TRELLISES, float, run, run_int8};
 
@@ -301,9 +305,7 @@ mod avx512_bf16 {
     pub(super) fn with_trellises() -> UkTable {
         let mut table = avx512::table();
         let panels: [PanelFn; TRELLISES.1] = [panel_trellis::<{ TRELLISES.0 }>, panel_trellis::<{ TRELLISES.0 + 1 }>];
-        for ((uk, _), panel) in INT8_PANELS.iter().skip(TRELLISES.0).zip(panels) {
-            table.f[*uk as usize] = panel as usize;
-        }
+        put_int8(&mut table, TRELLISES.0, panels);
         table
     }
 
@@ -319,7 +321,7 @@ mod avx512_bf16 {
 /// have AMX.
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512, put_int8};
     use crate::panel::amx::{bf16, int8};
 
     /// Lines of [`INT8_PANELS`] that the matrix unit multiplies: 8 and 4 bits. Up to 4 rows are
@@ -337,9 +339,7 @@ mod amx {
     pub(super) fn table() -> UkTable {
         let mut table = super::avx512_bf16::with_trellises();
         let int8: [PanelFn; 3] = [panel_int8::<0>, panel_int8::<1>, panel_int8::<2>];
-        for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
-            table.f[*uk as usize] = panel as usize;
-        }
+        put_int8(&mut table, 0, int8);
         table.f[Uk::PanelBf16Rows as usize] = panel_bf16_rows as PanelFn as usize;
         table
     }

@@ -133,26 +133,7 @@ impl Isa for Avx2 {
         unsafe { _mm256_cvtepi32_ps(x) }
     }
 
-    #[inline(always)]
-    unsafe fn prepare_bytes(x: __m256i) -> __m256i {
-        x
-    }
-    #[inline(always)]
-    unsafe fn byte_value(x: __m256i, shift: i32) -> __m256 {
-        unsafe { Self::field(x, shift, 255, 128.0) }
-    }
-    #[inline(always)]
-    unsafe fn prepare_nibbles(x: __m256i) -> __m256i {
-        x
-    }
-    #[inline(always)]
-    unsafe fn nibble_value(x: __m256i, shift: i32) -> __m256 {
-        unsafe { Self::field(x, shift, 15, 8.0) }
-    }
-    #[inline(always)]
-    unsafe fn nibble_unsigned(x: __m256i, shift: i32) -> __m256 {
-        unsafe { Self::field(x, shift, 15, 0.0) }
-    }
+    codes_by_field!();
 
     #[inline(always)]
     unsafe fn nibble_of(x: __m256i, shift: i32, table: &[u32; 16]) -> __m256 {

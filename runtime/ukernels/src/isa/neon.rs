@@ -176,26 +176,7 @@ impl<D: Dots> Isa for Neon<D> {
         unsafe { both!(vcvtq_f32_s32(x)) }
     }
 
-    #[inline(always)]
-    unsafe fn prepare_bytes(x: I) -> I {
-        x
-    }
-    #[inline(always)]
-    unsafe fn byte_value(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 255, 128.0) }
-    }
-    #[inline(always)]
-    unsafe fn prepare_nibbles(x: I) -> I {
-        x
-    }
-    #[inline(always)]
-    unsafe fn nibble_value(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 15, 8.0) }
-    }
-    #[inline(always)]
-    unsafe fn nibble_unsigned(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 15, 0.0) }
-    }
+    codes_by_field!();
 
     #[inline(always)]
     unsafe fn nibble_of(x: I, shift: i32, table: &[u32; 16]) -> F {

@@ -208,26 +208,7 @@ impl Isa for Sse2 {
         unsafe { both!(_mm_cvtepi32_ps(x)) }
     }
 
-    #[inline(always)]
-    unsafe fn prepare_bytes(x: I) -> I {
-        x
-    }
-    #[inline(always)]
-    unsafe fn byte_value(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 255, 128.0) }
-    }
-    #[inline(always)]
-    unsafe fn prepare_nibbles(x: I) -> I {
-        x
-    }
-    #[inline(always)]
-    unsafe fn nibble_value(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 15, 8.0) }
-    }
-    #[inline(always)]
-    unsafe fn nibble_unsigned(x: I, shift: i32) -> F {
-        unsafe { Self::field(x, shift, 15, 0.0) }
-    }
+    codes_by_field!();
 
     #[inline(always)]
     unsafe fn nibble_of(x: I, shift: i32, table: &[u32; 16]) -> F {
