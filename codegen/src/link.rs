@@ -29,7 +29,7 @@ use llmcc_abi::tree::{self, Hash, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
 use llmcc_ir::target::Machine;
 use llmcc_ir::threads::beside;
-use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
+use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -446,11 +446,8 @@ fn parse_runtime(bytes: &[u8], soname: Option<&str>) -> Result<Runtime, String> 
     if header.e_phentsize != U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16) {
         return Err("unexpected program header size".into());
     }
-    let machine = match header.e_machine(LE) {
-        EM_X86_64 => Machine::X86_64,
-        EM_AARCH64 => Machine::AArch64,
-        other => return Err(format!("unexpected machine {}", other.0)),
-    };
+    let elf = header.e_machine(LE).0;
+    let machine = Machine::of_elf(elf).ok_or_else(|| format!("unexpected machine {elf}"))?;
     let end_addr = headers
         .iter()
         .filter(|h| h.p_type(LE) == PT_LOAD)

@@ -71,6 +71,19 @@ impl Machine {
         }
     }
 
+    /// Its number in ELF files.
+    pub const fn elf(self) -> u16 {
+        match self {
+            Machine::X86_64 => 62,
+            Machine::AArch64 => 183,
+        }
+    }
+
+    /// The machine with this number in ELF files.
+    pub fn of_elf(elf: u16) -> Option<Machine> {
+        Machine::ALL.into_iter().find(|machine| machine.elf() == elf)
+    }
+
     /// Bytes of the largest pages that its systems map files by.
     pub const fn page(self) -> u64 {
         match self {

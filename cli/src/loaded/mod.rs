@@ -20,6 +20,7 @@ pub use generation::{Drafter, Form, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;
 use llmcc_ir::output::Pool;
+use llmcc_ir::target::Machine;
 pub use llmcc_model::Clip;
 use llmcc_model::Version;
 use llmcc_model::sys::*;
@@ -446,11 +447,8 @@ fn why_not_loaded(path: &Path, error: &libloading::Error) -> String {
 fn machine(path: &Path) -> std::io::Result<String> {
     let mut head = [0; 20];
     std::io::Read::read_exact(&mut std::fs::File::open(path)?, &mut head)?;
-    Ok(match u16::from_le_bytes([head[18], head[19]]) {
-        62 => "x86_64".into(),
-        183 => "aarch64".into(),
-        other => format!("ELF machine {other}"),
-    })
+    let elf = u16::from_le_bytes([head[18], head[19]]);
+    Ok(Machine::of_elf(elf).map_or_else(|| format!("ELF machine {elf}"), |machine| machine.name().into()))
 }
 
 fn last_error(api: &Api) -> String {
