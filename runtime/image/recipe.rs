@@ -29,7 +29,7 @@ impl Recipe<'_> {
     /// Builds a kind of runtime with these features. Returns where it lies, until the next is built.
     ///
     /// # Errors
-    /// What failed, and how, as a sentence.
+    /// A sentence that says which step failed.
     pub fn build(&self, kind: &str, features: &str) -> Result<PathBuf, String> {
         let linker = self.linker().map_err(|e| format!("{}: {e}", self.scratch.display()))?;
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -5,7 +5,7 @@ use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -56,17 +56,21 @@ pub(crate) struct Pool(Mutex<Vec<(Instant, Connection)>>);
 impl Pool {
     /// The connection that was used last, if one waits.
     pub(crate) fn take(&self) -> Option<Connection> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(since, connection)| since.elapsed() < LONGEST && !connection.sender.is_closed());
-        all.pop().map(|(_, connection)| connection)
+        self.waiting().pop().map(|(_, connection)| connection)
     }
 
     /// Keeps a connection whose last answer is whole; at most `most` of them wait.
     pub(crate) fn put(&self, connection: Connection, most: usize) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(since, connection)| since.elapsed() < LONGEST && !connection.sender.is_closed());
+        let mut all = self.waiting();
         if all.len() < most {
             all.push((Instant::now(), connection));
         }
+    }
+
+    /// Those that are open, and have not waited for too long; the others are closed.
+    fn waiting(&self) -> MutexGuard<'_, Vec<(Instant, Connection)>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(since, connection)| since.elapsed() < LONGEST && !connection.sender.is_closed());
+        all
     }
 }

@@ -57,7 +57,7 @@ mod tests {
         for runtime in [llmcc_rt_image::CORE, llmcc_rt_image::FULL, llmcc_rt_image::MEDIA] {
             assert_eq!(beyond(runtime).expect("an ELF file"), BTreeSet::new());
         }
-        // Of the other architecture, where `make test` has built it.
+        // Those for the other architecture, which `make test` has built.
         let Some(folder) = std::env::var_os("LLMCC_TEST_RUNTIMES") else { return };
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
             if entry.file_name().to_string_lossy().ends_with(".so") {
