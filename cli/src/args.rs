@@ -26,13 +26,14 @@ pub use calib::{CalibArgs, CalibTexts};
 pub use chat::ChatArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use engine::EngineArgs;
-pub use eval::{CutArgs, EvalCommand, KlArgs, PplArgs};
+pub use eval::{CutArgs, EvalCommand, KlArgs, LongArgs, PplArgs};
 pub use frontier::FrontierArgs;
 pub use health::HealthArgs;
 pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
+use llmcc_passes::module::policy;
 pub use pull::PullArgs;
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
@@ -241,6 +242,12 @@ pub struct CompileArgs {
     /// Longest sequence, in tokens [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub max_context: Option<usize>,
+    /// Keep a part of each sequence in the cache: sinks:first=4,window=1020 keeps its first 4 tokens and its last 1020
+    /// (StreamingLLM), so a text of any length takes the same memory and time for a token, and --max-context may exceed
+    /// the model's; heads:mask=FILE,share=0.5,first=64,window=256 does so in half of the KV heads (DuoAttention);
+    /// `,layers=0-3+8` names the layers that it is for (may be given several times)
+    #[arg(long, value_name = "POLICY", value_parser = policy::Given::parse, conflicts_with = "embed")]
+    pub kv_policy: Vec<policy::Given>,
     /// Compile a model that writes text for embeddings: rows of its last layer, that of the last
     /// token or pooled as the checkpoint says. Checkpoints of embedders need no option
     #[arg(long)]

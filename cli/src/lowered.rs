@@ -19,6 +19,7 @@ use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::method::{Method, Moments, Moved, move_scales};
 use llmcc_passes::module::parts::{Part, divide};
+use llmcc_passes::module::policy;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::collections::BTreeMap;
@@ -87,6 +88,8 @@ pub struct Lowered {
     pub requantized: Requantized,
     /// Scales that the method has moved, where it moves any.
     pub moved: Option<Scales>,
+    /// The policies for caches, and the caches that each has changed.
+    pub policies: Vec<(policy::Given, policy::Applied)>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// For each function the part of a model's layers that it computes, where forms are chosen by parts; else empty.
@@ -113,6 +116,8 @@ pub struct Lifted {
     pub requantized: Requantized,
     /// Scales that the method has moved, where it moves any.
     pub moved: Option<Scales>,
+    /// The policies for caches, and the caches that each has changed.
+    pub policies: Vec<(policy::Given, policy::Applied)>,
 }
 
 /// Scales that a method has moved between the columns of products and the producers of their inputs.
@@ -170,6 +175,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     }
     let model = llmcc_frontends::arch::config(&checkpoint)?;
     let mut warnings = left_aside(options, &checkpoint, &model, &module)?;
+    let policies = kept(&mut module, &options.policies, &mut warnings)?;
     let adapters = match &options.slots {
         Some(slots) => {
             let slots = AdapterSlots { wide: Some(slots.wide.unwrap_or(wide)), ..slots.clone() };
@@ -184,7 +190,29 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     warnings.extend(long_factors(options, original_context, module.info.max_context));
     let requantized = requantized::of_model(decoded, &module);
     let moved = moved(options, &checkpoint, &mut module)?;
-    Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved })
+    Ok(Lifted { checkpoint, module, adapters, warnings, original_context, requantized, moved, policies })
+}
+
+/// Lets caches keep a part of a sequence.
+fn kept(
+    module: &mut Module,
+    given: &[policy::Given],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(policy::Given, policy::Applied)>, Error> {
+    let mut given = given.to_vec();
+    for policy in &mut given {
+        policy.load(llmcc_frontends::input::read_text)?;
+    }
+    let applied = policy::apply(module, &given).map_err(|why| Error::Usage(format!("--kv-policy {why}")))?;
+    let all: Vec<_> = given.into_iter().zip(applied).collect();
+    let left = all.iter().flat_map(|(_, applied)| &applied.left);
+    for (layer, why) in left.clone().take(SHOWN) {
+        warnings.push(format!("--kv-policy leaves the cache of layer {layer} as it is: {why}"));
+    }
+    if let Some(more) = left.count().checked_sub(SHOWN).filter(|more| *more > 0) {
+        warnings.push(format!("--kv-policy leaves {more} more caches as they are"));
+    }
+    Ok(all)
 }
 
 /// Moves scales, if that is the method. Formats of a mixture are not chosen yet: errors are measured in its smallest.
@@ -313,7 +341,7 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let Lifted { checkpoint, mut module, adapters, warnings, original_context, requantized, moved } =
+    let Lifted { checkpoint, mut module, adapters, warnings, original_context, requantized, moved, policies } =
         phases.time("read", || lift(options))?;
     let parts = if options.damage.is_some() { divide(&mut module, PARTS) } else { vec![] };
     let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
@@ -348,6 +376,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         coded,
         requantized,
         moved,
+        policies,
         versions,
         parts,
         samples,

@@ -301,6 +301,9 @@ pub struct StateGroup {
     /// How many tokens have a row in common; `None`: each has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<usize>,
+    /// How many tokens have rows, where the first ones alone do; `None`: all have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<usize>,
     /// States.
     pub layers: usize,
     /// Bytes of all of them per token.

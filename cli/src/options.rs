@@ -15,6 +15,7 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, Machine, TargetSpec};
 use llmcc_passes::damage::Damage;
 use llmcc_passes::method::{LEAST_SQUARES, Method};
+use llmcc_passes::module::policy;
 use llmcc_passes::{ActPolicy, Explain};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,8 @@ pub struct CompileOptions {
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
     pub max_context: Option<usize>,
+    /// Which tokens caches keep, by layers; of others all that attention sees.
+    pub policies: Vec<policy::Given>,
     /// Compile a decoder for embeddings; checkpoints of embedders are such without it.
     pub embed: bool,
     /// Give the artifact an entry for embeddings beside the one that writes text.
@@ -98,6 +101,7 @@ impl CompileOptions {
             damage: None,
             explain: Explain::default(),
             max_context: None,
+            policies: vec![],
             embed: false,
             also_embed: false,
             with_image: false,

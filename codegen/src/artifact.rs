@@ -443,6 +443,7 @@ fn state_desc((state, (group, track)): (&StateSpec, (usize, usize))) -> abi::Sta
     match state.lifetime() {
         Lifetime::Window(window) => paged(desc(abi::state::PAGED, window.unwrap_or(0))),
         Lifetime::Every(tokens) => paged(desc(abi::state::STRIDED, tokens)),
+        Lifetime::First(tokens) => paged(desc(abi::state::FIRST, tokens)),
         Lifetime::Last => desc(abi::state::FIXED, 0),
         Lifetime::Chosen(slots) => desc(abi::state::ADAPTER, slots),
     }

@@ -129,7 +129,7 @@ impl Sections {
 impl Rope {
     /// The operation that makes the table of them.
     pub fn table(&self) -> Op {
-        Op::RopeTable { scale: F32::new(self.scale), border: 0 }
+        Op::RopeTable { scale: F32::new(self.scale), border: 0, most: 0 }
     }
 
     /// The operation that makes a table by positions along axes.
@@ -227,7 +227,7 @@ mod tests {
         let (module, _) = Model::parse(json).unwrap().imagined().unwrap();
         let inv_freq = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
         let table = |op: &Op| match op {
-            Op::RopeTable { scale, border: 0 } => Some(scale.get()),
+            Op::RopeTable { scale, border: 0, most: 0 } => Some(scale.get()),
             _ => None,
         };
         let scale = module.funcs[0].nodes.iter().find_map(|n| table(&n.op)).unwrap();

@@ -94,7 +94,8 @@ impl fmt::Display for KvDType {
 /// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads ×
 /// head size); `kv<f16, 8x192/128>` where keys and values differ; `kv<f16, 1x576/512, latent>`
 /// where a key is its stored part, followed by the value (DeepSeek-V2, arXiv 2405.04434); `kv<f16,
-/// 1x512, latent, every 4>` where four tokens have a row in common.
+/// 1x512, latent, every 4>` where four tokens have a row in common; `kv<f16, 8x64, first 4, behind 1020>`
+/// where the first four tokens have rows, which tokens 1020 positions after them see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KvSpec {
     /// Element type.
@@ -113,12 +114,35 @@ pub struct KvSpec {
     /// A row for so many tokens: of each of the sequence's windows of that length the last token stores
     /// one, the others nothing; without a sliding window. 1 = a row for each.
     pub every: usize,
+    /// The first tokens of a sequence alone have rows; without a sliding window. `None` = all tokens.
+    pub first: Option<First>,
+}
+
+/// The first tokens of a sequence, as tokens far behind them see them: attention sinks (StreamingLLM, arXiv
+/// 2309.17453).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct First {
+    /// Tokens that have rows.
+    pub rows: usize,
+    /// A token sees those that are at least so many positions before it.
+    pub behind: usize,
+}
+
+impl First {
+    /// Rows that a token at `position` sees.
+    pub const fn seen(self, position: usize) -> usize {
+        let old = position.saturating_add(1).saturating_sub(self.behind);
+        if old < self.rows { old } else { self.rows }
+    }
 }
 
 impl KvSpec {
     /// Positions that a token sees: up to its own, or, in a sequence of `end` tokens that look both
     /// ways, on either side.
     pub fn sees(&self, position: usize, end: Option<usize>) -> Range<usize> {
+        if let Some(first) = self.first {
+            return 0..first.seen(position);
+        }
         let window = self.window.unwrap_or(usize::MAX);
         let first = position.saturating_add(1).saturating_sub(window);
         let after = end.map_or(position.saturating_add(1), |end| end.min(position.saturating_add(window)));
@@ -128,23 +152,31 @@ impl KvSpec {
     /// Why attention cannot read it, if it cannot; `plain`: it looks behind a token, and nothing is added
     /// to scores.
     pub(crate) fn misfit(&self, plain: bool) -> Option<String> {
-        (self.every > 1 && !plain).then(|| format!("{self} is seen behind a token, by scores alone"))
+        ((self.every > 1 || self.first.is_some()) && !plain)
+            .then(|| format!("{self} is seen behind a token, by scores alone"))
     }
 
     /// Why no rows can be selected from it, if so: it stores more than one row at a time, or forgets.
     pub(crate) fn misread(&self) -> Option<String> {
-        let rows = self.latent && self.own_dim() == 0 && self.kv_heads == 1 && self.window.is_none();
+        let all = self.window.is_none() && self.first.is_none();
+        let rows = self.latent && self.own_dim() == 0 && self.kv_heads == 1 && all;
         (!rows).then(|| format!("{self} is not a cache of rows that are stored once, one after the other"))
     }
 
     /// Why attention cannot go by selected rows of it, if so.
     pub(crate) fn unselectable(&self) -> Option<String> {
-        self.window.map(|_| format!("{self} has a window, and rows are selected from whole sequences"))
+        let parts = self.window.is_some() || self.first.is_some();
+        parts.then(|| format!("{self} keeps a part of a sequence, and rows are selected from whole ones"))
     }
 
     /// Rows of a sequence of `len` tokens.
     pub const fn rows(&self, len: usize) -> usize {
-        if self.every > 1 { len / self.every } else { len }
+        match self.first {
+            Some(first) if first.rows < len => first.rows,
+            Some(_) => len,
+            None if self.every > 1 => len / self.every,
+            None => len,
+        }
     }
 
     /// The row that the token at `position` stores, if it does.
@@ -203,6 +235,9 @@ impl fmt::Display for KvSpec {
         }
         if self.every != 1 {
             write!(f, ", every {}", self.every)?;
+        }
+        if let Some(First { rows, behind }) = self.first {
+            write!(f, ", first {rows}, behind {behind}")?;
         }
         f.write_str(">")
     }

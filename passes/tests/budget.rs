@@ -353,6 +353,7 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
                 latent: false,
                 window: None,
                 every: 1,
+                first: None,
             });
             assert!(
                 measured <= predicted * 1.05 && measured >= predicted * 0.8,

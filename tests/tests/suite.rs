@@ -11,6 +11,7 @@ mod gpu_kernels;
 mod latent;
 mod models;
 mod newcomers;
+mod policies;
 mod quantized;
 mod real_sizes;
 mod reproducible;

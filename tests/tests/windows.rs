@@ -54,8 +54,8 @@ fn inspect_shows_what_windows_save() {
     assert_eq!(
         manifest.memory.kv_groups,
         [
-            StateGroup { window: Some(512), every: None, layers: 10, per_token: 2560, most_tokens: Some(1024 + 64) },
-            StateGroup { window: None, every: None, layers: 2, per_token: 512, most_tokens: None }
+            StateGroup { window: Some(512), every: None, first: None, layers: 10, per_token: 2560, most_tokens: Some(1024 + 64) },
+            StateGroup { window: None, every: None, first: None, layers: 2, per_token: 512, most_tokens: None }
         ]
     );
     let text = describe(&manifest, false);

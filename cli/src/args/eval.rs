@@ -1,6 +1,7 @@
 //! Arguments of `llmcc eval`.
 
 use super::engine::EngineArgs;
+use clap::builder::TypedValueParser;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
@@ -12,6 +13,9 @@ pub enum EvalCommand {
     /// Difference between the predictions of two models: Kullback-Leibler divergence, agreement of the most probable
     /// tokens, both perplexities
     Kl(KlArgs),
+    /// Questions about texts of several lengths: a needle, one of several keys, variables over assignments, a fact among
+    /// documents, a function of another file
+    Long(LongArgs),
 }
 
 /// `llmcc eval ppl`: an artifact, measured on a text.
@@ -44,6 +48,33 @@ pub struct KlArgs {
     /// The file has sequences of token ids: lists in a list (JSON)
     #[arg(long, hide = true, conflicts_with_all = ["separator", "documents", "window", "stride", "first_window"])]
     pub ids: bool,
+}
+
+/// `llmcc eval long`
+#[derive(Debug, ClapArgs)]
+pub struct LongArgs {
+    /// Artifacts, such as one model with several caches
+    #[arg(required = true)]
+    pub artifacts: Vec<PathBuf>,
+    /// Lengths of the texts in tokens, with the answer [default: powers of two from 256 on, up to the longest context
+    /// and 8192]
+    #[arg(long, value_name = "TOKENS,TOKENS...", value_delimiter = ',')]
+    pub lengths: Vec<usize>,
+    /// Probes: needle, keys, trace, documents, code [default: all]
+    #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',')]
+    pub probes: Vec<String>,
+    /// Texts of each probe and length; their facts stand at as many depths
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000).map(|n| n as usize))]
+    pub samples: usize,
+    /// Other texts
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
 }
 
 /// How a text is cut into the parts that a model sees at once.

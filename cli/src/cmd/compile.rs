@@ -230,6 +230,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
+        policies: args.kv_policy.clone(),
         embed: args.embed,
         also_embed: args.also_embed,
         with_image: args.with_image,

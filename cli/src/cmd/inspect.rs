@@ -80,7 +80,7 @@ fn version(v: &Version) -> String {
 /// The memory a sequence keeps for the layers of each lifetime; empty where no layer has a window.
 fn lifetimes(m: &Manifest) -> String {
     let groups = &m.memory.kv_groups;
-    if groups.iter().all(|g| g.window.is_none() && g.every.is_none()) {
+    if groups.iter().all(|g| g.window.is_none() && g.every.is_none() && g.first.is_none()) {
         return String::new();
     }
     let mut s = String::new();
@@ -91,7 +91,13 @@ fn lifetimes(m: &Manifest) -> String {
         // (Manifests of older versions do not say it.)
         let of_window = |w| PAGE_TOKENS * layout::window_pages(w, pools::STEP_TOKENS);
         let most = g.most_tokens.or(g.window.map(of_window)).map_or(context, |most| context.min(most));
-        (kept, all) = (kept + per_token * most, all + per_token * context);
+        kept += per_token * most;
+        if let Some(first) = g.first {
+            let (of, size) = (count(first, "token"), size(per_token * most));
+            let _ = writeln!(s, "            {layers} with the first {of}: {size} per sequence");
+            continue;
+        }
+        all += per_token * context;
         let _ = match (g.window, g.every) {
             (None, Some(every)) => {
                 writeln!(s, "            {layers} with a row for {every} tokens: {} per token", size(per_token))

@@ -113,7 +113,7 @@ fn info(f: &Facts<'_>, plan: &Plan) -> Info {
         vocab: plan.info.vocab,
         hidden: plan.info.hidden,
         max_context: plan.info.max_context,
-        attention_layers: plan.kv().count(),
+        attention_layers: plan.kv().filter(|k| k.first.is_none()).count(),
         long_rope: f.lowered.original_context.map(|n| LongRope::choose(n, plan.info.max_context)),
     }
 }
@@ -288,6 +288,9 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
     if let Some(kv) = compiled.plan.kv().next().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
+    for (policy, applied) in &l.policies {
+        list.push(format!("{} of {} caches keep a part of a sequence ({policy})", applied.changed, applied.layers));
+    }
     list
 }
 
@@ -340,7 +343,7 @@ pub fn read_per_step(plan: &Plan) -> usize {
 
 /// Bytes of cached keys and values per token, over all layers.
 pub fn kv_bytes_per_token(plan: &Plan) -> usize {
-    per_token(plan.kv())
+    per_token(plan.kv().filter(|k| k.first.is_none()))
 }
 
 /// Bytes of these states for each token, rounded up.
@@ -357,8 +360,12 @@ fn kv_groups(plan: &Plan, step_tokens: usize) -> Vec<StateGroup> {
         window: members(g).next().and_then(|k| k.window),
         layers: members(g).count(),
         every: members(g).next().map(|k| k.every).filter(|every| *every > 1),
+        first: members(g).next().and_then(|k| k.first).map(|first| first.rows),
         per_token: per_token(members(g)),
-        most_tokens: members(g).next().and_then(|k| k.window).map(|w| PAGE_TOKENS * window_pages(w, step_tokens)),
+        most_tokens: members(g).next().and_then(|k| match (k.window, k.first) {
+            (Some(window), _) => Some(PAGE_TOKENS * window_pages(window, step_tokens)),
+            (None, first) => first.map(|first| first.rows.next_multiple_of(PAGE_TOKENS)),
+        }),
     };
     (0..groups.iter().max().map_or(0, |g| g + 1)).filter(|g| members(*g).next().is_some()).map(group).collect()
 }

@@ -278,6 +278,10 @@ impl Cache<'_> {
             let page = self.env.args.page(b, self.pool, self.page.bytes, row, number);
             f(b, page, slot);
         };
+        if let Some(first) = self.kv.first {
+            let stores = b.cmpc(Cmp::Slt, position, first.rows.min(i32::MAX as usize) as i64);
+            return b.if_(stores, |b| at(b, position));
+        }
         let every = self.kv.every as i64;
         if every <= 1 {
             return at(b, position);

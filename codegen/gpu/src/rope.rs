@@ -14,7 +14,7 @@ use std::mem::offset_of;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
-    let RopeTable { inv_freq, scale, border, axes, out } = *k;
+    let RopeTable { inv_freq, scale, border, most, axes, out } = *k;
     let (cols, elem) = cx.rows(out);
     let half = cols / 2;
     let threads = half.next_multiple_of(WARP).min(256) as u32;
@@ -23,7 +23,11 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
             let line = row_at(b, args.operand(out), cols, elem, row);
-            let position = if axes { along_axes(b, &args, row) } else { vec![args.position(b, row)] };
+            let mut position = if axes { along_axes(b, &args, row) } else { vec![args.position(b, row)] };
+            if let Some(most) = most {
+                let most = b.i32(most.min(i32::MAX as usize) as i64);
+                position = vec![b.min(position[0], most)];
+            }
             let set = set_at(b, args.operand(inv_freq), half, (position[0], border));
             let position: Vec<V> = position.into_iter().map(|p| b.sitofp(p, F32)).collect();
             let n = b.i32(half as i64);

@@ -86,7 +86,16 @@ impl Shape {
     fn spec(&self) -> KvSpec {
         let (value_dim, latent) = (self.dv(), self.latent);
         let key_dim = if latent { self.d + value_dim } else { self.d };
-        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, key_dim, value_dim, latent, window: self.window, every: 1 }
+        KvSpec {
+            dtype: self.dtype,
+            kv_heads: self.kv_heads,
+            key_dim,
+            value_dim,
+            latent,
+            window: self.window,
+            every: 1,
+            first: None,
+        }
     }
 
     fn dv(&self) -> usize {

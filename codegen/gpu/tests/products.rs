@@ -52,8 +52,16 @@ fn store(g: &mut Gen, n: usize, run: usize) -> Store {
             KvDType::Int4 if !run.is_multiple_of(2) => KvDType::Int8,
             dtype => dtype,
         };
-        let spec =
-            KvSpec { dtype, kv_heads: n / run, key_dim: run, value_dim: run, latent: false, window: None, every: 1 };
+        let spec = KvSpec {
+            dtype,
+            kv_heads: n / run,
+            key_dim: run,
+            value_dim: run,
+            latent: false,
+            window: None,
+            every: 1,
+            first: None,
+        };
         if g.rng.chance(4) {
             // Rows that are key and value, of several tokens.
             let spec = KvSpec { latent: true, every: g.rng.below(2, 6), ..spec };

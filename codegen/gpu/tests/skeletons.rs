@@ -42,7 +42,11 @@ fn product(format: &str, elem: RowElem, tile_m: usize, (n, k): (usize, usize)) -
 /// Attention over heads of one size.
 fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
     let (key_dim, value_dim) = (head_dim, head_dim);
-    over(KvSpec { dtype, kv_heads: 2, key_dim, value_dim, latent: false, window: None, every: 1 }, 8, tile_m)
+    over(
+        KvSpec { dtype, kv_heads: 2, key_dim, value_dim, latent: false, window: None, every: 1, first: None },
+        8,
+        tile_m,
+    )
 }
 
 /// Attention over any cache.
@@ -114,7 +118,16 @@ fn skeletons_of_other_kernels_are_in_order() {
     }
     for (key_dim, value_dim, latent) in [(576, 512, true), (512, 512, false), (192, 128, false)] {
         for target in ["sm80", "sm86", "sm90"] {
-            let spec = KvSpec { dtype: KvDType::Bf16, kv_heads: 1, key_dim, value_dim, latent, window: None, every: 1 };
+            let spec = KvSpec {
+                dtype: KvDType::Bf16,
+                kv_heads: 1,
+                key_dim,
+                value_dim,
+                latent,
+                window: None,
+                every: 1,
+                first: None,
+            };
             assert!(!source(&over(spec, 16, 1), target).program.buffers.is_empty());
         }
     }

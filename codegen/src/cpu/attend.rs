@@ -27,7 +27,7 @@ use llmcc_abi::{
 use llmcc_ir::eval::ScoreBias;
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
-use llmcc_ir::kv::KvSpec;
+use llmcc_ir::kv::{First, KvSpec};
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
 
@@ -187,7 +187,7 @@ impl Plan {
         let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
         let with = softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked || !spec.uniform();
-        let with = with || sums || selected.is_some();
+        let with = with || sums || selected.is_some() || spec.first.is_some();
         Plan {
             with,
             sinks,
@@ -256,9 +256,16 @@ impl Plan {
             }
             let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
             e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
-            let of_sums = [self.spec.every, self.sums_of.unwrap_or(0)].map(|n| e.b.ins().iconst(I32, n as i64));
-            e.store(of_sums[0], call, more(offset_of!(AttendMore, every)));
-            e.store(of_sums[1], call, more(offset_of!(AttendMore, sums_after)));
+            let First { rows, behind } = self.spec.first.unwrap_or(First { rows: 0, behind: 0 });
+            for (number, at) in [
+                (self.spec.every, offset_of!(AttendMore, every)),
+                (rows, offset_of!(AttendMore, first)),
+                (behind, offset_of!(AttendMore, behind)),
+                (self.sums_of.unwrap_or(0), offset_of!(AttendMore, sums_after)),
+            ] {
+                let number = e.b.ins().iconst(I32, number as i64);
+                e.store(number, call, more(at));
+            }
             e.store(none, call, more(offset_of!(AttendMore, selected)));
             let count = e.int(self.selected.map_or(0, |(_, count)| count) as i64);
             e.store(count, call, more(offset_of!(AttendMore, selected_count)));

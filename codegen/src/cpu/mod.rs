@@ -192,7 +192,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Substitute(body) => substitute::lower(&low, &mut e, body),
         Body::GivenRows(body) => given_rows::lower(&low, &mut e, body),
         Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
-        Body::RopeTable(body) => rope::lower(&low, &mut e, body),
+        Body::RopeTable(body) => rope::lower(&low, &mut e, &mut frame, body),
         Body::Route(body) => route::lower(&low, &mut e, body),
         Body::Select(body) => shared_per_block = select::lower(&low, &mut e, &mut frame, body),
         Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),

@@ -190,12 +190,17 @@ struct PageSlot {
     slot: Value,
 }
 
-/// Calls `f` with the row of the cache that a token stores: its position, or the number of its window,
-/// for the last token of each.
+/// Calls `f` with the row of the cache that a token stores: its position, among the first ones where these alone are
+/// kept, or the number of its window, for the last token of each.
 fn with_row(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target, f: impl FnOnce(&mut Emit, Value)) {
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     let p = e.index(positions, target.row, 4);
     let position = e.load_index(p, 0);
+    if let Some(first) = spec.first {
+        let rows = e.int(first.rows as i64);
+        let stores = e.compare(IntCC::SignedLessThan, position, rows);
+        return e.when(stores, |e| f(e, position));
+    }
     if spec.every <= 1 {
         return f(e, position);
     }

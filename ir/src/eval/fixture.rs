@@ -44,7 +44,7 @@ pub(crate) fn normal(seed: u64, n: usize) -> Vec<f32> {
 }
 
 pub(crate) fn spec(dtype: KvDType, window: Option<usize>) -> KvSpec {
-    KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window, every: 1 }
+    KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window, every: 1, first: None }
 }
 
 fn matrix(n: usize, k: usize) -> ValueType {
@@ -70,7 +70,7 @@ fn embed_func() -> Func {
     let table = f.param("table", matrix(VOCAB, HIDDEN), Role::SharedWeight);
     let freq = f.param("inv_freq", vector(HEAD / 2), Role::Weight);
     let x = f.op(Op::Embed, &[table, tokens]);
-    let rope = f.op(Op::RopeTable { scale: F32::new(1.0), border: 0 }, &[positions, freq]);
+    let rope = f.op(Op::RopeTable { scale: F32::new(1.0), border: 0, most: 0 }, &[positions, freq]);
     f.finish(&[x, rope])
 }
 
@@ -294,7 +294,14 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "rope",
             tok,
             vec![p("inv_freq", ParamKind::Vector { len: HEAD / 2 }), p("out", t(HEAD))],
-            Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(1.0), border: None, axes: false, out: 1 }),
+            Body::RopeTable(RopeTable {
+                inv_freq: 0,
+                scale: F32::new(1.0),
+                border: None,
+                most: None,
+                axes: false,
+                out: 1,
+            }),
         ),
         kernel(
             "qkv",

@@ -8,7 +8,7 @@ use crate::ty::{Dim, TensorType};
 
 /// Keys and values of as many elements.
 pub(super) fn heads(dtype: KvDType, kv_heads: usize, d: usize, window: Option<usize>) -> KvSpec {
-    KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window, every: 1 }
+    KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window, every: 1, first: None }
 }
 
 #[test]
@@ -227,7 +227,8 @@ fn biases_and_chunks_by_hand() {
 #[test]
 fn attention_to_a_source_by_hand() {
     let (dtype, latent, window, every) = (KvDType::F32, false, None, 1);
-    let mut kv = KvState::new(KvSpec { dtype, kv_heads: 1, key_dim: 1, value_dim: 1, latent, window, every });
+    let mut kv =
+        KvState::new(KvSpec { dtype, kv_heads: 1, key_dim: 1, value_dim: 1, latent, window, every, first: None });
     for (seq, p, value) in [(0, 0, 10.0), (0, 1, 20.0), (0, 2, 60.0), (1, 0, 7.0)] {
         kv.store_key(seq, p, &[0.0]);
         kv.store_value(seq, p, &[value]);

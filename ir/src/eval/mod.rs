@@ -50,7 +50,9 @@ pub use plan::{eval_plan, eval_plan_entry, eval_plan_taps, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, excesses, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;
-pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_row_of, rope_set, row_of_position, subtract_mean};
+pub(crate) use scalar::{
+    dot, nearest, normalize, rope, rope_row, rope_row_of, rope_set, row_of_position, subtract_mean,
+};
 pub(crate) use select::{select, selected};
 pub use tensor::{Tensor, Value};
 pub(crate) use top_k::top_k;

@@ -49,6 +49,11 @@ pub(crate) fn rope_set(inv_freq: &[f32], border: Option<usize>, position: i32) -
     if usize::try_from(position).is_ok_and(|p| p >= border) { after } else { before }
 }
 
+/// A position, or the largest one if it is beyond that.
+pub(crate) fn nearest(position: i32, most: Option<usize>) -> i32 {
+    most.map_or(position, |most| position.min(i32::try_from(most).unwrap_or(i32::MAX)))
+}
+
 /// The table for one position.
 pub(crate) fn rope_row(position: i32, inv_freq: &[f32], scale: f64) -> Vec<f64> {
     rope_row_of(&[position], inv_freq, scale)

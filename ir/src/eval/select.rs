@@ -68,8 +68,16 @@ mod tests {
     use crate::kv::KvDType;
 
     fn cache(every: usize, rows: &[[f64; 2]]) -> KvState {
-        let spec =
-            KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 2, value_dim: 2, latent: true, window: None, every };
+        let spec = KvSpec {
+            dtype: KvDType::F32,
+            kv_heads: 1,
+            key_dim: 2,
+            value_dim: 2,
+            latent: true,
+            window: None,
+            every,
+            first: None,
+        };
         let mut kv = KvState::new(spec);
         rows.iter().enumerate().for_each(|(p, row)| kv.store_value(0, p, row));
         kv

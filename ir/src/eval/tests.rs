@@ -318,7 +318,7 @@ fn rope_by_hand_leaves_columns_past_the_table() {
         "r",
         Dim::Tokens,
         params,
-        Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(2.0), border: None, axes: false, out: 1 }),
+        Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(2.0), border: None, most: None, axes: false, out: 1 }),
     );
     let batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![], ..Batch::default() };
     let mut o = [vector(&[0.1]), rows(2, &[0.0, 0.0])];

@@ -2,7 +2,7 @@
 
 use super::part::family;
 use super::{Family, Outcome, Param, ParamId, Store, Use};
-use crate::eval::{EvalError, KernelRun, rope_row, rope_row_of, rope_set};
+use crate::eval::{EvalError, KernelRun, nearest, rope_row, rope_row_of, rope_set};
 use crate::graph::F32;
 use crate::verify::KernelVerifier;
 use llmcc_abi::AXES;
@@ -16,6 +16,8 @@ family! {
         scale: F32,
         /// First position with the second set of frequencies, where there are two; at least 1.
         border: Option<usize>,
+        /// The largest position: those beyond it count as it.
+        most: Option<usize>,
         /// Tokens have positions along the axes, and an angle is the sum of those along each; without a border.
         axes: bool,
         /// Output `[T, D]`, f32.
@@ -49,6 +51,9 @@ impl Family for RopeTable {
         if self.axes && self.border.is_some() {
             v.error("attribute", "positions along axes have no border");
         }
+        if self.axes && self.most.is_some() {
+            v.error("attribute", "positions along axes have no largest one");
+        }
         let Some(n) = freq else { return };
         let sets = self.sets();
         if !n.is_multiple_of(sets) {
@@ -63,7 +68,10 @@ impl Family for RopeTable {
         let (freq, scale) = (x.vector(self.inv_freq), self.scale.get().into());
         let row = |(i, p): (usize, &i32)| match self.axes {
             true => rope_row_of(&x.batch.axes_of(i), freq, scale),
-            false => rope_row(*p, rope_set(freq, self.border, *p), scale),
+            false => {
+                let p = nearest(*p, self.most);
+                rope_row(p, rope_set(freq, self.border, p), scale)
+            }
         };
         let rows = x.batch.positions.iter().enumerate().map(row).collect();
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))

@@ -12,6 +12,8 @@ pub enum Lifetime {
     Window(Option<usize>),
     /// A row for so many tokens, which is kept: pages.
     Every(usize),
+    /// The first tokens, so many: pages.
+    First(usize),
     /// The state after the last token: a slot.
     Last,
     /// For as long as the sequence has its adapter, of so many; no step changes it.

@@ -123,6 +123,7 @@ mod tests {
                 latent: false,
                 window,
                 every: 1,
+                first: None,
             })
         };
         let fixed = |rows| StateSpec::Fixed(FixedSpec { heads: 1, rows, cols: 5 });

@@ -2,12 +2,16 @@
 
 use super::kind::{Kept, Lifetime, NewKept, ReadState, StateKind};
 use crate::eval::{EvalError, KvState, kv_from_pages, kv_to_pages};
-use crate::kv::KvSpec;
+use crate::kv::{First, KvSpec};
 use crate::text::{Parsed, Parser};
 
 impl StateKind for KvSpec {
     fn lifetime(&self) -> Lifetime {
-        if self.every > 1 { Lifetime::Every(self.every) } else { Lifetime::Window(self.window) }
+        match self.first {
+            Some(first) => Lifetime::First(first.rows),
+            None if self.every > 1 => Lifetime::Every(self.every),
+            None => Lifetime::Window(self.window),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -35,6 +39,12 @@ impl StateKind for KvSpec {
         let rows_alone = self.latent && self.own_dim() == 0 && self.window.is_none();
         if self.every == 0 || self.every > 1 && !rows_alone {
             let message = format!("{self}: several tokens have a row where keys are the values, without a window");
+            found.push(("kv-spec", message));
+        }
+        if let Some(First { rows, behind }) = self.first
+            && (rows == 0 || behind == 0 || self.window.is_some() || self.every > 1 || self.latent)
+        {
+            let message = format!("{self}: the first tokens, at least one, are kept whole, without a window");
             found.push(("kv-spec", message));
         }
         if !self.dtype.holds(self.own_dim()) || !self.dtype.holds(self.value_dim) {

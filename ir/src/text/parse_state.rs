@@ -1,7 +1,7 @@
 //! Parsing states of sequences. Kinds of states read themselves.
 
 use super::parse::{Parsed, Parser};
-use crate::kv::{KvDType, KvSpec};
+use crate::kv::{First, KvDType, KvSpec};
 use crate::state::StateSpec;
 
 impl Parser<'_> {
@@ -34,21 +34,28 @@ impl Parser<'_> {
         let Some(key_dim) = by else { return Err(self.unexpected("`x` and the head size, as in `8x64`")) };
         self.next();
         let value_dim = if self.eat(b'/') { self.size("the size of a value, as in `8x192/128`")? } else { key_dim };
-        let mut spec = KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window: None, every: 1 };
+        let mut spec =
+            KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window: None, every: 1, first: None };
         let mut more = self.eat(b',');
         if more && self.eat_word("latent") {
             spec.latent = true;
             more = self.eat(b',');
         }
+        if more && self.eat_word("window") {
+            spec.window = Some(self.size("the window's length")?);
+            more = self.eat(b',');
+        }
         if more && self.eat_word("every") {
             spec.every = self.size("how many tokens have a row")?;
+            more = self.eat(b',');
+        }
+        if more && self.eat_word("first") {
+            let rows = self.size("how many tokens have rows")?;
+            self.expect(b',')?;
+            self.expect_word("behind")?;
+            spec.first = Some(First { rows, behind: self.size("the distance from which on they are seen")? });
         } else if more {
             self.expect_word("window")?;
-            spec.window = Some(self.size("the window's length")?);
-            if self.eat(b',') {
-                self.expect_word("every")?;
-                spec.every = self.size("how many tokens have a row")?;
-            }
         }
         self.expect(b'>')?;
         Ok(spec)

@@ -8,7 +8,7 @@ use crate::graph::{
     Role, Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
-use crate::kv::{KvDType, KvSpec};
+use crate::kv::{First, KvDType, KvSpec};
 use crate::output::{EntryOutput, Output, Pool, Rows, RowsName};
 use crate::plan::{
     Buffer, Candidates, Launch, Operand, PackedWeight, Plan, PlanEntry, Regime, Slot, Storage, WeightExpr,
@@ -95,8 +95,9 @@ fn state() -> impl Strategy<Value = StateSpec> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), (size(), size(), any::<bool>()), (option::of(size()), size())).prop_map(
-        |(dtype, kv_heads, dims, (window, every))| KvSpec {
+    let first = option::of((size(), size()).prop_map(|(rows, behind)| First { rows, behind }));
+    (dtype, size(), (size(), size(), any::<bool>()), (option::of(size()), size(), first)).prop_map(
+        |(dtype, kv_heads, dims, (window, every, first))| KvSpec {
             dtype,
             kv_heads,
             key_dim: dims.0,
@@ -104,6 +105,7 @@ fn kv() -> impl Strategy<Value = KvSpec> {
             latent: dims.2,
             window,
             every,
+            first,
         },
     )
 }
@@ -430,9 +432,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
 }
 
 fn rope_table(params: usize) -> impl Strategy<Value = Body> {
-    let parts = (0..params, attr(), option::of(size()), any::<bool>(), 0..params);
-    parts.prop_map(|(inv_freq, scale, border, axes, out)| {
-        Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, axes, out })
+    let parts = (0..params, attr(), option::of(size()), option::of(size()), any::<bool>(), 0..params);
+    parts.prop_map(|(inv_freq, scale, border, most, axes, out)| {
+        Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, most, axes, out })
     })
 }
 

@@ -162,10 +162,11 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
 /// The table of sines and cosines, by places in sequences or by positions along axes.
 pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let (scale, border, axes) = if let Op::RopeTable { scale, border } = op.op {
-        (scale, Some(border).filter(|border| *border != 0), false)
+    let given = |n: usize| Some(n).filter(|n| *n != 0);
+    let (scale, border, most, axes) = if let Op::RopeTable { scale, border, most } = op.op {
+        (scale, given(border), given(most), false)
     } else if let Op::RopeAxes { scale } = op.op {
-        (scale, None, true)
+        (scale, None, None, true)
     } else {
         return None;
     };
@@ -173,7 +174,7 @@ pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft>
     Some(Draft::new(rows, |d| {
         let inv_freq = d.input(op.args[1], ParamKind::Vector { len });
         let out = d.output(cols, RowElem::F32);
-        Body::RopeTable(RopeTable { inv_freq, scale, border, axes, out })
+        Body::RopeTable(RopeTable { inv_freq, scale, border, most, axes, out })
     }))
 }
 

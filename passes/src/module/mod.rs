@@ -2,5 +2,6 @@
 
 pub mod migrate;
 pub mod parts;
+pub mod policy;
 pub mod scales;
 pub mod tap;

@@ -53,7 +53,16 @@ struct Instance {
 }
 
 fn kv_spec() -> KvSpec {
-    KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 4, value_dim: 4, latent: false, window: None, every: 1 }
+    KvSpec {
+        dtype: KvDType::F32,
+        kv_heads: 1,
+        key_dim: 4,
+        value_dim: 4,
+        latent: false,
+        window: None,
+        every: 1,
+        first: None,
+    }
 }
 
 impl Instance {

@@ -86,6 +86,7 @@ impl Toy {
             latent: false,
             window: self.window,
             every: 1,
+            first: None,
         }
     }
 
@@ -134,8 +135,10 @@ impl Toy {
         let table = f.param("table", matrix(self.vocab, self.hidden), role);
         let freq = f.param("inv_freq", vector(self.frequencies()), Role::Weight);
         let x = f.op(Op::Embed, &[table, tokens]);
-        let rope =
-            f.op(Op::RopeTable { scale: F32::new(1.0), border: if self.other { 3 } else { 0 } }, &[positions, freq]);
+        let rope = f.op(
+            Op::RopeTable { scale: F32::new(1.0), border: if self.other { 3 } else { 0 }, most: 0 },
+            &[positions, freq],
+        );
         f.finish(&[x, rope])
     }
 

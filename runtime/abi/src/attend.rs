@@ -122,6 +122,12 @@ pub struct AttendMore {
     /// every`, which may be none: then it gets zeros. There is no window, nothing after a token and no
     /// bias.
     pub every: u32,
+    /// Not 0: there are slots of the first so many tokens alone, and a token at `position` sees the first
+    /// `position + 1 − behind` of them, which may be none: then it gets zeros. There is no window, nothing after a
+    /// token and no bias.
+    pub first: u32,
+    /// See `first`.
+    pub behind: u32,
     /// Numbers from a head's maximum to its sum.
     pub sums_after: u32,
     /// Numbers of the slots that the one token sees, ascending, in place of those up to its position (or,
@@ -208,7 +214,7 @@ impl AttendWith {
                 let numbers = core::slice::from_raw_parts(more.selected, more.selected_count as usize);
                 (args.positions.read() as usize, numbers)
             };
-            let seen = (position + 1) / (more.every as usize).max(1);
+            let seen = more.seen(position);
             let ends = |n: &f32| !(*n >= 0.0 && (*n as usize) < seen);
             more.selected_count = all.iter().position(ends).unwrap_or(all.len()) as u64;
         }
@@ -272,11 +278,27 @@ impl AttendMore {
         bias_slots: 0,
         chunked: 0,
         every: 1,
+        first: 0,
+        behind: 0,
         sums_after: 0,
         selected: core::ptr::null(),
         selected_count: 0,
         sums: core::ptr::null_mut(),
     };
+
+    /// Whether a token may see nothing.
+    pub fn may_be_blind(&self) -> bool {
+        self.every > 1 || self.first > 0
+    }
+
+    /// Slots that a token at `position` sees, where these begin a sequence and nothing after the token is seen.
+    pub fn seen(&self, position: usize) -> usize {
+        match (self.first as usize, self.every as usize) {
+            (0, 0 | 1) => position + 1,
+            (0, every) => (position + 1) / every,
+            (first, _) => (position + 1).saturating_sub(self.behind as usize).min(first),
+        }
+    }
 
     /// Numbers that the bias has for a head.
     pub fn bias_width(&self) -> usize {

@@ -347,7 +347,8 @@ pub struct StateDesc {
     pub value_dim: u16,
     /// See [`kv_dtype`].
     pub dtype: u32,
-    /// Sliding window in tokens, 0 = none; tokens of a row, if strided; how many adapters there is room for.
+    /// Sliding window in tokens, 0 = none; tokens of a row, if strided; how many tokens have rows, where it is the
+    /// first ones; how many adapters there is room for.
     pub window: u32,
     /// Bytes of a page, or of a slot: a multiple of 64.
     pub bytes: u64,
@@ -367,6 +368,8 @@ pub mod state {
     pub const ADAPTER: u32 = 2;
     /// Keys and values in pages, a row for several tokens.
     pub const STRIDED: u32 = 3;
+    /// Keys and values of the first tokens of a sequence, in pages.
+    pub const FIRST: u32 = 4;
 }
 
 /// Element types of the KV cache.

@@ -16,6 +16,8 @@ use crate::{PAGE_TOKENS, StateDesc, state};
 /// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a
 /// whole window, however short the rest of it is.
 const SEQUENCE_TOKENS: usize = 4096;
+/// The first tokens of sequences, which short ones have as well, are kept of sequences of so many tokens on average.
+const SHORT_TOKENS: usize = 256;
 /// ... and for this many sequences at least.
 const LEAST_SEQUENCES: usize = 8;
 /// Tokens of the largest step by default, on a processor.
@@ -41,6 +43,8 @@ pub struct Group {
     pub window: usize,
     /// How many tokens have a row in common; 1: each has its own.
     pub every: usize,
+    /// So many tokens of a sequence have rows, the first ones; 0: all have.
+    pub first: usize,
     /// Track of a sequence whose tokens its states are of.
     pub track: usize,
     /// Bytes of a page, or slot, in all its states.
@@ -52,13 +56,14 @@ pub struct Group {
 impl Group {
     /// A group without states or pages.
     pub const EMPTY: Group =
-        Group { fixed: false, adapters: 0, window: 0, every: 1, track: 0, page_bytes: 0, pages: 0 };
+        Group { fixed: false, adapters: 0, window: 0, every: 1, first: 0, track: 0, page_bytes: 0, pages: 0 };
 
     /// Adds a state, which is as all of the group.
     pub fn add(&mut self, d: &StateDesc) {
         match d.kind {
             state::ADAPTER => self.adapters = d.window as usize,
             state::STRIDED => self.every = (d.window as usize).max(1),
+            state::FIRST => self.first = d.window as usize,
             kind => (self.fixed, self.window) = (kind == state::FIXED, d.window as usize),
         }
         self.track = d.track as usize;
@@ -83,7 +88,7 @@ impl Group {
 
     /// Rows of a sequence of `len` tokens.
     fn rows(&self, len: usize) -> usize {
-        len / self.every
+        if self.first > 0 { len.min(self.first) } else { len / self.every }
     }
 
     /// Pages of a sequence of `len` tokens, those that have been given back included.
@@ -103,7 +108,8 @@ impl Group {
             (0, true) => (len > 0).then_some(0),
             (0, false) => {
                 let rows = self.rows(len);
-                (!rows.is_multiple_of(PAGE_TOKENS)).then_some(rows / PAGE_TOKENS)
+                let full = self.first > 0 && rows == self.first;
+                (!full && !rows.is_multiple_of(PAGE_TOKENS)).then_some(rows / PAGE_TOKENS)
             }
         }
     }
@@ -136,6 +142,7 @@ impl Group {
     fn lifetime(&self) -> usize {
         match (self.fixed || self.adapters > 0, self.window) {
             (true, _) => 0,
+            (_, 0) if self.first > 0 => self.first,
             (_, 0) => usize::MAX,
             (_, window) => window,
         }
@@ -157,7 +164,8 @@ pub fn reserve(groups: &mut [Group], pages: usize) {
 /// [`reserve`] for memory that is allocated: the group that keeps tokens longest can hold `pages`
 /// pages. Each other group has pages for the windows of as many sequences as `tokens` tokens suffice
 /// for (one per 4096 tokens, and at least 8) while a step of `chunk` tokens is under way; or two
-/// slots per sequence, the second for a snapshot; or pages of rows that several tokens share.
+/// slots per sequence, the second for a snapshot; or pages of rows that several tokens share; or the first
+/// tokens of sequences (one per 256 tokens, and at least 8).
 pub fn allocate(groups: &mut [Group], pages: usize, tokens: usize, chunk: usize) {
     reserve(groups, pages);
     let longest = groups.iter().map(Group::lifetime).max().unwrap_or(0);
@@ -165,7 +173,14 @@ pub fn allocate(groups: &mut [Group], pages: usize, tokens: usize, chunk: usize)
     for group in groups.iter_mut().filter(|g| g.adapters == 0 && (g.fixed || g.lifetime() < longest)) {
         let windows =
             sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
-        group.pages = if group.fixed { sequences.saturating_mul(2) } else { group.pages.min(windows) };
+        group.pages = match (group.fixed, group.first) {
+            (true, _) => sequences.saturating_mul(2),
+            (_, 0) => group.pages.min(windows),
+            (_, first) => {
+                let short = tokens.div_ceil(SHORT_TOKENS).max(LEAST_SEQUENCES);
+                group.pages.min(short.saturating_mul(first.div_ceil(PAGE_TOKENS)))
+            }
+        };
     }
     for group in groups.iter_mut().filter(|g| g.every > 1) {
         // Each sequence begins a page.

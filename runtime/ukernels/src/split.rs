@@ -32,7 +32,7 @@ pub(crate) unsafe fn end(a: &AttendArgs, more: &AttendMore, token: usize) -> usi
     }
     let position = unsafe { a.positions.add(token).read() as usize };
     if more.ends.is_null() {
-        return if more.every > 1 { (position + 1) / more.every as usize } else { position + 1 };
+        return more.seen(position);
     }
     let end = unsafe { more.ends.add(token).read() as usize };
     if a.window == 0 { end } else { end.min(position + a.window as usize) }

@@ -184,7 +184,8 @@ impl Gen {
         let border = (!axes && self.rng.chance(2)).then(|| self.rng.below(1, 4000));
         // (LLVM reads three adjacent floats as four: a single pair along axes would be read beyond its end.)
         let half = if axes { half.max(2) } else { half };
-        let table = RopeTable { inv_freq: 0, scale, border, axes, out: 0 };
+        let most = (!axes && self.rng.chance(2)).then(|| self.rng.below(1, 4000));
+        let table = RopeTable { inv_freq: 0, scale, border, most, axes, out: 0 };
         let inv_freq = self.vector(table.sets() * half);
         let out = self.output(2 * half, RowElem::F32);
         (out, Body::RopeTable(RopeTable { inv_freq, out, ..table }))
@@ -278,6 +279,7 @@ impl Gen {
             latent: false,
             window: None,
             every: 1,
+            first: None,
         }
     }
 

@@ -8,7 +8,7 @@ use llmcc_ir::ty::Dim;
 
 /// A cache of rows of `d` elements, one for `every` tokens.
 pub fn rows_of(d: usize, dtype: KvDType, every: usize) -> KvSpec {
-    KvSpec { dtype, kv_heads: 1, key_dim: d, value_dim: d, latent: true, window: None, every }
+    KvSpec { dtype, kv_heads: 1, key_dim: d, value_dim: d, latent: true, window: None, every, first: None }
 }
 
 impl Gen {

@@ -1,6 +1,7 @@
 //! `llmcc eval`: quality.
 
 pub mod kl;
+mod long;
 mod ppl;
 mod windows;
 
@@ -17,5 +18,6 @@ pub fn run(command: &EvalCommand) -> Result<(), Error> {
     match command {
         EvalCommand::Ppl(args) => ppl::ppl(args),
         EvalCommand::Kl(args) => kl::run(args),
+        EvalCommand::Long(args) => long::run(args),
     }
 }

@@ -9,7 +9,7 @@ use llmcc_abi::layout::Page;
 use llmcc_ir::eval::ScoreBias;
 use llmcc_ir::graph::F32 as Real;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
-use llmcc_ir::kv::KvSpec;
+use llmcc_ir::kv::{First, KvSpec};
 use llmcc_ir::quant::Float;
 
 /// Operands of an attention kernel, and how it computes scores.
@@ -124,10 +124,10 @@ impl Shape {
         }
     }
 
-    /// Whether scores are the products of queries and keys, perhaps with a softcap, and nothing else
+    /// Whether scores are the products of queries and keys up to a token, perhaps with a softcap, and nothing else
     /// is wanted than weighted values.
     pub(super) fn usual(&self) -> bool {
-        self.bias.is_none() && self.relative.is_none() && self.sums.is_none()
+        self.bias.is_none() && self.relative.is_none() && self.sums.is_none() && self.spec.first.is_none()
     }
 
     /// The 16-bit float that tensor cores multiply, if the cache is of such.
@@ -171,9 +171,10 @@ impl Shape {
         }
     }
 
-    /// Whether a token may see nothing: where several have a row, the first ones; or it selects nothing.
+    /// Whether a token may see nothing: where several have a row, the first ones; where it sees rows far behind it
+    /// alone; or it selects nothing.
     pub(super) fn may_be_blind(&self) -> bool {
-        self.spec.every > 1 || self.selected.is_some()
+        self.spec.every > 1 || self.spec.first.is_some() || self.selected.is_some()
     }
 
     /// Rows that a token of the step, at `position`, sees: positions, where each has one; numbers in its selection.
@@ -181,6 +182,13 @@ impl Shape {
         let first = self.first_seen(b, position);
         if let Some(selections) = &self.selected {
             return Range { first, count: selections.count(b, args, token, position) };
+        }
+        if let Some(First { rows, behind }) = self.spec.first {
+            let most = i32::MAX as usize;
+            let old = b.addc(position, 1 - behind.min(most) as i64);
+            let (zero, all) = (b.i32(0), b.i32(rows.min(most) as i64));
+            let old = b.smax(old, zero);
+            return Range { first, count: b.min(old, all) };
         }
         if self.spec.every > 1 {
             let end = b.addc(position, 1);

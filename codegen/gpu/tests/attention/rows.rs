@@ -5,7 +5,7 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{Batch, KvState, OperandData};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, ParamId, RowElem};
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::{First, KvDType, KvSpec};
 use llmcc_ir::target::{Arch, find};
 use llmcc_ir::ty::Dim;
 
@@ -100,7 +100,7 @@ fn alone(g: &mut Gen, seed: u64, every: usize) -> KvSpec {
     let dim = if dtype == KvDType::Int4 { 2 * g.rng.below(1, 40) } else { g.rng.below(2, 80) };
     let window = if every == 1 && g.rng.chance(2) { Some(g.rng.below(1, 40)) } else { None };
     let kv_heads = g.rng.below(1, 3);
-    KvSpec { dtype, kv_heads, key_dim: dim, value_dim: dim, latent: true, window, every }
+    KvSpec { dtype, kv_heads, key_dim: dim, value_dim: dim, latent: true, window, every, first: None }
 }
 
 #[test]
@@ -142,9 +142,12 @@ fn rows_of_long_contexts() {
 #[test]
 fn sums_of_any_cache() {
     for (seed, dtype) in [KvDType::F32, KvDType::F16, KvDType::Int8].into_iter().enumerate() {
-        let g = Gen::new(seed as u64, 5, 300);
-        let (kv_heads, key_dim, value_dim, latent, window, every) = (2, 32, 32, false, Some(90), 1);
-        let spec = KvSpec { dtype, kv_heads, key_dim, value_dim, latent, window, every };
-        Rows::new(g, spec, 2, true).check(seed as u64);
+        let (kv_heads, key_dim, value_dim, latent, every) = (2, 32, 32, false, 1);
+        let far = First { rows: 20, behind: 60 };
+        for (window, first) in [(Some(90), None), (None, Some(far)), (None, Some(First { rows: 300, behind: 1 }))] {
+            let g = Gen::new(seed as u64, 5, 300);
+            let spec = KvSpec { dtype, kv_heads, key_dim, value_dim, latent, window, every, first };
+            Rows::new(g, spec, 2, true).check(seed as u64);
+        }
     }
 }

@@ -7,7 +7,7 @@ use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, Q8Rows, q8_rows_from_bytes};
 use llmcc_ir::graph::{Balance, F32};
 use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RowElem, RowNorm};
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::{First, KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Approx, Bounds, FORMATS, Gen, ULP};
 use llmcc_ukernels::{Level, table};
@@ -197,7 +197,7 @@ proptest! {
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
         let dtype = KvDType::F16;
-        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
+        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1, first: None };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
@@ -261,10 +261,12 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
     let apart = d == 0 && window.is_none() && g.rng.chance(2);
     let every = if apart { g.rng.below(2, 20) } else { 1 };
-    let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window, every };
+    let first = (!more && !latent && window.is_none() && g.rng.chance(2))
+        .then(|| First { rows: g.rng.below(1, 40), behind: g.rng.below(1, 60) });
+    let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window, every, first };
     let q = g.input(g.rows, heads * if latent { dv } else { d });
     let own = (d > 0).then_some(latent).filter(|is| *is).map(|_| g.input(g.rows, heads * d));
-    let sums = d == 0 && g.rng.chance(2);
+    let sums = (d == 0 || first.is_some()) && g.rng.chance(2);
     let causal = !more || apart || g.rng.chance(2);
     let chunked = more && causal && window.is_some() && g.rng.chance(2);
     // Only slots that the tokens may see are stored: anything else is NaN in the pages.
@@ -359,7 +361,8 @@ fn threads_share_long_contexts() {
             (g.batch.seqs[i], g.batch.positions[i]) = (i, (1300 - 500 * i as i32).max(20));
         }
         let (kv_heads, heads, d) = (2, 6, 32);
-        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
+        let spec =
+            KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1, first: None };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });

@@ -51,6 +51,7 @@ fn attention() -> Case {
         latent: false,
         window: None,
         every: 1,
+        first: None,
     }));
     let out = g.output(128, RowElem::F32);
     g.case(Body::Attention(Attention::usual([q, kv, out], 2, F32::new(0.125))))

@@ -168,8 +168,16 @@ fn sixteen_bit_cases(widen: impl Fn(u16) -> f32) -> Vec<f32> {
 
 /// The cache's contents after storing `x` as one head, and the oracle's.
 fn stored(dtype: KvDType, x: &[f32], key: bool, run: &Run) -> (Vec<f64>, Vec<f64>) {
-    let spec =
-        KvSpec { dtype, kv_heads: 1, key_dim: x.len(), value_dim: x.len(), latent: false, window: None, every: 1 };
+    let spec = KvSpec {
+        dtype,
+        kv_heads: 1,
+        key_dim: x.len(),
+        value_dim: x.len(),
+        latent: false,
+        window: None,
+        every: 1,
+        first: None,
+    };
     let kv = |g: &mut Gen, _| {
         let p = g.kv(KvState::new(spec));
         if key { Store::KvKey(p) } else { Store::KvValue(p) }

@@ -192,12 +192,14 @@ table::operations! {
     /// `rope_table{scale}(positions i32[T], inv_freq [D/2]) → [T,D]`: `D/2` cosines, then `D/2`
     /// sines of `f32(position · inv_freq)`, times `scale` (the attention factor of YaRN, else 1).
     /// With a border `inv_freq` is `[D]`: `D/2` frequencies of positions before the border, then
-    /// `D/2` of the others.
+    /// `D/2` of the others. With `most`, positions beyond it count as it.
     RopeTable "rope_table" {
         /// Multiplies sines and cosines.
         scale: F32,
         /// First position with the second half of the frequencies; 0 = all have the same.
         border: usize = 0,
+        /// The largest position; 0 = there is none.
+        most: usize = 0,
     } Run (positions: Input(Positions), inv_freq: Weight);
     /// `rope_axes{scale}(axes i32[T,A], inv_freq [A·D/2]) → [T,D]`: the same of positions along `A` axes
     /// ([`llmcc_abi::AXES`]), each with a row of frequencies: an angle is the sum of

@@ -2,7 +2,7 @@
 
 use super::of::{Rope, RopeAxes, RopeTable};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value, rope, rope_row, rope_row_of, rope_set};
+use crate::eval::{EvalError, Tensor, Value, nearest, rope, rope_row, rope_row_of, rope_set};
 use crate::graph::Input;
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
@@ -26,7 +26,11 @@ impl Rule for RopeTable {
         let freq: Vec<f32> = freq.data.iter().map(|v| *v as f32).collect();
         let n = positions.data.len();
         let border = (self.border != 0).then_some(self.border);
-        let row = |i| rope_row(positions.int(i), rope_set(&freq, border, positions.int(i)), self.scale.get().into());
+        let most = (self.most != 0).then_some(self.most);
+        let row = |i| {
+            let position = nearest(positions.int(i), most);
+            rope_row(position, rope_set(&freq, border, position), self.scale.get().into())
+        };
         let data: Vec<f64> = (0..n).flat_map(row).collect();
         Ok(Value::tensor(Tensor { shape: vec![n, if border.is_some() { 1 } else { 2 } * freq.len()], data }))
     }

@@ -12,6 +12,8 @@ use crate::error::Result;
 const MAX_GROUPS: usize = 64;
 /// The most tokens per row of a strided state.
 const MAX_STRIDE: u32 = 1 << 20;
+/// Most first tokens that alone have rows.
+const MAX_FIRST: u32 = 1 << 20;
 /// The most adapters.
 const MAX_ADAPTERS: u32 = 1 << 12;
 /// The most bytes of a fixed state of one layer.
@@ -145,6 +147,7 @@ impl Image {
             let good = match s.kind {
                 state::PAGED => page_bytes(s) == Some(s.bytes),
                 state::STRIDED => page_bytes(s) == Some(s.bytes) && (2..=MAX_STRIDE).contains(&s.window),
+                state::FIRST => page_bytes(s) == Some(s.bytes) && (1..=MAX_FIRST).contains(&s.window),
                 state::ADAPTER => {
                     (64..=MAX_STATE).contains(&s.bytes)
                         && s.bytes.is_multiple_of(64)

@@ -5,6 +5,7 @@ use llmcc_abi::{StateDesc, layout::KEPT_BEHIND};
 
 mod saved;
 mod stores;
+mod first;
 mod strided;
 mod tracks;
 

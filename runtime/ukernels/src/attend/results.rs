@@ -13,7 +13,7 @@ pub(super) unsafe fn more(with: &AttendWith, state: *const f32) -> u64 {
     let (a, more) = (&with.args, &with.more);
     let (heads, all) = (a.heads as usize, (a.heads * a.kv_heads) as usize);
     let rows = a.tokens as usize * heads;
-    if more.sums.is_null() && more.every <= 1 {
+    if more.sums.is_null() && !more.may_be_blind() {
         return 1;
     }
     for token in 0..a.tokens as usize {

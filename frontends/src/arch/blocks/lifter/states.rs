@@ -15,7 +15,7 @@ impl Draft<'_, '_> {
         window: Option<usize>,
     ) -> Value {
         let dtype = self.lifter.kv_dtype;
-        self.paged(name, KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window, every: 1 })
+        self.paged(name, KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window, every: 1, first: None })
     }
 
     /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
@@ -27,14 +27,14 @@ impl Draft<'_, '_> {
         window: Option<usize>,
     ) -> Value {
         let dtype = self.lifter.kv_dtype;
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window, every: 1 })
+        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window, every: 1, first: None })
     }
 
     /// The same of rows of `dim` elements that are key and value, one for each `every` tokens.
     pub(crate) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
         let dtype = self.lifter.kv_dtype;
         let (key_dim, value_dim) = (dim, dim);
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every })
+        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every, first: None })
     }
 
     fn paged(&mut self, name: &str, spec: KvSpec) -> Value {

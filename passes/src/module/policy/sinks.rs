@@ -1,0 +1,30 @@
+//! Sinks and a window (StreamingLLM, Xiao et al. 2023, arXiv 2309.17453): of a sequence the first tokens stay, and the
+//! last ones.
+//!
+//! Positions are places in the cache: a token sees the `window` last tokens at their distances, and the first tokens
+//! as if they stood before the window. So angles are those of `first + window` tokens, however long the text. Keys in
+//! the window keep the angles of their positions, since distances alone count; the queries of the first tokens have
+//! those of the last place.
+//!
+//! While nothing has left the window, no token sees the state of the first tokens, so results are those of the whole
+//! cache.
+
+use super::work::{self, Kept, Part};
+use super::{Applied, Chosen, Given, LAYERS, Model, Policy};
+
+/// See the file's text.
+pub(super) const SINKS: Policy = Policy {
+    name: "sinks",
+    about: "the first tokens and the last ones, at their places in the cache",
+    source: "StreamingLLM, Xiao et al. 2023, arXiv 2309.17453",
+    settings: &[("first", "first tokens that stay"), ("window", "last tokens that stay"), LAYERS],
+    apply,
+};
+
+fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
+    let kept = Kept { first: given.number("first", 1 << 20)?, window: given.number("window", 1 << 30)?, places: true };
+    let Chosen { states, applied } = model.chosen(&given.layers()?, kept.first + kept.window)?;
+    let parts = states.into_iter().map(|(_, state)| (state, Part::All)).collect();
+    work::apply(model.module, kept, parts).map_err(|mistake| mistake.to_string())?;
+    Ok(applied)
+}
