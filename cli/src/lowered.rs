@@ -154,12 +154,16 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
         WeightsPlace::Embed | WeightsPlace::External => Checkpoint::open_with(&options.checkpoint, &options.adapters)?,
     };
     let decoded = requantized::decode(options, &mut checkpoint)?;
+    let model = llmcc_frontends::arch::config(&checkpoint)?;
+    // With policies, sequences may outgrow the positions that the model has.
+    let beyond = options.max_context.filter(|n| *n > model.facts().max_position && !options.policies.is_empty());
+    let max_context = if beyond.is_some() { None } else { options.max_context };
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
             &checkpoint,
             &llmcc_frontends::Options {
                 kv_dtype,
-                max_context: options.max_context,
+                max_context,
                 embed: options.embed,
                 also_embed: options.also_embed,
                 with_image: options.with_image,
@@ -173,9 +177,12 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     if options.kv.is_none() && !options.choose.kv && wide {
         module = lift_with(KvDType::F32)?;
     }
-    let model = llmcc_frontends::arch::config(&checkpoint)?;
     let mut warnings = left_aside(options, &checkpoint, &model, &module)?;
     let policies = kept(&mut module, &options.policies, &mut warnings)?;
+    if let Some(context) = beyond {
+        policy::lengthen(&mut module, context)
+            .map_err(|why| Error::Usage(format!("--max-context {context}: {why}")))?;
+    }
     let adapters = match &options.slots {
         Some(slots) => {
             let slots = AdapterSlots { wide: Some(slots.wide.unwrap_or(wide)), ..slots.clone() };

@@ -11,7 +11,8 @@ mod shared;
 mod sinks;
 mod work;
 
-use llmcc_ir::graph::Module;
+use llmcc_ir::graph::{Arg, Func, Module, Op};
+use llmcc_ir::kv::KvSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
@@ -172,6 +173,35 @@ pub fn apply(module: &mut Module, policies: &[Given]) -> Result<Vec<Applied>, St
     let each =
         |given: &Given| (given.policy.apply)(&mut model, given).map_err(|why| format!("{}: {why}", given.policy.name));
     policies.iter().map(each).collect()
+}
+
+/// Lets sequences have `context` tokens, more than the model has positions: tokens see others at distances that it has.
+///
+/// # Errors
+/// A message where a layer keeps whole sequences, or positions are looked up.
+pub fn lengthen(module: &mut Module, context: usize) -> Result<(), String> {
+    let whole = |spec: &KvSpec| spec.window.is_none() && spec.first.is_none();
+    let first = module.entries.first().map_or(&[][..], |entry| &entry.calls);
+    let caches = caches::caches(module);
+    for (layer, state) in caches.iter().enumerate() {
+        let bound = first.iter().any(|call| call.args.contains(&Arg::State(*state)));
+        if let Some(spec) = module.states[*state].paged().filter(|spec| bound && whole(spec)) {
+            let most = module.info.max_context;
+            return Err(format!("layer {layer} keeps all of a sequence ({spec}), so contexts end at {most} tokens"));
+        }
+    }
+    let looked_up = |f: &Func| f.nodes.iter().any(|n| matches!(n.op, Op::EmbedPositions { .. }));
+    if let Some(call) = first.iter().find(|call| looked_up(&module.funcs[call.func])) {
+        let (name, most) = (&module.funcs[call.func].name, module.info.max_context);
+        return Err(format!("`{name}` looks positions up in a table, so contexts end at {most} tokens"));
+    }
+    let most = module.info.max_context;
+    for entry in module.entries.iter_mut().skip(1) {
+        // (Others have the positions that they have.)
+        entry.context.get_or_insert(most);
+    }
+    module.info.max_context = context;
+    Ok(())
 }
 
 /// A module under change.

@@ -37,7 +37,9 @@ fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
         return Err(format!("layer {owner} has a policy already; let `shared` come first"));
     }
     let states: BTreeMap<usize, usize> = pairs.iter().map(|(a, b)| (model.caches[*a], model.caches[*b])).collect();
-    if let Some((reader, _)) = pairs.iter().find(|(a, b)| !comes_after(model.module, model.caches[**a], model.caches[**b])) {
+    if let Some((reader, _)) =
+        pairs.iter().find(|(a, b)| !comes_after(model.module, model.caches[**a], model.caches[**b]))
+    {
         return Err(format!("layer {reader} comes before the layer whose cache it is to read, or beside it"));
     }
     share(model.module, &states).map_err(|mistake| mistake.to_string())?;
@@ -56,7 +58,10 @@ fn pairs(text: &str, layers: usize) -> Result<BTreeMap<usize, usize>, String> {
             return Err(format!("`pairs={text}` is no list of layers, as in 5:3+9:8"));
         };
         if layer >= layers || from >= layer {
-            return Err(format!("`{part}`: layers are 0 to {}, and the second is the earlier one", layers.saturating_sub(1)));
+            return Err(format!(
+                "`{part}`: layers are 0 to {}, and the second is the earlier one",
+                layers.saturating_sub(1)
+            ));
         }
         if all.insert(layer, from).is_some() {
             return Err(format!("layer {layer} is to read two caches"));
