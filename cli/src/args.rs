@@ -246,7 +246,7 @@ pub struct CompileArgs {
     /// (StreamingLLM), so a text of any length takes the same memory and time for a token, and --max-context may exceed
     /// the model's; heads:mask=FILE,share=0.5,first=64,window=256 does so in half of the KV heads (DuoAttention);
     /// `,layers=0-3+8` names the layers that it is for (may be given several times)
-    #[arg(long, value_name = "POLICY", value_parser = policy::Given::parse, conflicts_with = "embed")]
+    #[arg(long, value_name = "POLICY", value_parser = policy::parse, conflicts_with = "embed")]
     pub kv_policy: Vec<policy::Given>,
     /// Compile a model that writes text for embeddings: rows of its last layer, that of the last
     /// token or pooled as the checkpoint says. Checkpoints of embedders need no option

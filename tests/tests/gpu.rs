@@ -18,6 +18,8 @@ use std::sync::{Mutex, OnceLock};
 
 #[path = "gpu/invariant.rs"]
 mod invariant;
+#[path = "gpu/policies.rs"]
+mod policies;
 #[path = "gpu/taps.rs"]
 mod taps;
 

@@ -5,7 +5,7 @@ use llmcc_cli::manifest::Manifest;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
-use llmcc_passes::module::policy::Given;
+use llmcc_passes::module::policy;
 use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options};
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ use serde_json::Value;
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 16, 3, 14]];
 
 fn with_policy(fixture: &str, policy: &str) -> CompileOptions {
-    let policy = Given::parse(policy).unwrap_or_else(|e| panic!("{policy}: {e}"));
-    CompileOptions { policies: vec![policy], ..options(&golden(fixture)) }
+    let given = policy::parse(policy).unwrap_or_else(|e| panic!("{policy}: {e}"));
+    CompileOptions { policies: vec![given], ..options(&golden(fixture)) }
 }
 
 fn goldens(name: &str) -> Vec<f32> {
@@ -79,7 +79,11 @@ fn short_texts_are_as_without_a_policy() {
 #[test]
 fn memory_does_not_grow() {
     for kv in [KvDType::F32, KvDType::F16, KvDType::Int8] {
-        let o = CompileOptions { max_context: Some(1 << 20), kv: Some(kv), ..with_policy("llama", "sinks:first=4,window=60") };
+        let o = CompileOptions {
+            max_context: Some(1 << 20),
+            kv: Some(kv),
+            ..with_policy("llama", "sinks:first=4,window=60")
+        };
         let artifact = Artifact::compile(&o);
         let groups = Manifest::of(&artifact.path).expect("a manifest").memory.kv_groups;
         assert_eq!(groups.iter().map(|g| (g.window, g.first)).collect::<Vec<_>>(), [(Some(60), None), (None, Some(4))]);

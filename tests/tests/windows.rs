@@ -54,7 +54,14 @@ fn inspect_shows_what_windows_save() {
     assert_eq!(
         manifest.memory.kv_groups,
         [
-            StateGroup { window: Some(512), every: None, first: None, layers: 10, per_token: 2560, most_tokens: Some(1024 + 64) },
+            StateGroup {
+                window: Some(512),
+                every: None,
+                first: None,
+                layers: 10,
+                per_token: 2560,
+                most_tokens: Some(1024 + 64)
+            },
             StateGroup { window: None, every: None, first: None, layers: 2, per_token: 512, most_tokens: None }
         ]
     );
@@ -120,14 +127,23 @@ fn rows_of_several_tokens_take_less() {
             StateGroup {
                 window: Some(7),
                 every: None,
+                first: None,
                 layers: 5,
                 per_token: 5 * row,
                 most_tokens: Some(16 * (1 + 32 + 4))
             },
-            StateGroup { window: None, every: Some(4), layers: 2, per_token: 2 * row / 4, most_tokens: None },
+            StateGroup {
+                window: None,
+                every: Some(4),
+                first: None,
+                layers: 2,
+                per_token: 2 * row / 4,
+                most_tokens: None
+            },
             StateGroup {
                 window: None,
                 every: Some(10),
+                first: None,
                 layers: 2,
                 per_token: (2 * row).div_ceil(10),
                 most_tokens: None

@@ -48,6 +48,8 @@ struct Case {
     chunked: bool,
     /// Only the last of so many positions each is seen.
     every: usize,
+    /// How many first slots there are alone, and from which distance on they are seen; 0: all slots.
+    first: [usize; 2],
     /// Maxima and sums are wanted.
     sums: bool,
     /// Numbers of the slots that a single token sees; empty: those up to its position.
@@ -194,6 +196,7 @@ impl Case {
             bias_slots,
             chunked,
             every: 1,
+            first: [0; 2],
             sums: false,
             selected: vec![],
             end,
@@ -263,6 +266,8 @@ impl Case {
             relative_queries: if self.relative.is_empty() { std::ptr::null() } else { near[1].as_ptr().cast() },
             chunked: self.chunked.into(),
             every: self.every as u32,
+            first: self.first[0] as u32,
+            behind: self.first[1] as u32,
             sums_after: all as u32,
             selected: if self.selected.is_empty() { std::ptr::null() } else { selected.as_ptr().cast() },
             selected_count: self.selected.len() as u64,
@@ -302,7 +307,7 @@ impl Case {
             let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
             let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none() && self.d == self.dv;
             let plain = plain && self.bias.is_empty() && self.relative.is_empty() && !self.chunked;
-            let plain = plain && !self.latent && !self.sums && self.selected.is_empty();
+            let plain = plain && !self.latent && !self.sums && self.selected.is_empty() && self.first == [0; 2];
             let call = |p: &Range<usize>| {
                 let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
                 if plain { f(&args) } else { with(&AttendWith { args, more }) }
@@ -363,7 +368,11 @@ impl Case {
                 };
                 let ahead = if self.window == 0 { usize::MAX } else { position + self.window };
                 let end = self.end.map_or(position + 1, |end| end.min(ahead));
-                let seen: Vec<usize> = (first..end / self.every).collect();
+                let end = match self.first {
+                    [0, _] => end / self.every,
+                    [count, behind] => end.saturating_sub(behind).min(count),
+                };
+                let seen: Vec<usize> = (first..end).collect();
                 let mut scores: Vec<f64> = seen.iter().map(|s| score(*s) + self.bias(h, position, *s)).collect();
                 scores.extend(self.sinks.get(self.head * self.heads + h).map(|s| f64::from(*s)));
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -69,6 +69,7 @@ fn attention_reads_the_selected_rows_alone() {
             latent: true,
             window: None,
             every: if own_dim == 0 { g.rng.pick(&[1, 4]) } else { 1 },
+            first: None,
         };
         let heads = g.rng.below(1, 40);
         let q = g.input(g.rows, heads * dv);

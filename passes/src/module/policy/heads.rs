@@ -5,8 +5,10 @@
 //! publish them (`full_attention_heads.tsv`). The share of heads with the largest numbers keeps everything. Positions
 //! are those of the text, as in the authors' code.
 
-use super::work::{self, Kept, Part};
-use super::{Applied, Chosen, Given, LAYERS, Model, Policy};
+use super::given::{Given, LAYERS, Policy};
+use super::kept::{Kept, Part};
+use super::model::{Applied, Chosen, Model};
+use super::work;
 use llmcc_ir::graph::Module;
 
 /// See the file's text.

@@ -5,7 +5,7 @@
 //! columns have states of their own.
 
 use super::caches::{cache_values, makes_rows, node_of, tables};
-use super::work::{Kept, Part};
+use super::kept::{Kept, Part};
 use llmcc_ir::graph::{BinaryOp, Func, FuncBuilder, Mistake, Op, Role, UnaryOp, Value};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::state::StateSpec;
@@ -225,30 +225,35 @@ impl<'a> Rebuild<'a> {
         new
     }
 
-    /// The result of one softmax over the scores of two attentions, of `heads` heads with values of `dim` elements.
-    fn joined(&mut self, found: [Value; 2], heads: usize, dim: usize) -> Value {
+    /// The result of one softmax over the scores of attention to the last tokens and to the first ones, of `heads` heads
+    /// with values of `dim` elements.
+    ///
+    /// With `e = e^(far's largest score − near's)`, the first tokens weigh `far's sum · e` for each `near's sum`. A
+    /// difference beyond [`LARGEST`] leaves nothing of the last ones in f32, so it is cut there, lest `e` be infinite.
+    fn joined(&mut self, [near, far]: [Value; 2], heads: usize, dim: usize) -> Value {
         let columns = heads * dim;
-        let part = |b: &mut FuncBuilder, start, len| found.map(|x| b.op(Op::SliceCols { start, len }, &[x]));
-        let values = part(&mut self.b, 0, columns);
-        let (most, sums) = (part(&mut self.b, columns, heads), part(&mut self.b, columns + heads, heads));
-        let of_all = self.b.op(Op::Binary(BinaryOp::Max), &most);
-        let mut shares = sums;
-        for (share, most) in shares.iter_mut().zip(most) {
-            let less = self.b.op(Op::Binary(BinaryOp::Sub), &[most, of_all]);
-            let by = self.b.unary(UnaryOp::Exp, less);
-            *share = self.b.mul(*share, by);
-        }
-        let sum = self.b.add(shares[0], shares[1]);
-        let heads_of: Vec<f32> = (0..columns).map(|column| (column / dim) as f32).collect();
-        let mut weighted = values;
-        for (value, share) in weighted.iter_mut().zip(shares) {
-            let share = self.b.op(Op::Binary(BinaryOp::Div), &[share, sum]);
-            let share = self.pick(share, heads_of.clone());
-            *value = self.b.mul(share, *value);
-        }
-        self.b.add(weighted[0], weighted[1])
+        let b = &mut self.b;
+        let part = |b: &mut FuncBuilder, x, start, len| b.op(Op::SliceCols { start, len }, &[x]);
+        let [most_near, most_far] = [near, far].map(|x| part(b, x, columns, heads));
+        let [sum_near, sum_far] = [near, far].map(|x| part(b, x, columns + heads, heads));
+        let difference = b.op(Op::Binary(BinaryOp::Sub), &[most_far, most_near]);
+        let largest = b.scalar(LARGEST);
+        let difference = b.op(Op::Binary(BinaryOp::Min), &[difference, largest]);
+        let e = b.unary(UnaryOp::Exp, difference);
+        let weight = b.mul(sum_far, e);
+        let all = b.add(sum_near, weight);
+        let share = b.op(Op::Binary(BinaryOp::Div), &[weight, all]);
+        let share = self.pick(share, (0..columns).map(|column| (column / dim) as f32).collect());
+        let b = &mut self.b;
+        let [near, far] = [near, far].map(|x| part(b, x, 0, columns));
+        let step = b.op(Op::Binary(BinaryOp::Sub), &[far, near]);
+        let step = b.mul(share, step);
+        b.add(near, step)
     }
 }
+
+/// The largest difference of scores that counts: sums are of at most 2³⁰ weights, and `2³⁰·e⁻⁶⁰` is nothing beside 1.
+const LARGEST: f32 = 60.0;
 
 /// The columns of heads that keep a part, and of the others, with `group` heads of `dim` columns for each KV head.
 fn columns(mask: &[bool], group: usize, dim: usize) -> [Vec<usize>; 2] {

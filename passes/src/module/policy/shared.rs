@@ -5,7 +5,8 @@
 //! model's output stays near enough: `llmcc eval kl` measures that.
 
 use super::caches::cache_values;
-use super::{Applied, Given, Model, Policy};
+use super::given::{Given, Policy};
+use super::model::{Applied, Model};
 use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Mistake, Module, Op, Value};
 use std::collections::BTreeMap;
 

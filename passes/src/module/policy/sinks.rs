@@ -9,8 +9,10 @@
 //! While nothing has left the window, no token sees the state of the first tokens, so results are those of the whole
 //! cache.
 
-use super::work::{self, Kept, Part};
-use super::{Applied, Chosen, Given, LAYERS, Model, Policy};
+use super::given::{Given, LAYERS, Policy};
+use super::kept::{Kept, Part};
+use super::model::{Applied, Chosen, Model};
+use super::work;
 
 /// See the file's text.
 pub(super) const SINKS: Policy = Policy {

@@ -3,9 +3,9 @@
 use super::*;
 use llmcc_abi::{StateDesc, layout::KEPT_BEHIND};
 
+mod first;
 mod saved;
 mod stores;
-mod first;
 mod strided;
 mod tracks;
 

@@ -139,6 +139,29 @@ fn keys_that_are_values() {
     }
 }
 
+/// The first slots alone, seen by tokens far behind them: none, some or all, in one block and in several; keys with
+/// values of their own and without.
+#[test]
+fn first_slots() {
+    let mut rng = Rng(29);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(30).enumerate() {
+        let (d, heads) = [(16, 2), (24, 13), (10, 30), (64, 1)][i % 4];
+        let first = [[1, 1], [4, 20], [16, 5], [300, 2], [20, 256]][i % 5];
+        for positions in [vec![0, 2, 3, 9], (250..280).collect::<Vec<i32>>(), vec![1290]] {
+            let mut case = Case::widths(dtype, (d, d, i % 7 == 0), heads, positions, &mut rng);
+            (case.first, case.sums) = (first, i % 4 > 0);
+            case.check();
+            let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            for level in levels() {
+                for t in 0..case.positions.len() {
+                    let parts = case.run_parts(level, t..t + 1, &[0..3, 3..4, 4..ATTEND_PARTS]);
+                    assert_eq!(bits(parts), bits(case.run(level, t..t + 1)), "{level:?}, first {first:?}");
+                }
+            }
+        }
+    }
+}
+
 impl Case {
     /// A slot is of so many tokens; those that nobody sees have no values.
     fn apart(&mut self, every: usize) {

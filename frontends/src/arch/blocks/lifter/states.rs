@@ -34,7 +34,10 @@ impl Draft<'_, '_> {
     pub(crate) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
         let dtype = self.lifter.kv_dtype;
         let (key_dim, value_dim) = (dim, dim);
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every, first: None })
+        self.paged(
+            name,
+            KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every, first: None },
+        )
     }
 
     fn paged(&mut self, name: &str, spec: KvSpec) -> Value {
