@@ -131,7 +131,8 @@ fn rows_of_long_contexts() {
     }
     // Rows as wide as DeepSeek-V4's.
     let dtype = KvDType::Bf16;
-    let wide = KvSpec { dtype, kv_heads: 1, key_dim: 512, value_dim: 512, latent: true, window: None, every: 4 };
+    let wide =
+        KvSpec { dtype, kv_heads: 1, key_dim: 512, value_dim: 512, latent: true, window: None, every: 4, first: None };
     Rows::new(step_of(9, 9), wide, 2, true).check(9);
     let mut g = step_of(7, 70);
     let spec = alone(&mut g, 2, 4);

@@ -343,7 +343,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
         }
     };
     // The others need the microkernel.
-    if !more && d > 0 && dtype != KvDType::Int4 {
+    if !more && d > 0 && first.is_none() && dtype != KvDType::Int4 {
         return run_all(&case, check);
     }
     for run in super::with_microkernels() {

@@ -1,13 +1,14 @@
 //! Parts of sequences that leave the cache and come back.
 
 use super::*;
-use llmcc_abi::state::{FIXED, STRIDED};
+use llmcc_abi::state::{FIRST, FIXED, STRIDED};
 
-/// Groups of every kind: all tokens, rows of four, a window, a state of fixed size.
+/// Groups of every kind: all tokens, rows of four, a window, a state of fixed size, the first tokens.
 fn every_kind() -> Kv {
     let strided = StateDesc { kind: STRIDED, ..state(1, 4, 32) };
     let fixed = StateDesc { kind: FIXED, ..state(3, 0, 96) };
-    with_states(&[state(0, 0, 64), strided, state(2, 40, 48), fixed, state(0, 0, 16)], 4000, 4000).0
+    let first = StateDesc { kind: FIRST, ..state(4, 20, 80) };
+    with_states(&[state(0, 0, 64), strided, state(2, 40, 48), fixed, first, state(0, 0, 16)], 4000, 4000).0
 }
 
 fn paged() -> Kv {
