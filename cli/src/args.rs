@@ -18,6 +18,7 @@ mod tap;
 mod tokenize;
 mod types;
 mod values;
+mod workload;
 
 use crate::bounds::Bound;
 use crate::version;
@@ -46,6 +47,7 @@ use values::{
     draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
 };
 pub use values::{parse_soname, parse_wish};
+pub use workload::WorkloadArgs;
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]

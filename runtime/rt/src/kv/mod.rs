@@ -29,6 +29,7 @@ pub(crate) mod places;
 mod positions;
 mod saved;
 mod sequences;
+mod shared;
 mod windows;
 
 use llmcc_abi::PAGE_TOKENS;
@@ -43,6 +44,7 @@ pub use pages::{HostPages, PageStore};
 pub(crate) use pages::{of_group, other_size, page_at};
 pub use saved::{Saved, SavedPages};
 pub use sequences::SeqId;
+pub(crate) use shared::RoomFor;
 use sequences::{Sequences, Table};
 pub use windows::{Group, Layout, page_count};
 
