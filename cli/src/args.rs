@@ -13,6 +13,7 @@ mod pull;
 mod route;
 mod run;
 mod serve;
+mod simulate;
 mod talk;
 mod tap;
 mod tokenize;
@@ -38,6 +39,7 @@ pub use pull::PullArgs;
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 pub use serve::{LogAs, ServeArgs};
+pub use simulate::SimulateArgs;
 use std::path::PathBuf;
 pub use talk::{DraftArgs, TalkArgs};
 pub use tap::TapArgs;
@@ -120,6 +122,8 @@ pub enum Command {
     Tap(Box<TapArgs>),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
+    /// Predict how an artifact serves a workload, here or on another machine: first tokens, next ones, goodput, memory
+    Simulate(SimulateArgs),
     /// Measure quality
     #[command(subcommand)]
     Eval(EvalCommand),

@@ -60,7 +60,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    let served = workloads.iter().map(|w| serve::serve(&model, args, w, gpu)).collect::<Result<_, _>>()?;
+    let with = (version.weights, gpu);
+    let served = workloads.iter().map(|w| serve::serve(&model, args, w, with)).collect::<Result<_, _>>()?;
     let said = if gpu { model.memory_rate()? } else { None };
     let roofline = Roofline::of(gpu.then(|| said.unwrap_or(version.predicted.machine.memory)), info.threads);
     let each = |b: &usize| {

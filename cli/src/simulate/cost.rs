@@ -6,8 +6,9 @@
 //! parts attend separately: next tokens as in a step of these alone, each chunk of a prompt as in a step of its own. And
 //! on machines with described rates a launch takes as long as the slower of its bytes and its operations, at those rates.
 
-use crate::predicted::{KernelCost, Point};
+use crate::machines::Rates;
 use crate::manifest::Version;
+use crate::predicted::{KernelCost, Point};
 use llmcc_codegen::tables::{Regime, Tables};
 
 /// The part of a step that is of one sequence.
@@ -26,19 +27,6 @@ pub struct Shape {
     pub parts: Vec<Chunk>,
     /// Rows of logits.
     pub rows: usize,
-}
-
-/// Rates of a machine.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    /// Bytes of memory per second.
-    pub memory: f64,
-    /// Multiply-adds per second of rows of 16 bits and more.
-    pub wide: f64,
-    /// Multiply-adds per second of rows of 8 bits.
-    pub narrow: f64,
-    /// Seconds to launch a kernel.
-    pub launch: f64,
 }
 
 /// Seconds of a step, by what they grow with.
@@ -132,7 +120,9 @@ impl Costs {
             let point = l.cost.at(m as f64);
             let seconds = match on {
                 None => point.us_per_context * 1e-6,
-                Some(rates) => self.roofline(&l.cost, (point.bytes_per_context, point.macs_per_context), rates),
+                Some(rates) => {
+                    self.roofline(&l.cost, point.bytes_per_context / rates.states, point.macs_per_context, rates)
+                }
             };
             l.launches * seconds * context
         };
@@ -142,13 +132,14 @@ impl Costs {
     fn base(&self, cost: &KernelCost, point: Point, on: Option<&Rates>) -> f64 {
         match on {
             None => point.us * 1e-6,
-            Some(rates) => rates.launch + self.roofline(cost, (point.bytes, point.macs), rates),
+            Some(rates) => rates.launch + self.roofline(cost, point.bytes / rates.memory, point.macs, rates),
         }
     }
 
-    fn roofline(&self, cost: &KernelCost, (bytes, macs): (f64, f64), rates: &Rates) -> f64 {
+    /// The longer of the time that bytes take and that of multiply-adds.
+    fn roofline(&self, cost: &KernelCost, bytes: f64, macs: f64, rates: &Rates) -> f64 {
         let peak = if cost.peak >= self.narrow_from { rates.narrow } else { rates.wide };
-        (bytes / rates.memory).max(macs / peak)
+        bytes.max(macs / peak)
     }
 }
 
@@ -182,7 +173,8 @@ pub(super) mod tests {
             kernel(-1, "attention", false, &[(5.0, 0.0, 0.5), (512.0, 0.0, 51.2)]),
             kernel(-1, "head", true, &[(1.0, 20.0, 0.0), (512.0, 20.0, 0.0)]),
         ];
-        let version = Version { predicted: Predicted { machine, kernels, ..Predicted::default() }, ..Version::default() };
+        let version =
+            Version { predicted: Predicted { machine, kernels, ..Predicted::default() }, ..Version::default() };
         let regime = |max_tokens, first: &str| Regime {
             max_tokens,
             kernels: vec![(first.into(), 2), ("attention".into(), 2), ("head".into(), 1)],
@@ -214,9 +206,10 @@ pub(super) mod tests {
 
     #[test]
     fn twice_the_rate_is_never_slower() {
-        let rates = Rates { memory: 1e9, wide: 1e9, narrow: 2e9, launch: 1e-6 };
+        let rates = Rates { memory: 1e9, states: 1e9, wide: 1e9, narrow: 2e9, launch: 1e-6 };
         let faster = [
             Rates { memory: 2e9, ..rates },
+            Rates { states: 2e9, ..rates },
             Rates { wide: 2e9, ..rates },
             Rates { launch: 0.5e-6, ..rates },
             Rates { narrow: 4e9, ..rates },
@@ -225,7 +218,7 @@ pub(super) mod tests {
             let seconds = |rates: &Rates| costs().seconds(&step(parts, 1), Some(rates)).sum();
             let plain = seconds(&rates);
             assert!(plain > 0.0 && faster.iter().all(|rates| seconds(rates) <= plain), "{parts:?}");
-            let all = Rates { memory: 2e9, wide: 2e9, narrow: 4e9, launch: 0.5e-6 };
+            let all = Rates { memory: 2e9, states: 2e9, wide: 2e9, narrow: 4e9, launch: 0.5e-6 };
             assert!((seconds(&all) * 2.0 - plain).abs() < 1e-9 * plain, "all rates twice: half the time");
         }
     }
@@ -240,7 +233,7 @@ pub(super) mod tests {
             let predicted = Predicted { machine: machine.clone(), kernels: vec![k], ..Predicted::default() };
             let tables = Tables { regimes: vec![Regime { max_tokens: None, kernels }], ..Tables::default() };
             let costs = Costs::of(&Version { predicted, ..Version::default() }, &tables).unwrap();
-            let rates = Rates { memory: f64::INFINITY, wide: 1e9, narrow: 2e9, launch: 0.0 };
+            let rates = Rates { memory: f64::INFINITY, states: 1e9, wide: 1e9, narrow: 2e9, launch: 0.0 };
             costs.seconds(&step(&[(1, 1.0)], 1), Some(&rates)).base
         };
         assert_eq!((of(wide), of(narrow)), (1e-3, 0.5e-3));
@@ -248,7 +241,8 @@ pub(super) mod tests {
 
     #[test]
     fn without_predictions_there_are_no_costs() {
-        let tables = Tables { regimes: vec![Regime { max_tokens: None, kernels: vec![("a".into(), 1)] }], ..Tables::default() };
+        let tables =
+            Tables { regimes: vec![Regime { max_tokens: None, kernels: vec![("a".into(), 1)] }], ..Tables::default() };
         assert!(Costs::of(&Version::default(), &tables).is_none());
         assert!(Costs::of(&Version::default(), &Tables::default()).is_none());
     }

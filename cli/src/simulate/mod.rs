@@ -8,12 +8,12 @@ pub mod cost;
 pub mod scheduler;
 
 use crate::Error;
-use crate::machines::Machine;
+use crate::machines::{Machine, Rates};
 use crate::manifest::{Manifest, Version};
 use crate::workload::Workload;
 use crate::workload::figures::{Figures, Targets};
 use calibration::Calibration;
-use cost::{Costs, Rates, Shape};
+use cost::{Costs, Shape};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::pools::{self, Group};
 use llmcc_codegen::artifact::isa;
@@ -86,7 +86,8 @@ impl Subject {
         if !matches!(manifest.info.output.as_str(), "logits" | "") {
             return Err(fail(format!("it gives {} and writes no text: requests are for texts", manifest.info.output)));
         }
-        let spec = version.spec().ok_or_else(|| fail(format!("{}: this llmcc knows no such target", version.target)))?;
+        let spec =
+            version.spec().ok_or_else(|| fail(format!("{}: this llmcc knows no such target", version.target)))?;
         let unknown = || fail("its manifest has no predictions for its kernels; compile it again".into());
         let tables = tables(path)?.into_iter().find(|t| t.isa == isa(spec)).ok_or_else(unknown)?;
         let costs = Costs::of(version, &tables).ok_or_else(unknown)?;

@@ -335,8 +335,8 @@ impl Simulation<'_> {
         if self.prefixes.reclaim(&mut self.cache).map_err(|_| "a sequence was freed twice")? {
             return Ok(true);
         }
-        let paused = (0..self.jobs.len()).rev().filter(|at| !chosen.is_empty() && !chosen.contains(at));
-        Ok(paused.collect::<Vec<_>>().into_iter().any(|at| self.suspend(at)))
+        let jobs = self.jobs.len();
+        Ok(!chosen.is_empty() && (0..jobs).rev().any(|at| !chosen.contains(&at) && self.suspend(at)))
     }
 
     /// Takes the pages of the last of `chosen` that has some; the first keeps its own.

@@ -1,6 +1,6 @@
 //! Figures of a workload that was served, or that is predicted to be: times of tokens, throughput, goodput.
 
-use super::Workload;
+use super::request::Workload;
 use crate::units::bytes;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -155,14 +155,17 @@ impl Figures {
             Some(users) => format!("serve   {users:>5} users   {rate:8.1} tokens/s   {} requests", self.requests),
             None => format!("serve   {}   {rate:.1} tokens/s", self.name),
         };
-        let _ = writeln!(s, ", {reused:.0} % of prompts reused, {:.1} % of the time outside steps", self.idle() * 100.0);
+        let _ =
+            writeln!(s, ", {reused:.0} % of prompts reused, {:.1} % of the time outside steps", self.idle() * 100.0);
         for (name, all) in [("first token", &self.first), ("next token", &self.between)] {
             let [half, p95, p99] = quantiles(all);
             let _ = writeln!(s, "        {name:<11} half within {half:.1} ms, 95 % {p95:.1} ms, 99 % {p99:.1} ms");
         }
         let bound = |name: &str, limit: Option<f64>| limit.map(|s| format!("{name} within {:.0} ms", s * 1e3));
-        let bounds: Vec<String> =
-            [bound("first token", self.targets.first), bound("next", self.targets.between)].into_iter().flatten().collect();
+        let bounds: Vec<String> = [bound("first token", self.targets.first), bound("next", self.targets.between)]
+            .into_iter()
+            .flatten()
+            .collect();
         if !bounds.is_empty() {
             let (good, all) = (self.good, self.requests);
             let _ = writeln!(
@@ -242,7 +245,8 @@ mod tests {
         let figures = of(Some(0.2), Some(0.15));
         assert_eq!((figures.generated, figures.unfinished, figures.reused), (9, 2, (25, 50)));
         let document = figures.json();
-        assert_eq!((&document["goodput_requests_per_second"], &document["joules_per_token"]), (&0.2.into(), &2.0.into()));
+        assert_eq!(document["goodput_requests_per_second"], 0.2);
+        assert_eq!(document["joules_per_token"], 2.0);
         let text = figures.text();
         for part in ["1 of 5", "first token within 200 ms", "2.000 J per token", "2 requests past", "50 % of prompts"] {
             assert!(text.contains(part), "{part}: {text}");

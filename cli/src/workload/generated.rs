@@ -1,6 +1,6 @@
 //! Generated workloads: all at once, by a Poisson process, in a closed loop. A seed decides everything random.
 
-use super::{Request, Segment, Workload, mixed};
+use super::request::{Request, Segment, Workload, mixed};
 use crate::numbers::split_mix;
 use std::ops::RangeInclusive;
 

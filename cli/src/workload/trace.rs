@@ -5,7 +5,7 @@
 //! from the arrival). Lines of Mooncake's traces (Qin et al. 2024, arXiv 2407.00079) are read as they are: `timestamp` in
 //! milliseconds, `input_length`, `output_length`, and `hash_ids`, an id for every 512 tokens of the prompt.
 
-use super::{Request, Segment, Workload, mixed};
+use super::request::{Request, Segment, Workload, mixed};
 use crate::Error;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -172,7 +172,7 @@ mod tests {
             (r#"{"arrival": 0, "prompt": 0, "output": 1}"#, &["prompt: 0", "at least 1"]),
             (r#"{"arrival": 0, "prompt": -1, "output": 1}"#, &["prompt: -1"]),
             (r#"{"arrival": 0, "prompt": 1.5, "output": 1}"#, &["prompt: 1.5"]),
-            (r#"{"arrival": 0, "prompt": 1e300, "output": 1}"#, &["prompt: 1e300"]),
+            (r#"{"arrival": 0, "prompt": 1e300, "output": 1}"#, &["prompt: 1e+300"]),
             (r#"{"arrival": -1, "prompt": 1, "output": 1}"#, &["arrival: -1"]),
             (r#"{"arrival": "now", "prompt": 1, "output": 1}"#, &["arrival: \"now\""]),
             (r#"{"arrival": 0, "prompt": 1, "output": 1, "temperature": 1}"#, &["\"temperature\"", "priority"]),

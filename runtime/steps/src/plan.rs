@@ -64,15 +64,11 @@ pub struct Plan {
 
 /// The next step of `all`, in the order of their ranks; `None` takes no part. `part` says how many of the pending tokens
 /// of a generation a step with room for so many takes.
-pub fn plan(
-    all: &[Option<Candidate>],
-    bounds: Bounds,
-    room: &dyn Room,
-    part: &dyn Fn(usize, usize) -> usize,
-) -> Plan {
+pub fn plan(all: &[Option<Candidate>], bounds: Bounds, room: &dyn Room, part: &dyn Fn(usize, usize) -> usize) -> Plan {
     let mut plan = Plan::default();
     let alive = |begun: bool| {
-        let one = move |(i, c): (usize, &Option<Candidate>)| Some((i, (*c)?)).filter(|(_, c)| begun == (c.evaluated > 0));
+        let one =
+            move |(i, c): (usize, &Option<Candidate>)| Some((i, (*c)?)).filter(|(_, c)| begun == (c.evaluated > 0));
         all.iter().enumerate().filter_map(one)
     };
     let (running, filling): (Vec<_>, Vec<_>) = alive(true).partition(|(_, c)| c.pending == 1);

@@ -87,6 +87,11 @@ impl Prefixes {
         self.all.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Bytes of the pages that they refer to, each counted for every sequence that shares it.
     pub fn bytes(&self) -> usize {
         self.bytes

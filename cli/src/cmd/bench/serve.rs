@@ -32,11 +32,16 @@ struct Served<'a> {
     sent: usize,
 }
 
-/// Measures a workload.
+/// Measures a workload, with an artifact of so many bytes of `weights`.
 ///
 /// # Errors
 /// Errors of the artifact.
-pub(super) fn serve(model: &Model, args: &BenchArgs, workload: &Workload, gpu: bool) -> Result<Figures, Error> {
+pub(super) fn serve(
+    model: &Model,
+    args: &BenchArgs,
+    workload: &Workload,
+    (weights, gpu): (usize, bool),
+) -> Result<Figures, Error> {
     let running = workload.users.unwrap_or(0).max(RUNNING);
     let engine = model.engine(u32::try_from(args.workload.running.unwrap_or(running)).unwrap_or(u32::MAX))?;
     let vocab = model.info().vocab;
@@ -69,7 +74,7 @@ pub(super) fn serve(model: &Model, args: &BenchArgs, workload: &Workload, gpu: b
         guessed: count("guessed"),
         accepted: count("accepted"),
         preempted: None,
-        memory: memory(model)?,
+        memory: memory(model, weights)?,
         joules,
     };
     Ok(Figures::of(workload, &served.records, args.workload.targets(), totals))
@@ -77,11 +82,10 @@ pub(super) fn serve(model: &Model, args: &BenchArgs, workload: &Workload, gpu: b
 
 /// Bytes of weights, of activations, and of the pages in use: of ended requests, too, whose pages stay until others need
 /// them. Of a GPU all bytes that it holds.
-fn memory(model: &Model) -> Result<f64, Error> {
+fn memory(model: &Model, weights: usize) -> Result<f64, Error> {
     let stats: serde_json::Value = serde_json::from_str(&model.stats()?).unwrap_or_default();
     let bytes = |name: &str| stats[name].as_f64().unwrap_or(0.0);
-    let weights = super::version_for(model)?.0.weights as f64;
-    Ok((weights + bytes("activation_bytes") + bytes("kv_bytes_used")).max(bytes("device_bytes")))
+    Ok((weights as f64 + bytes("activation_bytes") + bytes("kv_bytes_used")).max(bytes("device_bytes")))
 }
 
 impl Served<'_> {

@@ -44,8 +44,8 @@ pub use pages::{HostPages, PageStore};
 pub(crate) use pages::{of_group, other_size, page_at};
 pub use saved::{Saved, SavedPages};
 pub use sequences::SeqId;
-pub(crate) use shared::RoomFor;
 use sequences::{Sequences, Table};
+pub(crate) use shared::RoomFor;
 pub use windows::{Group, Layout, page_count};
 
 /// All sequences and the pages they own.
