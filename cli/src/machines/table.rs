@@ -152,7 +152,7 @@ pub const MEMBERS: &[Machine] = &[
         watts: None,
         launch: 0.0,
         sheet: "Google Cloud documentation, TPU v5p",
-        published: Published::NotFound("Google publishes figures of inference for v5e and v6e"),
+        published: Published::NotFound("of v5e and v6e alone"),
     },
     Machine {
         name: "inferentia2",

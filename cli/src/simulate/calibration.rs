@@ -1,8 +1,8 @@
 //! A calibration: a few steps on this machine, by which the cost model's predictions are scaled.
 //!
-//! Steps of next tokens and of prompts are measured at some sizes, at the beginning of sequences and after many tokens.
-//! Their ratios to the predictions scale steps of other sizes, between the measured ones by the logarithm of the size.
-//! The engine's own time in a step and between two is the rest of some short texts.
+//! Steps of next tokens, of prompts and of both are measured at some sizes, at the beginning of sequences and after many
+//! tokens. Their ratios to the predictions scale steps of other sizes, between the measured ones by the logarithm of the
+//! size. The engine's own time in a step and between two is the rest of some short texts.
 
 use super::cost::{Chunk, Costs, Seconds, Shape};
 use crate::Error;
@@ -10,18 +10,22 @@ use crate::loaded::{Model, Request};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Repetitions of a measurement; the median counts.
-const REPEAT: usize = 5;
-/// Sizes of steps that are measured, as far as the model takes them.
+/// Rounds of measurements; the median of each counts. (A virtual machine's speed changes within seconds.)
+const ROUNDS: usize = 7;
+/// Next tokens in steps that are measured, as far as the model takes them.
 const NEXT: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Tokens of prompts.
 const PROMPT: [usize; 6] = [16, 32, 64, 128, 256, 512];
+/// Next tokens, and tokens of a prompt beside them.
+const MIXED: [(usize, usize); 3] = [(4, 64), (8, 128), (32, 128)];
 /// Tokens before those of a deep step, as far as the model takes them.
-const DEEP: usize = 1024;
-/// Tokens of a prompt that is evaluated after many tokens.
+const DEEP: usize = 512;
+/// Next tokens, and tokens of a prompt, that are evaluated after many tokens.
+const DEEP_NEXT: [usize; 3] = [1, 4, 16];
 const DEEP_PROMPT: usize = 128;
 /// Users, and tokens of their texts, by which the engine's own time is measured.
 const USERS: [usize; 2] = [1, 8];
-const TEXT: usize = 24;
+const TEXT: usize = 32;
 
 /// Measured over predicted seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,8 +34,10 @@ pub struct Calibration {
     pub next: Vec<(usize, f64)>,
     /// By tokens, of steps of prompts, without contexts.
     pub prompt: Vec<(usize, f64)>,
-    /// Of contexts, of next tokens.
-    pub next_context: f64,
+    /// By tokens, of steps of both, without contexts.
+    pub mixed: Vec<(usize, f64)>,
+    /// Of contexts, by next tokens.
+    pub next_context: Vec<(usize, f64)>,
     /// Of contexts, of prompts.
     pub prompt_context: f64,
     /// Seconds of the engine in a step.
@@ -51,38 +57,42 @@ impl Calibration {
         let info = model.info();
         let chunk = info.max_batch_tokens;
         let deep = DEEP.min(info.max_context / 2).min(info.cache_tokens / 2);
-        // Once for all pages of weights and code.
-        timed(model, 1, 0, true)?;
-        let (at_start, after) = (timed(model, 1, 0, true)?, timed(model, 1, deep, true)?);
-        let context = |m: usize, next: bool| {
-            let of = |depth: usize| costs.seconds(&shape(m, depth, next), None).context;
-            of(deep) - of(0)
-        };
+        let next = NEXT.iter().map(|n| Step { next: *n, ..Step::default() });
+        let prompt = PROMPT.iter().map(|n| Step { chunk: *n, ..Step::default() });
+        let mixed = MIXED.iter().map(|(next, chunk)| Step { next: *next, chunk: *chunk, depth: 0 });
+        let deep_prompt = DEEP_PROMPT.min(chunk).min(info.max_context - deep);
+        let next_after = DEEP_NEXT.iter().map(|n| Step { next: *n, chunk: 0, depth: deep });
+        let after = next_after.chain([Step { next: 0, chunk: deep_prompt, depth: deep }]);
+        let after: Vec<Step> = after.filter(|s| s.tokens() <= chunk).collect();
+        let at_start = after.iter().map(|step| Step { depth: 0, ..*step });
+        let all = next.chain(prompt).chain(mixed).filter(|s| s.tokens() <= chunk && s.chunk <= info.max_context);
+        let all: Vec<Step> = after.iter().copied().chain(at_start).chain(all).collect();
+        let seconds = timed(model, &all)?;
+        let predicted: Vec<Seconds> = all.iter().map(|step| costs.seconds(&step.shape(), None)).collect();
         let own = |measured: f64, predicted: f64| if predicted > 0.0 { (measured / predicted).max(0.0) } else { 1.0 };
-        let mut all = Calibration {
-            next_context: own(after - at_start, context(1, true)),
-            prompt_context: 1.0,
-            ..Calibration::default()
-        };
-        let m = DEEP_PROMPT.min(chunk);
-        if deep + m <= info.max_context {
-            let (at_start, after) = (timed(model, m, 0, false)?, timed(model, m, deep, false)?);
-            all.prompt_context = own(after - at_start, context(m, false));
-        }
-        for (next, sizes) in [(true, &NEXT[..]), (false, &PROMPT[..])] {
-            let ratios = if next { &mut all.next } else { &mut all.prompt };
-            let scale = if next { all.next_context } else { all.prompt_context };
-            for &m in sizes.iter().filter(|m| **m <= chunk && (next || **m <= info.max_context)) {
-                let predicted = costs.seconds(&shape(m, 0, next), None);
-                let measured = timed(model, m, 0, next)? - scale * predicted.context;
-                ratios.push((m, own(measured, predicted.base)));
+        let mut made = Calibration { prompt_context: 1.0, ..Calibration::default() };
+        for (i, step) in after.iter().enumerate() {
+            let start = i + after.len();
+            let ratio = own(seconds[i] - seconds[start], predicted[i].context - predicted[start].context);
+            match step.chunk {
+                0 => made.next_context.push((step.next, ratio)),
+                _ => made.prompt_context = ratio,
             }
         }
-        all.engine(model, costs)?;
-        Ok(all)
+        for ((step, seconds), predicted) in all.iter().zip(&seconds).zip(&predicted).skip(2 * after.len()) {
+            let scale = made.of_contexts(step.next, step.chunk == 0);
+            let list = match (step.next, step.chunk) {
+                (_, 0) => &mut made.next,
+                (0, _) => &mut made.prompt,
+                _ => &mut made.mixed,
+            };
+            list.push((step.tokens(), own(seconds - scale * predicted.context, predicted.base)));
+        }
+        made.engine(model, costs)?;
+        Ok(made)
     }
 
-    /// Measures the engine's own time, beside that of the model's steps.
+    /// Measures the engine's own time, beside that of the model's steps: the median time between two tokens.
     fn engine(&mut self, model: &Model, costs: &Costs) -> Result<(), Error> {
         let mut own = vec![];
         for users in USERS {
@@ -91,17 +101,20 @@ impl Calibration {
             for prompt in &prompts {
                 engine.submit(&Request { prompt, tokens: TEXT, ..Request::default() })?;
             }
-            let (start, mut ended) = (Instant::now(), 0);
+            let (start, mut ended, mut times) = (Instant::now(), 0, vec![]);
             while ended < users {
-                ended += engine.poll(None)?.iter().filter(|event| event.ended).count();
+                let events = engine.poll(None)?;
+                ended += events.iter().filter(|event| event.ended).count();
+                times.push(start.elapsed().as_secs_f64());
             }
             let seconds = start.elapsed().as_secs_f64();
             let stats = engine.stats()?;
             let busy = Duration::from_nanos(stats["busy_ns"].as_u64().unwrap_or(0)).as_secs_f64();
             let steps = stats["steps"].as_f64().unwrap_or(1.0).max(1.0);
-            let step = shape(users, TEXT / 2, true);
-            own.push(busy / steps - self.seconds(&step, costs.seconds(&step, None)));
             self.between = ((seconds - busy) / steps).max(0.0);
+            let gap = median(times.windows(2).map(|two| two[1] - two[0]).collect()) - self.between;
+            let step = Step { next: users, chunk: 0, depth: TEXT / 2 }.shape();
+            own.push(gap - self.seconds(&step, costs.seconds(&step, None)));
         }
         if let [one, many] = own[..] {
             self.per_row = ((many - one) / (USERS[1] - USERS[0]) as f64).max(0.0);
@@ -113,12 +126,21 @@ impl Calibration {
     /// Seconds of a step with these predictions.
     pub fn seconds(&self, shape: &Shape, predicted: Seconds) -> f64 {
         let tokens: usize = shape.parts.iter().map(|part| part.tokens).sum();
-        let next = shape.parts.iter().all(|part| part.tokens == 1);
-        let (base, context) = match next {
-            true => (ratio(&self.next, tokens), self.next_context),
-            false => (ratio(&self.prompt, tokens), self.prompt_context),
+        let next = shape.parts.iter().filter(|part| part.tokens == 1).count();
+        let list = match (next == shape.parts.len(), next) {
+            (true, _) => &self.next,
+            (false, 0) => &self.prompt,
+            _ => &self.mixed,
         };
-        base * predicted.base + context * predicted.context + self.per_step + self.per_row * shape.rows as f64
+        ratio(list, tokens) * predicted.base
+            + self.of_contexts(next, next == shape.parts.len()) * predicted.context
+            + self.per_step
+            + self.per_row * shape.rows as f64
+    }
+
+    /// The ratio of contexts of steps with so many next tokens, which have nothing else if they are `alone`.
+    fn of_contexts(&self, next: usize, alone: bool) -> f64 {
+        if alone { ratio(&self.next_context, next) } else { self.prompt_context }
     }
 
     /// As a document.
@@ -128,7 +150,7 @@ impl Calibration {
         };
         json!({
             "next_tokens": by_tokens(&self.next), "prompts": by_tokens(&self.prompt),
-            "context_of_next_tokens": self.next_context, "context_of_prompts": self.prompt_context,
+            "both": by_tokens(&self.mixed), "contexts_of_next_tokens": by_tokens(&self.next_context), "contexts_of_prompts": self.prompt_context,
             "engine_seconds_per_step": self.per_step, "engine_seconds_per_row": self.per_row,
             "engine_seconds_between_steps": self.between,
         })
@@ -140,11 +162,12 @@ impl Calibration {
             all.iter().map(|(tokens, ratio)| format!("{tokens}: {ratio:.2}")).collect::<Vec<_>>().join(", ")
         };
         format!(
-            "measured / predicted time of steps on this machine\n  next tokens  {}\n  prompts      {}\n  contexts     {:.2} \
-             of next tokens, {:.2} of prompts\n  engine       {:.0} µs a step, {:.1} µs a row, {:.0} µs between steps\n",
+            "measured / predicted time of steps on this machine\n  next tokens  {}\n  prompts      {}\n  both         {}\n  contexts     {}; \
+             of prompts {:.2}\n  engine       {:.0} µs a step, {:.1} µs a row, {:.0} µs between steps\n",
             by_tokens(&self.next),
             by_tokens(&self.prompt),
-            self.next_context,
+            by_tokens(&self.mixed),
+            by_tokens(&self.next_context),
             self.prompt_context,
             self.per_step * 1e6,
             self.per_row * 1e6,
@@ -168,12 +191,57 @@ fn ratio(all: &[(usize, f64)], tokens: usize) -> f64 {
     }
 }
 
-/// A step of `m` next tokens, or of `m` tokens of a prompt, after `depth` tokens.
-fn shape(m: usize, depth: usize, next: bool) -> Shape {
-    let depth = depth as f64;
-    match next {
-        true => Shape { parts: vec![Chunk { tokens: 1, context: depth + 1.0 }; m], rows: m },
-        false => Shape { parts: vec![Chunk { tokens: m, context: depth + (m as f64 + 1.0) / 2.0 }], rows: 1 },
+/// A step to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Step {
+    /// Next tokens, each of a sequence.
+    next: usize,
+    /// Tokens of a prompt.
+    chunk: usize,
+    /// Tokens before those, of each sequence.
+    depth: usize,
+}
+
+impl Step {
+    fn tokens(self) -> usize {
+        self.next + self.chunk
+    }
+
+    fn shape(self) -> Shape {
+        let depth = self.depth as f64;
+        let mut parts = vec![Chunk { tokens: 1, context: depth + 1.0 }; self.next];
+        if self.chunk > 0 {
+            parts.push(Chunk { tokens: self.chunk, context: depth + (self.chunk as f64 + 1.0) / 2.0 });
+        }
+        Shape { rows: parts.len(), parts }
+    }
+
+    /// The sequences of its parts, with the tokens before.
+    fn sequences(self, model: &Model) -> Result<Vec<i32>, Error> {
+        let parts = self.next + usize::from(self.chunk > 0);
+        let first = model.trial_seq()?;
+        let tokens: Vec<i32> = (0..self.depth).map(|i| token(i, model)).collect();
+        for part in tokens.chunks(model.info().max_batch_tokens.max(1)) {
+            model.trial(0, part, &vec![first; part.len()], &[])?;
+        }
+        let others = (1..parts).map(|_| if self.depth > 0 { model.seq_fork(first) } else { model.trial_seq() });
+        std::iter::once(Ok(first)).chain(others).collect()
+    }
+
+    /// Seconds of it, after these sequences.
+    fn run(self, model: &Model, seqs: &[i32]) -> Result<f64, Error> {
+        // (Not every model's sequences can go back: forks go on.)
+        let forks: Vec<i32> = seqs.iter().map(|seq| model.seq_fork(*seq)).collect::<Result<_, _>>()?;
+        let mut of = forks[..self.next].to_vec();
+        of.extend(forks.last().into_iter().flat_map(|seq| std::iter::repeat_n(*seq, self.chunk)));
+        let tokens: Vec<i32> = (0..of.len()).map(|i| token(i * 31, model)).collect();
+        let last = (self.chunk > 0).then(|| self.tokens() as u32 - 1);
+        let rows: Vec<u32> = (0..self.next as u32).chain(last).collect();
+        let start = Instant::now();
+        model.trial(0, &tokens, &of, &rows)?;
+        let seconds = start.elapsed().as_secs_f64();
+        forks.iter().try_for_each(|seq| model.seq_free(*seq))?;
+        Ok(seconds)
     }
 }
 
@@ -181,32 +249,23 @@ fn token(i: usize, model: &Model) -> i32 {
     ((i * 7919 + 13) % model.info().vocab.max(1)) as i32
 }
 
-/// Seconds of such a step on this machine, the median of some.
-fn timed(model: &Model, m: usize, depth: usize, next: bool) -> Result<f64, Error> {
-    let seqs: Vec<i32> = (0..if next { m } else { 1 }).map(|_| model.trial_seq()).collect::<Result<_, _>>()?;
-    let mut at = 0;
-    while at < depth {
-        let tokens: Vec<i32> = (at..depth.min(at + model.info().max_batch_tokens)).map(|i| token(i, model)).collect();
-        for seq in &seqs {
-            model.trial(0, &tokens, &vec![*seq; tokens.len()], &[])?;
-        }
-        at += tokens.len();
-    }
-    let tokens: Vec<i32> = (0..m).map(|i| token(i * 31, model)).collect();
-    let rows: Vec<u32> = if next { (0..m as u32).collect() } else { vec![m as u32 - 1] };
-    let mut all = vec![];
-    for _ in 0..REPEAT {
-        // (Not every model's sequences can go back: forks go on.)
-        let forks: Vec<i32> = seqs.iter().map(|seq| model.seq_fork(*seq)).collect::<Result<_, _>>()?;
-        let of = if next { forks.clone() } else { vec![forks[0]; m] };
-        let start = Instant::now();
-        model.trial(0, &tokens, &of, &rows)?;
-        all.push(start.elapsed().as_secs_f64());
-        forks.iter().try_for_each(|seq| model.seq_free(*seq))?;
-    }
-    seqs.iter().try_for_each(|seq| model.seq_free(*seq))?;
+fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
-    Ok(all[REPEAT / 2])
+    all.get(all.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Seconds of each of these steps on this machine: medians of rounds, after one that counts for nothing.
+fn timed(model: &Model, steps: &[Step]) -> Result<Vec<f64>, Error> {
+    let seqs: Vec<Vec<i32>> = steps.iter().map(|step| step.sequences(model)).collect::<Result<_, _>>()?;
+    let mut all = vec![vec![]; steps.len()];
+    for round in 0..=ROUNDS {
+        for ((step, seqs), times) in steps.iter().zip(&seqs).zip(&mut all) {
+            let seconds = step.run(model, seqs)?;
+            times.extend((round > 0).then_some(seconds));
+        }
+    }
+    seqs.iter().flatten().try_for_each(|seq| model.seq_free(*seq))?;
+    Ok(all.into_iter().map(median).collect())
 }
 
 #[cfg(test)]
@@ -227,18 +286,24 @@ mod tests {
         let calibration = Calibration {
             next: vec![(1, 2.0)],
             prompt: vec![(1, 3.0)],
-            next_context: 4.0,
+            mixed: vec![(1, 7.0)],
+            next_context: vec![(1, 4.0)],
             prompt_context: 5.0,
             per_step: 1e-3,
             per_row: 1e-4,
             between: 0.0,
         };
-        for (next, base, context) in [(true, 2.0, 4.0), (false, 3.0, 5.0)] {
-            let step = shape(4, 100, next);
+        for (next, chunk, base, context) in [(4, 0, 2.0, 4.0), (0, 4, 3.0, 5.0), (1, 4, 7.0, 5.0)] {
+            let step = Step { next, chunk, depth: 100 }.shape();
             let predicted = costs().seconds(&step, None);
             let wanted = base * predicted.base + context * predicted.context + 1e-3 + 1e-4 * step.rows as f64;
             assert!((calibration.seconds(&step, predicted) - wanted).abs() < 1e-15);
         }
         assert!(calibration.text().contains("1: 2.00") && calibration.json()["prompts"][0]["ratio"] == 3.0);
+    }
+
+    #[test]
+    fn medians_of_few() {
+        assert_eq!((median(vec![]), median(vec![3.0]), median(vec![9.0, 1.0, 2.0])), (0.0, 3.0, 2.0));
     }
 }

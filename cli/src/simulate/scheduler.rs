@@ -170,10 +170,11 @@ impl Simulation<'_> {
                 continue;
             }
             let ended = self.advance()?;
+            self.now += self.timing.between();
+            // (The engine's next step begins before a user has answered.)
             if self.workload.users.is_some() {
                 free.extend(std::iter::repeat_n(self.now + ANSWER, ended));
             }
-            self.now += self.timing.between();
         }
     }
 
