@@ -36,8 +36,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let model = args.engine.open_with(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
-    let workloads = serve::workloads(args)?;
-    check_sizes(args, &workloads, &model)?;
+    let workloads = checked_workloads(args, &model)?;
     // Whole texts are read in one step.
     let batches: &[usize] = if info.whole { &[] } else { &args.batch };
     let mut kernels = vec![];
@@ -60,8 +59,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    let with = (version.weights, gpu);
-    let served = workloads.iter().map(|w| serve::serve(&model, args, w, with)).collect::<Result<_, _>>()?;
+    let served = serve::all(&model, args, &workloads, (version.weights, gpu))?;
     let said = if gpu { model.memory_rate()? } else { None };
     let roofline = Roofline::of(gpu.then(|| said.unwrap_or(version.predicted.machine.memory)), info.threads);
     let each = |b: &usize| {
@@ -91,6 +89,12 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         predicted,
     };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
+}
+
+/// The workloads, with all sizes checked.
+fn checked_workloads(args: &BenchArgs, model: &Model) -> Result<Vec<Workload>, Error> {
+    let workloads = serve::workloads(args)?;
+    check_sizes(args, &workloads, model).map(|()| workloads)
 }
 
 /// Lengths and counts that the artifact has room for.

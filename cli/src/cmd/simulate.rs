@@ -151,8 +151,8 @@ fn listed() -> String {
                 };
                 let _ = writeln!(
                     s,
-                    "  published  {rate:.1}, bound {bound:.1} ({:.0} % of it): {}, {cards}, batch {batch}, prompt {:.0}, \
-                     text {:.0}\n  source     {}\n  assumed    {}",
+                    "  published  {rate:.1}, bound {bound:.1} ({:.0} % of it): {}, {cards}, batch {batch}, \
+                     prompt {:.0}, text {:.0}\n  source     {}\n  assumed    {}",
                     100.0 * rate / bound,
                     f.decoder.name,
                     f.prompt,

@@ -9,7 +9,7 @@ pub struct Machine {
     pub about: &'static str,
     /// Bytes of memory per second.
     pub memory: f64,
-    /// Bytes of keys and values per second: those of memory, where attention is not computed in it.
+    /// Bytes of keys and values per second; as [`Machine::memory`] where attention is not computed in it.
     pub states: f64,
     /// Bytes of memory.
     pub bytes: f64,
@@ -114,8 +114,8 @@ impl Machine {
 }
 
 impl Figure {
-    /// Tokens per second at the rates of a machine's data sheet, with every byte moved and every operation done once and
-    /// nothing else: a bound. Prompts come first, then all sequences decode together.
+    /// Tokens per second at the rates of a machine's data sheet, with every byte moved and every operation done once
+    /// and nothing else: a bound. Prompts come first, then all sequences decode together.
     pub fn bound(&self, machine: &Machine) -> f64 {
         let (weights, state) = (self.bits.0 / 8.0 * self.decoder.multiplied, self.state());
         let cards = match self.cards {

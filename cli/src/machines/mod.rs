@@ -1,5 +1,5 @@
-//! Machines by their data sheets, for predictions: each beside a figure that was published for it, and the bound that the
-//! same rates give for the same configuration.
+//! Machines by their data sheets, for predictions: each beside a figure that was published for it, and the bound that
+//! the same rates give for the same configuration.
 
 mod machine;
 mod table;

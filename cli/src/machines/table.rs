@@ -1,7 +1,7 @@
 //! The machines: rates of their data sheets, and a figure that was published for each.
 //!
-//! An entry of [`MEMBERS`] is all that a machine needs. Operations are dense ones. A machine whose maker states no power
-//! has none here, and one for which no figure was found that can be computed says so.
+//! An entry of [`MEMBERS`] is all that a machine needs. Operations are dense ones. A machine whose maker states no
+//! power has none here, and one for which no figure was found that can be computed says so.
 
 use super::machine::{Cards, Decoder, Figure, Machine, Published};
 
@@ -89,7 +89,7 @@ pub const MEMBERS: &[Machine] = &[
             output: 2048.0,
             prompts: true,
             tokens_per_second: 9925.28,
-            note: "weights of 4 bits; its cache is taken to have 8, its batch to fill the memory, its products the rate of 8",
+            note: "weights of 4 bits; cache of 8, a batch that fills the memory, products at the rate of 8 assumed",
             source: "TensorRT-LLM 0.19, perf-overview, Llama 3.3 70B FP4, TP 1",
         }),
     },
@@ -114,7 +114,7 @@ pub const MEMBERS: &[Machine] = &[
             prompts: true,
             tokens_per_second: 36.0,
             note: "weights of 8 bits; its cache is taken to have 16",
-            source: "Oracle Cloud Infrastructure blog, \"Serving Llama 3.1 405B model with AMD MI300X GPUs\", vLLM, 8 cards",
+            source: "Oracle Cloud Infrastructure blog, serving Llama 3.1 405B with MI300X: vLLM, 8 cards, batch 1",
         }),
     },
     Machine {

@@ -1,8 +1,8 @@
 //! A calibration: a few steps on this machine, by which the cost model's predictions are scaled.
 //!
-//! Steps of next tokens, of prompts and of both are measured at some sizes, at the beginning of sequences and after many
-//! tokens. Their ratios to the predictions scale steps of other sizes, between the measured ones by the logarithm of the
-//! size. The engine's own time in a step and between two is the rest of some short texts.
+//! Steps of next tokens, of prompts and of both are measured at some sizes, at the beginning of sequences and after
+//! many tokens. Their ratios to the predictions scale steps of other sizes, between the measured ones by the logarithm
+//! of the size. The engine's own time in a step and between two is the rest of some short texts.
 
 use super::cost::{Chunk, Costs, Seconds, Shape};
 use crate::Error;
@@ -18,7 +18,7 @@ const NEXT: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const PROMPT: [usize; 6] = [16, 32, 64, 128, 256, 512];
 /// Next tokens, and tokens of a prompt beside them.
 const MIXED: [(usize, usize); 3] = [(4, 64), (8, 128), (32, 128)];
-/// Tokens before those of a deep step, as far as the model takes them.
+/// Tokens before a deep step, as far as the model takes them.
 const DEEP: usize = 512;
 /// Next tokens, and tokens of a prompt, that are evaluated after many tokens.
 const DEEP_NEXT: [usize; 3] = [1, 4, 16];
@@ -150,7 +150,8 @@ impl Calibration {
         };
         json!({
             "next_tokens": by_tokens(&self.next), "prompts": by_tokens(&self.prompt),
-            "both": by_tokens(&self.mixed), "contexts_of_next_tokens": by_tokens(&self.next_context), "contexts_of_prompts": self.prompt_context,
+            "both": by_tokens(&self.mixed), "contexts_of_next_tokens": by_tokens(&self.next_context),
+            "contexts_of_prompts": self.prompt_context,
             "engine_seconds_per_step": self.per_step, "engine_seconds_per_row": self.per_row,
             "engine_seconds_between_steps": self.between,
         })
@@ -162,8 +163,9 @@ impl Calibration {
             all.iter().map(|(tokens, ratio)| format!("{tokens}: {ratio:.2}")).collect::<Vec<_>>().join(", ")
         };
         format!(
-            "measured / predicted time of steps on this machine\n  next tokens  {}\n  prompts      {}\n  both         {}\n  contexts     {}; \
-             of prompts {:.2}\n  engine       {:.0} µs a step, {:.1} µs a row, {:.0} µs between steps\n",
+            "measured / predicted time of steps on this machine\n  next tokens  {}\n  prompts      {}\n  \
+             both         {}\n  contexts     {}; of prompts {:.2}\n  \
+             engine       {:.0} µs a step, {:.1} µs a row, {:.0} µs between steps\n",
             by_tokens(&self.next),
             by_tokens(&self.prompt),
             by_tokens(&self.mixed),

@@ -2,9 +2,10 @@
 //! have, as a function of the step's tokens, rows and contexts.
 //!
 //! The predictions are those by which the compiler chose: of kernels of the artifact, at some sizes of steps, with the
-//! part that grows with the context apart. Between the sizes they are interpolated. Two things are approximate. A step's
-//! parts attend separately: next tokens as in a step of these alone, each chunk of a prompt as in a step of its own. And
-//! on machines with described rates a launch takes as long as the slower of its bytes and its operations, at those rates.
+//! part that grows with the context apart. Between the sizes they are interpolated. Two things are approximate. A
+//! step's parts attend separately: next tokens as in a step of these alone, each chunk of a prompt as in a step of its
+//! own. And on machines with described rates a launch takes as long as the slower of its bytes and its operations, at
+//! those rates.
 
 use crate::machines::Rates;
 use crate::manifest::Version;

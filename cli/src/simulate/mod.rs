@@ -1,5 +1,5 @@
-//! Predictions of workloads: the engine's scheduler, simulated step by step (`scheduler.rs`), over steps that take as long
-//! as the plan's cost model says (`cost.rs`), on the artifact's target, on this machine after a calibration
+//! Predictions of workloads: the engine's scheduler, simulated step by step (`scheduler.rs`), over steps that take as
+//! long as the plan's cost model says (`cost.rs`), on the artifact's target, on this machine after a calibration
 //! (`calibration.rs`), or on a machine of [`crate::machines`].
 
 pub mod cache;

@@ -1,9 +1,9 @@
 //! A discrete-event simulation of the engine's scheduler: each event is a step.
 //!
-//! Who takes part, how prompts are cut and whose tokens are reused is decided by [`llmcc_steps`], the engine's own code,
-//! over simulated sequences. This file has the rest of `runtime/rt/src/serve/core.rs` and `continuous.rs`, in their order:
-//! requests arrive between steps, prompts wait for others that compute their beginnings, and where the cache is full the
-//! last sequences give their pages back.
+//! Who takes part, how prompts are cut and whose tokens are reused is decided by [`llmcc_steps`], the engine's own
+//! code, over simulated sequences. This file has the rest of `runtime/rt/src/serve/core.rs` and `continuous.rs`, in
+//! their order: requests arrive between steps, prompts wait for others that compute their beginnings, and where the
+//! cache is full the last sequences give their pages back.
 
 use super::cache::Cache;
 use super::cost::{Chunk, Shape};

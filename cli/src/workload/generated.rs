@@ -64,7 +64,7 @@ impl Random {
     }
 }
 
-/// Requests with lengths by chance, all of which arrive at the start.
+/// Requests with lengths by chance, which all arrive at the start.
 fn requests(count: usize, lengths: &Lengths) -> Vec<Request> {
     let mut random = Random::new(lengths.seed);
     let shared = match lengths.shared {

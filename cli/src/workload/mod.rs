@@ -1,7 +1,8 @@
 //! Workloads: requests with their arrivals, read from a trace or generated, for `bench` to send and for `simulate` to
 //! predict.
 //!
-//! The same workload has the same requests and tokens everywhere: generated ones depend on their options and seed alone.
+//! The same workload has the same requests and tokens everywhere: generated ones depend on their options and seed
+//! alone.
 
 pub mod figures;
 pub mod generated;
@@ -80,7 +81,7 @@ impl Scenario {
         }
     }
 
-    /// The requests of the scenario. `lengths` are those of generated ones.
+    /// The requests of the scenario. `lengths` are for generated ones.
     ///
     /// # Errors
     /// A trace that cannot be read.

@@ -51,7 +51,7 @@ impl Workload {
         let Some(request) = self.requests.get(i) else { return vec![] };
         let vocab = vocab.max(1) as u64;
         let mut tokens = Vec::with_capacity(request.prompt);
-        // Each segment's tokens depend on all ids so far, as those of a chain of hashes do.
+        // Each segment's tokens depend on all ids so far, as a chain of hashes does.
         let mut chain = 0;
         for segment in &request.shared {
             chain = mixed(chain ^ mixed(segment.id));
@@ -64,7 +64,7 @@ impl Workload {
     }
 }
 
-/// Tells the tokens of a request's own part from those of segments.
+/// Tells the tokens of a request's own part from tokens of segments.
 const OWN: u64 = 0x5EED_0F0E_0A11_0001;
 
 /// A 64-bit mix of all bits.

@@ -2,8 +2,8 @@
 //!
 //! Members are `arrival` (seconds from the start), `prompt` and `output` (tokens), and if wanted `prefix` with
 //! `prefix_tokens` (requests with the same value of it begin with the same tokens), `priority` and `deadline` (seconds
-//! from the arrival). Lines of Mooncake's traces (Qin et al. 2024, arXiv 2407.00079) are read as they are: `timestamp` in
-//! milliseconds, `input_length`, `output_length`, and `hash_ids`, an id for every 512 tokens of the prompt.
+//! from the arrival). Lines of Mooncake's traces (Qin et al. 2024, arXiv 2407.00079) are read as they are: `timestamp`
+//! in milliseconds, `input_length`, `output_length`, and `hash_ids`, an id for every 512 tokens of the prompt.
 
 use super::request::{Request, Segment, Workload, mixed};
 use crate::Error;

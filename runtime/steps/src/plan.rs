@@ -1,8 +1,9 @@
 //! The next step: which generations it has, and how many tokens of each.
 //!
 //! Generations whose prompts have been evaluated come first, one token each and guesses behind it: nobody waits for a
-//! token because of others' prompts. Prompts fill the rest in the order of their ranks, cut into chunks (as Sarathi-Serve
-//! does, Agrawal et al. 2024, arXiv 2403.02310). A prompt is begun when the cache has room for all of it.
+//! token because of others' prompts. Prompts fill the rest in the order of their ranks, cut into chunks (as
+//! Sarathi-Serve does, Agrawal et al. 2024, arXiv 2403.02310). A prompt is begun when the cache has room for all of
+//! it.
 
 /// A generation that may take part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +63,8 @@ pub struct Plan {
     pub waits: bool,
 }
 
-/// The next step of `all`, in the order of their ranks; `None` takes no part. `part` says how many of the pending tokens
-/// of a generation a step with room for so many takes.
+/// The next step of `all`, in the order of their ranks; `None` takes no part. `part` says how many of the pending
+/// tokens of a generation a step with room for so many takes.
 pub fn plan(all: &[Option<Candidate>], bounds: Bounds, room: &dyn Room, part: &dyn Fn(usize, usize) -> usize) -> Plan {
     let mut plan = Plan::default();
     let alive = |begun: bool| {

@@ -40,7 +40,7 @@ pub trait Sequences {
     /// It does not exist.
     fn free(&mut self, seq: SeqId) -> Result<(), Self::Error>;
 
-    /// Whether some states are not pages that all tokens keep: those of windows, and of fixed size.
+    /// Whether some states are not pages that all tokens keep: states with windows, and of fixed size.
     fn by_chunks(&self) -> bool;
 }
 

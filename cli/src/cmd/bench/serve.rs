@@ -22,6 +22,19 @@ pub(super) fn workloads(args: &BenchArgs) -> Result<Vec<Workload>, Error> {
     all.map(|scenario| scenario.workload(&args.workload.lengths())).collect()
 }
 
+/// Measures workloads, one after the other, with an artifact of so many bytes of weights, on a GPU or not.
+///
+/// # Errors
+/// Errors of the artifact.
+pub(super) fn all(
+    model: &Model,
+    args: &BenchArgs,
+    workloads: &[Workload],
+    with: (usize, bool),
+) -> Result<Vec<Figures>, Error> {
+    workloads.iter().map(|workload| serve(model, args, workload, with)).collect()
+}
+
 /// A workload under way.
 struct Served<'a> {
     workload: &'a Workload,
@@ -32,11 +45,8 @@ struct Served<'a> {
     sent: usize,
 }
 
-/// Measures a workload, with an artifact of so many bytes of `weights`.
-///
-/// # Errors
-/// Errors of the artifact.
-pub(super) fn serve(
+/// Measures a workload.
+fn serve(
     model: &Model,
     args: &BenchArgs,
     workload: &Workload,
@@ -80,8 +90,8 @@ pub(super) fn serve(
     Ok(Figures::of(workload, &served.records, args.workload.targets(), totals))
 }
 
-/// Bytes of weights, of activations, and of the pages in use: of ended requests, too, whose pages stay until others need
-/// them. Of a GPU all bytes that it holds.
+/// Bytes of weights, of activations, and of the pages in use: of ended requests, too, whose pages stay until others
+/// need them. Of a GPU all bytes that it holds.
 fn memory(model: &Model, weights: usize) -> Result<f64, Error> {
     let stats: serde_json::Value = serde_json::from_str(&model.stats()?).unwrap_or_default();
     let bytes = |name: &str| stats[name].as_f64().unwrap_or(0.0);
