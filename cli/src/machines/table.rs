@@ -152,7 +152,7 @@ pub const MEMBERS: &[Machine] = &[
         watts: None,
         launch: 0.0,
         sheet: "Google Cloud documentation, TPU v5p",
-        published: Published::NotFound("of v5e and v6e alone"),
+        published: Published::NotFound("no figure of inference on this chip was found"),
     },
     Machine {
         name: "inferentia2",
