@@ -1,6 +1,7 @@
 //! `--serve`, `--scenario`: workloads that an engine serves.
 
 use super::energy::Meter;
+use super::prompt::token;
 use crate::Error;
 use crate::args::BenchArgs;
 use crate::loaded::{Engine, Event, Model, Request};
@@ -32,7 +33,21 @@ pub(super) fn all(
     workloads: &[Workload],
     with: (usize, bool),
 ) -> Result<Vec<Figures>, Error> {
+    if !workloads.is_empty() {
+        warm_up(model)?;
+    }
     workloads.iter().map(|workload| serve(model, args, workload, with)).collect()
+}
+
+/// Serves a prompt as long as a step, so that no workload pays for what the first one of its size does once.
+fn warm_up(model: &Model) -> Result<(), Error> {
+    let info = model.info();
+    let longest = info.max_context.min(info.cache_tokens).saturating_sub(2).max(1);
+    let prompt: Vec<i32> = (0..info.max_batch_tokens.min(longest)).map(|i| token(i, info.vocab)).collect();
+    let engine = model.engine(1)?;
+    engine.submit(&Request { prompt: &prompt, tokens: 1, ..Request::default() })?;
+    while !engine.poll(None)?.iter().any(|event| event.ended) {}
+    Ok(())
 }
 
 /// A workload under way.
