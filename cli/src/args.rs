@@ -13,11 +13,13 @@ mod pull;
 mod route;
 mod run;
 mod serve;
+mod simulate;
 mod talk;
 mod tap;
 mod tokenize;
 mod types;
 mod values;
+mod workload;
 
 use crate::bounds::Bound;
 use crate::version;
@@ -38,6 +40,7 @@ pub use pull::PullArgs;
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 pub use serve::{LogAs, ServeArgs};
+pub use simulate::SimulateArgs;
 use std::path::PathBuf;
 pub use talk::{DraftArgs, TalkArgs};
 pub use tap::TapArgs;
@@ -47,6 +50,7 @@ use values::{
     draft_heads, parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_slots,
 };
 pub use values::{parse_soname, parse_wish};
+pub use workload::WorkloadArgs;
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
@@ -119,6 +123,8 @@ pub enum Command {
     Tap(Box<TapArgs>),
     /// Measure speed: time to first token, prefill and decode rates, share of the roofline
     Bench(BenchArgs),
+    /// Predict how an artifact serves a workload, here or on another machine: first tokens, next ones, goodput, memory
+    Simulate(SimulateArgs),
     /// Measure quality
     #[command(subcommand)]
     Eval(EvalCommand),

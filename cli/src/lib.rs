@@ -30,6 +30,7 @@ mod listening;
 pub mod loaded;
 pub mod lowered;
 pub mod lowering;
+pub mod machines;
 pub mod manifest;
 pub mod measured;
 pub mod memory;
@@ -47,6 +48,7 @@ pub mod session;
 mod sets;
 pub mod shared;
 pub mod signature;
+pub mod simulate;
 mod stamp;
 pub mod statistics;
 pub mod stdout;
@@ -55,6 +57,7 @@ mod template;
 pub mod texts;
 pub mod units;
 pub mod version;
+pub mod workload;
 
 pub use error::Error;
 

@@ -3,9 +3,9 @@
 use crate::common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "compile", "run", "chat", "pull", "serve", "route", "tokenize", "inspect", "bench", "eval", "targets", "models",
-    "health", "check", "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "explain", "help",
+    "health", "check", "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "simulate", "explain", "help",
 ];
 
 #[test]

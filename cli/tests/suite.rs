@@ -39,5 +39,6 @@ mod served;
 mod server;
 mod shipping;
 mod signatures;
+mod simulate;
 mod taps;
 mod tokenize;

@@ -10,6 +10,7 @@ mod descriptor;
 pub mod link;
 pub mod locate;
 pub mod sealed;
+pub mod tables;
 
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::kernel::Kernel;

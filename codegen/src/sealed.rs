@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The largest data segment that is read.
+const MOST_DATA: usize = 1 << 30;
+
 /// An artifact's own account of its bytes, consistent in itself: the root follows from the parts,
 /// and their hashes from the leaves.
 pub struct Sealed {
@@ -214,6 +217,22 @@ impl Sealed {
         let mut bytes = vec![0; p.len as usize];
         self.file
             .read_exact_at(&mut bytes, p.off)
+            .map_err(|source| LocateError::Io { path: self.path.clone(), source })?;
+        Ok(bytes)
+    }
+
+    /// The data segment: tables, and the texts between them.
+    ///
+    /// # Errors
+    /// Not readable, or its tables are damaged.
+    pub fn data(&self) -> Result<Vec<u8>, LocateError> {
+        if let Some(d) = self.check(|p| p.kind == part::TABLES, 1)?.first() {
+            return Err(self.damaged(d));
+        }
+        let at = self.parts.iter().find(|p| p.kind == part::TABLES).map_or(0, |p| p.off);
+        let mut bytes = vec![0; usize::try_from(self.image.data_len).unwrap_or(usize::MAX).min(MOST_DATA)];
+        self.file
+            .read_exact_at(&mut bytes, at)
             .map_err(|source| LocateError::Io { path: self.path.clone(), source })?;
         Ok(bytes)
     }

@@ -11,7 +11,7 @@ fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let workspace = here.join("../..");
-    for dir in ["runtime/abi", "runtime/ukernels", "runtime/text", "runtime/media", "runtime/rt"] {
+    for dir in ["runtime/abi", "runtime/steps", "runtime/ukernels", "runtime/text", "runtime/media", "runtime/rt"] {
         println!("cargo::rerun-if-changed={}", workspace.join(dir).display());
     }
     // Versions, and the profile.

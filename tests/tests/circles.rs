@@ -23,6 +23,7 @@ const CRATES: &[&str] = &[
     "runtime/abi/src",
     "runtime/image/src",
     "runtime/rt/src",
+    "runtime/steps/src",
     "runtime/text/src",
     "runtime/media/src",
     "runtime/ukernels/src",

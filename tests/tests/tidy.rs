@@ -23,10 +23,11 @@ fn read(path: impl AsRef<Path>) -> String {
 /// Who may depend on whom, within the workspace. Tests and development dependencies are free.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-abi", &[]),
+    ("llmcc-steps", &[]),
     ("llmcc-ukernels", &["llmcc-abi"]),
     ("llmcc-text", &[]),
     ("llmcc-media", &[]),
-    ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels", "llmcc-text", "llmcc-media"]),
+    ("llmcc-rt", &["llmcc-abi", "llmcc-steps", "llmcc-ukernels", "llmcc-text", "llmcc-media"]),
     ("llmcc-rt-image", &["llmcc-abi"]),
     ("llmcc-model", &[]),
     ("llmcc-serve", &["llmcc-model", "llmcc-turns"]),
@@ -58,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "llmcc-model",
             "llmcc-route",
             "llmcc-serve",
+            "llmcc-steps",
         ],
     ),
 ];

@@ -1,6 +1,8 @@
 //! Arguments of `llmcc bench`.
 
 use super::engine::EngineArgs;
+use super::workload::WorkloadArgs;
+use crate::workload::Scenario;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 
@@ -25,18 +27,20 @@ pub struct BenchArgs {
     /// Numbers of users that an engine serves at once, besides: each asks for the next text when its last one has ended
     #[arg(long, value_delimiter = ',')]
     pub serve: Vec<usize>,
-    /// Requests of each user
+    /// Requests of each of these users
     #[arg(long, default_value_t = 4, requires = "serve")]
     pub requests: usize,
-    /// Tokens of each prompt
-    #[arg(long, default_value_t = 128, requires = "serve")]
-    pub serve_prompt: usize,
-    /// Tokens of these that all prompts begin with
-    #[arg(long, default_value_t = 0, requires = "serve")]
-    pub serve_shared: usize,
-    /// Tokens of each text
-    #[arg(long, default_value_t = 64, requires = "serve")]
-    pub serve_tokens: usize,
+    /// Requests that an engine serves, besides: offline[:REQUESTS] (all at once), server:RATE[:REQUESTS] (RATE a
+    /// second on average, at random), closed:USERS[:REQUESTS], or a trace: a file with a JSON object per line
+    /// (arrival, prompt, output)
+    #[arg(long, value_name = "SCENARIO", value_parser = Scenario::parse)]
+    pub scenario: Vec<Scenario>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub workload: WorkloadArgs,
+    /// Let requests of workloads guess tokens by what follows the same ones earlier in the text
+    #[arg(long)]
+    pub lookup: bool,
     /// Repetitions; the median is printed
     #[arg(long, default_value_t = 3)]
     pub repeat: usize,

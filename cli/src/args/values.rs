@@ -50,6 +50,12 @@ pub(super) fn parse_adapter(text: &str) -> Result<Adapter, String> {
     }
 }
 
+/// Reads a time in milliseconds, more than none.
+pub(super) fn parse_milliseconds(text: &str) -> Result<f64, String> {
+    let time = text.parse::<f64>().ok().filter(|ms| ms.is_finite() && *ms > 0.0);
+    time.ok_or_else(|| format!("`{text}` is no time: give milliseconds, more than 0"))
+}
+
 pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),

@@ -2,6 +2,7 @@
 //! memory.
 
 mod depth;
+mod energy;
 mod kernels;
 mod prompt;
 mod serve;
@@ -14,6 +15,8 @@ use crate::manifest::{Manifest, Version};
 use crate::predicted::Predicted;
 use crate::progress;
 use crate::report::{bytes, count};
+use crate::workload::Workload;
+use crate::workload::figures::Figures;
 use depth::peak_rss;
 use kernels::{Measured, Shape};
 use llmcc_codegen::artifact::isa;
@@ -33,7 +36,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let model = args.engine.open_with(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
-    check_sizes(args, &model)?;
+    let workloads = checked_workloads(args, &model)?;
     // Whole texts are read in one step.
     let batches: &[usize] = if info.whole { &[] } else { &args.batch };
     let mut kernels = vec![];
@@ -54,9 +57,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let rss = peak_rss();
     let deep = |n: &usize| depth::decode(&model, args, *n).inspect(|_| bar.inc(1));
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
-    let served = args.serve.iter().map(|users| serve::serve(&model, args, *users)).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
+    let served = serve::all(&model, args, &workloads, (version.weights, gpu))?;
     let said = if gpu { model.memory_rate()? } else { None };
     let roofline = Roofline::of(gpu.then(|| said.unwrap_or(version.predicted.machine.memory)), info.threads);
     let each = |b: &usize| {
@@ -88,31 +91,40 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
 
+/// The workloads, with all sizes checked.
+fn checked_workloads(args: &BenchArgs, model: &Model) -> Result<Vec<Workload>, Error> {
+    let workloads = serve::workloads(args)?;
+    check_sizes(args, &workloads, model).map(|()| workloads)
+}
+
 /// Lengths and counts that the artifact has room for.
-fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
+fn check_sizes(args: &BenchArgs, workloads: &[Workload], model: &Model) -> Result<(), Error> {
     let info = model.info();
     let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
     let prefill = args.prefill.iter().copied().max().unwrap_or(0);
-    let counts: [(&str, &[usize]); 9] = [
+    let counts: [(&str, &[usize]); 7] = [
         ("--prefill", &args.prefill),
         ("--batch", &args.batch),
         ("--depth", &args.depth),
         ("--serve", &args.serve),
         ("--requests", std::slice::from_ref(&args.requests)),
-        ("--serve-prompt", std::slice::from_ref(&args.serve_prompt)),
-        ("--serve-tokens", std::slice::from_ref(&args.serve_tokens)),
         ("--steps", std::slice::from_ref(&args.steps)),
         ("--repeat", std::slice::from_ref(&args.repeat)),
     ];
     if let Some((option, _)) = counts.iter().find(|(_, counts)| counts.contains(&0)) {
         return Err(Error::Usage(format!("{option} 0: there is nothing to measure; give a positive number")));
     }
-    let asked = args.serve_prompt.saturating_add(args.serve_tokens);
+    if let (true, Some(option)) = (workloads.is_empty(), args.workload.given()) {
+        return Err(Error::Usage(format!("{option}: there is no workload; give --serve or --scenario, too")));
+    }
     let lengths = [
         ("--prefill", prefill),
         ("--steps", args.steps.saturating_add(1)),
         ("--depth", deepest),
-        ("--serve-tokens", if args.serve.is_empty() { 0 } else { asked }),
+        (
+            if args.serve.is_empty() { "--scenario" } else { "--serve-tokens" },
+            workloads.iter().map(Workload::longest).max().unwrap_or(0),
+        ),
     ];
     if let Some((option, tokens)) = lengths.iter().find(|(_, n)| *n > info.max_context) {
         return Err(Error::Usage(format!(
@@ -120,8 +132,8 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
             info.max_context
         )));
     }
-    for (option, asked) in [("--depth", &args.depth), ("--serve", &args.serve)] {
-        if info.whole && !asked.is_empty() {
+    for (option, asked) in [("--depth", !args.depth.is_empty()), ("--serve", !workloads.is_empty())] {
+        if info.whole && asked {
             return Err(Error::Usage(format!(
                 "{option}: tokens of this model see later ones, so it does not decode; leave {option} out"
             )));
@@ -273,8 +285,8 @@ struct Results<'a> {
     decode: Vec<Rate>,
     /// Rates of one sequence after so many tokens, and the most memory the process held then.
     depth: Vec<depth::Deep>,
-    /// Users at once.
-    served: Vec<serve::Served>,
+    /// Workloads.
+    served: Vec<Figures>,
     machine: Machine,
     rss: f64,
     /// Bytes of weights a step reads: all but tables with only some rows looked up.
@@ -312,7 +324,7 @@ impl Results<'_> {
                 "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
                 "stream_bytes_per_second": r.memory, "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
             "depth": self.depth.iter().map(depth::Deep::json).collect::<Vec<_>>(),
-            "serve": self.served.iter().map(serve::Served::json).collect::<Vec<_>>(),
+            "serve": self.served.iter().map(Figures::json).collect::<Vec<_>>(),
             "kernels": if self.args.kernels { kernels::json(&self.kernels, &self.predicted) } else { Value::Null },
         })
     }

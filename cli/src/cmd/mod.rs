@@ -18,6 +18,7 @@ pub mod route;
 pub mod run;
 pub mod serve;
 pub mod sign;
+pub mod simulate;
 pub mod tap;
 pub mod targets;
 pub mod tokenize;
@@ -47,6 +48,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Diff(args) => diff::run(&args),
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
+        Command::Simulate(args) => simulate::run(&args).map_err(Error::in_options),
         Command::Eval(command) => eval::run(&command).map_err(Error::in_options),
         Command::Explain(args) => explain::run(&args),
         Command::Frontier(args) => frontier::run(&args),

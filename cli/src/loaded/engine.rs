@@ -4,6 +4,7 @@ use super::Model;
 use crate::Error;
 use llmcc_model::sys::*;
 use std::ptr;
+use std::time::Duration;
 
 /// Events that are taken at once.
 const EVENTS: usize = 256;
@@ -25,6 +26,26 @@ pub struct Event {
     pub ended: bool,
     /// Tokens of the prompt that others had computed; in the last event.
     pub reused: u64,
+    /// Whether its deadline passed before its text ended; in the last event.
+    pub late: bool,
+}
+
+/// `LLMCC_E_DEADLINE` of the header: a request's deadline has passed.
+const DEADLINE: i32 = 14;
+
+/// A request for tokens after a prompt.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
+    /// The prompt.
+    pub prompt: &'a [i32],
+    /// Tokens of the text, whichever would end it.
+    pub tokens: usize,
+    /// Larger ones go first.
+    pub priority: i32,
+    /// When it ends at the latest, from now on.
+    pub timeout: Option<Duration>,
+    /// Whether tokens are guessed by earlier ones of the text.
+    pub lookup: bool,
 }
 
 impl Model {
@@ -43,22 +64,26 @@ impl Model {
 }
 
 impl Engine<'_> {
-    /// Hands a request for `tokens` tokens after `prompt` over, whichever end the text. Returns its number.
+    /// Hands a request over. Returns its number.
     ///
     /// # Errors
     /// Errors of the artifact.
-    pub fn submit(&self, prompt: &[i32], tokens: usize) -> Result<u64, Error> {
+    pub fn submit(&self, request: &Request) -> Result<u64, Error> {
         let params = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
-            max_tokens: tokens as u64,
+            max_tokens: request.tokens as u64,
             flags: LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_NO_DEFAULTS,
+            guesses: if request.lookup { LLMCC_GUESS_LOOKUP } else { LLMCC_GUESS_OWN },
             // SAFETY: all other fields may be zero: numbers, null pointers and no function.
             ..unsafe { std::mem::zeroed() }
         };
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let request = llmcc_request {
-            tokens: prompt.as_ptr(),
-            n_tokens: prompt.len(),
+            tokens: request.prompt.as_ptr(),
+            n_tokens: request.prompt.len(),
             params: &params,
+            priority: request.priority,
+            timeout_ns: request.timeout.map_or(0, nanoseconds),
             ..llmcc_request::default()
         };
         let mut id = 0;
@@ -67,21 +92,23 @@ impl Engine<'_> {
         Ok(id)
     }
 
-    /// The next events; waits for the first one.
+    /// The next events; waits for the first one, up to `timeout` (`None`: as long as it takes).
     ///
     /// # Errors
     /// A request failed; errors of the artifact.
-    pub fn poll(&self) -> Result<Vec<Event>, Error> {
+    pub fn poll(&self, timeout: Option<Duration>) -> Result<Vec<Event>, Error> {
         let (mut raw, mut n) = (vec![llmcc_event::default(); EVENTS], 0);
+        let timeout = timeout.map_or(-1, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
         let poll = self.model.api.llmcc_engine_poll;
         // SAFETY: the engine is open, and the array has its length.
-        self.model.check(unsafe { poll(self.handle, raw.as_mut_ptr(), EVENTS, &mut n, -1) })?;
+        self.model.check(unsafe { poll(self.handle, raw.as_mut_ptr(), EVENTS, &mut n, timeout) })?;
         let event = |raw: &llmcc_event| match raw.status {
-            0 => Ok(Event {
+            0 | DEADLINE => Ok(Event {
                 request: raw.request,
                 token: raw.token >= 0,
                 ended: raw.ended != 0,
                 reused: raw.reused_tokens,
+                late: raw.status == DEADLINE,
             }),
             _ => Err(Error::Artifact {
                 path: self.model.path.clone(),

@@ -15,7 +15,7 @@ pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
-pub use engine::{Engine, Event};
+pub use engine::{Engine, Event, Request};
 pub use generation::{Drafter, Form, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
 use llmcc_codegen::locate::locate;

@@ -10,11 +10,13 @@
 
 use std::time::Instant;
 
+use llmcc_steps::plan::{Bounds, Candidate, Part};
+
 use crate::candidates::Want;
 use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
 use crate::generate::{Choice, Choices, Generation, Most, Piece, Spelled};
-use crate::kv::SeqId;
+use crate::kv::{RoomFor, SeqId};
 use crate::reserve::need;
 use crate::text::Text;
 
@@ -32,23 +34,8 @@ struct Plan {
     /// For each of these rows the part that it is of, and its number among the part's rows.
     chooses: Vec<(usize, usize)>,
     parts: Vec<Part>,
-    /// Most of them.
-    most: usize,
     /// Whether a prompt waits for room in the cache.
     waits: bool,
-}
-
-/// The part of a step that is of one generation.
-struct Part {
-    generation: usize,
-    /// Its first token in the step.
-    first: usize,
-    /// Tokens that the model has not seen.
-    count: usize,
-    /// Guesses behind them.
-    guesses: usize,
-    /// Whether a token is chosen.
-    chooses: bool,
 }
 
 /// The terms of a step.
@@ -297,68 +284,39 @@ fn encode(gens: &mut [&mut Generation], engine: &mut Engine, terms: &mut Terms) 
 /// The next step, of up to `most` generations, with up to `prompt_tokens` tokens of prompts if others get their next
 /// one.
 fn plan(gens: &[&mut Generation], engine: &Engine, most: usize, prompt_tokens: usize) -> Plan {
-    let chunk = engine.max_batch_tokens();
-    let mut plan = Plan { most, ..Plan::default() };
-    let ready = |i: usize| gens[i].steps() && !gens[i].lacks_source(engine);
-    let alive = |begun: bool| (0..gens.len()).filter(move |&i| ready(i) && begun == (gens[i].evaluated() > 0));
-    // Those whose prompt has been evaluated first: nobody waits for a token because of others'
-    // prompts.
-    let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
-    running.iter().for_each(|&i| plan.add(i, gens[i], chunk, engine));
+    let tokens = engine.max_batch_tokens();
     // (The tokens of an image come in one step.)
-    let limit = match plan.tokens.is_empty() || engine.has_runs() {
-        true => chunk,
-        false => chunk.min(plan.tokens.len().saturating_add(prompt_tokens)),
+    let prompt_tokens = if engine.has_runs() { usize::MAX } else { prompt_tokens };
+    let candidate = |g: &&mut Generation| {
+        (g.steps() && !g.lacks_source(engine)).then(|| Candidate {
+            evaluated: g.evaluated(),
+            pending: g.pending().len(),
+            guesses: g.guesses().len(),
+        })
     };
-    filling.iter().for_each(|&i| plan.add(i, gens[i], limit, engine));
-    // Pages that running generations need for their next token are not free.
-    let kv = engine.kv();
-    // (Those of sources are in use already.)
-    let own = |group: usize| engine.image().track(group) == engine.image().step().track;
-    let whole = |group: usize, i: usize| match own(group) {
-        true => kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, chunk),
-        false => 0,
-    };
-    let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), chunk));
-    let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
-    let mut free: Vec<usize> =
-        (0..kv.groups()).map(|group| kv.free_pages(group).saturating_sub(grows(group))).collect();
-    for i in alive(false) {
-        // The first of all is tried in any case.
-        let room = free.iter().enumerate().all(|(group, free)| whole(group, i) <= *free);
-        if !room && !plan.parts.is_empty() {
-            plan.waits = true;
-            break;
-        }
-        free.iter_mut().enumerate().for_each(|(group, free)| *free = free.saturating_sub(whole(group, i)));
-        plan.add(i, gens[i], limit, engine);
-    }
+    let all: Vec<Option<Candidate>> = gens.iter().map(candidate).collect();
+    let room = RoomFor { kv: engine.kv(), track: engine.image().step().track, chunk: tokens };
+    let bounds = Bounds { tokens, parts: most, prompt_tokens };
+    let chosen = llmcc_steps::plan::plan(&all, bounds, &room, &|i, room| gens[i].part(room, engine));
+    let mut plan = Plan { waits: chosen.waits, ..Plan::default() };
+    chosen.parts.into_iter().for_each(|part| plan.add(part, gens[part.generation], engine));
     plan
 }
 
 impl Plan {
-    /// Adds as much of generation number `i` as the step has room for.
-    fn add(&mut self, i: usize, generation: &Generation, limit: usize, engine: &Engine) {
-        let pending = generation.pending();
-        let count = generation.part(limit.saturating_sub(self.tokens.len()), engine);
-        if count == 0 || self.parts.len() == self.most {
-            return;
-        }
-        let (first, chooses) = (self.tokens.len(), count == pending.len());
-        let room = limit.saturating_sub(self.tokens.len() + count);
-        let guesses = if chooses { generation.guesses() } else { &[] };
-        let guesses = &guesses[..guesses.len().min(room)];
-        self.tokens.extend_from_slice(&pending[..count]);
-        self.tokens.extend_from_slice(guesses);
+    /// Adds the tokens of a part.
+    fn add(&mut self, part: Part, generation: &Generation, engine: &Engine) {
+        self.tokens.extend_from_slice(&generation.pending()[..part.count]);
+        self.tokens.extend_from_slice(&generation.guesses()[..part.guesses]);
         self.seqs.resize(self.tokens.len(), generation.seq());
-        if chooses {
-            for nth in 0..=guesses.len() {
-                self.out_rows.push((first + count + nth) as u32 - 1);
+        if part.chooses {
+            for nth in 0..=part.guesses {
+                self.out_rows.push((part.first + part.count + nth) as u32 - 1);
                 self.wants.push(generation.want(engine));
                 self.chooses.push((self.parts.len(), nth));
             }
         }
-        self.parts.push(Part { generation: i, first, count, guesses: guesses.len(), chooses });
+        self.parts.push(part);
     }
 }
 

@@ -1,140 +1,151 @@
-//! `--serve`: users that ask an engine, each for the next text when its last one has ended.
+//! `--serve`, `--scenario`: workloads that an engine serves.
 
+use super::energy::Meter;
 use super::prompt::token;
 use crate::Error;
 use crate::args::BenchArgs;
-use crate::loaded::{Engine, Model};
-use serde_json::{Value, json};
+use crate::loaded::{Engine, Event, Model, Request};
+use crate::workload::figures::{Figures, Record, Totals};
+use crate::workload::{Scenario, Workload};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// How some users were served.
-pub(super) struct Served {
-    users: usize,
-    requests: usize,
-    seconds: f64,
-    generated: usize,
-    /// Tokens of prompts that other requests had computed, and all.
-    reused: (u64, usize),
-    /// Seconds from a request to its first token, ascending.
-    first: Vec<f64>,
-    /// Seconds between two tokens of a request, ascending.
-    between: Vec<f64>,
-    /// The part of the time in which no step ran.
-    idle: f64,
+/// Most requests in a step, where more users do not ask at once.
+const RUNNING: usize = 64;
+
+/// The workloads that are asked for.
+///
+/// # Errors
+/// A trace that cannot be read.
+pub(super) fn workloads(args: &BenchArgs) -> Result<Vec<Workload>, Error> {
+    let closed = |users: &usize| Scenario::Closed { users: *users, requests: users.saturating_mul(args.requests) };
+    let all = args.serve.iter().map(closed).chain(args.scenario.iter().cloned());
+    all.map(|scenario| scenario.workload(&args.workload.lengths())).collect()
 }
 
-/// A request under way.
-struct Asked {
-    since: Instant,
-    tokens: usize,
-}
-
-/// Measures with `users` at once.
-pub(super) fn serve(model: &Model, args: &BenchArgs, users: usize) -> Result<Served, Error> {
-    let engine = model.engine(u32::try_from(users.max(64)).unwrap_or(u32::MAX))?;
-    let total = users * args.requests;
-    let mut served = Served {
-        users,
-        requests: total,
-        seconds: 0.0,
-        generated: 0,
-        reused: (0, total * args.serve_prompt),
-        first: vec![],
-        between: vec![],
-        idle: 0.0,
-    };
-    let (start, mut asked, mut sent): (_, HashMap<u64, Asked>, _) = (Instant::now(), HashMap::new(), 0);
-    while sent < total || !asked.is_empty() {
-        while sent < total && asked.len() < users {
-            let prompt = prompt(sent, args, model.info().vocab);
-            asked.insert(engine.submit(&prompt, args.serve_tokens)?, Asked { since: Instant::now(), tokens: 0 });
-            sent += 1;
-        }
-        take(&engine, &mut asked, &mut served)?;
+/// Measures workloads, one after the other, with an artifact of so many bytes of weights, on a GPU or not.
+///
+/// # Errors
+/// Errors of the artifact.
+pub(super) fn all(
+    model: &Model,
+    args: &BenchArgs,
+    workloads: &[Workload],
+    with: (usize, bool),
+) -> Result<Vec<Figures>, Error> {
+    if !workloads.is_empty() {
+        warm_up(model)?;
     }
-    served.seconds = start.elapsed().as_secs_f64();
-    let busy = Duration::from_nanos(engine.stats()?["busy_ns"].as_u64().unwrap_or(0));
-    served.idle = 1.0 - busy.as_secs_f64() / served.seconds;
-    served.first.sort_by(f64::total_cmp);
-    served.between.sort_by(f64::total_cmp);
-    Ok(served)
+    workloads.iter().map(|workload| serve(model, args, workload, with)).collect()
 }
 
-/// The prompt of request `i`: a beginning that all have, and tokens that no other has.
-fn prompt(i: usize, args: &BenchArgs, vocab: usize) -> Vec<i32> {
-    let own = |at: usize| token(if at < args.serve_shared { at } else { at + (i + 1) * 7001 }, vocab);
-    (0..args.serve_prompt).map(own).collect()
-}
-
-/// Waits for events, and notes their times.
-fn take(engine: &Engine, asked: &mut HashMap<u64, Asked>, served: &mut Served) -> Result<(), Error> {
-    for event in engine.poll()? {
-        let now = Instant::now();
-        let Some(own) = asked.get_mut(&event.request) else { continue };
-        if event.token {
-            let seconds = (now - own.since).as_secs_f64();
-            match own.tokens {
-                0 => served.first.push(seconds),
-                _ => served.between.push(seconds),
-            }
-            (own.since, own.tokens, served.generated) = (now, own.tokens + 1, served.generated + 1);
-        }
-        if event.ended {
-            served.reused.0 += event.reused;
-            asked.remove(&event.request);
-        }
-    }
+/// Serves a prompt as long as a step, so that no workload pays for what the first one of its size does once.
+fn warm_up(model: &Model) -> Result<(), Error> {
+    let info = model.info();
+    let longest = info.max_context.min(info.cache_tokens).saturating_sub(2).max(1);
+    let prompt: Vec<i32> = (0..info.max_batch_tokens.min(longest)).map(|i| token(i, info.vocab)).collect();
+    let engine = model.engine(1)?;
+    engine.submit(&Request { prompt: &prompt, tokens: 1, ..Request::default() })?;
+    while !engine.poll(None)?.iter().any(|event| event.ended) {}
     Ok(())
 }
 
-/// The value below which a share of the ascending `all` lies; 0 of none.
-fn quantile(all: &[f64], share: f64) -> f64 {
-    let at = (share * all.len() as f64) as usize;
-    all.get(at.min(all.len().saturating_sub(1))).copied().unwrap_or(0.0)
+/// A workload under way.
+struct Served<'a> {
+    workload: &'a Workload,
+    start: Instant,
+    records: Vec<Record>,
+    /// Indices of requests that have not ended, by their numbers in the engine.
+    asked: HashMap<u64, usize>,
+    sent: usize,
 }
 
-/// Half, 95 % and 99 %, in milliseconds.
-fn quantiles(all: &[f64]) -> [f64; 3] {
-    [0.5, 0.95, 0.99].map(|share| quantile(all, share) * 1e3)
-}
-
-impl Served {
-    pub(super) fn json(&self) -> Value {
-        let [first, between] = [&self.first, &self.between].map(|all| {
-            let [half, p95, p99] = quantiles(all);
-            json!({ "p50_ms": half, "p95_ms": p95, "p99_ms": p99 })
-        });
-        json!({
-            "users": self.users, "requests": self.requests, "seconds": self.seconds,
-            "tokens_per_second": self.generated as f64 / self.seconds,
-            "time_to_first_token": first, "between_tokens": between,
-            "reused_prompt_tokens": self.reused.0, "prompt_tokens": self.reused.1, "idle": self.idle,
-        })
-    }
-
-    pub(super) fn text(&self) -> String {
-        let rate = self.generated as f64 / self.seconds;
-        let reused = 100.0 * self.reused.0 as f64 / self.reused.1.max(1) as f64;
-        let mut s = format!("serve   {:>5} users   {rate:8.1} tokens/s   {} requests", self.users, self.requests);
-        let _ = writeln!(s, ", {reused:.0} % of prompts reused, {:.1} % of the time outside steps", self.idle * 100.0);
-        for (name, all) in [("first token", &self.first), ("next token", &self.between)] {
-            let [half, p95, p99] = quantiles(all);
-            let _ = writeln!(s, "        {name:<11} half within {half:.1} ms, 95 % {p95:.1} ms, 99 % {p99:.1} ms");
+/// Measures a workload.
+fn serve(
+    model: &Model,
+    args: &BenchArgs,
+    workload: &Workload,
+    (weights, gpu): (usize, bool),
+) -> Result<Figures, Error> {
+    let running = workload.users.unwrap_or(0).max(RUNNING);
+    let engine = model.engine(u32::try_from(args.workload.running.unwrap_or(running)).unwrap_or(u32::MAX))?;
+    let vocab = model.info().vocab;
+    let prompts: Vec<Vec<i32>> = (0..workload.requests.len()).map(|i| workload.prompt(i, vocab)).collect();
+    let record = |prompt: &Vec<i32>| Record { prompt: prompt.len(), ..Record::default() };
+    let records = prompts.iter().map(record).collect();
+    let meter = Meter::start(gpu);
+    let mut served = Served { workload, start: Instant::now(), records, asked: HashMap::new(), sent: 0 };
+    loop {
+        while served.due().is_some_and(|wait| wait.is_zero()) {
+            served.send(&engine, &prompts[served.sent], args.lookup)?;
         }
-        s
+        let wait = served.due();
+        if wait.is_none() && served.asked.is_empty() {
+            break;
+        }
+        for event in engine.poll(wait)? {
+            served.take(&event);
+        }
     }
+    let seconds = served.start.elapsed().as_secs_f64();
+    let joules = meter.map(|meter| meter.joules());
+    let stats = engine.stats()?;
+    let count = |name: &str| stats[name].as_u64().unwrap_or(0);
+    let busy = Duration::from_nanos(count("busy_ns")).as_secs_f64();
+    let totals = Totals {
+        seconds,
+        busy,
+        steps: count("steps"),
+        guessed: count("guessed"),
+        accepted: count("accepted"),
+        preempted: None,
+        memory: memory(model, weights)?,
+        joules,
+    };
+    Ok(Figures::of(workload, &served.records, args.workload.targets(), totals))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Bytes of weights, of activations, and of the pages in use: of ended requests, too, whose pages stay until others
+/// need them. Of a GPU all bytes that it holds.
+fn memory(model: &Model, weights: usize) -> Result<f64, Error> {
+    let stats: serde_json::Value = serde_json::from_str(&model.stats()?).unwrap_or_default();
+    let bytes = |name: &str| stats[name].as_f64().unwrap_or(0.0);
+    Ok((weights as f64 + bytes("activation_bytes") + bytes("kv_bytes_used")).max(bytes("device_bytes")))
+}
 
-    #[test]
-    fn quantiles_are_of_the_list() {
-        let all: Vec<f64> = (0..200).map(f64::from).collect();
-        assert_eq!(quantiles(&all), [100e3, 190e3, 198e3]);
-        assert_eq!((quantiles(&[]), quantiles(&[2.0])), ([0.0; 3], [2e3; 3]));
+impl Served<'_> {
+    /// How long the next request is not sent yet; `None`: until another has ended, or there is none.
+    fn due(&self) -> Option<Duration> {
+        let request = self.workload.requests.get(self.sent)?;
+        match self.workload.users {
+            Some(users) => (self.asked.len() < users).then_some(Duration::ZERO),
+            None => Some(Duration::from_secs_f64(request.arrival).saturating_sub(self.start.elapsed())),
+        }
+    }
+
+    fn send(&mut self, engine: &Engine, prompt: &[i32], lookup: bool) -> Result<(), Error> {
+        let (i, of) = (self.sent, &self.workload.requests[self.sent]);
+        let now = self.start.elapsed().as_secs_f64();
+        // A request that is sent late has waited since it was due.
+        let arrival = if self.workload.users.is_some() { now } else { of.arrival };
+        let timeout = of.deadline.map(|seconds| Duration::from_secs_f64((arrival + seconds - now).max(0.0)));
+        let request = Request { prompt, tokens: of.output, priority: of.priority, timeout, lookup };
+        self.asked.insert(engine.submit(&request)?, i);
+        self.records[i].arrival = arrival;
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Notes an event, and its time.
+    fn take(&mut self, event: &Event) {
+        let Some(&i) = self.asked.get(&event.request) else { return };
+        let record = &mut self.records[i];
+        if event.token {
+            record.tokens.push(self.start.elapsed().as_secs_f64());
+        }
+        if event.ended {
+            (record.reused, record.finished) = (event.reused as usize, !event.late);
+            self.asked.remove(&event.request);
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use llmcc_steps::RUNNING;
+
 use super::generation::{Shown, gen_params};
 use super::handles::{ENGINES, Held, MODELS};
 use super::types::*;
@@ -20,8 +22,6 @@ use crate::speculate::Guesses;
 use crate::text::Text;
 use crate::unload::Alive;
 
-/// Most requests in a step by default.
-const RUNNING: usize = 64;
 /// Most requests beside them by default.
 const QUEUED: u64 = 4096;
 

@@ -29,6 +29,7 @@ pub(crate) mod places;
 mod positions;
 mod saved;
 mod sequences;
+mod shared;
 mod windows;
 
 use llmcc_abi::PAGE_TOKENS;
@@ -44,6 +45,7 @@ pub(crate) use pages::{of_group, other_size, page_at};
 pub use saved::{Saved, SavedPages};
 pub use sequences::SeqId;
 use sequences::{Sequences, Table};
+pub(crate) use shared::RoomFor;
 pub use windows::{Group, Layout, page_count};
 
 /// All sequences and the pages they own.

@@ -5,12 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use llmcc_steps::WORTH_WAITING;
+use llmcc_steps::pace::Pace;
+use llmcc_steps::prefix::{Owner, Prefixes, common, shared};
+use llmcc_steps::rank::{self, Standing};
+
 use super::counts::Counts;
 use super::disk::{Disk, Path};
 use super::fetch::Fetches;
-use super::pace::Pace;
-use super::prefix::{Owner, Prefixes, common, shared};
-use super::rank::{self, Standing};
 use crate::continuous::{Failure, Terms, next_within};
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
@@ -19,8 +21,6 @@ use crate::kv::SeqId;
 use crate::speculate::{Guesses, Tenants};
 use crate::text::Text;
 
-/// A request waits for another one that computes so many more tokens of its beginning than are there already.
-const WORTH_WAITING: usize = 64;
 /// How long a step without work waits for files.
 const PATIENCE: Duration = Duration::from_millis(5);
 

@@ -1,7 +1,8 @@
 //! Beginnings that are being read from files, part by part.
 
+use llmcc_steps::prefix::{Owner, Prefixes};
+
 use super::disk::Read;
-use super::prefix::{Owner, Prefixes};
 use crate::error::{Result, Status};
 use crate::kv::{Kv, Saved, SeqId};
 

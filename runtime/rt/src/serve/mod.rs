@@ -2,17 +2,14 @@
 //!
 //! [`Service`] is what callers see. Its thread takes requests from a queue, runs steps as long as there are any, and
 //! puts what happens to requests into another queue. The scheduler (`core.rs`) decides who takes part in a step
-//! (`rank.rs`), how much of prompts it has room for (`pace.rs`), and whose computed tokens a request goes on from
-//! (`prefix.rs`; `disk`: after a restart, too). Steps are those of [`crate::continuous`], so a request's tokens are the
+//! and whose computed tokens a request goes on from by rules that it shares with simulations ([`llmcc_steps`]; `disk`:
+//! beginnings that are there after a restart). Steps are those of [`crate::continuous`], so a request's tokens are the
 //! same, bit for bit, in any company.
 
 pub mod core;
 mod counts;
 pub mod disk;
 mod fetch;
-mod pace;
-mod prefix;
-pub mod rank;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

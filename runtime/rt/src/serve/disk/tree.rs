@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::kv::{Group, Packed, Saved};
 use llmcc_abi::tree::{Hash, Leaf};
-
-use crate::serve::prefix::common;
+use llmcc_steps::prefix::common;
 
 /// Parts begin after a multiple of so many tokens, and a shorter one is not worth a file.
 pub const GRAIN: usize = llmcc_abi::PAGE_TOKENS;

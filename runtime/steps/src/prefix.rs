@@ -8,8 +8,41 @@
 //!
 //! Tokens computed by one tenant are not found by others: a request shares with requests of its own salt and adapter.
 
-use crate::error::Result;
-use crate::kv::{Kv, SeqId};
+/// A sequence.
+pub type SeqId = i32;
+
+/// The sequences of a cache, and the tokens that each has.
+pub trait Sequences {
+    /// Why a sequence cannot be had.
+    type Error;
+
+    /// Tokens of a sequence.
+    ///
+    /// # Errors
+    /// It does not exist.
+    fn tokens(&self, seq: SeqId) -> Result<&[i32], Self::Error>;
+
+    /// Bytes of the pages that it refers to, shared ones included.
+    ///
+    /// # Errors
+    /// It does not exist.
+    fn held_bytes(&self, seq: SeqId) -> Result<usize, Self::Error>;
+
+    /// The most tokens, up to `len`, with which a fork of it can go on.
+    ///
+    /// # Errors
+    /// It does not exist.
+    fn reusable(&self, seq: SeqId, len: usize) -> Result<usize, Self::Error>;
+
+    /// Ends a sequence, and releases its pages.
+    ///
+    /// # Errors
+    /// It does not exist.
+    fn free(&mut self, seq: SeqId) -> Result<(), Self::Error>;
+
+    /// Whether some states are not pages that all tokens keep: states with windows, and of fixed size.
+    fn by_chunks(&self) -> bool;
+}
 
 /// Neighbours on each side that are looked at, where states are not pages: the nearest may lack a snapshot.
 const LOOK: usize = 8;
@@ -54,15 +87,20 @@ impl Prefixes {
         self.all.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Bytes of the pages that they refer to, each counted for every sequence that shares it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The sequence from which a request that begins with `prompt` goes on, and how many of its tokens are there.
-    pub fn find(&mut self, kv: &Kv, owner: Owner, prompt: &[i32]) -> Option<(SeqId, usize)> {
+    pub fn find<S: Sequences>(&mut self, kv: &S, owner: Owner, prompt: &[i32]) -> Option<(SeqId, usize)> {
         let at = self.place(kv, owner, prompt);
-        let look = if kv.by_chunks(0) { LOOK } else { 1 };
+        let look = if kv.by_chunks() { LOOK } else { 1 };
         let near = at.saturating_sub(look)..(at + look).min(self.all.len());
         let shared = |kept: &Kept| if kept.owner == owner { shared(kv, kept.seq, prompt) } else { 0 };
         let best = near.max_by_key(|i| shared(&self.all[*i]))?;
@@ -79,18 +117,18 @@ impl Prefixes {
     ///
     /// # Errors
     /// It does not exist.
-    pub fn keep(&mut self, kv: &mut Kv, owner: Owner, seq: SeqId) -> Result<()> {
+    pub fn keep<S: Sequences>(&mut self, kv: &mut S, owner: Owner, seq: SeqId) -> Result<(), S::Error> {
         let bytes = kv.held_bytes(seq)?;
         if kv.tokens(seq)?.is_empty() || bytes > self.most_bytes {
-            return kv.seq_free(seq);
+            return kv.free(seq);
         }
         let mut at = self.place(kv, owner, kv.tokens(seq)?);
         // States that are not pages are at the ends of sequences, so the shorter ones are of use.
-        let ends = kv.by_chunks(0);
+        let ends = kv.by_chunks();
         if self.all.get(at).is_some_and(|next| self.covers(kv, next, owner, seq, ends)) {
             self.clock += 1;
             self.all[at].used = self.clock;
-            return kv.seq_free(seq);
+            return kv.free(seq);
         }
         while !ends && at > 0 && begins(kv, &self.all[at - 1], owner, kv.tokens(seq)?) {
             at -= 1;
@@ -104,7 +142,7 @@ impl Prefixes {
     }
 
     /// Whether a kept sequence has all that a new one would give; with `ends` it has to end where the new one does.
-    fn covers(&self, kv: &Kv, kept: &Kept, owner: Owner, seq: SeqId, ends: bool) -> bool {
+    fn covers<S: Sequences>(&self, kv: &S, kept: &Kept, owner: Owner, seq: SeqId, ends: bool) -> bool {
         let (Ok(own), Ok(new)) = (kv.tokens(kept.seq), kv.tokens(seq)) else { return false };
         kept.owner == owner && if ends { own == new } else { own.starts_with(new) }
     }
@@ -113,7 +151,7 @@ impl Prefixes {
     ///
     /// # Errors
     /// A bug in the runtime.
-    pub fn reclaim(&mut self, kv: &mut Kv) -> Result<bool> {
+    pub fn reclaim<S: Sequences>(&mut self, kv: &mut S) -> Result<bool, S::Error> {
         match (0..self.all.len()).min_by_key(|i| self.all[*i].used) {
             Some(oldest) => self.free(kv, oldest).map(|()| true),
             None => Ok(false),
@@ -124,27 +162,27 @@ impl Prefixes {
     ///
     /// # Errors
     /// A bug in the runtime.
-    pub fn clear(&mut self, kv: &mut Kv) -> Result<()> {
+    pub fn clear<S: Sequences>(&mut self, kv: &mut S) -> Result<(), S::Error> {
         while !self.all.is_empty() {
             self.free(kv, self.all.len() - 1)?;
         }
         Ok(())
     }
 
-    fn free(&mut self, kv: &mut Kv, at: usize) -> Result<()> {
+    fn free<S: Sequences>(&mut self, kv: &mut S, at: usize) -> Result<(), S::Error> {
         let kept = self.all.remove(at);
         self.bytes -= kept.bytes;
-        kv.seq_free(kept.seq)
+        kv.free(kept.seq)
     }
 
     /// The place of these tokens.
-    fn place(&self, kv: &Kv, owner: Owner, tokens: &[i32]) -> usize {
+    fn place<S: Sequences>(&self, kv: &S, owner: Owner, tokens: &[i32]) -> usize {
         self.all.partition_point(|k| (k.owner, kv.tokens(k.seq).unwrap_or_default()) < (owner, tokens))
     }
 }
 
 /// Tokens of `prompt` that a fork of `seq` need not compute. The last one is computed in any case.
-pub fn shared(kv: &Kv, seq: SeqId, prompt: &[i32]) -> usize {
+pub fn shared<S: Sequences>(kv: &S, seq: SeqId, prompt: &[i32]) -> usize {
     let Ok(tokens) = kv.tokens(seq) else { return 0 };
     let same = common(tokens, prompt).min(prompt.len().saturating_sub(1));
     kv.reusable(seq, same).unwrap_or(0)
@@ -155,6 +193,6 @@ pub fn common(a: &[i32], b: &[i32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-fn begins(kv: &Kv, kept: &Kept, owner: Owner, tokens: &[i32]) -> bool {
+fn begins<S: Sequences>(kv: &S, kept: &Kept, owner: Owner, tokens: &[i32]) -> bool {
     kept.owner == owner && kv.tokens(kept.seq).is_ok_and(|own| tokens.starts_with(own))
 }
