@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of policies for caches (`--kv-policy`): NumPy in float64, from the papers. Writes `policies.safetensors`.
+"""Golden values of policies for caches (`--kv-policy`): NumPy in float64, from the papers. Writes `llama/policies.safetensors`.
 
     python policies.py
 
@@ -131,7 +131,7 @@ def main():
     found = {name: model.logits(tokens, policy).astype(np.float32) for name, policy in POLICIES.items()}
     for name, logits in found.items():
         print(f"{name}: {np.abs(logits - own).max():.2f} from the whole text")
-    save_file(found, HERE / "policies.safetensors")
+    save_file(found, HERE / "llama" / "policies.safetensors")
 
 
 if __name__ == "__main__":

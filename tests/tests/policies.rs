@@ -6,7 +6,7 @@ use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
 use llmcc_passes::module::policy;
-use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options, root};
+use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options};
 use serde_json::Value;
 
 /// Prompts at once, token by token, and in pieces that end inside pages and windows.
@@ -18,7 +18,7 @@ fn with_policy(fixture: &str, policy: &str) -> CompileOptions {
 }
 
 fn goldens(name: &str) -> Vec<f32> {
-    let file = Checkpoint::open(&root().join("tests/goldens/policies.safetensors")).expect("goldens");
+    let file = Checkpoint::open(&golden("llama").join("policies.safetensors")).expect("goldens");
     file.tensor(name).expect(name).to_f32()
 }
 

@@ -5,7 +5,7 @@ use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
 use llmcc_passes::module::policy;
-use llmcc_tests::{Golden, logits_in_pieces, root};
+use llmcc_tests::{Golden, golden, logits_in_pieces};
 
 #[test]
 fn policies_equal_numpy() {
@@ -14,7 +14,7 @@ fn policies_equal_numpy() {
     }
     let g = Golden::load("llama");
     let allowed = 2.0 * g.reference_error(true);
-    let goldens = Checkpoint::open(&root().join("tests/goldens/policies.safetensors")).expect("goldens");
+    let goldens = Checkpoint::open(&golden("llama").join("policies.safetensors")).expect("goldens");
     let folder = tempfile::tempdir().expect("a folder");
     let mask = folder.path().join("heads.tsv");
     std::fs::write(&mask, "0.9\t0.2\n0.1\t0.7\n").expect("a file");
