@@ -9,6 +9,7 @@ mod form;
 mod frontier;
 mod health;
 mod lir;
+mod prune;
 mod pull;
 mod route;
 mod run;
@@ -33,6 +34,7 @@ pub use lir::{CheckArgs, OptArgs, OptStage};
 use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
+pub use prune::PruneArgs;
 pub use pull::PullArgs;
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
@@ -234,6 +236,9 @@ pub struct CompileArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub calib: CalibArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub prune: PruneArgs,
     /// Activations entering quantized matrix products, on the targets that multiply such ones
     /// [default: int8 with quantized weights, on GPUs bf16]
     #[arg(long, value_enum)]

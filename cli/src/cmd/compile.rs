@@ -7,7 +7,7 @@ use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Finished, Lowered, Version};
-use crate::{Error, advice, calib, json, output, program, report, runtimes, signature};
+use crate::{Error, advice, calib, json, output, program, pruned, report, runtimes, signature};
 use ed25519_dalek::SigningKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
@@ -226,6 +226,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
         },
         method: args.calib.method.unwrap_or(&LEAST_SQUARES),
+        pruning: args.prune.pruning(),
         calibration: args.calib.calibration(program.clone()),
         damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
@@ -257,8 +258,10 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
 
 /// Refuses methods without the statistics they need, and statistics that nothing uses.
 fn check_method(args: &CompileArgs, options: &CompileOptions) -> Result<(), Error> {
-    args.calib.check()?;
     let texts = options.calibration.is_some();
+    args.prune.check(texts)?;
+    args.calib.check(args.prune.uses_texts())?;
+    pruned::check(options)?;
     let rounds = options.rounds() || !args.budget.is_empty();
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || args.calib.method.is_some()) && !rounds {
