@@ -12,7 +12,7 @@ use crate::session::Finished;
 use crate::statistics::Statistics;
 use crate::{certificate, manifest, predicted, pruned, requantized};
 use llmcc_codegen::link::WeightsPlace;
-use llmcc_ir::plan::{PackedWeight, Storage};
+use llmcc_ir::plan::{PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::Family;
 use llmcc_passes::method::Moved;
@@ -57,9 +57,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
-    if let Some((zeros, pruned)) = pruned::zeros(plan, &f.packed).zip(pruned::options(options)) {
-        let _ = writeln!(s, "  sparsity    {}", zeros.line(&pruned));
-    }
+    s += &sparsity(plan, f, options);
     s += &calibration(l, f, options);
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
@@ -86,6 +84,12 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// The zeros of matrices that were pruned.
+fn sparsity(plan: &Plan, f: &Finished, options: &CompileOptions) -> String {
+    let all = pruned::zeros(plan, &f.packed).zip(pruned::options(options));
+    all.map_or(String::new(), |(zeros, pruned)| format!("  sparsity    {}\n", zeros.line(&pruned)))
 }
 
 /// The calibration, and the check of its result.

@@ -10,7 +10,8 @@ use llmcc_passes::method::{self, Needs, PRUNERS, Pruner, Pruning, Sparsity};
 pub struct PruneArgs {
     /// Make weights of the layers' matrices zero before they are rounded: those of least `magnitude`, or, with --calib,
     /// by `wanda`, or by `sparsegpt` or `rose`, which have other weights make up for them
-    #[arg(long, requires = "format", value_parser = pruners(), conflicts_with_all = ["error_budget", "budget", "dtype"])]
+    #[arg(long, requires = "format", value_parser = pruners())]
+    #[arg(conflicts_with_all = ["error_budget", "budget", "dtype"])]
     pub prune: Option<&'static Pruner>,
     /// The part that becomes zero: a share of the weights of each row, or `2:4`, two of each four adjacent columns
     /// [default: 50%]

@@ -1,11 +1,13 @@
 //! Coding the rows of a weight by a method, with the statistics of their inputs.
 
 use super::job::{Job, Method, Needs, Prepared};
+use super::magnitude::MAGNITUDE;
 use super::moments::{Inputs, Run};
 use super::plain::NEAREST;
 use super::pruner::{Dense, Fill, Known, Pruned, Pruning};
+use super::sparsity::Sparsity;
 use llmcc_ir::quant::fit::Fit;
-use llmcc_ir::quant::{self, Format, PackError};
+use llmcc_ir::quant::{self, Code, Format, PackError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,16 +24,30 @@ pub struct Coder<'a> {
     prepared: BTreeMap<usize, Arc<Prepared>>,
 }
 
+/// A pruning after which a format can store rows: where it has two of each four columns, no more than these stay, by
+/// magnitude unless another pruner was chosen.
+fn by_format(format: Format, pruning: Option<Pruning>) -> Option<Pruning> {
+    match (format.encoding().code, pruning) {
+        (Code::Pairs, Some(Pruning { sparsity: Sparsity::Tuples { kept: 1 | 2, of: 4 }, .. })) => pruning,
+        (Code::Pairs, _) => {
+            let pruner = pruning.map_or(&MAGNITUDE, |p| p.pruner);
+            Some(Pruning { pruner, sparsity: Sparsity::Tuples { kept: 2, of: 4 } })
+        }
+        _ => pruning,
+    }
+}
+
 impl<'a> Coder<'a> {
     /// Codes rows of `k` columns, whose inputs are described by `runs` of rows and whose scales are moved.
     pub fn new(format: Format, method: &'static Method, k: usize, runs: &'a [Run<'a>]) -> Coder<'a> {
         let (method, fit) = (method.coding(), Fit::of(format));
-        Coder { format, method, pruning: None, fit, k, runs, prepared: BTreeMap::new() }
+        let pruning = by_format(format, None);
+        Coder { format, method, pruning, fit, k, runs, prepared: BTreeMap::new() }
     }
 
     /// The same for rows that are pruned before. The format [has zeros](super::has_zero).
     pub fn pruned(self, pruning: Option<Pruning>) -> Coder<'a> {
-        Coder { pruning, ..self }
+        Coder { pruning: by_format(self.format, pruning), ..self }
     }
 
     /// Whether codes are chosen by more than the format's own quantizer.

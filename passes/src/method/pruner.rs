@@ -44,7 +44,9 @@ pub struct Pruning {
 pub fn has_zero(e: &Encoding) -> bool {
     let zero = match e.code {
         Code::Trellis(_) => false,
-        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => e.number(e.zero_code()) == 0.0,
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Pairs => {
+            e.number(e.zero_code()) == 0.0
+        }
     };
     e.is_quantized() && !e.has_minimum() && zero
 }
