@@ -50,7 +50,7 @@ fn collect(
         && statistics::is_one(path)
     {
         let found = Statistics::open(path)?;
-        found.check(path, checkpoint, options)?;
+        found.check(path, checkpoint, options.method, options.pruning)?;
         return Ok((found, None));
     }
     calibration.sources.iter().try_for_each(texts::check)?;

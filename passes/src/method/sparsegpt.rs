@@ -53,8 +53,9 @@ fn prune(mut lanes: Lanes<'_>, feedback: &Feedback, dense: &Dense<'_>, (out, zer
         for (i, target) in targets.iter_mut().enumerate() {
             add(target, &lanes.errors, &feedback.of(first + i)[..first]);
         }
+        let left = made_up(&lanes, &targets, feedback, (first, columns));
         for (r, zeros) in zeros.chunks_mut(k).enumerate() {
-            let cost = |i: usize| feedback.weight(first + i) * targets[i][r] * targets[i][r];
+            let cost = |i: usize| feedback.weight(first + i) * left[i][r] * left[i][r];
             let costs = (0..columns.len()).map(|i| (cost(i), i)).collect();
             least(costs, dense.sparsity.zeros(first, to)).for_each(|i| zeros[columns[i]] = true);
         }
@@ -69,6 +70,24 @@ fn prune(mut lanes: Lanes<'_>, feedback: &Feedback, dense: &Dense<'_>, (out, zer
             lanes.errors.push(error);
         }
     }
+}
+
+/// The columns of a block, the first of which is the `first`-th, once all of them have made up for the columns before:
+/// `targets` are the values by the errors of these alone.
+fn made_up(
+    lanes: &Lanes<'_>,
+    targets: &[[f32; LANES]],
+    feedback: &Feedback,
+    (first, columns): (usize, &[usize]),
+) -> Vec<[f32; LANES]> {
+    let (mut left, mut errors) = (targets.to_vec(), Vec::with_capacity(columns.len()));
+    for (i, (left, column)) in left.iter_mut().zip(columns).enumerate() {
+        add(left, &errors, &feedback.of(first + i)[first..]);
+        let mut error = lanes.column(*column);
+        error.iter_mut().zip(left.iter()).for_each(|(w, t)| *w -= t);
+        errors.push(error);
+    }
+    left
 }
 
 #[cfg(test)]
