@@ -24,6 +24,7 @@ pub struct Format {
 /// All kernels.
 pub const FORMATS: &[Format] = &[
     Format { name: "w4-int8", uk: Uk::PanelW4A8, weights: Encoding::W4, group: 128, rows: Rows::Int8 },
+    Format { name: "w4s-int8", uk: Uk::PanelW4sA8, weights: Encoding::W4S, group: 128, rows: Rows::Int8 },
     Format { name: "w4a-int8", uk: Uk::PanelW4aA8, weights: Encoding::W4A, group: 128, rows: Rows::Int8 },
     Format { name: "w8-int8", uk: Uk::PanelW8A8, weights: Encoding::W8, group: 128, rows: Rows::Int8 },
     Format { name: "w4zg128-int8", uk: Uk::PanelW4zA8, weights: Encoding::from_zero(4), group: 128, rows: Rows::Int8 },

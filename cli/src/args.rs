@@ -9,6 +9,7 @@ mod form;
 mod frontier;
 mod health;
 mod lir;
+mod prune;
 mod pull;
 mod route;
 mod run;
@@ -36,6 +37,7 @@ use llmcc_frontends::{Adapter, DraftHeads};
 use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
 use llmcc_passes::module::policy;
+pub use prune::PruneArgs;
 pub use pull::PullArgs;
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
@@ -241,6 +243,9 @@ pub struct CompileArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub calib: CalibArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub prune: PruneArgs,
     /// Activations entering quantized matrix products, on the targets that multiply such ones
     /// [default: int8 with quantized weights, on GPUs bf16]
     #[arg(long, value_enum)]

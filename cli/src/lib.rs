@@ -40,6 +40,7 @@ pub mod output;
 pub mod predicted;
 pub mod program;
 pub mod progress;
+pub mod pruned;
 pub mod reference;
 pub mod report;
 pub mod requantized;

@@ -17,7 +17,7 @@ use llmcc_ir::quant::{Elem, FORMATS, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
-use llmcc_passes::method::{Method, Moments, Moved, move_scales};
+use llmcc_passes::method::{Method, Moments, Moved, Pruning, move_scales};
 use llmcc_passes::module::parts::{Part, divide};
 use llmcc_passes::module::policy;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
@@ -569,11 +569,12 @@ pub(crate) struct Source<'a> {
     checkpoint: &'a Checkpoint,
     statistics: Option<&'a Statistics>,
     method: &'static Method,
+    pruning: Option<Pruning>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(checkpoint: &'a Checkpoint, options: &'a CompileOptions) -> Source<'a> {
-        Source { checkpoint, statistics: options.statistics(), method: options.method }
+        Source { checkpoint, statistics: options.statistics(), method: options.method, pruning: options.pruning }
     }
 }
 
@@ -590,6 +591,9 @@ impl WeightSource for Source<'_> {
     }
     fn method(&self) -> &'static Method {
         self.method
+    }
+    fn pruning(&self) -> Option<Pruning> {
+        self.pruning
     }
     fn release(&self, name: &str) {
         self.checkpoint.release(name);

@@ -17,6 +17,7 @@ use crate::golden::Golden;
 use crate::loaded::Model;
 use crate::measured::Measured;
 use crate::predicted::Predicted;
+use crate::pruned::{Pruned, Zeros};
 use crate::statistics::Record;
 use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
@@ -97,6 +98,9 @@ pub struct Options {
     /// How weights became codes, where they were rounded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub method: String,
+    /// How weights were pruned, where some were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pruned: Option<Pruned>,
     /// The texts by which rounding errors were weighed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Record>,
@@ -232,6 +236,9 @@ pub struct Tensor {
     /// Root mean square error of storing it, relative to the values', where it is not exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_rms_error: Option<f64>,
+    /// Share of its values that are zero, where it was pruned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zeros: Option<f64>,
 }
 
 /// The model for one target.
@@ -326,6 +333,9 @@ pub struct Certificate {
     pub budget: Option<Budget>,
     /// Everything that is an approximation of the checkpoint.
     pub lossy: Vec<String>,
+    /// Zeros among the weights of matrices that were pruned, where some were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zeros: Option<Zeros>,
     /// Measured damage, of artifacts made with `--budget`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,

@@ -14,7 +14,7 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, Machine, TargetSpec};
 use llmcc_passes::damage::Damage;
-use llmcc_passes::method::{LEAST_SQUARES, Method};
+use llmcc_passes::method::{LEAST_SQUARES, Method, Needs, Pruning};
 use llmcc_passes::module::policy;
 use llmcc_passes::{ActPolicy, Explain};
 use std::ffi::OsString;
@@ -47,6 +47,8 @@ pub struct CompileOptions {
     pub choose: Choose,
     /// How weights become codes.
     pub method: &'static Method,
+    /// Weights of the layers' matrices that become zero, where they are rounded to codes.
+    pub pruning: Option<Pruning>,
     /// The texts by which rounding errors are weighed.
     pub calibration: Option<Calibration>,
     /// Measured damage by weight and its bound, which forms of weights are chosen by.
@@ -97,6 +99,7 @@ impl CompileOptions {
             kv: None,
             choose: Choose::default(),
             method: &LEAST_SQUARES,
+            pruning: None,
             calibration: None,
             damage: None,
             explain: Explain::default(),
@@ -135,6 +138,11 @@ impl CompileOptions {
     /// Whether the method moves scales, and the statistics that it does so by are collected.
     pub fn moves_scales(&self) -> bool {
         self.method.moves.is_some() && self.statistics().is_some()
+    }
+
+    /// The knowledge of the inputs of products that method and pruning use.
+    pub fn needs(&self) -> Needs {
+        self.pruning.map_or(Needs::Nothing, |p| p.pruner.needs).max(self.method.needs)
     }
 
     /// Statistics of the inputs of products, where they were collected.

@@ -10,9 +10,9 @@ use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::session::Finished;
 use crate::statistics::Statistics;
-use crate::{certificate, manifest, predicted, requantized};
+use crate::{certificate, manifest, predicted, pruned, requantized};
 use llmcc_codegen::link::WeightsPlace;
-use llmcc_ir::plan::{PackedWeight, Storage};
+use llmcc_ir::plan::{PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::Family;
 use llmcc_passes::method::Moved;
@@ -57,6 +57,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(worst) = manifest::largest_error(&f.packed).filter(|worst| *worst > 0.0) {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
+    s += &sparsity(plan, f, options);
     s += &calibration(l, f, options);
     if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
@@ -76,13 +77,19 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
     let _ = writeln!(s, "  root        {}", hex(&f.root));
-    for warning in l.warnings.iter().cloned().chain(doubts(l, f)) {
+    for warning in l.warnings.iter().cloned().chain(doubts(l, f, options)) {
         let _ = writeln!(s, "  warning     {warning}");
     }
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// The zeros of matrices that were pruned.
+fn sparsity(plan: &Plan, f: &Finished, options: &CompileOptions) -> String {
+    let all = pruned::zeros(plan, &f.packed).zip(pruned::options(options));
+    all.map_or(String::new(), |(zeros, pruned)| format!("  sparsity    {}\n", zeros.line(&pruned)))
 }
 
 /// The calibration, and the check of its result.
@@ -112,12 +119,16 @@ fn measured(options: &CompileOptions) -> String {
 const MUCH: f64 = 0.2;
 
 /// Doubts about the room that GPUs have, and about the format that was asked for.
-fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
+fn doubts(l: &Lowered, f: &Finished, options: &CompileOptions) -> Vec<String> {
     let preferred = l.preferred();
     let mut out: Vec<String> = l.versions.iter().filter_map(no_room).collect();
     out.extend(f.check.as_ref().and_then(Check::doubt));
     let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
-    if l.format.is_quantized() && error > MUCH {
+    let zeros = pruned::zeros(&preferred.compiled.plan, &f.packed);
+    if options.pruning.is_some() && zeros.is_none() && !f.packed.tensors.is_empty() {
+        out.push("--prune: no matrix of a layer was rounded to codes, so none was pruned".into());
+    }
+    if l.format.is_quantized() && error > MUCH && zeros.is_none() {
         out.push(format!(
             "rounding to {} changes the weights by {:.0} % (root mean square, relative): a model not trained \
                 for it will hardly work; --w4 changes them by about 8 %",

@@ -4,7 +4,7 @@ use crate::digest;
 use crate::error::Error;
 use llmcc_frontends::Checkpoint;
 use llmcc_frontends::checkpoint::safetensors::{MAX_HEADER, TensorInfo, parse};
-use llmcc_passes::method::{Method, Moments, Needs};
+use llmcc_passes::method::{Method, Moments, Needs, Pruning};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -146,11 +146,17 @@ impl Statistics {
         Ok(Statistics { map, tensors, source, record, sample })
     }
 
-    /// Refuses statistics of another checkpoint, or without those that a method needs.
+    /// Refuses statistics of another checkpoint, or without those that method and pruning need.
     ///
     /// # Errors
     /// [`Error::Usage`].
-    pub fn check(&self, path: &Path, checkpoint: &Checkpoint, method: &Method) -> Result<(), Error> {
+    pub fn check(
+        &self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        method: &Method,
+        pruning: Option<Pruning>,
+    ) -> Result<(), Error> {
         let file = path.display();
         let own = digest::hash_sources(checkpoint)?;
         let own = own.iter().map(|f| format!("{} {}", f.sha256, f.file)).collect::<Vec<_>>().join("\n");
@@ -160,15 +166,18 @@ impl Statistics {
             )));
         }
         let without = |part: fn(&Parts) -> &Range<usize>| self.tensors.values().all(|p| part(p).is_empty());
-        let lacking = match (method.needs, method.moves) {
+        let more = pruning.filter(|p| p.pruner.needs > method.needs);
+        let lacking = match (more.map_or(method.needs, |p| p.pruner.needs), method.moves) {
             (Needs::Products, _) if without(|p| &p.products) => "products of columns",
             (_, Some(moves)) if moves.ranges && without(|p| &p.max) => "largest magnitudes",
             (Needs::Products | Needs::Squares | Needs::Nothing, _) => return Ok(()),
         };
+        let by = match more {
+            Some(pruning) => format!("--prune {}", pruning.pruner.name),
+            None => format!("--method {}", method.name),
+        };
         Err(Error::Usage(format!(
-            "--calib {file}: --method {} needs {lacking}, which it has not: give the texts, or save it with this \
-                method",
-            method.name
+            "--calib {file}: {by} needs {lacking}, which it has not: give the texts, or save it with this option"
         )))
     }
 

@@ -29,6 +29,7 @@ mod lir;
 mod output;
 mod programs;
 mod prompts;
+mod pruning;
 mod route;
 mod run;
 mod serve;

@@ -176,7 +176,7 @@ impl<'a> Sample<'a> {
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);
         self.each(|first, values| {
-            coder.prepare(first, first + values.len() / k);
+            coder.prepare(first, first + values.len() / k, &|at, out| self.rows.fill(at, out));
             coder.pack(first, values, &mut packed).map_err(|e| pack::located(e, first, (values, k), format, name))?;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, &packed, k, r, &mut back);

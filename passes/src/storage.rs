@@ -6,6 +6,7 @@
 
 use crate::egraph::{Graph, Head, Term};
 use crate::measure::Measured;
+use crate::module::layers::LayerMatrices;
 use crate::pack::moved_only;
 use crate::schedule::state_param;
 use crate::weights::WeightTerms;
@@ -196,6 +197,8 @@ pub struct Products<'a> {
     /// Weights that are an operand of a product.
     multiplied: BTreeSet<WeightExpr>,
     measured: &'a Measured,
+    /// Where a format has some of the values only.
+    layers: Option<LayerMatrices>,
 }
 
 impl<'a> Products<'a> {
@@ -206,7 +209,9 @@ impl<'a> Products<'a> {
         funcs: &[BTreeMap<Id, Matrix>],
         measured: &'a Measured,
     ) -> Products<'a> {
-        Products { module, opts, multiplied: multiplied(funcs), measured }
+        let sparse = opts.formats.iter().any(|f| f.dense() != *f);
+        let layers = sparse.then(|| LayerMatrices::of(module));
+        Products { module, opts, multiplied: multiplied(funcs), measured, layers }
     }
 
     /// The forms of the classes of a function.
@@ -251,13 +256,19 @@ impl<'a> Products<'a> {
         }
         if let [only] = self.opts.formats[..] {
             let own = self.opts.keep_types.then(|| self.moved(m)).flatten();
-            return vec![(own.unwrap_or(only), None)];
+            return vec![(own.unwrap_or_else(|| self.dense_but_in_layers(only, m)), None)];
         }
         let allowed = |f: &&Format| self.opts.damage.as_ref().is_none_or(|d| d.allows(&m.bound, **f));
         let error = |f: &Format| Some((*f, m.error(*f, self.measured)?));
         let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter(allowed).filter_map(error).collect();
         formats.sort_by(|a, b| a.1.total_cmp(&b.1));
         formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
+    }
+
+    /// A format; that of all values where it has some of them, and a matrix is none of a layer's.
+    fn dense_but_in_layers(&self, format: Format, m: &Matrix) -> Format {
+        let of_layers = |layers: &LayerMatrices| m.bound.iter().all(|e| layers.have(e, self.module));
+        if self.layers.as_ref().is_none_or(of_layers) { format } else { format.dense() }
     }
 
     /// The format in which products read whole numbers, or numbers of few bits.

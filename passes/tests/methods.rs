@@ -6,7 +6,9 @@ use llmcc_ir::graph::{Arg, Call, Entry, F32, FuncBuilder, ModelInfo, Module, Op,
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{BLOCK, Format, unpack_row};
 use llmcc_ir::ty::{DType, Dim, TensorType};
-use llmcc_passes::method::{self, Coder, METHODS, Method, Moments, Moved, move_scales, runs};
+use llmcc_passes::method::{
+    self, Coder, METHODS, Method, Moments, Moved, PRUNERS, Pruning, Sparsity, move_scales, runs,
+};
 use llmcc_passes::module::scales::bound;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_test_support::numbers;
@@ -46,6 +48,34 @@ const NUMPY: &[(&str, &str, f64, f64)] = &[
     ("w8g128", "smoothquant", 2.6950e-05, 5.7990e-05),
 ];
 
+/// Format, sparsity, pruner, and the relative squared error of the products by least squares and by GPTQ afterwards.
+const PRUNED: &[(&str, &str, &str, f64, f64)] = &[
+    ("w4g128", "50%", "magnitude", 7.9317e-02, 7.7794e-02),
+    ("w4g128", "50%", "wanda", 6.4609e-03, 2.7461e-03),
+    ("w4g128", "50%", "sparsegpt", 5.6194e-03, 2.0601e-03),
+    ("w4g128", "50%", "rose", 5.6194e-03, 2.0601e-03),
+    ("w4g128", "2:4", "magnitude", 1.3974e-01, 1.3814e-01),
+    ("w4g128", "2:4", "wanda", 1.0314e-02, 6.8525e-03),
+    ("w4g128", "2:4", "sparsegpt", 6.6918e-03, 3.1673e-03),
+    ("w4g128", "2:4", "rose", 6.2261e-03, 2.7412e-03),
+    ("w4g128", "4:8", "magnitude", 1.0535e-01, 1.0365e-01),
+    ("w4g128", "4:8", "wanda", 7.7253e-03, 4.1411e-03),
+    ("w4g128", "4:8", "sparsegpt", 6.0984e-03, 2.4931e-03),
+    ("w4g128", "4:8", "rose", 5.7717e-03, 2.2801e-03),
+    ("w8g128", "50%", "magnitude", 7.7211e-02, 7.7219e-02),
+    ("w8g128", "50%", "wanda", 1.3700e-03, 1.3486e-03),
+    ("w8g128", "50%", "sparsegpt", 6.4899e-04, 6.3262e-04),
+    ("w8g128", "50%", "rose", 6.4899e-04, 6.3262e-04),
+    ("w8g128", "2:4", "magnitude", 1.3758e-01, 1.3757e-01),
+    ("w8g128", "2:4", "wanda", 5.5016e-03, 5.4859e-03),
+    ("w8g128", "2:4", "sparsegpt", 1.7898e-03, 1.7736e-03),
+    ("w8g128", "2:4", "rose", 1.3517e-03, 1.3346e-03),
+    ("w8g128", "4:8", "magnitude", 1.0310e-01, 1.0310e-01),
+    ("w8g128", "4:8", "wanda", 2.8057e-03, 2.7820e-03),
+    ("w8g128", "4:8", "sparsegpt", 1.1018e-03, 1.0864e-03),
+    ("w8g128", "4:8", "rose", 8.9086e-04, 8.7591e-04),
+];
+
 /// The layer of `methods.py`: two matrices and their inputs.
 struct Layer {
     w: [Vec<f32>; 2],
@@ -57,6 +87,7 @@ struct Layer {
     max: Vec<f32>,
     products: Vec<f64>,
     method: &'static Method,
+    pruning: Option<Pruning>,
 }
 
 impl Layer {
@@ -86,6 +117,7 @@ impl Layer {
             max: vec![f32::NEG_INFINITY; COLUMNS],
             products: vec![0.0; COLUMNS * COLUMNS],
             method: &method::NEAREST,
+            pruning: None,
         };
         for row in layer.x.chunks_exact(COLUMNS) {
             for (i, a) in row.iter().enumerate() {
@@ -153,8 +185,8 @@ fn module() -> Module {
 /// The rows of a weight as a method stores them.
 fn coded(layer: &Layer, module: &Module, e: &WeightExpr, w: &[f32], format: Format) -> Vec<f32> {
     let runs = runs(e, module, layer).unwrap();
-    let mut coder = Coder::new(format, layer.method, COLUMNS, &runs);
-    coder.prepare(0, ROWS);
+    let mut coder = Coder::new(format, layer.method, COLUMNS, &runs).pruned(layer.pruning);
+    coder.prepare(0, ROWS, &|at, out| out.copy_from_slice(&w[at * COLUMNS..][..out.len()]));
     let (mut packed, mut out) = (vec![0; format.block_bytes(COLUMNS)], vec![0f32; ROWS * COLUMNS]);
     for (block, (rows, out)) in w.chunks(BLOCK * COLUMNS).zip(out.chunks_mut(BLOCK * COLUMNS)).enumerate() {
         coder.pack(block * BLOCK, rows, &mut packed).unwrap();
@@ -223,5 +255,55 @@ fn errors_are_those_of_numpy() {
             order.into_iter().map(|at| NUMPY[at].1).collect()
         };
         assert_eq!(order(&|at| found[at][0]), order(&|at| NUMPY[at].2), "{}", format.0);
+    }
+}
+
+#[test]
+fn errors_of_pruned_layers_are_those_of_numpy() {
+    let mut layer = Layer::new();
+    for of_format in PRUNED.chunks(PRUNERS.len()) {
+        let mut before = [f64::INFINITY; 2];
+        for (format, sparsity, name, plain, gptq) in of_format {
+            let pruner = method::pruner(name).unwrap();
+            layer.pruning = Some(Pruning { pruner, sparsity: Sparsity::parse(sparsity).unwrap() });
+            let found = ["least-squares", "gptq"].map(|name| {
+                layer.method = method::named(name).unwrap();
+                errors(&layer, Format::parse(format).unwrap())[0]
+            });
+            println!("{format} {sparsity} {name}: {found:?}");
+            for (found, numpy) in found.iter().zip([plain, gptq]) {
+                assert!((found / numpy - 1.0).abs() < 0.01, "{format} {sparsity} {name}: {found}, NumPy {numpy}");
+            }
+            // The more a pruner knows, the less is lost.
+            assert!(found.iter().zip(&before).all(|(now, before)| now <= before), "{format} {sparsity} {name}");
+            before = found;
+        }
+    }
+}
+
+/// So many weights are zero as were asked for, in each row and in each tuple, whatever codes them and in which format.
+#[test]
+fn rows_have_the_zeros_asked_for() {
+    let mut layer = Layer::new();
+    let module = module();
+    let e = WeightExpr::Weight(1);
+    let w = layer.w[0].clone();
+    for pruner in PRUNERS {
+        for (sparsity, of, zeros) in
+            [("50%", COLUMNS, 128), ("30%", COLUMNS, 76), ("2:4", 4, 2), ("1:4", 4, 3), ("5:8", 8, 3)]
+        {
+            layer.pruning = Some(Pruning { pruner, sparsity: Sparsity::parse(sparsity).unwrap() });
+            for method in ["nearest", "least-squares", "clip", "gptq"] {
+                layer.method = method::named(method).unwrap();
+                for format in ["w8g32", "w4g128", "fp8", "nf4", "mxfp4", "q6k"] {
+                    let found = coded(&layer, &module, &e, &w, Format::parse(format).unwrap());
+                    let least = found.chunks(of).map(|part| part.iter().filter(|v| **v == 0.0).count()).min();
+                    assert!(least >= Some(zeros), "{} {sparsity} {method} {format}: {least:?}", pruner.name);
+                    let kept = found.iter().filter(|v| **v != 0.0).count();
+                    let most = w.len() / of * (of - zeros);
+                    assert!(kept <= most && kept * 10 > most * 7, "{} {sparsity} {method} {format}", pruner.name);
+                }
+            }
+        }
     }
 }

@@ -84,7 +84,7 @@ fn half_precision_plans_equal_graphs_of_their_weights() {
 #[test]
 fn quantized_plans_equal_graphs_of_their_decoded_weights() {
     for toy in toys() {
-        for format in ["w8g32", "w4g32", "w4ag64", "w4g128", "c4", "c3", "t3", "t2"] {
+        for format in ["w8g32", "w4g32", "w4ag64", "w4g128", "w4sg32", "c4", "c3", "t3", "t2"] {
             check(toy, f32_activations(format), 1e-5);
         }
     }
@@ -93,7 +93,7 @@ fn quantized_plans_equal_graphs_of_their_decoded_weights() {
 #[test]
 fn int8_activations_stay_near() {
     for toy in toys() {
-        for format in ["w8g32", "w4g32", "w4ag64", "w4g128", "c4", "c3", "t3", "t2"] {
+        for format in ["w8g32", "w4g32", "w4ag64", "w4g128", "w4sg32", "c4", "c3", "t3", "t2"] {
             // Four products per layer, each with inputs rounded to 1/254 of their group's largest:
             // about 0.5 % each, largest over all logits.
             check(toy, options(format), 0.05);

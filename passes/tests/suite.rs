@@ -6,6 +6,7 @@ mod gpu;
 mod methods;
 mod parts;
 mod plans;
+mod pruning;
 mod scales;
 mod shapes;
 mod size;

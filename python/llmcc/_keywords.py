@@ -148,6 +148,10 @@ class Compiling(TypedDict, total=False):
     save_calib: Union[None, str, os.PathLike[str]]
     #: How weights become codes; by default by least squares.
     method: Optional[Literal["nearest", "least-squares", "clip", "gptq", "awq", "awq+clip", "awq+gptq", "smoothquant"]]
+    #: Make weights of the layers' matrices zero before they are rounded.
+    prune: Optional[Literal["magnitude", "wanda", "sparsegpt", "rose"]]
+    #: The part that becomes zero: ``"50%"``, or ``"2:4"``, two of each four adjacent columns.
+    sparsity: Optional[str]
     #: Bounds that the artifact keeps as measured on text: ``"kl=0.01"``, ``"ppl=+1%"``, ``"bytes=700M"``, ``"memory=1G@8192"``, ``"tokens/s=60"``.
     budget: Union[None, str, Sequence[str]]
     #: Files with text of the kind that the model is for, to measure on; by default a built-in text.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Errors of a layer whose weights are rounded by several methods, from the papers and the authors' code.
 
-    python methods.py        # prints the table of `passes/tests/methods.rs`
+    python methods.py        # prints the tables of `passes/tests/methods.rs`
 
 Needs NumPy only (`requirements.txt` has the version):
 
@@ -9,7 +9,9 @@ Needs NumPy only (`requirements.txt` has the version):
 - GPTQ (arXiv 2210.17323): columns by descending mean square, by the inverse of the damped means of products;
 - clipping (OmniQuant, arXiv 2308.13137, searched without gradients): the scale of a group by the error of the whole row;
 - AWQ (arXiv 2306.00978, `auto_scale.py`): `s = x^α`, normalized by `√(max s · min s)`, of 20 exponents the best; sizes of inputs are root mean squares;
-- SmoothQuant (arXiv 2211.10438, `smooth.py`): `s = max|x|^α / max|w|^(1−α)`.
+- SmoothQuant (arXiv 2211.10438, `smooth.py`): `s = max|x|^α / max|w|^(1−α)`;
+- pruning by magnitude, by Wanda (arXiv 2306.11695) and by SparseGPT (arXiv 2301.00774) and ROSE (arXiv 2603.05878), whose weights are compared within a row, not within a matrix, before rounding
+  by least squares or by GPTQ.
 
 Weights and inputs come from `weights.py`, whose integers Rust makes, too. Two matrices of one input are rounded together. An error is `Σ‖x·Ŵᵀ − x·Wᵀ‖² / Σ‖x·Wᵀ‖²` over all inputs; of
 SmoothQuant inputs are rounded to int8 by groups of a row, too.
@@ -117,19 +119,78 @@ class Integers:
                 q = best
         return q.reshape(w.shape)
 
-    def gptq(self, w, moments):
-        """The inverse of the damped means, from which columns that are done are taken out."""
-        k = w.shape[1]
+    def gptq(self, w, moments, zeros=None):
+        """The inverse of the damped means, from which columns that are done are taken out. Pruned weights stay zeros."""
+        zeros = np.zeros(w.shape, bool) if zeros is None else zeros
         scale = np.repeat(self.scales(self.grouped(w), self.grouped(np.diag(moments)))[..., 0], self.group, axis=1)
         order = np.argsort(-np.diag(moments), kind="stable")
-        damped = moments + 0.01 * np.trace(moments) / k * np.eye(k)
-        upper = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
+        upper = factors(moments[np.ix_(order, order)])
         left, out = w[:, order].copy(), np.zeros_like(w)
         for i, column in enumerate(order):
-            q = self.codes(left[:, i], scale[:, column]) * scale[:, column]
+            q = np.where(zeros[:, column], 0, self.codes(left[:, i], scale[:, column]) * scale[:, column])
             out[:, column] = q
             left[:, i:] -= np.outer((left[:, i] - q) / upper[i, i], upper[i, i:])
         return out
+
+
+def factors(moments):
+    """The triangle of the inverse of the damped means."""
+    k = len(moments)
+    return np.linalg.cholesky(np.linalg.inv(moments + 0.01 * np.trace(moments) / k * np.eye(k))).T
+
+
+def zeros_of(cost, sparsity):
+    """Where the least costs of each row of compared columns are."""
+    share, of = sparsity
+    count = cost.shape[1] * share // 100 if of is None else max(cost.shape[1] - share, 0)
+    out = np.zeros(cost.shape, bool)
+    np.put_along_axis(out, np.argsort(cost, axis=1, kind="stable")[:, :count], True, axis=1)
+    return out
+
+
+def by_cost(w, cost, sparsity):
+    of = sparsity[1] or w.shape[1]
+    zeros = np.concatenate([zeros_of(cost[:, at : at + of], sparsity) for at in range(0, w.shape[1], of)], axis=1)
+    return np.where(zeros, 0, w), zeros
+
+
+def magnitude(w, moments, sparsity):
+    return by_cost(w, np.abs(w), sparsity)
+
+
+def wanda(w, moments, sparsity):
+    return by_cost(w, np.abs(w) * np.sqrt(np.diag(moments)), sparsity)
+
+
+def sparsegpt(w, moments, sparsity):
+    """From left to right; the mask of 128 columns, or of a tuple, is chosen when the first of them is reached."""
+    return in_order(w, moments, sparsity)
+
+
+def rose(w, moments, sparsity):
+    """SparseGPT with blocks, and the columns of 128, by descending loss, if blocks are not nearly alike."""
+    of, scores = sparsity[1] or 128, np.abs(w) * np.sqrt(np.diag(moments))
+    blocks = [np.arange(at, at + of) for at in range(0, w.shape[1], of)]
+    losses = np.concatenate([np.where(zeros_of(scores[:, b], sparsity), scores[:, b], 0).sum(0) for b in blocks])
+    sums = np.array([losses[b].sum() for b in blocks])
+    if (sums.max() - sums.min()) / sums.max() <= 0.5:
+        return sparsegpt(w, moments, sparsity)
+    inside = lambda b: b if sparsity[1] else b[np.argsort(-losses[b], kind="stable")]
+    order = np.concatenate([inside(blocks[i]) for i in np.argsort(-sums, kind="stable")])
+    back = np.argsort(order)
+    return tuple(x[:, back] for x in in_order(w[:, order], moments[np.ix_(order, order)], sparsity))
+
+
+def in_order(w, moments, sparsity):
+    upper, of = factors(moments), sparsity[1] or 128
+    left, zeros = w.copy(), np.zeros(w.shape, bool)
+    for i in range(w.shape[1]):
+        if i % of == 0:
+            zeros[:, i : i + of] = zeros_of(left[:, i : i + of] ** 2 / np.diag(upper)[i : i + of] ** 2, sparsity)
+        error = np.where(zeros[:, i], left[:, i], 0) / upper[i, i]
+        left[:, i:] -= np.outer(error, upper[i, i:])
+        left[:, i] = np.where(zeros[:, i], 0, left[:, i])
+    return left, zeros
 
 
 def squared(error, moments):
@@ -183,6 +244,18 @@ def main():
             inputs = int8(x / s, format.group)
             rounded = sum((((inputs @ q.T) - x @ w.T) ** 2).sum() for q, w in zip(coded, weights)) / signal / len(x)
             print(f'    ("{name}", "{method}", {own:.4e}, {rounded:.4e}),')
+    sparse(weights, moments, signal)
+
+
+def sparse(weights, moments, signal):
+    """Errors of pruned and rounded weights."""
+    for name, format in [("w4g128", Integers(4, 128)), ("w8g128", Integers(8, 128))]:
+        for sparsity, text in [((50, None), "50%"), ((2, 4), "2:4"), ((4, 8), "4:8")]:
+            for prune in (magnitude, wanda, sparsegpt, rose):
+                pruned = [prune(w, moments, sparsity) for w in weights]
+                plain = sum(squared(format.least_squares(x, moments) - w, moments) for w, (x, _) in zip(weights, pruned))
+                gptq = sum(squared(format.gptq(x, moments, zeros) - w, moments) for w, (x, zeros) in zip(weights, pruned))
+                print(f'    ("{name}", "{text}", "{prune.__name__}", {plain / signal:.4e}, {gptq / signal:.4e}),')
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ impl CalibArgs {
         })
     }
 
-    /// Refuses a method without the statistics that it needs, and statistics that it does not use.
+    /// Refuses a method without the statistics that it needs, and statistics that neither it nor `others` use.
     ///
     /// # Errors
     /// [`Error::Usage`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, others: bool) -> Result<(), Error> {
         let (method, texts) = (self.method.unwrap_or(&LEAST_SQUARES), !self.texts.sources.is_empty());
         match method.needs {
             Needs::Products if !texts => Err(Error::Usage(format!(
@@ -69,7 +69,7 @@ impl CalibArgs {
                 "--method {}: its scales are made of the inputs of products: give --calib builtin, or a text",
                 method.name
             ))),
-            Needs::Nothing if texts => {
+            Needs::Nothing if texts && !others => {
                 Err(Error::Usage(format!("--method {} uses no calibration: leave out --calib", method.name)))
             }
             Needs::Nothing | Needs::Squares | Needs::Products => Ok(()),

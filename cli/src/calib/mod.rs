@@ -45,12 +45,12 @@ fn collect(
     calibration: &Calibration,
     checkpoint: &Checkpoint,
 ) -> Result<(Statistics, Reference), Error> {
-    let full = options.method.needs == Needs::Products;
+    let full = options.needs() == Needs::Products;
     if let [TextSource { path: Some(path), .. }] = &calibration.sources[..]
         && statistics::is_one(path)
     {
         let found = Statistics::open(path)?;
-        found.check(path, checkpoint, options.method)?;
+        found.check(path, checkpoint, options.method, options.pruning)?;
         return Ok((found, None));
     }
     calibration.sources.iter().try_for_each(texts::check)?;

@@ -7,7 +7,7 @@ use crate::lowered::int8_of_floats;
 use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, EVERY_PROCESSOR, check_llvm, find_targets, invariant};
 use crate::session::{self, Finished, Lowered, Version};
-use crate::{Error, advice, calib, json, output, program, report, runtimes, signature};
+use crate::{Error, advice, calib, json, output, program, pruned, report, runtimes, signature};
 use ed25519_dalek::SigningKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
@@ -17,7 +17,7 @@ use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
-use llmcc_passes::method::LEAST_SQUARES;
+use llmcc_passes::method::{LEAST_SQUARES, Pruning, Sparsity};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
@@ -226,6 +226,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
         },
         method: args.calib.method.unwrap_or(&LEAST_SQUARES),
+        pruning: args.prune.pruning(),
         calibration: args.calib.calibration(program.clone()),
         damage: None,
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
@@ -258,8 +259,10 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
 
 /// Refuses methods without the statistics they need, and statistics that nothing uses.
 fn check_method(args: &CompileArgs, options: &CompileOptions) -> Result<(), Error> {
-    args.calib.check()?;
     let texts = options.calibration.is_some();
+    args.prune.check(texts)?;
+    args.calib.check(args.prune.uses_texts())?;
+    pruned::check(options)?;
     let rounds = options.rounds() || !args.budget.is_empty();
     let asked = if texts { "--calib" } else { "--method" };
     if (texts || args.calib.method.is_some()) && !rounds {
@@ -320,6 +323,7 @@ fn adapters(args: &CompileArgs) -> Vec<Adapter> {
 fn format_option(args: &CompileArgs) -> Option<Format> {
     let quantized = |elem| Some(Format::new(elem, args.group));
     match args.dtype {
+        _ if args.w4 && stores_pairs(args) => quantized(Elem::W4S),
         _ if args.w4 => quantized(Elem::W4),
         _ if args.w4a => quantized(Elem::W4A),
         _ if args.w8 => quantized(Elem::W8),
@@ -330,6 +334,12 @@ fn format_option(args: &CompileArgs) -> Option<Format> {
         Some(FloatType::Bf16) => Some(Format::BF16),
         None => None,
     }
+}
+
+/// Whether two of each four columns stay, and products with int8 rows read them so.
+fn stores_pairs(args: &CompileArgs) -> bool {
+    let pairs = |p: Pruning| matches!(p.sparsity, Sparsity::Tuples { kept: 1 | 2, of: 4 });
+    args.prune.pruning().is_some_and(pairs) && args.act.is_none_or(|act| act == ActType::Int8)
 }
 
 /// Activations that the weights or all targets do not go with.

@@ -187,8 +187,9 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     s += &needs(m);
     s += &(texts(m) + &exactness(m));
     for t in w.tensors.iter().filter(|_| tensors) {
-        let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
-        let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t.offset, t.storage, t.name);
+        let share = |what: &str, x: Option<f64>| x.map_or(String::new(), |x| format!("  {what} {:.2} %", x * 100.0));
+        let (error, zeros) = (share("error", t.relative_rms_error), share("zeros", t.zeros));
+        let _ = writeln!(s, "{:>12}  {:<24} {}{error}{zeros}", t.offset, t.storage, t.name);
     }
     s
 }
@@ -260,6 +261,9 @@ fn exactness(m: &Manifest) -> String {
             |worst| format!("largest relative RMS error of a matrix {:.2} %", worst * 100.0),
         );
         let _ = writeln!(s, "exactness   {}; {worst}", c.lossy.join("; "));
+    }
+    if let Some((zeros, pruned)) = c.zeros.zip(m.options.pruned.as_ref()) {
+        let _ = writeln!(s, "sparsity    {}", zeros.line(pruned));
     }
     if let Some(b) = &c.budget {
         if let Some(most) = b.error_budget {

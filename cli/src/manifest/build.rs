@@ -11,6 +11,7 @@ use crate::lowered::{self, Lowered};
 use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::predicted;
+use crate::pruned;
 use crate::requantized;
 use crate::shared::SharedWeights;
 use crate::version;
@@ -68,7 +69,7 @@ impl Manifest {
                 by_format: bytes_by_format(plan),
                 tensors: tensors(f, plan),
             },
-            versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v)).collect(),
+            versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v, f.options)).collect(),
             kv: plan
                 .states
                 .iter()
@@ -88,7 +89,8 @@ impl Manifest {
                 largest_relative_rms_error: largest_error(f.packed),
                 rms_error: certificate::measured_error(plan, f.packed),
                 budget: certificate::budget(version, f.options, f.packed),
-                lossy: lossy(f.lowered, version),
+                lossy: lossy(f.lowered, version, f.options),
+                zeros: pruned::zeros(plan, f.packed),
                 measured: f.options.measured.clone(),
                 golden_difference_to_evaluator: match f.golden {
                     Outcome::Vectors(_, difference) => difference,
@@ -155,6 +157,7 @@ fn options(f: &Facts<'_>) -> Options {
             }
         },
         method: if f.options.rounds() { f.options.method.name.into() } else { String::new() },
+        pruned: pruned::options(f.options),
         calibration: f.options.statistics().map(|s| s.record.clone()),
         scales: scales(f),
         activations: f.lowered.preferred().act.to_string(),
@@ -193,12 +196,13 @@ fn tensors(f: &Facts<'_>, plan: &Plan) -> Vec<Tensor> {
         offset,
         bytes: w.storage.bytes(),
         relative_rms_error: f.packed.tensors.get(i).and_then(|t| t.error).map(|e| e.relative_rms),
+        zeros: f.packed.tensors.get(i).and_then(|t| t.zeros),
     };
     plan.weights.iter().zip(offsets).enumerate().map(tensor).collect()
 }
 
 /// Description of one version of the model.
-fn describe(l: &Lowered, v: &lowered::Version) -> Version {
+fn describe(l: &Lowered, v: &lowered::Version, options: &CompileOptions) -> Version {
     let plan = &v.compiled.plan;
     Version {
         target: v.target.name.into(),
@@ -207,7 +211,7 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
         read_per_step: read_per_step(plan),
         kernels: kernels(plan),
         generic: generic(v),
-        lossy: lossy(l, v),
+        lossy: lossy(l, v, options),
         tolerance: golden::bound(plan),
         predicted: predicted::predict(v),
     }
@@ -251,7 +255,7 @@ pub fn largest_error(packed: &PackReport) -> Option<f64> {
 }
 
 /// Everything in a version that is an approximation of the checkpoint.
-fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
+fn lossy(l: &Lowered, v: &lowered::Version, options: &CompileOptions) -> Vec<String> {
     let (compiled, act) = (&v.compiled, v.act);
     let mut list = vec![];
     let quantized: Vec<Format> = formats(&compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
@@ -284,6 +288,8 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
             list.push(format!("activations entering quantized matrices as int8 in groups of {groups}"));
         }
     }
+    let pruned = pruned::options(options);
+    list.extend(pruned.map(|p| format!("weights of the layers' matrices pruned ({} by {})", p.sparsity, p.by)));
     list.extend(requantized::lines(&l.requantized, l.format).into_iter().map(|line| format!("rounded anew: {line}")));
     if let Some(kv) = compiled.plan.kv().next().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));

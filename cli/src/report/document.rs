@@ -9,7 +9,7 @@ use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::predicted::{self, Text};
 use crate::session::Finished;
-use crate::{certificate, manifest};
+use crate::{certificate, manifest, pruned};
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_passes::{Choice, Stored, regimes};
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
     let (per_token, per_row) = plan.arena();
     let need = Need::of(l.preferred());
     let beside = options.place != WeightsPlace::Embed;
-    let warnings: Vec<String> = said.iter().cloned().chain(doubts(l, f)).collect();
+    let warnings: Vec<String> = said.iter().cloned().chain(doubts(l, f, options)).collect();
     let seconds: Map<String, Value> = f.phases.0.iter().fold(Map::new(), |mut all, (name, t)| {
         // A phase may run again.
         let before = all.get(*name).and_then(Value::as_f64).unwrap_or(0.0);
@@ -45,6 +45,7 @@ pub fn document(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path,
         "requantized": l.requantized.iter().map(|(from, tensors)| {
             json!({ "from": from.to_string(), "to": l.format.to_string(), "tensors": tensors })
         }).collect::<Vec<_>>(),
+        "zeros": pruned::zeros(plan, &f.packed),
         "budget": certificate::budget(l.preferred(), options, &f.packed),
         "measured": options.measured,
         "memory": {

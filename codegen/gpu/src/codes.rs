@@ -24,7 +24,7 @@ pub fn number(b: &mut Builder, encoding: &Encoding, code: V) -> V {
             b.sitofp(code, F32)
         }
         Code::Table { bits, values } => look_up(b, code, bits, values),
-        Code::Trellis(_) => unreachable!("in fragments each code stands by itself"),
+        Code::Trellis(_) | Code::Pairs => unreachable!("in fragments each code stands by itself"),
     }
 }
 

@@ -146,7 +146,7 @@ impl Entry {
                 };
                 (0..4).map(value).collect()
             }
-            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) => {
+            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) | Code::Pairs => {
                 let all = if fragment_bits(&e) == 4 { self.nibbles(b, at, step) } else { self.bytes(b, at, step) };
                 let (scale, min) = self.factors(b, quad);
                 let value = |code: &V| {

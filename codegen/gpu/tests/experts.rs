@@ -114,7 +114,7 @@ fn weights_that_are_rounded() {
     let compiler = Compiler::new();
     let formats = [
         "w4g32", "w8g32", "w4ag32", "w4ag128", "nf4", "q4k", "mxfp4", "iq4xs", "nvfp4", "w4zg64", "q6k", "ternaryr",
-        "c4", "c3", "t3", "t2",
+        "c4", "c3", "t3", "t2", "w4sg32",
     ];
     for (seed, format) in formats.into_iter().enumerate() {
         for (elem, relative) in [(RowElem::Bf16, 2f64.powi(-8)), (RowElem::F16, 2f64.powi(-11))] {

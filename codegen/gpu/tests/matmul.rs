@@ -59,7 +59,7 @@ fn formats_that_tensor_cores_multiply() {
     let slow = ["iq2", "iq3", "iq3s"];
     for name in [
         "nf4", "fp4", "q4k", "iq4nl", "iq4xs", "mxfp4", "nvfp4", "w4zg64", "q6k", "q8k", "fp8b", "ternaryr", "c4",
-        "c3", "t3", "t2",
+        "c3", "t3", "t2", "w4sg128",
     ] {
         assert!(schedule::has_operands(Format::parse(name).unwrap()), "{name}");
     }

@@ -1,6 +1,7 @@
 //! Decoding of codes and scales as 128-bit vector code, from their [`Encoding`] alone.
 
 use super::emit::{Emit, F32X4, I32, I32X4, LANES};
+use super::pairs::Pairs;
 use super::trellis::Slice;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -205,8 +206,8 @@ pub(super) fn scalar_f16(e: &mut Emit, half: Value) -> Value {
 pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     match encoding.code {
         Code::Float(_) => e.e4m3_to_f32(codes),
-        Code::Int { zero, .. } => {
-            let zero = e.ints(zero as u32);
+        Code::Int { .. } | Code::Pairs => {
+            let zero = e.ints(encoding.zero() as u32);
             let codes = e.sub(codes, zero);
             e.b.ins().fcvt_from_sint(F32X4, codes)
         }
@@ -272,11 +273,19 @@ pub(super) enum Column {
     Planes(Vec<Plane>),
     /// In a slice of trellis codes, and at which bit of its words.
     Trellis(Slice, Value),
+    /// Among the two of four columns.
+    Pairs(Pairs),
 }
 
 /// Where column `k` of a block's codes is.
 pub(super) fn column_at(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> Column {
-    let Code::Trellis(of) = encoding.code else { return Column::Planes(planes_at(e, encoding, codes, k)) };
+    let of = match encoding.code {
+        Code::Trellis(of) => of,
+        Code::Pairs => return Column::Pairs(Pairs::at(e, codes, k)),
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+            return Column::Planes(planes_at(e, encoding, codes, k));
+        }
+    };
     let (slice, place) = Slice::at(e, of, encoding.group().unwrap_or(K_PAD), codes, k);
     Column::Trellis(slice, place)
 }
@@ -319,6 +328,7 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, column: &Column, v
     let planes = match column {
         Column::Planes(planes) => planes,
         Column::Trellis(slice, place) => return slice.column(e, v, *place),
+        Column::Pairs(pairs) => return pairs.column(e, v),
     };
     let parts: Vec<Value> = planes
         .iter()
@@ -335,8 +345,10 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, column: &Column, v
 /// Codes (of a trellis, indices) of columns `k..k + 8` of a row, as i32; `codes`: the row's codes in the first chunk,
 /// `k` a multiple of 8.
 pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> [Value; 2] {
-    if let Column::Trellis(slice, place) = column_at(e, encoding, codes, k) {
-        return slice.eight(e, place);
+    match column_at(e, encoding, codes, k) {
+        Column::Trellis(slice, place) => return slice.eight(e, place),
+        Column::Pairs(pairs) => return pairs.eight(e),
+        Column::Planes(_) => {}
     }
     match encoding.bits() {
         8 => {

@@ -44,6 +44,7 @@ mod lowering;
 mod math;
 mod matmul;
 mod microkernel;
+mod pairs;
 mod panel;
 mod pointwise;
 mod quant;

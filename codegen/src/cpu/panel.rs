@@ -6,12 +6,13 @@
 
 use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
+use super::pairs;
 use super::trellis::{self, Slice};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::trellis::{LEVEL_ZERO, Levels, Trellis};
-use llmcc_abi::encoding::{Code, Encoding, Float};
-use llmcc_abi::layout::{self, BLOCK, CHAIN, EXCESS, K_PAD};
+use llmcc_abi::encoding::{Code, Encoding, Float, PAIRS_ZERO};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, EXCESS, K_PAD, PAIR_PLACES};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
 
@@ -231,6 +232,7 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
                         let codes = Slice::new(e, of, w, first_slice);
                         of_trellis(e, (of, &codes), a, acc)
                     }
+                    Code::Pairs => of_pairs(e, w, a, acc),
                     Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => {
                         slice(e, &encoding, w, a, acc, from..K_PAD.min(from + group))
                     }
@@ -374,6 +376,24 @@ fn of_trellis(e: &mut Emit, (of, codes): (&Trellis, &Slice), a: Value, acc: &[Va
     acc
 }
 
+/// Columns of a slice of codes of two of each four.
+fn of_pairs(e: &mut Emit, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
+    let mut acc = acc.to_vec();
+    for quad in 0..K_PAD / 4 {
+        let x = activations(e, a, quad * 4);
+        for v in 0..VECTORS {
+            let numbers = e.load(I32X4, w, quad / 4 * 64 + v * 16);
+            let numbers = e.b.ins().ushr_imm_u(numbers, (quad % 4 / 2 * 4) as i64);
+            let places = e.load(I32X4, w, PAIR_PLACES + v * 16);
+            let places = e.b.ins().ushr_imm_u(places, (quad / 2 * 2) as i64);
+            let codes = pairs::dense(e, numbers, places, (quad % 2 * 16) as i64);
+            let codes = e.cast(I8X16, codes);
+            multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
+        }
+    }
+    acc
+}
+
 /// The least integer of a table.
 fn least(encoding: &Encoding) -> i32 {
     (0..1 << encoding.bits()).map(|u| encoding.integer(u as u8)).min().unwrap_or(0)
@@ -408,6 +428,7 @@ fn excess(encoding: &Encoding) -> i32 {
     match encoding.code {
         Code::Signed { bits } => 1 << (bits - 1),
         Code::Int { zero, .. } => zero,
+        Code::Pairs => PAIRS_ZERO,
         Code::Table { .. } => -least(encoding),
         Code::Trellis(_) => LEVEL_ZERO,
         Code::Float(_) => 0,

@@ -308,7 +308,7 @@ pub fn decoding(format: Format) -> f64 {
         Code::Float(_) => return 17.0,
         Code::Int { bits, .. } if bits <= 4 => 62.0,
         Code::Int { .. } | Code::Signed { .. } => 100.0,
-        Code::Table { .. } | Code::Trellis(_) => 110.0,
+        Code::Table { .. } | Code::Trellis(_) | Code::Pairs => 110.0,
     };
     let runs = factor_runs(format);
     // Smaller groups have other factors for the columns of a lane.

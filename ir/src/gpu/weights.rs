@@ -120,7 +120,7 @@ pub fn has_operands(format: Format) -> bool {
         Code::Signed { bits } => bits == 8,
         Code::Table { bits, .. } => bits <= 4,
         Code::Float(float) => float == Float::E4m3,
-        Code::Trellis(_) => false,
+        Code::Trellis(_) | Code::Pairs => false,
     };
     let whole = |scale: &Scale| match scale.per {
         Per::Group(group) => [16, 32, 64, 128, 256].contains(&group),

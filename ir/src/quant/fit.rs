@@ -9,6 +9,7 @@
 
 use super::pack::{Columns, kinds, quantize};
 use super::trellis::Search;
+use super::w4::two_of_four;
 use super::{Code, CodedRow, E4M3_MAX, Encoding, Float, Format, ScaleKind, e4m3_from_f32, e4m3_to_f32, round_f16};
 use half::bf16;
 
@@ -48,7 +49,8 @@ impl Fit {
             return None;
         }
         // Few codes pay for clipping, many do not.
-        let (step, count) = match e.bits() {
+        let bits = if matches!(e.code, Code::Pairs) { e.by_itself().bits() } else { e.bits() };
+        let (step, count) = match bits {
             0..=2 => (0.06, 12),
             3 => (0.05, 10),
             4 => (0.04, 9),
@@ -113,6 +115,8 @@ impl Fit {
 
     /// Codes and scales of columns that are quantized together.
     fn unit(&self, x: &[f32], importance: &[f32]) -> Unit {
+        let kept = matches!(self.e.code, Code::Pairs).then(|| two_of_four(x));
+        let x = kept.as_deref().unwrap_or(x);
         let group = self.e.group().unwrap_or(x.len()).max(1);
         let own = self.own(x, group);
         let finite = |f: &(f32, f32)| f.0.is_finite() && f.1.is_finite();
@@ -352,6 +356,7 @@ impl Levels {
                 let high = ((1 << bits) - 1 - zero) as f32;
                 Levels::Steps { low: -zero as f32, high, bias: zero as f32, mask: 255 >> (8 - bits) }
             }
+            Code::Pairs => Levels::Steps { low: -8.0, high: 7.0, bias: 8.0, mask: 15 },
             Code::Signed { bits } => {
                 let most = ((1u32 << (bits - 1)) - 1) as f32;
                 Levels::Steps { low: -most, high: most, bias: 0.0, mask: 255 >> (8 - bits) }

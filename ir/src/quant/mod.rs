@@ -30,7 +30,7 @@ pub use coded::{CodedRow, StoredRows};
 use def::NO_GROUPS;
 pub use def::{FormatDef, GROUPS, Quantize, QuantizeSuper, encode, round_f16};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
-pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
+pub use llmcc_abi::encoding::{Code, Encoding, Float, PAIRS_ZERO, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
 pub use pack::{PackError, check_finite, pack_block, pack_codes, unpack_row};
 
@@ -76,6 +76,7 @@ pub const FORMATS: &[FormatDef] = &[
     codebook::C3,
     trellis::T3,
     trellis::T2,
+    w4::W4S,
 ];
 
 pub use llmcc_abi::encoding::ROW_GROUPS;
@@ -102,6 +103,8 @@ impl Elem {
     pub const W8: Elem = Elem(&w8::W8);
     /// 4 bits, symmetric, one f16 scale per group.
     pub const W4: Elem = Elem(&w4::W4);
+    /// 4 bits, symmetric, two of each four columns, one f16 scale per group.
+    pub const W4S: Elem = Elem(&w4::W4S);
     /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
     pub const W4A: Elem = Elem(&w4a::W4A);
     /// 8-bit floats, e4m3, one f16 scale per row.
@@ -211,6 +214,14 @@ impl Format {
     /// The same values in another order.
     pub const fn with_packing(self, packing: Packing) -> Format {
         Format { packing, ..self }
+    }
+
+    /// The format of all values of a row, where this has some of each four.
+    pub fn dense(self) -> Format {
+        match self.encoding().code {
+            Code::Pairs => Format { elem: Elem::W4, ..self },
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) => self,
+        }
     }
 
     /// The table line.

@@ -4,7 +4,7 @@ use super::{
     BLOCK, Code, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, e4m3_to_f32, fragment, scale, trellis,
 };
 use half::{bf16, f16};
-use llmcc_abi::layout::{self, K_PAD};
+use llmcc_abi::layout::{self, K_PAD, pair_at};
 use std::borrow::Cow;
 
 /// Why a row cannot be stored.
@@ -285,7 +285,7 @@ pub(super) fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mu
 fn by_itself<'a>(e: &Encoding, codes: &'a [u8]) -> Cow<'a, [u8]> {
     match e.code {
         Code::Trellis(of) => trellis::by_themselves(of, codes).into(),
-        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => codes.into(),
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Pairs => codes.into(),
     }
 }
 
@@ -293,6 +293,7 @@ fn by_itself<'a>(e: &Encoding, codes: &'a [u8]) -> Cow<'a, [u8]> {
 /// multiple of 32 long.
 fn put_codes(e: &Encoding, codes: &[u8], r: usize, out: &mut [u8]) {
     match e.bits() {
+        _ if matches!(e.code, Code::Pairs) => put_pairs(e, codes, r, out),
         8 => {
             for (c, quad) in codes.chunks_exact(4).enumerate() {
                 let at = c * 64 + r * 4;
@@ -308,6 +309,21 @@ fn put_codes(e: &Encoding, codes: &[u8], r: usize, out: &mut [u8]) {
             }
         }
         _ => each_place(e, codes.len(), r, |i, at, shift, base, mask| out[at] |= (codes[i] >> base & mask) << shift),
+    }
+}
+
+/// The same for [`Code::Pairs`]: of each four columns the first two that are not zero, or the first others besides.
+fn put_pairs(e: &Encoding, codes: &[u8], r: usize, out: &mut [u8]) {
+    for (k, four) in (0..).step_by(4).zip(codes.chunks_exact(4)) {
+        let of = |zero: bool| (0..4).filter(move |c| (four[*c] == e.zero_code()) == zero);
+        let mut places = [0, 0];
+        places.iter_mut().zip(of(false).chain(of(true))).for_each(|(to, c)| *to = c);
+        places.sort_unstable();
+        for (i, c) in places.into_iter().enumerate() {
+            let [(number, bit), (place, of_place)] = pair_at(r, k, i);
+            out[number] |= four[c] << bit;
+            out[place] |= (c as u8) << of_place;
+        }
     }
 }
 
@@ -401,6 +417,14 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
 fn get_codes(e: &Encoding, from_block: &[u8], r: usize, codes: &mut [u8]) {
     match e.bits() {
+        _ if matches!(e.code, Code::Pairs) => {
+            codes.fill(e.zero_code());
+            for (k, four) in (0..).step_by(4).zip(codes.chunks_exact_mut(4)) {
+                for [(number, bit), (place, of_place)] in [0, 1].map(|i| pair_at(r, k, i)) {
+                    four[usize::from(from_block[place] >> of_place & 3)] = from_block[number] >> bit & 15;
+                }
+            }
+        }
         8 => {
             for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
                 let at = c * 64 + r * 4;

@@ -22,6 +22,7 @@ fn code(code: Code) -> String {
         Code::Int { bits, zero } => format!("`u − {zero}`, {bits} bits"),
         Code::Signed { bits } => format!("{bits} bits, two's complement"),
         Code::Table { bits, .. } => format!("`values[u]`, {bits} bits"),
+        Code::Pairs => "`u − 8`, 4 bits, two of each four columns".into(),
         Code::Trellis(of) => format!("trellis of {} bits", of.bits),
     }
 }

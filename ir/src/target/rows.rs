@@ -129,7 +129,7 @@ impl Generic {
     /// The rate for weights of a format.
     pub fn rate(&self, weights: Format) -> f64 {
         match weights.encoding().code {
-            Code::Table { .. } | Code::Trellis(_) => self.table,
+            Code::Table { .. } | Code::Trellis(_) | Code::Pairs => self.table,
             Code::Float(_) | Code::Int { .. } | Code::Signed { .. } => self.computed,
         }
     }

@@ -163,20 +163,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::testing::random;
+    use crate::method::testing::{hessian, random};
     use llmcc_ir::quant::Format;
-
-    /// Means of products of inputs whose columns have much in common.
-    fn products(k: usize) -> Vec<f64> {
-        let (mixing, noise) = (random(5, k * 8), random(6, 4 * k * (8 + k)));
-        let mut h = vec![0f64; k * k];
-        for sample in noise.chunks_exact(8 + k) {
-            let common = |c: usize| (0..8).map(|i| mixing[c * 8 + i] * sample[i]).sum::<f32>();
-            let x: Vec<f64> = (0..k).map(|c| f64::from(common(c) + 0.3 * sample[8 + c])).collect();
-            (0..k).for_each(|i| (0..k).for_each(|j| h[i * k + j] += x[i] * x[j] / (4 * k) as f64));
-        }
-        h
-    }
 
     fn squared(fit: &Fit, row: &CodedRow, x: &[f32], h: &[f64]) -> f64 {
         let mut back = vec![0f32; x.len()];
@@ -214,10 +202,10 @@ mod tests {
     fn rows_are_those_of_the_plain_search() {
         for (name, k) in [("w4g32", 96), ("w4ag32", 64), ("w2zg64", 128), ("w8g32", 40)] {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
-            let (x, h) = (random(9, 12 * k), products(k));
+            let (x, h) = (random(9, 12 * k), hessian(k, 0.3));
             let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
             let inputs = Prepared { products: Some(h.clone()), ..Prepared::of(importance.clone()) };
-            let found = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
+            let found = rows(&Job::new(&fit, &x, k, &inputs));
             let (mut ours, mut first, mut theirs) = (0.0, 0.0, 0.0);
             for (x, row) in x.chunks_exact(k).zip(&found) {
                 ours += squared(&fit, row, x, &h);

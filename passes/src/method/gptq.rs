@@ -25,11 +25,13 @@ pub(super) const GPTQ: Method = Method {
 
 fn rows(job: &Job<'_>) -> Vec<CodedRow> {
     let Some(feedback) = &job.inputs.feedback else { return (LEAST_SQUARES.rows)(job) };
-    let coded = |x: &[f32]| {
+    let size = LANES * job.k;
+    let coded = |(at, x): (usize, &[f32])| {
         let lanes = Lanes { x, k: job.k, errors: Vec::with_capacity(job.k) };
-        code(lanes, feedback, job.inputs, job.fit)
+        let zeros = job.zeros.map(|zeros| &zeros[at * size..][..x.len()]);
+        code(lanes, feedback, job, zeros)
     };
-    job.x.chunks(LANES * job.k).flat_map(coded).collect()
+    job.x.chunks(size).enumerate().flat_map(coded).collect()
 }
 
 /// The feedback by means of products of inputs, for columns in the order in which codes of a format are found.
@@ -43,9 +45,10 @@ pub(super) fn feedback(fit: &Fit, hessian: Vec<f64>) -> Feedback {
     }
 }
 
-/// Codes rows by the errors of the columns before.
-fn code(mut lanes: Lanes<'_>, feedback: &Feedback, inputs: &Prepared, fit: &Fit) -> Vec<CodedRow> {
-    let mut rows: Vec<Scaled> = lanes.x.chunks(lanes.k).map(|x| Scaled::new(fit, x, &inputs.importance)).collect();
+/// Codes rows by the errors of the columns before. Where there are `zeros`, these stay.
+fn code(mut lanes: Lanes<'_>, feedback: &Feedback, job: &Job<'_>, zeros: Option<&[bool]>) -> Vec<CodedRow> {
+    let (fit, importance) = (job.fit, &job.inputs.importance);
+    let mut rows: Vec<Scaled> = lanes.x.chunks(lanes.k).map(|x| Scaled::new(fit, x, importance)).collect();
     if let Some(search) = fit.search() {
         let mut coded: Vec<CodedRow> = rows.into_iter().map(|row| row.coded).collect();
         path::code(lanes, feedback, (fit, search), &mut coded);
@@ -58,7 +61,10 @@ fn code(mut lanes: Lanes<'_>, feedback: &Feedback, inputs: &Prepared, fit: &Fit)
         add(&mut target, &lanes.errors, feedback.of(k));
         for (r, row) in rows.iter_mut().enumerate() {
             let (scale, min) = row.factors[column / group];
-            let code = fit.nearest(target[r], (scale, min));
+            let code = match zeros {
+                Some(zeros) if zeros[r * lanes.k + column] => fit.encoding().zero_code(),
+                _ => fit.nearest(target[r], (scale, min)),
+            };
             row.coded.codes[*column] = code;
             error[r] -= scale.mul_add(fit.encoding().number(code), min);
         }
@@ -85,22 +91,11 @@ impl Scaled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::testing::{normal, random};
+    use crate::method::testing::{self, normal, random};
     use llmcc_ir::quant::Format;
 
-    /// Means of products of inputs whose columns have much in common.
     fn hessian(k: usize) -> Vec<f64> {
-        let (mixing, noise) = (random(5, k * 8), random(6, 4 * k * (8 + k)));
-        let mut h = vec![0f64; k * k];
-        for sample in noise.chunks_exact(8 + k) {
-            let of_column = |c: usize| {
-                let common: f32 = (0..8).map(|i| mixing[c * 8 + i] * sample[i]).sum();
-                f64::from(common + 0.1 * sample[8 + c])
-            };
-            let x: Vec<f64> = (0..k).map(of_column).collect();
-            (0..k).for_each(|i| (0..k).for_each(|j| h[i * k + j] += x[i] * x[j] / (4 * k) as f64));
-        }
-        h
+        testing::hessian(k, 0.1)
     }
 
     fn output_error(fit: &Fit, coded: &[CodedRow], x: &[f32], h: &[f64]) -> f64 {
@@ -177,7 +172,7 @@ mod tests {
             let feedback = Feedback::new(h.clone());
             let importance: Vec<f32> = (0..k).map(|i| h[i * k + i] as f32).collect();
             let inputs = Prepared { feedback: Some(feedback), ..Prepared::of(importance) };
-            let job = Job { fit: &fit, x: &x, k, inputs: &inputs };
+            let job = Job::new(&fit, &x, k, &inputs);
             let (ours, plain) = (rows(&job), (LEAST_SQUARES.rows)(&job));
             let theirs: Vec<CodedRow> = x.chunks_exact(k).map(|w| published(&fit, w, &h, &inputs.importance)).collect();
             let [ours, plain, theirs] = [&ours, &plain, &theirs].map(|rows| output_error(&fit, rows, &x, &h));
@@ -196,7 +191,7 @@ mod tests {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let feedback = Some(feedback(&fit, h.clone()));
             let inputs = Prepared { feedback, ..Prepared::of(importance.clone()) };
-            output_error(&fit, &method(&Job { fit: &fit, x: &x, k, inputs: &inputs }), &x, &h)
+            output_error(&fit, &method(&Job::new(&fit, &x, k, &inputs)), &x, &h)
         };
         for (trellis, other) in [("t3", "c3"), ("t2", "w2zg128")] {
             let (found, plain, other) = (error(trellis, rows), error(trellis, LEAST_SQUARES.rows), error(other, rows));
@@ -212,9 +207,9 @@ mod tests {
             let fit = Fit::of(Format::parse(name).unwrap()).unwrap();
             let x = random(2, 37 * k);
             let inputs = Prepared { feedback: Some(feedback(&fit, hessian(k))), ..Prepared::equal(k) };
-            let all = rows(&Job { fit: &fit, x: &x, k, inputs: &inputs });
+            let all = rows(&Job::new(&fit, &x, k, &inputs));
             for (r, own) in x.chunks_exact(k).enumerate() {
-                assert_eq!(rows(&Job { fit: &fit, x: own, k, inputs: &inputs }), [all[r].clone()]);
+                assert_eq!(rows(&Job::new(&fit, own, k, &inputs)), [all[r].clone()]);
             }
         }
     }

@@ -79,6 +79,15 @@ pub(super) struct Job<'a> {
     pub x: &'a [f32],
     pub k: usize,
     pub inputs: &'a Prepared,
+    /// Weights that are pruned, where some are: they are zero, and get its code.
+    pub zeros: Option<&'a [bool]>,
+}
+
+impl<'a> Job<'a> {
+    /// Rows that are not pruned.
+    pub fn new(fit: &'a Fit, x: &'a [f32], k: usize, inputs: &'a Prepared) -> Job<'a> {
+        Job { fit, x, k, inputs, zeros: None }
+    }
 }
 
 /// Statistics of inputs, as methods read them.
@@ -89,6 +98,8 @@ pub(super) struct Prepared {
     pub feedback: Option<Feedback>,
     /// The means of products of columns, the same way.
     pub products: Option<Vec<f64>>,
+    /// The same for the columns in the order in which they are pruned.
+    pub pruning: Option<Feedback>,
 }
 
 impl Prepared {
@@ -99,6 +110,6 @@ impl Prepared {
 
     /// Where no more is known of columns than their importance.
     pub fn of(importance: Vec<f32>) -> Prepared {
-        Prepared { importance, feedback: None, products: None }
+        Prepared { importance, feedback: None, products: None, pruning: None }
     }
 }

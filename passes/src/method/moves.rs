@@ -209,7 +209,7 @@ impl<'a> Search<'a> {
         };
         let importance = inputs.with_columns(by).importance().unwrap_or_else(|| vec![1.0; k]);
         let prepared = Prepared::of(importance);
-        let coded = (self.moves.then.rows)(&Job { fit: self.fit, x: &scaled, k, inputs: &prepared });
+        let coded = (self.moves.then.rows)(&Job::new(self.fit, &scaled, k, &prepared));
         let (mut back, mut errors) = (vec![0f32; k], Vec::with_capacity(scaled.len()));
         for (row, of) in coded.iter().zip(scaled.chunks_exact(k)) {
             row.decode(self.fit.encoding(), &mut back);

@@ -16,3 +16,15 @@ pub fn random(seed: u64, count: usize) -> Vec<f32> {
 pub fn normal(seed: u64, count: usize) -> Vec<f32> {
     random(seed, 12 * count).chunks_exact(12).map(|all| all.iter().sum()).collect()
 }
+
+/// Means of products of inputs whose columns have much in common, and so much that is their own.
+pub fn hessian(k: usize, own: f32) -> Vec<f64> {
+    let (mixing, noise) = (random(5, k * 8), random(6, 4 * k * (8 + k)));
+    let mut h = vec![0f64; k * k];
+    for sample in noise.chunks_exact(8 + k) {
+        let common = |c: usize| (0..8).map(|i| mixing[c * 8 + i] * sample[i]).sum::<f32>();
+        let x: Vec<f64> = (0..k).map(|c| f64::from(common(c) + own * sample[8 + c])).collect();
+        (0..k).for_each(|i| (0..k).for_each(|j| h[i * k + j] += x[i] * x[j] / (4 * k) as f64));
+    }
+    h
+}

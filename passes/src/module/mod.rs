@@ -1,5 +1,6 @@
 //! Passes from modules to modules: they come before the [pipeline](crate::pipeline).
 
+pub mod layers;
 pub mod migrate;
 pub mod parts;
 pub mod policy;

@@ -12,7 +12,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use crate::method::{self, Coder};
+use crate::method::{self, Coder, has_zero};
+use crate::module::layers::LayerMatrices;
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing};
@@ -54,6 +55,8 @@ pub struct TensorReport {
     pub bytes: u64,
     /// Rounding error, where the format is not exact (see [`lossless`]).
     pub error: Option<QuantError>,
+    /// Share of its values that are zero, where some were pruned.
+    pub zeros: Option<f64>,
 }
 
 /// The result of packing, a tensor per weight of the plan.
@@ -120,24 +123,32 @@ pub fn pack(
     crate::threads::prepare();
     hidden::check(plan, module, source)?;
     let last_use = last_uses(plan);
+    let pruning = source.pruning().map(|pruning| (pruning, LayerMatrices::of(module)));
     let mut report = PackReport::default();
     for (i, weight) in plan.weights.iter().enumerate() {
         let name = leaf_names(&weight.expr, module);
         let rows = Rows::new(&weight.expr, module, source).map_err(|e| e.into_error(&name))?;
         let mut out = Output { sink, progress, written: report.bytes };
-        let error = match weight.storage {
-            Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| None)?,
+        let (error, zeros) = match weight.storage {
+            Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| (None, None))?,
             Storage::Matrix { n, k, format } => {
                 let exact = lossless(&weight.expr, format, module);
                 let runs = if exact { vec![] } else { method::runs(&weight.expr, module, source)? };
                 let coder = Coder::new(format, source.method(), k, &runs);
-                out.matrix(&rows, coder, (n, k), (format, exact), &name)?
+                let pruning = pruning
+                    .as_ref()
+                    .filter(|(_, layers)| format.is_quantized() && !exact && layers.have(&weight.expr, module));
+                if pruning.is_some() {
+                    check_zero(format)?;
+                }
+                let sums = out.matrix(&rows, coder.pruned(pruning.map(|p| p.0)), (n, k), (format, exact), &name)?;
+                ((!exact).then(|| sums.error()), pruning.map(|_| sums.zeros as f64 / (n * k).max(1) as f64))
             }
         };
         out.pad()?;
         let bytes = out.written - report.bytes;
         report.bytes = out.written;
-        report.tensors.push(TensorReport { name, bytes, error });
+        report.tensors.push(TensorReport { name, bytes, error, zeros });
         weight.expr.leaves(&mut |w| {
             if last_use.get(&w) == Some(&i)
                 && let Some(weight) = module.weights.get(w)
@@ -147,6 +158,15 @@ pub fn pack(
         });
     }
     Ok(report)
+}
+
+/// Refuses to prune in a format without zeros.
+fn check_zero(format: Format) -> Result<(), PackError> {
+    if has_zero(&format.encoding()) {
+        return Ok(());
+    }
+    let names = quant::FORMATS.iter().filter(|d| has_zero(&d.encoding)).map(|d| d.name);
+    Err(PackError::NoZero { format: format.to_string(), others: names.collect::<Vec<_>>().join(", ") })
 }
 
 fn last_uses(plan: &Plan) -> BTreeMap<usize, usize> {
@@ -189,6 +209,8 @@ struct Sums {
     error: f64,
     signal: f64,
     max: f64,
+    /// Stored values that are zero.
+    zeros: usize,
     losses: Losses,
 }
 
@@ -235,7 +257,7 @@ impl Output<'_> {
         self.write(&bytes)
     }
 
-    /// The error is measured unless the format is `exact`.
+    /// Nothing is measured where the format is `exact`.
     fn matrix(
         &mut self,
         rows: &Rows<'_>,
@@ -243,7 +265,7 @@ impl Output<'_> {
         (n, k): (usize, usize),
         (format, exact): (Format, bool),
         name: &str,
-    ) -> Result<Option<QuantError>, PackError> {
+    ) -> Result<Sums, PackError> {
         if rows.shape() != (n, k) {
             return Err(PackError::Expression {
                 tensor: name.into(),
@@ -257,7 +279,7 @@ impl Output<'_> {
         let mut pack = |wave: &[usize]| -> Vec<Packed> {
             let blocks = |from: &usize| (*from, (from + per_task).min(blocks));
             if let (Some(first), Some(last)) = (wave.first(), wave.last()) {
-                coder.prepare(first * BLOCK, blocks(last).1 * BLOCK);
+                coder.prepare(first * BLOCK, blocks(last).1 * BLOCK, &|at, out| rows.fill(at, out));
             }
             let coder = &coder;
             wave.par_iter().map(|from| pack_blocks(rows, coder, blocks(from), (n, k), (format, exact), name)).collect()
@@ -271,20 +293,12 @@ impl Output<'_> {
                 for p in ready {
                     let (bytes, sums) = p?;
                     self.write(&bytes)?;
-                    total = Sums {
-                        error: total.error + sums.error,
-                        signal: total.signal + sums.signal,
-                        max: total.max.max(sums.max),
-                        ..total
-                    };
-                    total.losses.add(&sums.losses);
+                    total.join(&sums);
                 }
                 Ok(next.join())
             })?;
         }
-        let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
-        let too_small = total.losses.too_small(total.error);
-        Ok((!exact).then_some(QuantError { relative_rms: relative, max: total.max, too_small }))
+        Ok(total)
     }
 }
 
@@ -325,6 +339,20 @@ fn pack_blocks(
 }
 
 impl Sums {
+    /// The error of a tensor with these sums.
+    fn error(&self) -> QuantError {
+        let relative_rms = if self.signal > 0.0 { (self.error / self.signal).sqrt() } else { 0.0 };
+        QuantError { relative_rms, max: self.max, too_small: self.losses.too_small(self.error) }
+    }
+
+    fn join(&mut self, other: &Sums) {
+        self.error += other.error;
+        self.signal += other.signal;
+        self.max = self.max.max(other.max);
+        self.zeros += other.zeros;
+        self.losses.add(&other.losses);
+    }
+
     fn add(&mut self, row: &[f32], back: &[f32]) {
         let (mut error, mut signal, mut max) = (0f64, 0f64, 0f32);
         for (w, q) in row.iter().zip(back) {
@@ -336,6 +364,7 @@ impl Sums {
         self.error += error;
         self.signal += signal;
         self.max = self.max.max(max.into());
+        self.zeros += back.iter().filter(|q| **q == 0.0).count();
     }
 }
 

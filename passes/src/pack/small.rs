@@ -2,7 +2,7 @@
 //! 2⁻¹⁴, so that groups of small weights lose bits that they would have as multiples of themselves.
 
 use llmcc_ir::quant::trellis::LEVEL_ZERO;
-use llmcc_ir::quant::{self, Code, Encoding, Float, Format, ScaleKind};
+use llmcc_ir::quant::{self, Code, Encoding, Float, Format, PAIRS_ZERO, ScaleKind};
 
 /// Scales of f16 from here on have all of their bits.
 const SMALLEST: f32 = 1.0 / 16_384.0;
@@ -18,6 +18,7 @@ fn limit(e: &Encoding) -> Option<f32> {
         Code::Int { bits, zero } => zero.max((1 << bits) - 1 - zero) as f32,
         Code::Signed { bits } => (1u32 << (bits - 1)) as f32,
         Code::Trellis(_) => LEVEL_ZERO as f32,
+        Code::Pairs => PAIRS_ZERO as f32,
         Code::Table { values, .. } => values.iter().fold(0f32, |m, v| m.max(f32::from_bits(*v).abs())),
     };
     let code = match e.scales {

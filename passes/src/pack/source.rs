@@ -1,6 +1,6 @@
 //! Where weights come from, and why they cannot be packed.
 
-use crate::method::{Method, Moments, NEAREST};
+use crate::method::{Method, Moments, NEAREST, Pruning};
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 
@@ -31,6 +31,10 @@ pub trait WeightSource: Sync {
     /// How the weights become codes.
     fn method(&self) -> &'static Method {
         &NEAREST
+    }
+    /// Weights of the layers' matrices that become zero, where these are rounded to codes.
+    fn pruning(&self) -> Option<Pruning> {
+        None
     }
     /// `name` will not be read again: its pages may go.
     fn release(&self, name: &str);
@@ -65,6 +69,14 @@ pub enum PackError {
         value: f32,
         /// The fault, and the remedy.
         what: String,
+    },
+    /// Weights were to become zero in a format that has no zero.
+    #[error("weights cannot be pruned in {format}, which has no code of zero: give {others}")]
+    NoZero {
+        /// The format.
+        format: String,
+        /// Formats with zeros.
+        others: String,
     },
     /// A weight expression breaks the rules (a compiler bug).
     #[error("weight expression over {tensor}: {what}; this is a bug of the compiler, please report it")]

@@ -321,6 +321,9 @@ impl Codes {
                 // The last of 8-bit floats is no number.
                 let most = (1 << e.bits()) - u32::from(matches!(e.code, Code::Float(_))) * 129;
                 row.codes.iter_mut().for_each(|c| *c = next(most) as u8);
+                if e.code == Code::Pairs {
+                    row.codes.chunks_mut(4).flat_map(|four| four.iter_mut().skip(2)).for_each(|c| *c = e.zero_code());
+                }
                 for level in 0..2 {
                     let Some(scale) = e.scales[level] else { continue };
                     let mut factor = || match scale.kind {

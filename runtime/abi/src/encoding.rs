@@ -45,6 +45,9 @@ pub enum Code {
     },
     /// A code whose number depends on the codes before it, too.
     Trellis(&'static Trellis),
+    /// An unsigned number `u` of 4 bits: `u − 8`. Two of each four adjacent columns are stored, with their places among
+    /// the four ([`crate::layout::pair_at`]), and the other two are 0: 3 bits for a column.
+    Pairs,
 }
 
 /// Kinds of floats.
@@ -194,6 +197,8 @@ impl Encoding {
     /// Weights of 4 bits, symmetric.
     pub const W4: Encoding =
         Encoding::scaled(Code::Int { bits: 4, zero: 8 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    /// Weights of 4 bits, symmetric, two of each four columns.
+    pub const W4S: Encoding = Encoding::scaled(Code::Pairs, Scale::new(Per::Group(0), ScaleKind::F16));
     /// Weights of 4 bits, asymmetric.
     pub const W4A: Encoding =
         Encoding::scaled(Code::Int { bits: 4, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
@@ -306,12 +311,13 @@ impl Encoding {
         }
     }
 
-    /// Bits of an element.
+    /// Bits of an element, as panels store it.
     pub const fn bits(&self) -> u32 {
         match self.code {
             Code::Float(f) => f.bytes() as u32 * 8,
             Code::Int { bits, .. } | Code::Signed { bits } | Code::Table { bits, .. } => bits,
             Code::Trellis(of) => of.bits,
+            Code::Pairs => 3,
         }
     }
 
@@ -320,6 +326,8 @@ impl Encoding {
     pub const fn planes(&self) -> ([u32; 3], usize) {
         match self.code {
             Code::Trellis(of) => ([1; 3], of.bits as usize),
+            // (Two planes of numbers and one of places, which have an order of their own.)
+            Code::Pairs => ([2, 1, 0], 2),
             Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => planes(self.bits()),
         }
     }
@@ -328,6 +336,7 @@ impl Encoding {
     pub const fn zero(&self) -> i32 {
         match self.code {
             Code::Int { zero, .. } => zero,
+            Code::Pairs => PAIRS_ZERO,
             Code::Float(_) | Code::Signed { .. } | Code::Table { .. } | Code::Trellis(_) => 0,
         }
     }
@@ -375,7 +384,7 @@ impl Encoding {
     /// integers are exact sums then. `None` where there is no such unit.
     pub const fn unit(&self) -> Option<f32> {
         match self.code {
-            Code::Int { .. } | Code::Signed { .. } | Code::Trellis(_) => Some(1.0),
+            Code::Int { .. } | Code::Signed { .. } | Code::Trellis(_) | Code::Pairs => Some(1.0),
             Code::Table { values, .. } if values.len() <= 16 => {
                 if multiples(values, 1.0) {
                     Some(1.0)
@@ -430,6 +439,7 @@ impl Encoding {
             Code::Float(Float::F32) | Code::Table { .. } => 24,
             Code::Int { bits, .. } | Code::Signed { bits } => bits,
             Code::Trellis(_) => 8,
+            Code::Pairs => 4,
         };
         let scale = match self.scales {
             [Some(a), Some(b)] => a.kind.significant() + b.kind.significant(),
@@ -446,6 +456,7 @@ impl Encoding {
     pub const fn number(&self, u: u8) -> f32 {
         match self.code {
             Code::Int { zero, .. } => (u as i32 - zero) as f32,
+            Code::Pairs => (u as i32 - PAIRS_ZERO) as f32,
             Code::Signed { bits } => (((u as i8) << (8 - bits)) >> (8 - bits)) as f32,
             Code::Table { values, .. } => f32::from_bits(values[u as usize % values.len()]),
             Code::Float(_) => e4m3_to_f32(u),
@@ -458,7 +469,7 @@ impl Encoding {
     pub fn decode_each(&self, codes: &[u8], mut f: impl FnMut(usize, f32)) {
         match self.code {
             Code::Trellis(of) => of.each_state(codes, |column, state| f(column, of.level(state).into())),
-            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+            Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Pairs => {
                 codes.iter().enumerate().for_each(|(column, u)| f(column, self.number(*u)));
             }
         }
@@ -469,6 +480,7 @@ impl Encoding {
         let code = match self.code {
             Code::Trellis(Trellis { bits: 2, .. }) => Code::Table { bits: 4, values: &T2_LEVELS },
             Code::Trellis(_) => Code::Int { bits: 8, zero: 128 },
+            Code::Pairs => Code::Int { bits: 4, zero: PAIRS_ZERO },
             Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => self.code,
         };
         Encoding { code, scales: self.scales }
@@ -478,6 +490,7 @@ impl Encoding {
     pub const fn zero_code(&self) -> u8 {
         match self.code {
             Code::Int { zero, .. } => zero as u8,
+            Code::Pairs => PAIRS_ZERO as u8,
             Code::Float(_) | Code::Signed { .. } | Code::Trellis(_) => 0,
             Code::Table { values, .. } => {
                 let mut i = 0;
@@ -489,6 +502,9 @@ impl Encoding {
         }
     }
 }
+
+/// The number subtracted from a code of [`Code::Pairs`].
+pub const PAIRS_ZERO: i32 = 8;
 
 /// Columns that may share a scale in int8 rows.
 pub const ROW_GROUPS: &[usize] = &[16, 32, 64, 128, 256];

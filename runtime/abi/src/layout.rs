@@ -23,7 +23,8 @@
 //!      `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into
 //!      planes of these widths ([`Encoding::planes`]), the lowest bits in the
 //!      widest; each 32 columns have one plane after the other. Codes of a
-//!      [trellis](crate::encoding::trellis) have a plane for each bit.
+//!      [trellis](crate::encoding::trellis) have a plane for each bit. Of [pairs](Code::Pairs) each 32
+//!      columns have two chunks of codes, each of 16 columns, and one of places ([`pair_at`]).
 //!
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a
 //!   thick one, and prefetchers lost track: one thread read 24 GB/s where it now reads 30 of the 32
@@ -202,6 +203,22 @@ pub const fn six_places(row: usize, group: usize) -> [(usize, u32); 2] {
     [(row * 4 + group / 2, group as u32 % 2 * 4), (row * 2 + group / 4, group as u32 % 4 * 2)]
 }
 
+/// Where a row's `i`-th code of the four columns from `k` on lies in codes of [`Code::Pairs`], and where its place
+/// among the four: for each the byte, and the first of its 4 and of its 2 bits. A row's four bytes of a chunk of codes
+/// have eight columns' in their lower halves and the next eight columns' in their upper ones; in the chunk of places each
+/// two bits are for eight columns.
+pub const fn pair_at(row: usize, k: usize, i: usize) -> [(usize, u32); 2] {
+    let (slice, four) = (k / K_PAD * PAIR_SLICE, k % K_PAD / 4);
+    let byte = slice + row * 4 + four % 2 * 2 + i;
+    let (number, place) = (four / 4 * 64, PAIR_PLACES);
+    [(byte + number, (four % 4 / 2 * 4) as u32), (byte + place, (four / 2 * 2) as u32)]
+}
+
+/// Bytes of the codes of [`K_PAD`] columns of [`Code::Pairs`].
+pub const PAIR_SLICE: usize = 3 * 64;
+/// From these to their places.
+pub const PAIR_PLACES: usize = 2 * 64;
+
 /// Layout of a block of `k` columns as a panel.
 #[inline]
 pub const fn block(e: &Encoding, k: usize) -> Block {
@@ -217,6 +234,7 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
             | Code::Int { .. }
             | Code::Signed { .. }
             | Code::Table { .. }
+            | Code::Pairs
             | Code::Trellis(_) => Block::plain(kp * column),
         };
     };

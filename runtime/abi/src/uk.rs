@@ -96,10 +96,12 @@ pub enum Uk {
     PanelT3A8 = 43,
     /// `t2` × int8 rows.
     PanelT2A8 = 44,
+    /// 4-bit weights, two of each four columns, × int8 rows.
+    PanelW4sA8 = 45,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 45;
+pub const UK_COUNT: usize = 46;
 
 /// Floats in the rows that a microkernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +131,7 @@ pub const FLOAT_PANELS: [(Uk, Encoding, FloatRows); 12] = [
 
 /// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
 /// format with a description of this table has a fast kernel.
-pub const INT8_PANELS: [(Uk, Encoding); 24] = [
+pub const INT8_PANELS: [(Uk, Encoding); 25] = [
     (Uk::PanelW8A8, Encoding::W8),
     (Uk::PanelW4A8, Encoding::W4),
     (Uk::PanelW4aA8, Encoding::W4A),
@@ -154,6 +156,7 @@ pub const INT8_PANELS: [(Uk, Encoding); 24] = [
     (Uk::PanelIq4xsA8, Encoding::IQ4XS),
     (Uk::PanelMxfp4A8, Encoding::MXFP4),
     (Uk::PanelNvfp4A8, Encoding::NVFP4),
+    (Uk::PanelW4sA8, Encoding::W4S),
 ];
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and

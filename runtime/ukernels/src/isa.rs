@@ -214,6 +214,27 @@ pub(crate) trait Isa: Copy {
     unsafe fn look_up_64(x: Self::I, _table: &[u8; 64]) -> Self::I {
         x
     }
+    /// Bytes of the 8 at `p`, for each byte of `at`, below 4: the lower two of each word are of the first four, the upper
+    /// two of the others.
+    #[inline(always)]
+    unsafe fn pick(p: *const u8, at: Self::I) -> Self::I {
+        unsafe {
+            let mut four = [Self::zero_words(); 4];
+            for (i, x) in four.iter_mut().enumerate() {
+                let (low, high) = (u32::from(p.add(i).read()), u32::from(p.add(4 + i).read()));
+                *x = Self::splat_bits(low * 0x0101 | high * 0x0101_0000);
+            }
+            // All bits of the bytes whose bit is set.
+            let all = Self::splat_bits(255);
+            let odd = Self::mul_words(Self::field_of_bytes(at, 0, 1), all);
+            let upper = Self::mul_words(Self::field_of_bytes(at, 1, 1), all);
+            for i in 0..2 {
+                let other = Self::xor_words(four[2 * i], four[2 * i + 1]);
+                four[i] = Self::xor_words(four[2 * i], Self::and_words(other, odd));
+            }
+            Self::xor_words(four[0], Self::and_words(Self::xor_words(four[0], four[1]), upper))
+        }
+    }
     /// Bits of either.
     unsafe fn or_words(a: Self::I, b: Self::I) -> Self::I;
     /// Each byte, below 16, replaced by that entry of a table.

@@ -61,7 +61,7 @@ macro_rules! float_panels {
 /// An array of the functions with int8 rows, for each line of [`INT8_PANELS`].
 macro_rules! int8_panels {
     ($function:ident) => {
-        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23)
+        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24)
     };
     ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
 }

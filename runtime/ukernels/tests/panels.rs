@@ -78,7 +78,7 @@ fn build(case: Case) -> (Operands, Box<dyn Fn(usize, usize) -> Exact>) {
     };
     if kind.rows == Rows::Int8 {
         // Tables are not multiplied with rows of fixed scales.
-        let least = matches!(kind.weights.code, Code::Int { .. });
+        let least = matches!(kind.weights.code, Code::Int { .. } | Code::Pairs);
         let a = Int8Rows::random(m, k, group, (extreme, least), &mut rng);
         let rows: Vec<_> = (0..m).map(|m| a.row_bytes(m)).collect();
         return (operands(lay_out(&rows, gap * 4)), Box::new(move |m, n| exact_int8(&w, &a, m, n)));

@@ -107,7 +107,7 @@ pub fn newcomers() -> Vec<Format> {
     let of_files = [
         "nf4", "fp4", "q4k", "q2k", "q3k", "q5k", "q6k", "q8k", "w5", "w5a", "iq4nl", "iq4xs", "ternary", "ternaryr",
         "w4zg64", "w8zg32", "w3zg64", "w2zg128", "fp8b", "mxfp4", "nvfp4", "iq2", "iq3", "iq3s", "c4", "c3", "t3",
-        "t2",
+        "t2", "w4sg64",
     ];
     here.chain(of_files.into_iter().filter_map(Format::parse)).collect()
 }

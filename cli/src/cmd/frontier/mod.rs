@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// As `compile --budget`; a picture that cannot be written.
 pub fn run(args: &FrontierArgs) -> Result<(), Error> {
-    args.calib.check()?;
+    args.calib.check(false)?;
     let (program, texts) = (program::this()?, Text::read(&args.texts)?);
     let options = CompileOptions {
         act: args.act.map(Into::into),

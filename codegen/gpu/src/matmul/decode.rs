@@ -67,7 +67,7 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
             w8(b, half, low, high, 128)
         }
         Code::Table { values, .. } => table::look_up(b, half, words[step], values),
-        Code::Trellis(_) => unreachable!("in fragments each code stands by itself"),
+        Code::Trellis(_) | Code::Pairs => unreachable!("in fragments each code stands by itself"),
     })
 }
 

@@ -83,7 +83,7 @@ fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Optio
         Code::Float(_) => Some(UnaryOp::RoundE4m3),
         Code::Int { bits: 8, .. } | Code::Signed { .. } => declared.or(Some(UnaryOp::RoundI8)),
         Code::Int { .. } => declared,
-        Code::Table { .. } | Code::Trellis(_) => None,
+        Code::Table { .. } | Code::Trellis(_) | Code::Pairs => None,
     }
 }
 

@@ -248,6 +248,13 @@ impl Isa for Avx2 {
         unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), x) }
     }
     #[inline(always)]
+    unsafe fn pick(p: *const u8, at: __m256i) -> __m256i {
+        unsafe {
+            let eight = _mm256_set1_epi64x(p.cast::<i64>().read_unaligned());
+            _mm256_shuffle_epi8(eight, _mm256_or_si256(at, _mm256_set1_epi32(0x0404_0000)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_powers(p: *const u8) -> __m256 {
         unsafe {
             // 2⁻¹²⁷ is subnormal.

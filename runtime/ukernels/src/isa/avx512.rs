@@ -244,6 +244,13 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x) }
     }
     #[inline(always)]
+    unsafe fn pick(p: *const u8, at: __m512i) -> __m512i {
+        unsafe {
+            let eight = _mm512_set1_epi64(p.cast::<i64>().read_unaligned());
+            _mm512_shuffle_epi8(eight, _mm512_or_si512(at, _mm512_set1_epi32(0x0404_0000)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_powers(p: *const u8) -> __m512 {
         unsafe {
             // 2⁻¹²⁷ is subnormal.

@@ -282,6 +282,17 @@ impl<D: Dots> Isa for Neon<D> {
         }
     }
     #[inline(always)]
+    unsafe fn pick(p: *const u8, at: I) -> I {
+        unsafe {
+            let eight = vld1_u8(p);
+            let (eight, upper) = (vcombine_u8(eight, eight), vdupq_n_s32(0x0404_0000));
+            let at = [vorrq_s32(at[0], upper), vorrq_s32(at[1], upper)];
+            let at = both!(vreinterpretq_u8_s32(at));
+            let x = [vqtbl1q_u8(eight, at[0]), vqtbl1q_u8(eight, at[1])];
+            both!(vreinterpretq_s32_u8(x))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_powers(p: *const u8) -> F {
         unsafe {
             let words = vmovl_u8(vld1_u8(p));

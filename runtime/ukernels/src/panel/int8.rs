@@ -26,6 +26,10 @@ pub(super) unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: us
                 dots[0][m] = [I::dot(-const { PanelWeights::<F>::zero::<I>() } * sum); NV];
             }
         }
+        if const { matches!(PanelWeights::<F>::ENCODING.code, Code::Pairs) } {
+            let columns = t.group.min(t.kp - group * t.group);
+            dots[0] = [[I::dot(slice::ones(columns)); NV]; MR];
+        }
         dots
     }
 }

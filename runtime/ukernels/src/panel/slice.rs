@@ -2,8 +2,8 @@
 
 use llmcc_abi::INT8_PANELS;
 use llmcc_abi::encoding::trellis::LEVEL_ZERO;
-use llmcc_abi::encoding::{Code, Encoding};
-use llmcc_abi::layout::K_PAD;
+use llmcc_abi::encoding::{Code, Encoding, PAIRS_ZERO};
+use llmcc_abi::layout::{self, K_PAD};
 
 use super::{Tile, trellis};
 use crate::isa::Isa;
@@ -41,6 +41,8 @@ const fn unsigned(e: &Encoding) -> Unsigned {
         Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, table: None },
         Code::Table { .. } => of_table(e),
         Code::Trellis(_) => Unsigned { zero: LEVEL_ZERO, most: MOST, table: None },
+        // The zero is subtracted of each picked activation: see `add_pairs`.
+        Code::Pairs => Unsigned { zero: 0, most: 15, table: None },
         Code::Signed { .. } => panic!("no line has signed codes"),
         Code::Float(_) => panic!("floats are no integers"),
     }
@@ -151,6 +153,7 @@ pub(super) unsafe fn add<
             Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV, ANY>(t, dots, w, a),
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
             Code::Trellis(_) => trellis::add::<I, F, MR, NV>(t, dots, w, a, first),
+            Code::Pairs => add_pairs::<I, MR, NV>(t, dots, w, a),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
                 for eight in FROM..TO {
                     add_eight::<I, F, MR, NV>(t, dots, w, a, eight);
@@ -208,6 +211,51 @@ unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
         }
         settle::<I, MR, NV>(dots);
     }
+}
+
+/// [`Code::Pairs`]: a word has two codes of each of two fours of columns, which multiply the activations at their places.
+/// The zero of a code is subtracted by the complement of its activation: `u·a + 8·(−1 − a) = (u − 8)·a − 8`, to which
+/// [`ones`] adds the rest.
+#[inline(always)]
+unsafe fn add_pairs<I: Isa, const MR: usize, const NV: usize>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+) {
+    unsafe {
+        let parts = parts::<I, MR, NV>();
+        let (zeros, all) = (I::splat_bits(PAIRS_ZERO as u32 * 0x0101_0101), I::splat_bits(u32::MAX));
+        let (mut both, mut x, mut at) = ([I::zero_words(); NV], [I::zero_words(); NV], [I::zero_words(); NV]);
+        for eight in 0..K_PAD / 8 {
+            for v in 0..NV {
+                if eight % 2 == 0 {
+                    both[v] = words::<I, MR, NV>(t, v, w[v].add(eight / 2 * 64));
+                }
+                let places = w[v].add(layout::PAIR_PLACES);
+                if eight == 0 {
+                    t.prefetch::<I, MR, NV>(v, places);
+                }
+                x[v] = I::field_of_bytes(both[v], eight as i32 % 2 * 4, 15);
+                at[v] = I::field_of_bytes(I::load_words(places), eight as i32 * 2, 3);
+            }
+            let acc = &mut dots[eight % parts];
+            for m in 0..MR {
+                let a = a.add(m * t.a_stride + eight * 8);
+                for v in 0..NV {
+                    let picked = I::pick(a, at[v]);
+                    let sum = I::dot4(acc[m][v], x[v], picked);
+                    acc[m][v] = I::dot4(sum, zeros, I::xor_words(picked, all));
+                }
+            }
+        }
+        settle::<I, MR, NV>(dots);
+    }
+}
+
+/// The start of the dot products of `columns` columns of [`Code::Pairs`].
+pub(super) const fn ones(columns: usize) -> i32 {
+    PAIRS_ZERO * columns as i32 / 2
 }
 
 /// The words at `p`, which belong to vector `v`; further ones are prefetched.

@@ -19,7 +19,7 @@ const PLANES: usize = INDEX_BITS / 2;
 impl<const F: usize> PanelWeights<F> {
     const TRELLIS: Option<&'static Trellis> = match Self::ENCODING.code {
         Code::Trellis(of) => Some(of),
-        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => None,
+        Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Pairs => None,
     };
 
     const TAPS: [[Tap; 3]; INDEX_BITS] = {

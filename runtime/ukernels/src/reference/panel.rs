@@ -3,13 +3,21 @@
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::trellis::{STATE_BITS, Trellis, trellis_column, trellis_place};
 use llmcc_abi::encoding::{Code, Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32};
-use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, SIX_LOW, block, groups, q8_row, q8_sum_bytes, six_places};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, SIX_LOW, block, groups, pair_at, q8_row, q8_sum_bytes, six_places};
 
 use crate::element::{bf16_to_f32, f16_to_f32, read};
 
 /// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at
 /// `codes`.
 unsafe fn code(weights: &Encoding, codes: *const u8, row: usize, k: usize) -> u8 {
+    if matches!(weights.code, Code::Pairs) {
+        let of = |i: usize| unsafe {
+            let [(number, bit), (place, of_place)] = pair_at(row, k / 4 * 4, i);
+            let (number, place): (u8, u8) = (read(codes, number), read(codes, place));
+            (usize::from(place >> of_place & 3) == k % 4).then_some(number >> bit & 15)
+        };
+        return of(0).or(of(1)).unwrap_or(weights.zero_code());
+    }
     let (widths, count) = weights.planes();
     let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * weights.bits() as usize, 0, 0);
     for width in &widths[..count] {
@@ -96,7 +104,7 @@ impl Row {
         unsafe {
             match self.weights.code {
                 Code::Trellis(of) => of.level(self.state(of, k)).into(),
-                Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+                Code::Float(_) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Pairs => {
                     self.weights.number(self.code(k))
                 }
             }

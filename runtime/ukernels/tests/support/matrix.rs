@@ -118,9 +118,12 @@ impl Matrix {
             w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
             return w;
         }
-        let largest = (1 << weights.bits()) - 1;
+        let largest = (1 << if weights.code == Code::Pairs { 4 } else { weights.bits() }) - 1;
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
         w.codes = (0..n * k).map(|_| code() as u8).collect();
+        if weights.code == Code::Pairs {
+            w.codes.chunks_mut(k.max(1)).flat_map(|row| row.chunks_mut(4)).for_each(|four| two_of_four(four, rng));
+        }
         if weights.code == Code::Float(Float::E4m3) {
             w.make_small_ones_rare(rng);
         }
@@ -189,6 +192,7 @@ impl Matrix {
         let code = self.codes[n * self.k + k];
         match self.weights.code {
             Code::Int { zero, .. } => f64::from(i32::from(code) - zero),
+            Code::Pairs => f64::from(i32::from(code) - 8),
             Code::Table { values, .. } => f32::from_bits(values[usize::from(code)]).into(),
             Code::Signed { bits } => f64::from(((i32::from(code)) << (32 - bits)) >> (32 - bits)),
             Code::Float(_) => e4m3_to_f32(code).into(),
@@ -332,6 +336,10 @@ impl Matrix {
             _ => [8, 4, 2, 1].into_iter().filter(|bits| self.weights.bits() & bits != 0).collect(),
         };
         for slice in columns.step_by(32) {
+            if self.weights.code == Code::Pairs {
+                pack_pairs(slice, &code, out);
+                continue;
+            }
             let mut base = 0;
             for bits in &planes {
                 for (chunk, r) in pairs(*bits as usize, BLOCK) {
@@ -343,6 +351,35 @@ impl Matrix {
                 base += bits;
             }
         }
+    }
+}
+
+/// Leaves two codes of four, or fewer, in any places.
+fn two_of_four(four: &mut [u8], rng: &mut Rng) {
+    let kept = [rng.below(4), rng.below(4)];
+    four.iter_mut().enumerate().filter(|(c, _)| !kept.contains(c)).for_each(|(_, code)| *code = 8);
+}
+
+/// A slice of codes of two of each four columns: two chunks of numbers of 16 columns, and one of places. A byte of a row
+/// has a number of one of the first two fours of columns in its lower half, and of one of the next two above; of places
+/// it has one of each two fours.
+fn pack_pairs(slice: usize, code: &dyn Fn(usize, usize) -> u8, out: &mut Vec<u8>) {
+    // Place and code of the `i`-th that is stored of a four: those that are not zero, and others before or behind.
+    let stored = |r: usize, four: usize, i: usize| {
+        let at = |c: usize| code(r, slice + 4 * four + c);
+        let mut kept: Vec<usize> = (0..4).filter(|c| at(*c) != 8).collect();
+        kept.extend((0..4).filter(|c| at(*c) == 8));
+        let mut kept = [kept[0], kept[1]];
+        kept.sort_unstable();
+        (kept[i] as u8, at(kept[i]))
+    };
+    for (chunk, r) in pairs(2, BLOCK) {
+        let number = |four: usize, j: usize| stored(r, 4 * chunk + 2 * four + j / 2, j % 2).1;
+        out.extend((0..4).map(|j| number(0, j) | number(1, j) << 4));
+    }
+    for r in 0..BLOCK {
+        let place = |eight: usize, j: usize| stored(r, 2 * eight + j / 2, j % 2).0 << (2 * eight);
+        out.extend((0..4).map(|j| (0..4).map(|eight| place(eight, j)).sum::<u8>()));
     }
 }
 
