@@ -382,11 +382,11 @@ fn of_pairs(e: &mut Emit, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
     for quad in 0..K_PAD / 4 {
         let x = activations(e, a, quad * 4);
         for v in 0..VECTORS {
-            let numbers = e.load(I32X4, w, quad / 4 * 64 + v * 16);
-            let numbers = e.b.ins().ushr_imm_u(numbers, (quad % 4 / 2 * 4) as i64);
+            let stored = e.load(I32X4, w, quad / 4 * 64 + v * 16);
+            let stored = e.b.ins().ushr_imm_u(stored, (quad % 4 / 2 * 4) as i64);
             let places = e.load(I32X4, w, PAIR_PLACES + v * 16);
             let places = e.b.ins().ushr_imm_u(places, (quad / 2 * 2) as i64);
-            let codes = pairs::dense(e, numbers, places, (quad % 2 * 16) as i64);
+            let codes = pairs::dense(e, stored, places, (quad % 2 * 16) as i64);
             let codes = e.cast(I8X16, codes);
             multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
         }

@@ -320,8 +320,8 @@ fn put_pairs(e: &Encoding, codes: &[u8], r: usize, out: &mut [u8]) {
         places.iter_mut().zip(of(false).chain(of(true))).for_each(|(to, c)| *to = c);
         places.sort_unstable();
         for (i, c) in places.into_iter().enumerate() {
-            let [(number, bit), (place, of_place)] = pair_at(r, k, i);
-            out[number] |= four[c] << bit;
+            let [(at, bit), (place, of_place)] = pair_at(r, k, i);
+            out[at] |= four[c] << bit;
             out[place] |= (c as u8) << of_place;
         }
     }
@@ -420,8 +420,8 @@ fn get_codes(e: &Encoding, from_block: &[u8], r: usize, codes: &mut [u8]) {
         _ if matches!(e.code, Code::Pairs) => {
             codes.fill(e.zero_code());
             for (k, four) in (0..).step_by(4).zip(codes.chunks_exact_mut(4)) {
-                for [(number, bit), (place, of_place)] in [0, 1].map(|i| pair_at(r, k, i)) {
-                    four[usize::from(from_block[place] >> of_place & 3)] = from_block[number] >> bit & 15;
+                for [(at, bit), (place, of_place)] in [0, 1].map(|i| pair_at(r, k, i)) {
+                    four[usize::from(from_block[place] >> of_place & 3)] = from_block[at] >> bit & 15;
                 }
             }
         }

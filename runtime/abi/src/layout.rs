@@ -210,8 +210,7 @@ pub const fn six_places(row: usize, group: usize) -> [(usize, u32); 2] {
 pub const fn pair_at(row: usize, k: usize, i: usize) -> [(usize, u32); 2] {
     let (slice, four) = (k / K_PAD * PAIR_SLICE, k % K_PAD / 4);
     let byte = slice + row * 4 + four % 2 * 2 + i;
-    let (number, place) = (four / 4 * 64, PAIR_PLACES);
-    [(byte + number, (four % 4 / 2 * 4) as u32), (byte + place, (four / 2 * 2) as u32)]
+    [(byte + four / 4 * 64, (four % 4 / 2 * 4) as u32), (byte + PAIR_PLACES, (four / 2 * 2) as u32)]
 }
 
 /// Bytes of the codes of [`K_PAD`] columns of [`Code::Pairs`].

@@ -12,9 +12,9 @@ use crate::element::{bf16_to_f32, f16_to_f32, read};
 unsafe fn code(weights: &Encoding, codes: *const u8, row: usize, k: usize) -> u8 {
     if matches!(weights.code, Code::Pairs) {
         let of = |i: usize| unsafe {
-            let [(number, bit), (place, of_place)] = pair_at(row, k / 4 * 4, i);
-            let (number, place): (u8, u8) = (read(codes, number), read(codes, place));
-            (usize::from(place >> of_place & 3) == k % 4).then_some(number >> bit & 15)
+            let [(at, bit), (place, of_place)] = pair_at(row, k / 4 * 4, i);
+            let (code, place): (u8, u8) = (read(codes, at), read(codes, place));
+            (usize::from(place >> of_place & 3) == k % 4).then_some(code >> bit & 15)
         };
         return of(0).or(of(1)).unwrap_or(weights.zero_code());
     }
