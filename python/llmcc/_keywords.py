@@ -164,7 +164,7 @@ class Compiling(TypedDict, total=False):
     kv: Optional[Literal["f32", "f16", "bf16", "int8", "int4", "auto"]]
     #: Longest sequence, in tokens; by default the model's.
     max_context: Optional[int]
-    #: Keep a part of each sequence in the cache, as in ``"sinks:first=4,window=1020"``; a list has those of several layers.
+    #: Keep a part of each sequence in the cache, as in ``"sinks:first=4,window=1020"``; a list has policies of several layers.
     kv_policy: Union[None, str, Sequence[str]]
     #: Adapters of PEFT that are merged: folders, ``"FOLDER=SCALE"``.
     lora: Union[None, str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]

@@ -64,7 +64,7 @@ fn logits_equal_those_of_numpy() {
     }
 }
 
-/// Before anything has left the window, logits are those of the whole cache, to the order of sums.
+/// Before anything has left the window, logits equal the whole cache's, to the order of sums.
 #[test]
 fn short_texts_are_as_without_a_policy() {
     let g = Golden::load("qwen3");

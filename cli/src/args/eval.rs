@@ -13,8 +13,8 @@ pub enum EvalCommand {
     /// Difference between the predictions of two models: Kullback-Leibler divergence, agreement of the most probable
     /// tokens, both perplexities
     Kl(KlArgs),
-    /// Questions about texts of several lengths: a needle, one of several keys, variables over assignments, a fact among
-    /// documents, a function of another file
+    /// Questions about texts of several lengths: a needle, one of several keys, variables over assignments, a fact
+    /// among documents, a function of another file
     Long(LongArgs),
 }
 

@@ -8,8 +8,8 @@ use llmcc_passes::method::{self, Needs, PRUNERS, Pruner, Pruning, Sparsity};
 /// Weights that become zero.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct PruneArgs {
-    /// Make weights of the layers' matrices zero before they are rounded: those of least `magnitude`, or, with --calib,
-    /// by `wanda`, or by `sparsegpt` or `rose`, which have other weights make up for them
+    /// Make weights of the layers' matrices zero before they are rounded: weights of least `magnitude`, or, with
+    /// --calib, by `wanda`, or by `sparsegpt` or `rose`, which have other weights make up for them
     #[arg(long, requires = "format", value_parser = pruners())]
     #[arg(conflicts_with_all = ["error_budget", "budget", "dtype"])]
     pub prune: Option<&'static Pruner>,

@@ -256,16 +256,7 @@ impl Plan {
             }
             let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
             e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
-            let First { rows, behind } = self.spec.first.unwrap_or(First { rows: 0, behind: 0 });
-            for (number, at) in [
-                (self.spec.every, offset_of!(AttendMore, every)),
-                (rows, offset_of!(AttendMore, first)),
-                (behind, offset_of!(AttendMore, behind)),
-                (self.sums_of.unwrap_or(0), offset_of!(AttendMore, sums_after)),
-            ] {
-                let number = e.b.ins().iconst(I32, number as i64);
-                e.store(number, call, more(at));
-            }
+            self.counts(e, call);
             e.store(none, call, more(offset_of!(AttendMore, selected)));
             let count = e.int(self.selected.map_or(0, |(_, count)| count) as i64);
             e.store(count, call, more(offset_of!(AttendMore, selected_count)));
@@ -274,6 +265,20 @@ impl Plan {
             e.store(values, call, more(offset_of!(AttendMore, values)));
             let own_stride = e.int(row(self.own_width()) as i64);
             e.store(own_stride, call, more(offset_of!(AttendMore, own_stride)));
+        }
+    }
+
+    /// Stores which tokens have a row, and where sums go.
+    fn counts(&self, e: &mut Emit, call: Value) {
+        let First { rows, behind } = self.spec.first.unwrap_or(First { rows: 0, behind: 0 });
+        for (value, at) in [
+            (self.spec.every, offset_of!(AttendMore, every)),
+            (rows, offset_of!(AttendMore, first)),
+            (behind, offset_of!(AttendMore, behind)),
+            (self.sums_of.unwrap_or(0), offset_of!(AttendMore, sums_after)),
+        ] {
+            let value = e.b.ins().iconst(I32, value as i64);
+            e.store(value, call, more(at));
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Those of column `k`.
+    /// The places of column `k`.
     pub fn at(e: &mut Emit, codes: Value, k: Value) -> Pairs {
         let (slice, within) = e.div_mod(k, K_PAD);
         let slice = e.index(codes, slice, PAIR_SLICE);
@@ -54,7 +54,7 @@ impl Pairs {
         found
     }
 
-    /// The codes of 8 columns of a row, the first of which this is, as i32; the addresses are the row's.
+    /// The codes of 8 columns of a row from this one on, as i32; the addresses are the row's.
     pub fn eight(&self, e: &mut Emit) -> [Value; 2] {
         let (stored, places) = (e.load(I32, self.stored, 0), e.load(I32, self.places, 0));
         let stored = e.b.ins().ushr(stored, self.of_code);
@@ -68,8 +68,8 @@ impl Pairs {
     }
 }
 
-/// The codes of four columns of four rows, a byte each: words of codes and of places whose lower bits are those of the
-/// eight columns that they belong to, `up` being 0 for the first four columns, 16 for the others.
+/// The codes of four columns of four rows, a byte each. The words `stored` and `places` have eight columns in their
+/// lower bits; `up` is 0 for the first four columns, 16 for the others.
 pub(super) fn dense(e: &mut Emit, stored: Value, places: Value, up: i64) -> Value {
     let (columns, mut codes) = (e.ints(PLACES), e.ints(PAIRS_ZERO as u32 * 0x0101_0101));
     for i in 0..2 {

@@ -43,6 +43,11 @@ pub(crate) fn normal(seed: u64, n: usize) -> Vec<f32> {
     random(seed, 12 * n).chunks(12).map(|x| x.iter().sum::<f32>() / 2.0).collect()
 }
 
+/// Angles of positions by the frequencies that a parameter has.
+fn rope_table(inv_freq: usize, out: usize) -> RopeTable {
+    RopeTable { inv_freq, scale: F32::new(1.0), border: None, most: None, axes: false, out }
+}
+
 pub(crate) fn spec(dtype: KvDType, window: Option<usize>) -> KvSpec {
     KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window, every: 1, first: None }
 }
@@ -294,14 +299,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "rope",
             tok,
             vec![p("inv_freq", ParamKind::Vector { len: HEAD / 2 }), p("out", t(HEAD))],
-            Body::RopeTable(RopeTable {
-                inv_freq: 0,
-                scale: F32::new(1.0),
-                border: None,
-                most: None,
-                axes: false,
-                out: 1,
-            }),
+            Body::RopeTable(rope_table(0, 1)),
         ),
         kernel(
             "qkv",

@@ -1,5 +1,5 @@
 //! 4 bits, symmetric: the element of largest magnitude gets code −8, so that all 16 codes are used;
-//! stored plus 8. With two of each four columns those of larger magnitude are kept, of equal ones the first.
+//! stored plus 8. With two of each four columns the ones of larger magnitude are kept, of equal ones the first.
 
 use super::{Encoding, FormatDef, GROUPS, Quantize, encode, round_f16};
 use std::cmp::Reverse;

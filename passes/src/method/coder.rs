@@ -27,14 +27,13 @@ pub struct Coder<'a> {
 /// A pruning after which a format can store rows: where it has two of each four columns, no more than these stay, by
 /// magnitude unless another pruner was chosen.
 fn by_format(format: Format, pruning: Option<Pruning>) -> Option<Pruning> {
-    match (format.encoding().code, pruning) {
-        (Code::Pairs, Some(Pruning { sparsity: Sparsity::Tuples { kept: 1 | 2, of: 4 }, .. })) => pruning,
-        (Code::Pairs, _) => {
-            let pruner = pruning.map_or(&MAGNITUDE, |p| p.pruner);
-            Some(Pruning { pruner, sparsity: Sparsity::Tuples { kept: 2, of: 4 } })
-        }
-        _ => pruning,
+    let pairs = matches!(format.encoding().code, Code::Pairs);
+    let fits = |p: &Pruning| matches!(p.sparsity, Sparsity::Tuples { kept: 1 | 2, of: 4 });
+    if !pairs || pruning.as_ref().is_some_and(fits) {
+        return pruning;
     }
+    let pruner = pruning.map_or(&MAGNITUDE, |p| p.pruner);
+    Some(Pruning { pruner, sparsity: Sparsity::Tuples { kept: 2, of: 4 } })
 }
 
 impl<'a> Coder<'a> {
@@ -69,8 +68,8 @@ impl<'a> Coder<'a> {
         self.runs.get(run)?.inputs.as_ref()
     }
 
-    /// Prepares the statistics of rows `from..to`, and forgets those of earlier rows. Uses all cores. `fill` writes rows
-    /// of the weight.
+    /// Prepares the statistics of rows `from..to`, and forgets the statistics of earlier ones. Uses all cores. `fill`
+    /// writes rows of the weight.
     pub fn prepare(&mut self, from: usize, to: usize, fill: Fill<'_>) {
         if !self.searches() && self.pruning.is_none() {
             return;

@@ -3,8 +3,8 @@
 //! A format says which values a weight may have; a method chooses among them. All methods serve all formats of codes
 //! with scales (floats are rounded, whichever is asked for), so a new one is a file here and a line of [`METHODS`].
 //!
-//! Weights may become zero before: [`PRUNERS`] is the table of ways to choose them, which go with all methods and with all
-//! formats that have a code of zero.
+//! Weights may become zero before: [`PRUNERS`] is the table of ways to choose them, which go with all methods and with
+//! all formats that have a code of zero.
 //!
 //! The rows of a matrix are coded independently of each other, in blocks, on all cores: results depend neither on
 //! threads nor on blocks.

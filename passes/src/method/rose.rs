@@ -1,9 +1,9 @@
 //! ROSE: SparseGPT, with the columns that lose most pruned first, so that more columns are left to make up for them.
 //!
-//! Su and Wang 2026, arXiv 2603.05878, computed as the authors' code does, but weights are compared within a row. Losses
-//! of columns are estimated by pruning each block by Wanda: the sum of `|w|·‖x‖` of its zeros. Blocks go by descending
-//! loss, and the columns of a block of 128, too; the columns of a tuple keep their order. Where blocks lose nearly
-//! alike, the order stays from left to right.
+//! Su and Wang 2026, arXiv 2603.05878, computed as the authors' code does, but weights are compared within a row.
+//! Losses of columns are estimated by pruning each block by Wanda: the sum of `|w|·‖x‖` of its zeros. Blocks go by
+//! descending loss, and the columns of a block of 128, too; the columns of a tuple keep their order. Where blocks lose
+//! nearly alike, the order stays from left to right.
 
 use super::cholesky::Feedback;
 use super::job::Needs;

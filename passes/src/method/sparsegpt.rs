@@ -72,7 +72,7 @@ fn prune(mut lanes: Lanes<'_>, feedback: &Feedback, dense: &Dense<'_>, (out, zer
     }
 }
 
-/// The columns of a block, the first of which is the `first`-th, once all of them have made up for the columns before:
+/// The columns of a block from the `first`-th on, once all of them have made up for the columns before:
 /// `targets` are the values by the errors of these alone.
 fn made_up(
     lanes: &Lanes<'_>,

@@ -42,7 +42,7 @@ impl Sparsity {
         }
     }
 
-    /// Columns among which weights are compared: those of a tuple, or at most `all`.
+    /// Columns among which weights are compared: a tuple, or at most `all`.
     pub(super) fn compared(self, all: usize) -> usize {
         match self {
             Sparsity::Percent(_) => all.max(1),

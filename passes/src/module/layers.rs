@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 pub struct LayerMatrices(BTreeSet<usize>);
 
 impl LayerMatrices {
-    /// The matrices by which each token's row is multiplied. Neither tables whose rows are looked up are among them, nor
-    /// matrices that are multiplied by rows that a caller asks for, which make logits or scores.
+    /// The matrices by which each token's row is multiplied. Neither tables whose rows are looked up are among them,
+    /// nor matrices that are multiplied by rows that a caller asks for, which make logits or scores.
     pub fn of(module: &Module) -> LayerMatrices {
         let (mut layers, mut others) = (BTreeSet::new(), BTreeSet::new());
         for call in module.calls() {

@@ -205,8 +205,8 @@ pub const fn six_places(row: usize, group: usize) -> [(usize, u32); 2] {
 
 /// Where a row's `i`-th code of the four columns from `k` on lies in codes of [`Code::Pairs`], and where its place
 /// among the four: for each the byte, and the first of its 4 and of its 2 bits. A row's four bytes of a chunk of codes
-/// have eight columns' in their lower halves and the next eight columns' in their upper ones; in the chunk of places each
-/// two bits are for eight columns.
+/// have eight columns' in their lower halves and the next eight columns' in their upper ones; in the chunk of places
+/// each two bits are for eight columns.
 pub const fn pair_at(row: usize, k: usize, i: usize) -> [(usize, u32); 2] {
     let (slice, four) = (k / K_PAD * PAIR_SLICE, k % K_PAD / 4);
     let byte = slice + row * 4 + four % 2 * 2 + i;

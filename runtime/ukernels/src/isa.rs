@@ -214,8 +214,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn look_up_64(x: Self::I, _table: &[u8; 64]) -> Self::I {
         x
     }
-    /// Bytes of the 8 at `p`, for each byte of `at`, below 4: the lower two of each word are of the first four, the upper
-    /// two of the others.
+    /// Bytes of the 8 at `p`, for each byte of `at`, below 4: the lower two of each word are of the first four, the
+    /// upper two of the others.
     #[inline(always)]
     unsafe fn pick(p: *const u8, at: Self::I) -> Self::I {
         unsafe {

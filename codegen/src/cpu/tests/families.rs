@@ -197,7 +197,8 @@ proptest! {
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
         let dtype = KvDType::F16;
-        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1, first: None };
+        let (latent, window, first) = (false, None, None);
+        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent, window, every: 1, first };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));

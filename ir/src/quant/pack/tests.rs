@@ -20,7 +20,7 @@ fn bound(format: Format, x: &[f32]) -> f32 {
         "f16" => amax * 2f32.powi(-11) + tiny,
         "bf16" => amax * 2f32.powi(-8),
         "w8" => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
-        // Half of a step, and weights of which two others are not smaller.
+        // Half of a step, and weights beside two that are not smaller.
         "w4s" => amax * 1.07 + tiny,
         "w4" => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
         "w4a" => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,

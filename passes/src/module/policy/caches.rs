@@ -111,7 +111,7 @@ pub(super) struct Origin {
 /// The origin of the rotary table that is a value of the function that `call` calls.
 ///
 /// # Errors
-/// Says why its angles cannot be those of other positions.
+/// Says why its angles cannot belong to other positions.
 pub(super) fn origin(module: &Module, (entry, call): (&Entry, &Call), table: Value) -> Result<Origin, String> {
     let f = &module.funcs[call.func];
     let Some(node) = node_of(f, table) else {

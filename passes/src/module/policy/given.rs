@@ -90,10 +90,10 @@ impl Given {
     }
 
     /// A setting that is a number from 1 to `most`.
-    pub(super) fn number(&self, key: &str, most: usize) -> Result<usize, String> {
+    pub(super) fn count(&self, key: &str, most: usize) -> Result<usize, String> {
         let text = self.text(key);
-        let number = text.parse().ok().filter(|n| (1..=most).contains(n));
-        number.ok_or_else(|| format!("`{key}={text}` is no number from 1 to {most}"))
+        let count = text.parse().ok().filter(|n| (1..=most).contains(n));
+        count.ok_or_else(|| format!("`{key}={text}` is no number from 1 to {most}"))
     }
 
     pub(super) fn layers(&self) -> Result<Layers, String> {

@@ -3,7 +3,7 @@
 //!
 //! Which heads need everything stands in a file: a row for each layer, a number for each KV head, as the authors
 //! publish them (`full_attention_heads.tsv`). The share of heads with the largest numbers keeps everything. Positions
-//! are those of the text, as in the authors' code.
+//! are the places in the text, as in the authors' code.
 
 use super::given::{Given, LAYERS, Policy};
 use super::kept::{Kept, Part};
@@ -27,7 +27,7 @@ pub(super) const HEADS: Policy = Policy {
 };
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
-    let kept = Kept { first: given.number("first", 1 << 20)?, window: given.number("window", 1 << 30)?, places: false };
+    let kept = Kept { first: given.count("first", 1 << 20)?, window: given.count("window", 1 << 30)?, places: false };
     let share = given.text("share").parse().ok().filter(|share| (0.0..=1.0).contains(share));
     let share: f64 = share.ok_or_else(|| format!("`share={}` is no number from 0 to 1", given.text("share")))?;
     let mask = Mask::read(given)?;
@@ -60,11 +60,11 @@ impl Mask {
         let mut rows = vec![];
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
-            let number = |(at, word): (usize, &str)| {
-                let number: Option<f64> = word.parse().ok().filter(|x: &f64| x.is_finite());
-                number.ok_or_else(|| format!("{path}, line {}: part {} is no number", i + 1, at + 1))
+            let value = |(at, word): (usize, &str)| {
+                let value: Option<f64> = word.parse().ok().filter(|x: &f64| x.is_finite());
+                value.ok_or_else(|| format!("{path}, line {}: part {} is no number", i + 1, at + 1))
             };
-            rows.push(words.enumerate().map(number).collect::<Result<_, _>>()?);
+            rows.push(words.enumerate().map(value).collect::<Result<_, _>>()?);
         }
         Ok(Mask { path, rows })
     }

@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Given, String> {
     Given::read(text, POLICIES)
 }
 
-/// Lets a module's caches keep what the policies say, each those of other layers.
+/// Lets a module's caches keep what the policies say, each in layers of its own.
 ///
 /// # Errors
 /// A message where a setting is out of range, a layer has two policies, or no cache can be changed so.
@@ -61,6 +61,6 @@ mod tests {
         assert_eq!(read.to_string(), "sinks:first=4,layers=0-2+5,window=9");
         assert_eq!(read.layers().unwrap(), Layers(Some(BTreeSet::from([0, 1, 2, 5]))));
         let zero = parse("sinks:first=0,window=9").unwrap();
-        assert!(zero.number("first", 9).unwrap_err().contains("1 to 9"));
+        assert!(zero.count("first", 9).unwrap_err().contains("1 to 9"));
     }
 }

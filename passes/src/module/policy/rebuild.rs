@@ -12,7 +12,7 @@ use llmcc_ir::state::StateSpec;
 use llmcc_ir::ty::{DType, Dim, TensorType};
 use std::collections::BTreeMap;
 
-/// An argument that calls of a changed function have after those of before.
+/// An argument that calls of a changed function have after the earlier ones.
 #[derive(Clone, Debug)]
 pub(super) enum More {
     /// The first tokens of the cache that this parameter was.
@@ -188,7 +188,7 @@ impl<'a> Rebuild<'a> {
         self.pick(both, order)
     }
 
-    /// The columns of heads that keep a part, and those of the others, each of `group · dim` for a KV head.
+    /// The columns of heads that keep a part, and the columns of the others, each of `group · dim` for a KV head.
     fn divided(&mut self, x: Value, mask: &[bool], group: usize, dim: usize) -> [Value; 2] {
         columns(mask, group, dim).map(|of| self.pick(x, of.into_iter().map(|column| column as f32).collect()))
     }
@@ -225,8 +225,8 @@ impl<'a> Rebuild<'a> {
         new
     }
 
-    /// The result of one softmax over the scores of attention to the last tokens and to the first ones, of `heads` heads
-    /// with values of `dim` elements.
+    /// The result of one softmax over the scores of attention to the last tokens and to the first ones, of `heads`
+    /// heads with values of `dim` elements.
     ///
     /// With `e = e^(far's largest score − near's)`, the first tokens weigh `far's sum · e` for each `near's sum`. A
     /// difference beyond [`LARGEST`] leaves nothing of the last ones in f32, so it is cut there, lest `e` be infinite.

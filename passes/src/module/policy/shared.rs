@@ -71,8 +71,7 @@ fn pairs(text: &str, layers: usize) -> Result<BTreeMap<usize, usize>, String> {
     Ok(all)
 }
 
-/// Whether in each entry every call that binds the state `reader` comes after those that bind `owner`, of which there
-/// is one.
+/// Whether in each entry every call that binds the state `reader` comes after the first that binds `owner`.
 fn comes_after(module: &Module, reader: usize, owner: usize) -> bool {
     let place = |calls: &[Call], state| calls.iter().position(|c: &Call| c.args.contains(&Arg::State(state)));
     module.entries.iter().all(|entry| match (place(&entry.calls, reader), place(&entry.calls, owner)) {

@@ -2,12 +2,11 @@
 //! last ones.
 //!
 //! Positions are places in the cache: a token sees the `window` last tokens at their distances, and the first tokens
-//! as if they stood before the window. So angles are those of `first + window` tokens, however long the text. Keys in
+//! as if they stood before the window. So angles belong to `first + window` positions, however long the text. Keys in
 //! the window keep the angles of their positions, since distances alone count; the queries of the first tokens have
-//! those of the last place.
+//! the angles of the last place.
 //!
-//! While nothing has left the window, no token sees the state of the first tokens, so results are those of the whole
-//! cache.
+//! While nothing has left the window, no token sees the state of the first tokens, so results equal the whole cache's.
 
 use super::given::{Given, LAYERS, Policy};
 use super::kept::{Kept, Part};
@@ -24,7 +23,7 @@ pub(super) const SINKS: Policy = Policy {
 };
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
-    let kept = Kept { first: given.number("first", 1 << 20)?, window: given.number("window", 1 << 30)?, places: true };
+    let kept = Kept { first: given.count("first", 1 << 20)?, window: given.count("window", 1 << 30)?, places: true };
     let Chosen { states, applied } = model.chosen(&given.layers()?, kept.first + kept.window)?;
     let parts = states.into_iter().map(|(_, state)| (state, Part::All)).collect();
     work::apply(model.module, kept, parts).map_err(|mistake| mistake.to_string())?;

@@ -213,9 +213,9 @@ unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
-/// [`Code::Pairs`]: a word has two codes of each of two fours of columns, which multiply the activations at their places.
-/// The zero of a code is subtracted by the complement of its activation: `u·a + 8·(−1 − a) = (u − 8)·a − 8`, to which
-/// [`ones`] adds the rest.
+/// [`Code::Pairs`]: a word has two codes of each of two fours of columns, which multiply the activations at their
+/// places. The zero of a code is subtracted by the complement of its activation: `u·a + 8·(−1 − a) = (u − 8)·a − 8`, to
+/// which [`ones`] adds the rest.
 #[inline(always)]
 unsafe fn add_pairs<I: Isa, const MR: usize, const NV: usize>(
     t: &Tile,

@@ -360,9 +360,9 @@ fn two_of_four(four: &mut [u8], rng: &mut Rng) {
     four.iter_mut().enumerate().filter(|(c, _)| !kept.contains(c)).for_each(|(_, code)| *code = 8);
 }
 
-/// A slice of codes of two of each four columns: two chunks of numbers of 16 columns, and one of places. A byte of a row
-/// has a number of one of the first two fours of columns in its lower half, and of one of the next two above; of places
-/// it has one of each two fours.
+/// A slice of codes of two of each four columns: two chunks of numbers of 16 columns, and one of places. A byte of a
+/// row has a number of one of the first two fours of columns in its lower half, and of one of the next two above; of
+/// places it has one of each two fours.
 fn pack_pairs(slice: usize, code: &dyn Fn(usize, usize) -> u8, out: &mut Vec<u8>) {
     // Place and code of the `i`-th that is stored of a four: those that are not zero, and others before or behind.
     let stored = |r: usize, four: usize, i: usize| {

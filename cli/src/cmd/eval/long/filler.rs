@@ -6,7 +6,7 @@ use crate::numbers::split_mix;
 pub struct Random(u64);
 
 impl Random {
-    /// Those of `seed`.
+    /// The numbers of `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -1,7 +1,7 @@
 //! Texts that can be continued rightly only with a fact that stands far before: a table of probes.
 //!
-//! The texts are made here, of words that any tokenizer knows. A probe's facts stand at places of their own in a text of
-//! other sentences, which is as long as asked for.
+//! The texts are made here, of words that any tokenizer knows. A probe's facts stand at places of their own in a text
+//! of other sentences, which is as long as asked for.
 
 use super::filler::{CITIES, NAMES, PROFESSIONS, Random, THINGS};
 
