@@ -222,7 +222,7 @@ pub(crate) trait Isa: Copy {
             let mut four = [Self::zero_words(); 4];
             for (i, x) in four.iter_mut().enumerate() {
                 let (low, high) = (u32::from(p.add(i).read()), u32::from(p.add(4 + i).read()));
-                *x = Self::splat_bits(low * 0x0101 | high * 0x0101_0000);
+                *x = Self::splat_bits((low * 0x0101) | (high * 0x0101_0000));
             }
             // All bits of the bytes whose bit is set.
             let all = Self::splat_bits(255);
