@@ -172,7 +172,7 @@ mod tests {
         // A running generation's next page is not free.
         let all = [candidate(7, 1, 0), candidate(0, 40, 0)];
         assert_eq!(of(&all, WIDE, 11), (vec![(0, 1, 0, true)], true));
-        assert_eq!(of(&all, WIDE, 12).1, false);
+        assert!(!of(&all, WIDE, 12).1);
     }
 
     #[test]
