@@ -98,6 +98,7 @@ fn compile_run_and_verify() {
         ".weights.bytes: whole",
         ".weights.largest_relative_rms_error: real",
         ".weights_file: null",
+        ".zeros: null",
     ];
     assert_eq!(shape(&report, &[".seconds", ".weights.by_format", ".versions[].generic"]), members);
     assert_eq!((report["artifact"].as_str(), report["root"].as_str()), (Some("m.so"), Some(&*f.root_of("m.so"))));

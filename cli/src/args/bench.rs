@@ -30,9 +30,9 @@ pub struct BenchArgs {
     /// Requests of each of these users
     #[arg(long, default_value_t = 4, requires = "serve")]
     pub requests: usize,
-    /// Requests that an engine serves, besides: offline[:REQUESTS] (all at once), server:RATE[:REQUESTS] (RATE a
-    /// second on average, at random), closed:USERS[:REQUESTS], or a trace: a file with a JSON object per line
-    /// (arrival, prompt, output)
+    /// Requests that an engine serves, besides: offline (all at once), server:RATE (RATE a second on average, at
+    /// random), closed:USERS, each with `:REQUESTS` behind it or without, or a trace: a file with a JSON object per
+    /// line (arrival, prompt, output)
     #[arg(long, value_name = "SCENARIO", value_parser = Scenario::parse)]
     pub scenario: Vec<Scenario>,
     #[command(flatten)]

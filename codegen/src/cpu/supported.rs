@@ -57,8 +57,11 @@ fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), Cod
     if portable && (softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked) {
         return refuse("softcap, sinks, biases, chunks and attention to later tokens need the attention microkernel");
     }
-    if portable && (selected.is_some() || kernel.kv(kv).first.is_some()) {
-        return refuse("attention over selected rows or first tokens needs the attention microkernel");
+    if portable && selected.is_some() {
+        return refuse("attention over selected rows needs the attention microkernel");
+    }
+    if portable && kernel.kv(kv).first.is_some() {
+        return refuse("attention to first tokens needs the attention microkernel");
     }
     let rows_alone = kernel.kv(kv).latent && own.is_none();
     if portable && (sums || rows_alone) {

@@ -173,9 +173,14 @@ pub(crate) trait Isa: Copy {
     /// The 4 bytes at `p` in each lane.
     unsafe fn splat_word(p: *const u8) -> Self::I;
     /// Adds to each lane the dot product of 4 numbers from 0 to `most`, at most 127, and 4 i8 of
-    /// `a`. Between two calls of [`Isa::settle`] there may be as many calls as there are
+    /// `a`, whose words are all the same. Between two calls of [`Isa::settle`] there may be as many calls as there are
     /// `2·128·most` in `−i16::MIN`.
     unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
+    /// [`Isa::dot4`] with words of `a` that differ.
+    #[inline(always)]
+    unsafe fn dot4_each(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot {
+        unsafe { Self::dot4(acc, w, a) }
+    }
     /// 8-bit codes made ready.
     unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
     /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in

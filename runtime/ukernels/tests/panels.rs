@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::matrix::Matrix;
 use crate::support::{Int8Rows, Kind, Operands, Rng, Rows, bits, kinds, lay_out, levels};
-use llmcc_abi::encoding::{Code, Encoding, Float};
+use llmcc_abi::encoding::{Code, Encoding, Float, PAIRS_ZERO};
 use llmcc_abi::layout::BLOCK;
 use llmcc_ukernels::Level;
 use proptest::prelude::*;
@@ -264,8 +264,12 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     let k = 256;
     let group = kind.groups().last().copied().unwrap_or(k);
     let mut w = Matrix::random(kind.weights, BLOCK, k, group, false, &mut Rng(1));
-    let largest = 0xff >> (8 - kind.weights.bits());
+    let pairs = matches!(kind.weights.code, Code::Pairs);
+    let largest = 0xff >> (8 - if pairs { 4 } else { kind.weights.bits() });
     w.codes.fill(stored.min(largest));
+    if pairs {
+        w.codes.chunks_mut(4).for_each(|four| four[2..].fill(PAIRS_ZERO as u8));
+    }
     w.without_scales();
     let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; k / group] };
     let numbers: f64 = (0..k).map(|k| w.number(0, k)).sum();

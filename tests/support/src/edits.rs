@@ -371,11 +371,11 @@ pub const SELECTED: &str = "kernel @attention rows T {
 }
 ";
 
-/// Cosines and sines of two sets of frequencies; a token's position chooses one.
+/// Cosines and sines of two sets of frequencies; a token's position, which has a largest one, chooses one.
 pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]
   param %out: rows f32[T, 16]
-  rope_table inv_freq=%freq scale=1.25 border=12 out=%out
+  rope_table inv_freq=%freq scale=1.25 border=12 most=14 out=%out
 }
 ";
 

@@ -228,6 +228,17 @@ impl Isa for Sse2 {
         unsafe { Self::dot8(acc, w, a) }
     }
     #[inline(always)]
+    unsafe fn dot4_each(acc: Dot, w: I, a: I) -> Dot {
+        let mut out = acc;
+        for i in 0..2 {
+            unsafe {
+                out.0[i][0] = _mm_add_epi32(acc.0[i][0], _mm_madd_epi16(low_words(w[i]), low_words(a[i])));
+                out.0[i][1] = _mm_add_epi32(acc.0[i][1], _mm_madd_epi16(high_words(w[i]), high_words(a[i])));
+            }
+        }
+        out
+    }
+    #[inline(always)]
     unsafe fn prepare_dot8(x: I) -> I {
         unsafe {
             let flip = [_mm_set1_epi8(-128); 2];

@@ -244,8 +244,8 @@ unsafe fn add_pairs<I: Isa, const MR: usize, const NV: usize>(
                 let a = a.add(m * t.a_stride + eight * 8);
                 for v in 0..NV {
                     let picked = I::pick(a, at[v]);
-                    let sum = I::dot4(acc[m][v], x[v], picked);
-                    acc[m][v] = I::dot4(sum, zeros, I::xor_words(picked, all));
+                    let sum = I::dot4_each(acc[m][v], x[v], picked);
+                    acc[m][v] = I::dot4_each(sum, zeros, I::xor_words(picked, all));
                 }
             }
         }
