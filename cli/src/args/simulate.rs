@@ -12,8 +12,9 @@ pub struct SimulateArgs {
     /// Artifact, for any machine [default: none: the machines are listed, each beside a figure published for it]
     #[arg(required_unless_present = "list")]
     pub artifact: Option<PathBuf>,
-    /// Requests to predict: offline (all at once), server:RATE (RATE a second on average, at random), closed:USERS, each
-    /// with `:REQUESTS` behind it or without, or a trace: a file with a JSON object per line (arrival, prompt, output)
+    /// Requests to predict: offline (all at once), server:RATE (RATE a second on average, at random), closed:USERS,
+    /// each with `:REQUESTS` behind it or without, or a trace: a file with a JSON object per line (arrival, prompt,
+    /// output)
     #[arg(long, value_name = "SCENARIO", value_parser = Scenario::parse, required_unless_present = "list")]
     pub workload: Vec<Scenario>,
     /// Machines to predict for, beside the artifact's target: a100, h100, b200, mi300x, gaudi3, tpu-v5p, inferentia2,
