@@ -80,11 +80,13 @@ pub fn step_tokens(plan: &Plan, family: Family) -> usize {
     whole.map(|entry| plan.context(entry)).fold(usual, usize::max)
 }
 
-/// The groups of states.
+/// The groups of states. (Each has a state; a table that skips some is none of this compiler's.)
 pub fn groups(descs: &[StateDesc]) -> Vec<Group> {
     let count = descs.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
-    let mut groups = vec![Group::EMPTY; count];
-    descs.iter().for_each(|d| groups[d.group as usize].add(d));
+    let mut groups = vec![Group::EMPTY; count.min(descs.len())];
+    for desc in descs {
+        groups.get_mut(desc.group as usize).into_iter().for_each(|group| group.add(desc));
+    }
     groups
 }
 

@@ -131,8 +131,7 @@ pub struct First {
 impl First {
     /// Rows that a token at `position` sees.
     pub const fn seen(self, position: usize) -> usize {
-        let old = position.saturating_add(1).saturating_sub(self.behind);
-        if old < self.rows { old } else { self.rows }
+        llmcc_abi::first_seen(position, self.rows, self.behind)
     }
 }
 

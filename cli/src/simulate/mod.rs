@@ -10,6 +10,7 @@ pub mod scheduler;
 use crate::Error;
 use crate::machines::{Machine, Rates};
 use crate::manifest::{Manifest, Version};
+use crate::memory;
 use crate::workload::Workload;
 use crate::workload::figures::{Figures, Targets};
 use calibration::Calibration;
@@ -21,9 +22,6 @@ use llmcc_codegen::tables::{Tables, tables};
 use llmcc_ir::target::Family;
 use scheduler::{Setup, Timing, simulate};
 use std::path::Path;
-
-/// Tokens that a cache holds at least by default.
-const LEAST_CACHE: usize = 16384;
 
 /// An artifact whose service is predicted.
 pub struct Subject {
@@ -109,12 +107,7 @@ impl Subject {
 
     /// Groups of states with pages for so many tokens.
     fn groups(&self, tokens: usize) -> Vec<Group> {
-        let count = self.tables.states.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
-        // (A group has a state; a table that skips thousands of them is none of this compiler's.)
-        let mut groups = vec![Group::EMPTY; count.min(self.tables.states.len())];
-        for state in &self.tables.states {
-            groups.get_mut(state.group as usize).into_iter().for_each(|group| group.add(state));
-        }
+        let mut groups = memory::groups(&self.tables.states);
         let pages = tokens.div_ceil(PAGE_TOKENS);
         match self.gpu {
             true => pools::allocate(&mut groups, pages, tokens, self.chunk),
@@ -130,25 +123,17 @@ impl Subject {
 
     /// The cache that a machine has room for: the default's or wanted tokens, or as many as fit into its memory.
     fn cache(&self, on: On, wanted: Option<usize>) -> Result<Vec<Group>, String> {
-        let tokens = wanted.unwrap_or(self.max_context.max(LEAST_CACHE));
+        let tokens = wanted.unwrap_or(self.max_context.max(pools::CACHE_TOKENS));
         let On::Machine(machine) = on else { return Ok(self.groups(tokens)) };
         let room = machine.bytes - self.fixed() as f64;
         let bytes = |tokens: usize| self.groups(tokens).iter().map(Group::bytes).sum::<usize>() as f64;
-        if bytes(tokens) <= room {
-            return Ok(self.groups(tokens));
-        }
-        let (mut least, mut most) = (0, tokens.div_ceil(PAGE_TOKENS));
-        while least + 1 < most {
-            let middle = least.midpoint(most);
-            if bytes(middle * PAGE_TOKENS) <= room { least = middle } else { most = middle }
-        }
-        match least {
+        match pools::most_tokens(tokens, |tokens| bytes(tokens) <= room) {
             0 => Err(format!(
                 "{} are more than the {} of memory that it has",
                 crate::units::bytes(self.fixed() as f64),
                 crate::units::bytes(machine.bytes)
             )),
-            pages => Ok(self.groups(pages * PAGE_TOKENS)),
+            tokens => Ok(self.groups(tokens)),
         }
     }
 

@@ -10,11 +10,11 @@ use super::cost::{Chunk, Shape};
 use crate::workload::Workload;
 use crate::workload::figures::{Record, Totals};
 use llmcc_abi::pools::Group;
+use llmcc_steps::RUNNING;
 use llmcc_steps::pace::Pace;
 use llmcc_steps::plan::{Bounds, Candidate, Part, plan};
-use llmcc_steps::prefix::{Owner, Prefixes, SeqId, Sequences, common, shared};
+use llmcc_steps::prefix::{Owner, Prefixes, SeqId, Sequences, coming, shared};
 use llmcc_steps::rank::{self, Standing};
-use llmcc_steps::{RUNNING, WORTH_WAITING};
 use std::time::Duration;
 
 /// Seconds from the end of a user's request to its next one, of a closed loop.
@@ -249,13 +249,11 @@ impl Simulation<'_> {
 
     /// Whether a request of `chosen` is about to compute more of a prompt's beginning than the tokens `there`.
     fn awaits(&mut self, prompt: &[i32], there: usize, chosen: &[usize]) -> bool {
-        let last = prompt.len().saturating_sub(1);
-        let coming = |&other: &usize| {
+        let running = chosen.iter().filter_map(|&other| {
             let generation = self.jobs[other].generation.as_ref()?;
-            let same = common(&generation.history, prompt).min(last);
-            (generation.evaluated < same && same >= there + WORTH_WAITING).then_some((other, same))
-        };
-        let Some((other, same)) = chosen.iter().filter_map(coming).max_by_key(|(_, same)| *same) else { return false };
+            Some((other, &generation.history[..], generation.evaluated))
+        });
+        let Some((other, same)) = coming(prompt, there, running) else { return false };
         if let Some(generation) = &mut self.jobs[other].generation {
             generation.border = same;
         }

@@ -262,6 +262,13 @@ impl AttendWith {
     }
 }
 
+/// How many of the `first` tokens of a sequence a token at `position` sees, where it sees those at least `behind`
+/// positions before it.
+pub const fn first_seen(position: usize, first: usize, behind: usize) -> usize {
+    let old = position.saturating_add(1).saturating_sub(behind);
+    if old < first { old } else { first }
+}
+
 impl AttendMore {
     /// Nothing.
     pub const NOTHING: AttendMore = AttendMore {
@@ -296,7 +303,7 @@ impl AttendMore {
         match (self.first as usize, self.every as usize) {
             (0, 0 | 1) => position + 1,
             (0, every) => (position + 1) / every,
-            (first, _) => (position + 1).saturating_sub(self.behind as usize).min(first),
+            (first, _) => first_seen(position, first, self.behind as usize),
         }
     }
 

@@ -23,8 +23,8 @@
 //!      `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into
 //!      planes of these widths ([`Encoding::planes`]), the lowest bits in the
 //!      widest; each 32 columns have one plane after the other. Codes of a
-//!      [trellis](crate::encoding::trellis) have a plane for each bit. Of [pairs](Code::Pairs) each 32
-//!      columns have two chunks of codes, each of 16 columns, and one of places ([`pair_at`]).
+//!      [trellis](crate::encoding::trellis) have a plane for each bit. [Pairs](Code::Pairs) have
+//!      for each 32 columns two chunks of codes, each of 16 columns, and one of places ([`pair_at`]).
 //!
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a
 //!   thick one, and prefetchers lost track: one thread read 24 GB/s where it now reads 30 of the 32

@@ -20,6 +20,8 @@ const SEQUENCE_TOKENS: usize = 4096;
 const SHORT_TOKENS: usize = 256;
 /// ... and for this many sequences at least.
 const LEAST_SEQUENCES: usize = 8;
+/// Tokens that a cache holds by default, or a sequence of the longest context if that is longer, where memory allows.
+pub const CACHE_TOKENS: usize = 16384;
 /// Tokens of the largest step by default, on a processor.
 pub const STEP_TOKENS: usize = 512;
 /// And on a GPU.
@@ -186,4 +188,19 @@ pub fn allocate(groups: &mut [Group], pages: usize, tokens: usize, chunk: usize)
         // Each sequence begins a page.
         group.pages = group.pages.min(group.pages.div_ceil(group.every).saturating_add(sequences));
     }
+}
+
+/// The most tokens, up to `most`, for which there is room, as `fits` says: whole pages, if not all. 0 if there is no
+/// room for any.
+pub fn most_tokens(most: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(most) {
+        return most;
+    }
+    // `from` pages fit, `to` pages do not.
+    let (mut from, mut to) = (0, most.div_ceil(PAGE_TOKENS));
+    while from + 1 < to {
+        let middle = from.midpoint(to);
+        if fits(middle * PAGE_TOKENS) { from = middle } else { to = middle }
+    }
+    from * PAGE_TOKENS
 }

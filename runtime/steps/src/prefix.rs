@@ -8,6 +8,8 @@
 //!
 //! Tokens computed by one tenant are not found by others: a request shares with requests of its own salt and adapter.
 
+use crate::WORTH_WAITING;
+
 /// A sequence.
 pub type SeqId = i32;
 
@@ -186,6 +188,22 @@ pub fn shared<S: Sequences>(kv: &S, seq: SeqId, prompt: &[i32]) -> usize {
     let Ok(tokens) = kv.tokens(seq) else { return 0 };
     let same = common(tokens, prompt).min(prompt.len().saturating_sub(1));
     kv.reusable(seq, same).unwrap_or(0)
+}
+
+/// The one of the `running` requests (each with its tokens, and how many of them are computed) that is about to compute
+/// most of a prompt's beginning, and how many tokens they have in common; `None` where none computes
+/// [`WORTH_WAITING`] more than the tokens `there`.
+pub fn coming<'a>(
+    prompt: &[i32],
+    there: usize,
+    running: impl Iterator<Item = (usize, &'a [i32], usize)>,
+) -> Option<(usize, usize)> {
+    let last = prompt.len().saturating_sub(1);
+    let worth = |(at, tokens, computed): (usize, &[i32], usize)| {
+        let same = common(tokens, prompt).min(last);
+        (computed < same && same >= there + WORTH_WAITING).then_some((at, same))
+    };
+    running.filter_map(worth).max_by_key(|(_, same)| *same)
 }
 
 /// Tokens that two lists have in common from the first on.

@@ -7,11 +7,9 @@ use crate::args::BenchArgs;
 use crate::loaded::{Engine, Event, Model, Request};
 use crate::workload::figures::{Figures, Record, Totals};
 use crate::workload::{Scenario, Workload};
+use llmcc_steps::RUNNING;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-
-/// Most requests in a step, where more users do not ask at once.
-const RUNNING: usize = 64;
 
 /// The workloads that are asked for.
 ///
@@ -106,7 +104,7 @@ fn serve(
 }
 
 /// Bytes of weights, of activations, and of the pages in use: of ended requests, too, whose pages stay until others
-/// need them. Of a GPU all bytes that it holds.
+/// need them. On a GPU all bytes that it holds.
 fn memory(model: &Model, weights: usize) -> Result<f64, Error> {
     let stats: serde_json::Value = serde_json::from_str(&model.stats()?).unwrap_or_default();
     let bytes = |name: &str| stats[name].as_f64().unwrap_or(0.0);

@@ -1,5 +1,6 @@
 //! The memory a model needs on a GPU, known before anything is loaded.
 
+use llmcc_abi::pools::CACHE_TOKENS;
 use llmcc_abi::{KernelDesc, StepDesc, rows};
 
 use super::device::Facts;
@@ -47,7 +48,7 @@ impl Budget {
         } else {
             let others = [activations, workspace, SPARE].iter().fold(weights, |sum, x| sum.saturating_add(*x));
             // The cache shrinks so far before a model is refused.
-            let most = (image.desc().max_context as usize).max(16384);
+            let most = (image.desc().max_context as usize).max(CACHE_TOKENS);
             Layout::fit(&image.states, most, limits.tokens, free.saturating_sub(others)).max(LEAST_TOKENS)
         };
         Ok(Budget { weights, cache: Layout::allocated(&image.states, wanted, limits.tokens)?, activations, workspace })

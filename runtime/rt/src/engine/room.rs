@@ -1,6 +1,7 @@
 //! Sizes a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of a step's
 //! arrays.
 
+use llmcc_abi::pools::CACHE_TOKENS;
 pub use llmcc_abi::pools::{GPU_OUTPUT_BYTES, OUTPUT_BYTES};
 
 use super::options::{Limits, Options};
@@ -46,7 +47,7 @@ const FEWEST_TOKENS: usize = 128;
 pub fn default_cache(image: &Image, limits: Limits) -> usize {
     let memory = memory().unwrap_or(8 << 30);
     let fit = |most: usize, bytes: u64| Layout::fit(&image.states, most, limits.tokens, bytes as usize);
-    let most = (image.desc().max_context as usize).max(16384);
+    let most = (image.desc().max_context as usize).max(CACHE_TOKENS);
     // A short cache is of little use: a prompt may take more than half.
     let least = fit(LEAST_TOKENS, memory / 4 * 3).max(FEWEST_TOKENS);
     fit(most, memory / 2).max(least)

@@ -2,7 +2,7 @@
 //! arithmetic.
 
 pub use llmcc_abi::pools::Group;
-use llmcc_abi::pools::{allocate, reserve};
+use llmcc_abi::pools::{allocate, most_tokens, reserve};
 use llmcc_abi::{PAGE_TOKENS, StateDesc};
 
 use crate::error::{Error, Result};
@@ -66,17 +66,7 @@ impl Layout {
     /// The most tokens, up to `most`, with which pools [`Layout::allocated`] take no more than
     /// `bytes`: whole pages, if not all. 0 if there is no room for any.
     pub fn fit(descs: &[StateDesc], most: usize, chunk: usize, bytes: usize) -> usize {
-        let fits = |tokens: usize| Layout::allocated(descs, tokens, chunk).is_ok_and(|l| l.bytes() <= bytes);
-        if fits(most) {
-            return most;
-        }
-        // `from` pages fit, `to` pages do not.
-        let (mut from, mut to) = (0, most.div_ceil(PAGE_TOKENS));
-        while from + 1 < to {
-            let middle = from.midpoint(to);
-            if fits(middle * PAGE_TOKENS) { from = middle } else { to = middle }
-        }
-        from * PAGE_TOKENS
+        most_tokens(most, |tokens| Layout::allocated(descs, tokens, chunk).is_ok_and(|l| l.bytes() <= bytes))
     }
 }
 

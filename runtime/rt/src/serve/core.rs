@@ -5,9 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use llmcc_steps::WORTH_WAITING;
 use llmcc_steps::pace::Pace;
-use llmcc_steps::prefix::{Owner, Prefixes, common, shared};
+use llmcc_steps::prefix::{Owner, Prefixes, coming, shared};
 use llmcc_steps::rank::{self, Standing};
 
 use super::counts::Counts;
@@ -274,15 +273,14 @@ impl Core {
     /// Whether a request of `chosen` is about to compute more of the beginning of another than the tokens `there`.
     fn awaits(&mut self, at: usize, there: usize, chosen: &[usize]) -> bool {
         let State::Waiting(waiting) = &self.jobs[at].state else { return false };
-        let (owner, last) = (self.jobs[at].owner, waiting.prompt.len().saturating_sub(1));
-        let coming = |&other: &usize| match &self.jobs[other].state {
+        let owner = self.jobs[at].owner;
+        let running = chosen.iter().filter_map(|&other| match &self.jobs[other].state {
             State::Running(generation) if self.jobs[other].owner == owner => {
-                let same = common(generation.history(), &waiting.prompt).min(last);
-                (generation.evaluated() < same && same >= there + WORTH_WAITING).then_some((other, same))
+                Some((other, generation.history(), generation.evaluated()))
             }
             _ => None,
-        };
-        let Some((other, same)) = chosen.iter().filter_map(coming).max_by_key(|(_, same)| *same) else { return false };
+        });
+        let Some((other, same)) = coming(&waiting.prompt, there, running) else { return false };
         if let State::Running(generation) = &mut self.jobs[other].state {
             generation.end_step_at(same);
         }
