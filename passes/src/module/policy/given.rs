@@ -9,12 +9,14 @@ use std::path::Path;
 pub struct Policy {
     /// Its name in options and manifests.
     pub name: &'static str,
-    /// What it keeps, in a sentence.
+    /// The tokens that stay, in a sentence.
     pub about: &'static str,
     /// Where it was published.
     pub source: &'static str,
     /// Its settings, each with its meaning; all are to be given but `layers`.
     pub settings: &'static [(&'static str, &'static str)],
+    /// The settings that name a file, whose text it reads.
+    pub files: &'static [&'static str],
     pub(super) apply: fn(&mut Model<'_>, &Given) -> Result<Applied, String>,
 }
 
@@ -29,9 +31,6 @@ pub struct Given {
     /// The texts of files that settings name, once they are read.
     files: BTreeMap<&'static str, String>,
 }
-
-/// Settings that name a file.
-const FILES: &[&str] = &["mask"];
 
 impl Given {
     /// Reads the text of an option.
@@ -68,7 +67,7 @@ impl Given {
     /// # Errors
     /// The first of `read`.
     pub fn load<E>(&mut self, read: impl Fn(&Path) -> Result<String, E>) -> Result<(), E> {
-        for (key, path) in self.settings.iter().filter(|(key, _)| FILES.contains(key)) {
+        for (key, path) in self.settings.iter().filter(|(key, _)| self.policy.files.contains(key)) {
             self.files.insert(key, read(Path::new(path))?);
         }
         Ok(())

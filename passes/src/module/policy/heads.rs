@@ -23,6 +23,7 @@ pub(super) const HEADS: Policy = Policy {
         ("window", "last tokens that stay in them"),
         LAYERS,
     ],
+    files: &["mask"],
     apply,
 };
 

@@ -1,4 +1,4 @@
-//! What stays of a cache, and in which heads.
+//! The part of a cache that stays, and its heads.
 
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{First, KvSpec};

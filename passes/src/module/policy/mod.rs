@@ -12,6 +12,7 @@ mod model;
 mod rebuild;
 mod shared;
 mod sinks;
+mod variants;
 mod work;
 
 pub use given::{Given, Policy};

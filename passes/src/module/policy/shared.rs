@@ -7,6 +7,7 @@
 use super::caches::cache_values;
 use super::given::{Given, Policy};
 use super::model::{Applied, Model};
+use super::variants::variants;
 use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Mistake, Module, Op, Value};
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ pub(super) const SHARED: Policy = Policy {
     about: "nothing in some layers, which read the cache of an earlier one",
     source: "KVSharer, Yang et al. 2024, arXiv 2410.18517",
     settings: &[("pairs", "layers, each with the earlier one whose cache it reads, as in 5:3+9:8")],
+    files: &[],
     apply,
 };
 
@@ -88,30 +90,19 @@ fn moved(states: &BTreeMap<usize, usize>, state: usize) -> usize {
 
 /// Lets the states that are keys be those that they map to.
 fn share(module: &mut Module, states: &BTreeMap<usize, usize>) -> Result<(), Mistake> {
-    let mut made: BTreeMap<(usize, Vec<usize>), usize> = BTreeMap::new();
-    for entry in 0..module.entries.len() {
-        for at in 0..module.entries[entry].calls.len() {
-            let call = &module.entries[entry].calls[at];
-            let reads = |(_, arg): &(usize, &Arg)| matches!(arg, Arg::State(state) if states.contains_key(state));
-            let params: Vec<usize> = call.args.iter().enumerate().filter(reads).map(|(param, _)| param).collect();
-            let key = (call.func, params);
-            let func = match made.get(&key) {
-                _ if key.1.is_empty() => call.func,
-                Some(func) => *func,
-                None => {
-                    let mut func = reading(&module.funcs[call.func], &key.1)?;
-                    func.name = format!("{}.shared{}", func.name, module.funcs.len());
-                    module.funcs.push(func);
-                    made.insert(key, module.funcs.len() - 1);
-                    module.funcs.len() - 1
-                }
-            };
-            let call = &mut module.entries[entry].calls[at];
-            call.func = func;
-            for arg in &mut call.args {
-                if let Arg::State(state) = arg {
-                    *state = moved(states, *state);
-                }
+    let before = module.clone();
+    let reads = |call: &Call| {
+        let of = |(_, arg): &(usize, &Arg)| matches!(arg, Arg::State(state) if states.contains_key(state));
+        call.args.iter().enumerate().filter(of).map(|(param, _)| param).collect::<Vec<_>>()
+    };
+    let made = variants(module, &before, "shared", reads, |f, caches| Ok((reading(f, caches)?, ())))?;
+    for call in module.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
+        if let Some((func, ())) = made.get(&(call.func, reads(call))) {
+            call.func = *func;
+        }
+        for arg in &mut call.args {
+            if let Arg::State(state) = arg {
+                *state = moved(states, *state);
             }
         }
     }

@@ -19,6 +19,7 @@ pub(super) const SINKS: Policy = Policy {
     about: "the first tokens and the last ones, at their places in the cache",
     source: "StreamingLLM, Xiao et al. 2023, arXiv 2309.17453",
     settings: &[("first", "first tokens that stay"), ("window", "last tokens that stay"), LAYERS],
+    files: &[],
     apply,
 };
 

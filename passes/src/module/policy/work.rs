@@ -3,9 +3,10 @@
 use super::caches::{Origin, origin};
 use super::kept::{Kept, Part};
 use super::rebuild::{More, Rebuild};
-use llmcc_ir::graph::{Arg, Call, Entry, FuncBuilder, Input, Mistake, Module, Role, Value, Weight};
+use super::variants::variants;
+use llmcc_ir::graph::{Arg, Call, Entry, Func, FuncBuilder, Input, Mistake, Module, Role, Value, Weight};
 use llmcc_ir::ty::{DType, TensorType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The states that a cache has become.
 struct Change {
@@ -14,15 +15,9 @@ struct Change {
     first: usize,
 }
 
-/// A changed function, and the arguments that its calls get.
-type Made = (usize, Vec<More>);
-/// The parameters of a function that are changed caches.
-type Caches = Vec<(usize, Part)>;
-
 struct Work {
     kept: Kept,
     changes: BTreeMap<usize, Change>,
-    made: BTreeMap<(usize, Caches), Made>,
     /// Rotary tables of places, and the functions that make them.
     tables: Vec<(Origin, usize)>,
 }
@@ -51,21 +46,21 @@ pub(super) fn apply(module: &mut Module, kept: Kept, parts: Vec<(usize, Part)>) 
         module.states.push(kept.sinks(of).into());
         changes.insert(state, Change { part, last, first: module.states.len() - 1 });
     }
-    Work { kept, changes, made: BTreeMap::new(), tables: vec![] }.all(module, &before)
+    Work { kept, changes, tables: vec![] }.all(module, &before)
 }
 
 impl Work {
     fn all(&mut self, module: &mut Module, before: &Module) -> Result<(), Mistake> {
-        self.functions(module, before)?;
+        let make = |f: &Func, caches: &[(usize, Part)]| Rebuild::new(f, self.kept, caches).all();
+        let made = variants(module, before, "kept", |call| self.changed(call), make)?;
         for (at, entry) in before.entries.iter().enumerate() {
             let mut tables: Vec<(Origin, usize)> = vec![];
             let mut more: Vec<Option<(usize, Vec<Arg>)>> = vec![];
             for call in &entry.calls {
-                let made = self.made.get(&(call.func, self.changed(call))).cloned();
-                more.push(match made {
+                more.push(match made.get(&(call.func, self.changed(call))) {
                     Some((func, of)) => {
                         let args = of.iter().map(|of| self.argument(module, before, (entry, call), of, &mut tables));
-                        Some((func, args.collect::<Result<_, _>>()?))
+                        Some((*func, args.collect::<Result<_, _>>()?))
                     }
                     None => None,
                 });
@@ -95,35 +90,12 @@ impl Work {
     }
 
     /// Parameters of a call that are changed caches.
-    fn changed(&self, call: &Call) -> Caches {
+    fn changed(&self, call: &Call) -> Vec<(usize, Part)> {
         let of = |(param, arg): (usize, &Arg)| match arg {
             Arg::State(state) => self.changes.get(state).map(|change| (param, change.part.clone())),
             _ => None,
         };
         call.args.iter().enumerate().filter_map(of).collect()
-    }
-
-    /// Makes the changed functions. One takes the place of the function before, if no call keeps that.
-    fn functions(&mut self, module: &mut Module, before: &Module) -> Result<(), Mistake> {
-        let calls = || before.entries.iter().flat_map(|e| &e.calls);
-        let mut free: BTreeSet<usize> = (0..before.funcs.len()).collect();
-        calls().filter(|c| self.changed(c).is_empty()).for_each(|c| _ = free.remove(&c.func));
-        for call in calls() {
-            let key = (call.func, self.changed(call));
-            if key.1.is_empty() || self.made.contains_key(&key) {
-                continue;
-            }
-            let (mut func, more) = Rebuild::new(&before.funcs[call.func], self.kept, &key.1).all()?;
-            let at = if free.remove(&call.func) { call.func } else { module.funcs.len() };
-            if at == module.funcs.len() {
-                func.name = format!("{}.kept{at}", func.name);
-                module.funcs.push(func);
-            } else {
-                module.funcs[at] = func;
-            }
-            self.made.insert(key, (at, more));
-        }
-        Ok(())
     }
 
     /// The argument of a call for a new parameter; `tables` are the entry's tables of places, which are its first
