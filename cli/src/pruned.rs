@@ -4,7 +4,7 @@ use crate::Error;
 use crate::options::CompileOptions;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage};
 use llmcc_ir::quant::FORMATS;
-use llmcc_passes::method::{Sparsity, has_zero};
+use llmcc_passes::method::has_zero;
 use llmcc_passes::pack::{PackReport, TensorReport};
 use serde::{Deserialize, Serialize};
 
@@ -79,14 +79,10 @@ pub fn check(options: &CompileOptions) -> Result<(), Error> {
     let Some(pruning) = options.pruning else { return Ok(()) };
     let name = pruning.pruner.name;
     match options.weights {
-        Some(format)
-            if format.dense() != format && !matches!(pruning.sparsity, Sparsity::Tuples { kept: 1 | 2, of: 4 }) =>
-        {
-            Err(Error::Usage(format!(
-                "--prune {name}: {format} stores two of each four columns: give --sparsity 2:4, or --w4 for {}",
-                pruning.sparsity
-            )))
-        }
+        Some(format) if format.dense() != format && !pruning.sparsity.leaves_pairs() => Err(Error::Usage(format!(
+            "--prune {name}: {format} stores two of each four columns: give --sparsity 2:4, or --w4 for {}",
+            pruning.sparsity
+        ))),
         Some(format) if has_zero(&format.encoding()) => Ok(()),
         Some(format) if format.is_quantized() => {
             let names = FORMATS.iter().filter(|d| has_zero(&d.encoding)).map(|d| d.name);

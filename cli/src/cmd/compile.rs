@@ -17,7 +17,7 @@ use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
-use llmcc_passes::method::{LEAST_SQUARES, Pruning, Sparsity};
+use llmcc_passes::method::LEAST_SQUARES;
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
@@ -338,8 +338,7 @@ fn format_option(args: &CompileArgs) -> Option<Format> {
 
 /// Whether two of each four columns stay, and products with int8 rows read them so.
 fn stores_pairs(args: &CompileArgs) -> bool {
-    let pairs = |p: Pruning| matches!(p.sparsity, Sparsity::Tuples { kept: 1 | 2, of: 4 });
-    args.prune.pruning().is_some_and(pairs) && args.act.is_none_or(|act| act == ActType::Int8)
+    args.prune.pruning().is_some_and(|p| p.sparsity.leaves_pairs()) && args.act.is_none_or(|act| act == ActType::Int8)
 }
 
 /// Activations that the weights or all targets do not go with.

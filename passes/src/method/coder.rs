@@ -28,8 +28,7 @@ pub struct Coder<'a> {
 /// magnitude unless another pruner was chosen.
 fn by_format(format: Format, pruning: Option<Pruning>) -> Option<Pruning> {
     let pairs = matches!(format.encoding().code, Code::Pairs);
-    let fits = |p: &Pruning| matches!(p.sparsity, Sparsity::Tuples { kept: 1 | 2, of: 4 });
-    if !pairs || pruning.as_ref().is_some_and(fits) {
+    if !pairs || pruning.is_some_and(|p| p.sparsity.leaves_pairs()) {
         return pruning;
     }
     let pruner = pruning.map_or(&MAGNITUDE, |p| p.pruner);

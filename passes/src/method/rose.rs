@@ -97,7 +97,7 @@ mod tests {
         let importance = vec![1.0; k];
         let of = |sparsity| order(&Known { importance: &importance, sparsity, k, rows: 0..40, fill: &fill });
         let found = of(Sparsity::HALF);
-        // Of a block the lower half is pruned, and nothing is lost in the upper half.
+        // The lower half of a block is pruned, and nothing is lost in the upper half.
         assert_eq!(
             (&found[..2], &found[64..66], found[128], &found[256..258]),
             (&[191, 190][..], &[192, 193][..], 63, &[277, 276][..])

@@ -48,7 +48,7 @@ fn prune(mut lanes: Lanes<'_>, feedback: &Feedback, dense: &Dense<'_>, (out, zer
     for (at, columns) in feedback.order().chunks(compared).enumerate() {
         let first = at * compared;
         let to = first + columns.len();
-        // What the columns before the block leave to make up for.
+        // Values that make up for the columns before the block.
         let mut targets: Vec<[f32; LANES]> = columns.iter().map(|c| lanes.column(*c)).collect();
         for (i, target) in targets.iter_mut().enumerate() {
             add(target, &lanes.errors, &feedback.of(first + i)[..first]);

@@ -10,7 +10,7 @@ const TUPLES: [usize; 2] = [4, 8];
 pub enum Sparsity {
     /// So many of a hundred, from 1 to 99, wherever they lie.
     Percent(u8),
-    /// Of each `of` adjacent columns `kept` stay, `N:M` in the literature (Mishra et al. 2021, arXiv 2104.08378).
+    /// `kept` of each `of` adjacent columns stay, `N:M` in the literature (Mishra et al. 2021, arXiv 2104.08378).
     Tuples {
         /// Columns that stay, from 1 to `of − 1`.
         kept: usize,
@@ -22,6 +22,11 @@ pub enum Sparsity {
 impl Sparsity {
     /// Half of the weights.
     pub const HALF: Sparsity = Sparsity::Percent(50);
+
+    /// Whether no more than two of each four adjacent columns stay.
+    pub fn leaves_pairs(self) -> bool {
+        matches!(self, Sparsity::Tuples { kept: 1 | 2, of: 4 })
+    }
 
     /// Reads `50%` or `2:4`.
     ///
