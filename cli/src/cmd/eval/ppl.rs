@@ -105,7 +105,8 @@ fn window_nll(model: &Model, window: &Window, bar: &ProgressBar) -> Result<f64, 
     Ok(nll)
 }
 
-fn log_softmax(row: &[f32], at: usize) -> f64 {
+/// The logarithm of the probability of token `at`, by a row of logits.
+pub(super) fn log_softmax(row: &[f32], at: usize) -> f64 {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
     f64::from(row[at] - max) - sum.ln()

@@ -143,13 +143,17 @@ fn begun(model: &Model, windows: &[Window]) -> Result<usize, Error> {
     Ok(windows.iter().filter(|w| w.first == 1 && bos.is_some() && w.ids.first().copied() == bos).count())
 }
 
-/// Tokens of a window, and from one's beginning to that of the next.
-fn sizes(infos: &[Info], options: &CutArgs) -> Result<(usize, usize), Error> {
-    let of = |info: &Info| match info.cache_tokens {
+/// The longest sequence that a model has room for, in tokens.
+pub(super) fn room(info: &Info) -> usize {
+    match info.cache_tokens {
         0 => info.max_context,
         tokens => info.max_context.min(tokens),
-    };
-    let room = infos.iter().map(of).min().unwrap_or_default();
+    }
+}
+
+/// Tokens of a window, and from one's beginning to that of the next.
+fn sizes(infos: &[Info], options: &CutArgs) -> Result<(usize, usize), Error> {
+    let room = infos.iter().map(room).min().unwrap_or_default();
     let context = infos.iter().map(|info| info.max_context).min().unwrap_or_default();
     if let Some(window) = options.window.filter(|w| *w > context) {
         return Err(Error::Usage(format!(

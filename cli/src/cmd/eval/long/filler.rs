@@ -1,6 +1,6 @@
 //! Sentences between the facts of a probe, and the words that they are made of.
 
-use crate::numbers::split_mix;
+use crate::numbers::below;
 
 /// Numbers of a seed.
 pub struct Random(u64);
@@ -13,7 +13,7 @@ impl Random {
 
     /// A number below `n`, at least 1.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(split_mix(&mut self.0)) * n as u128) >> 64) as usize
+        below(&mut self.0, n as u64) as usize
     }
 
     /// One of these.
@@ -69,7 +69,7 @@ pub const CITIES: &[&str] = &[
     "Dublin", "Prague", "Lisbon", "Toronto",
 ];
 
-/// What people work as.
+/// Professions.
 pub const PROFESSIONS: &[&str] =
     &["teacher", "doctor", "baker", "painter", "farmer", "driver", "writer", "singer", "lawyer", "gardener"];
 

@@ -3,7 +3,8 @@
 mod filler;
 mod probes;
 
-use super::windows::check_logits;
+use super::ppl::log_softmax;
+use super::windows::{Window, check_logits, room};
 use crate::args::LongArgs;
 use crate::loaded::Model;
 use crate::{Error, progress};
@@ -66,8 +67,7 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Probe>, Error> {
 
 /// The lengths to measure: powers of two that the model has room for, unless they are given.
 fn lengths(model: &Model, given: &[usize]) -> Result<Vec<usize>, Error> {
-    let info = model.info();
-    let room = if info.cache_tokens == 0 { info.max_context } else { info.max_context.min(info.cache_tokens) };
+    let room = room(&model.info());
     if let Some(wrong) = given.iter().find(|n| !(LEAST..=room).contains(n)) {
         return Err(Error::Usage(format!(
             "--lengths {wrong}: {} takes texts of {LEAST} to {room} tokens",
@@ -178,28 +178,29 @@ struct Found {
 
 fn answer(model: &Model, text: &str, answer: &str) -> Result<Found, Error> {
     let ids = model.tokenize(&format!("{text}{answer}"), true)?;
-    // Tokens may join the text's end and the answer's beginning: those count from where both differ.
+    // Tokens may join the text's end and the answer's beginning: the answer begins where both differ.
     let before = model.tokenize(text, true)?;
-    let known = ids.iter().zip(&before).take_while(|(a, b)| a == b).count().max(1);
+    let first = ids.iter().zip(&before).take_while(|(a, b)| a == b).count().max(1);
     let (seq, vocab) = (model.seq_new()?, model.info().vocab);
-    let (mut found, mut done) = (Found { right: true, log_likelihood: 0.0, tokens: 0, cache: 0.0 }, 0);
-    for part in ids[..ids.len() - 1].chunks(PART) {
-        let rows: Vec<u32> = (0..part.len()).filter(|i| done + i + 1 >= known).map(|i| i as u32).collect();
-        let logits = model.step(part, &vec![seq; part.len()], &rows)?;
-        for (row, at) in logits.chunks_exact(vocab).zip(&rows) {
-            let next = ids[done + *at as usize + 1] as usize;
-            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = row.iter().map(|x| f64::from(x - most).exp()).sum();
-            found.right &= row.iter().position(|x| *x == most) == Some(next);
-            found.log_likelihood += f64::from(row[next] - most) - sum.ln();
+    let mut found = Found { right: true, log_likelihood: 0.0, tokens: 0, cache: 0.0 };
+    for part in (Window { ids, first }).parts(PART) {
+        let logits = model.step(part.tokens, &vec![seq; part.tokens.len()], &part.rows)?;
+        for (row, next) in logits.chunks_exact(vocab).zip(part.next) {
+            found.right &= argmax(row) == Some(*next as usize);
+            found.log_likelihood += log_softmax(row, *next as usize);
             found.tokens += 1;
         }
-        done += part.len();
     }
     let stats: Value = serde_json::from_str(&model.stats()?).unwrap_or_default();
     found.cache = stats["kv_bytes_used"].as_f64().unwrap_or(0.0);
     model.seq_free(seq)?;
     Ok(found)
+}
+
+/// The first of the largest logits.
+fn argmax(row: &[f32]) -> Option<usize> {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    row.iter().position(|x| *x == most)
 }
 
 fn document(all: &[(&Path, Vec<Score>)], args: &LongArgs) -> Value {

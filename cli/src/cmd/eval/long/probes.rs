@@ -9,7 +9,7 @@ use super::filler::{CITIES, NAMES, PROFESSIONS, Random, THINGS};
 pub struct Probe {
     /// Its name in options and results.
     pub name: &'static str,
-    /// What must be found, in a sentence.
+    /// The fact to be found, in a sentence.
     pub about: &'static str,
     /// Whose task it is.
     pub source: &'static str,
