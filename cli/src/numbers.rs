@@ -7,3 +7,9 @@ pub fn split_mix(state: &mut u64) -> u64 {
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
+
+/// The next number of the sequence, brought below `n`, which is at least 1: by multiplication, since the remainder of a
+/// division favours small numbers.
+pub fn below(state: &mut u64, n: u64) -> u64 {
+    ((u128::from(split_mix(state)) * u128::from(n)) >> 64) as u64
+}

@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::Error;
+use llmcc_model::Status;
 use llmcc_model::sys::*;
 use std::ptr;
 use std::time::Duration;
@@ -29,9 +30,6 @@ pub struct Event {
     /// Whether its deadline passed before its text ended; in the last event.
     pub late: bool,
 }
-
-/// `LLMCC_E_DEADLINE` of the header: a request's deadline has passed.
-const DEADLINE: i32 = 14;
 
 /// A request for tokens after a prompt.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,19 +100,22 @@ impl Engine<'_> {
         let poll = self.model.api.llmcc_engine_poll;
         // SAFETY: the engine is open, and the array has its length.
         self.model.check(unsafe { poll(self.handle, raw.as_mut_ptr(), EVENTS, &mut n, timeout) })?;
-        let event = |raw: &llmcc_event| match raw.status {
-            0 | DEADLINE => Ok(Event {
+        let event = |raw: &llmcc_event| {
+            let late = raw.status != 0 && Status::of(raw.status) == Status::Deadline;
+            if raw.status != 0 && !late {
+                return Err(Error::Artifact {
+                    path: self.model.path.clone(),
+                    // SAFETY: NUL-terminated, and valid until the next poll.
+                    message: unsafe { std::ffi::CStr::from_ptr(raw.message) }.to_string_lossy().into_owned(),
+                });
+            }
+            Ok(Event {
                 request: raw.request,
                 token: raw.token >= 0,
                 ended: raw.ended != 0,
                 reused: raw.reused_tokens,
-                late: raw.status == DEADLINE,
-            }),
-            _ => Err(Error::Artifact {
-                path: self.model.path.clone(),
-                // SAFETY: NUL-terminated, and valid until the next poll.
-                message: unsafe { std::ffi::CStr::from_ptr(raw.message) }.to_string_lossy().into_owned(),
-            }),
+                late,
+            })
         };
         raw.iter().take(n).map(event).collect()
     }

@@ -20,7 +20,7 @@ pub struct Record {
     pub finished: bool,
 }
 
-/// What is counted once for all requests.
+/// Counts of all requests together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Seconds from the start to the last token.

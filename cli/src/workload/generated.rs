@@ -1,7 +1,7 @@
 //! Generated workloads: all at once, by a Poisson process, in a closed loop. A seed decides everything random.
 
 use super::request::{Request, Segment, Workload, mixed};
-use crate::numbers::split_mix;
+use crate::numbers::{below, split_mix};
 use std::ops::RangeInclusive;
 
 /// Lengths of generated requests, and the seed.
@@ -52,8 +52,7 @@ impl Random {
     /// A value of a range.
     fn of(&mut self, range: &RangeInclusive<usize>) -> usize {
         let span = (range.end() - range.start()) as u64 + 1;
-        // (By multiplication: the remainder of a division would favour small ones.)
-        range.start() + ((u128::from(self.next()) * u128::from(span)) >> 64) as usize
+        range.start() + below(&mut self.state, span) as usize
     }
 
     /// The time to the next event of a Poisson process of `rate` events in a unit of time.

@@ -7,13 +7,10 @@
 
 use super::request::{Request, Segment, Workload, mixed};
 use crate::Error;
+use llmcc_frontends::input;
 use serde_json::{Map, Value};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-/// Longest trace, in bytes.
-const MOST_BYTES: u64 = 1 << 30;
 /// Tokens that an id of `hash_ids` stands for.
 const BLOCK: usize = 512;
 /// Members of a line.
@@ -24,18 +21,9 @@ const MOONCAKE: [&str; 4] = ["timestamp", "input_length", "output_length", "hash
 /// Reads a trace. Requests are sorted by their arrivals, which are counted from the first one.
 ///
 /// # Errors
-/// Not readable; a line that is no request: its line and member.
+/// Not readable, or no regular file; a line that is no request: its line and member.
 pub fn read(path: &Path) -> Result<Workload, Error> {
-    let io = |e| Error::io("read", path, e);
-    let file = File::open(path).map_err(io)?;
-    if !file.metadata().map_err(io)?.is_file() {
-        return Err(Error::Usage(format!("{}: a trace is a regular file; this is none", path.display())));
-    }
-    let mut text = String::new();
-    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(io)?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(Error::Usage(format!("{}: a trace has 1 GiB at most; cut it", path.display())));
-    }
+    let text = input::read_text(path)?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     let requests = parse(&text).map_err(|message| Error::Usage(format!("{}: {message}", path.display())))?;
     Ok(Workload { name: format!("{name}, {} requests", requests.len()), requests, users: None })
