@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod left_out;
+pub mod policies;
 pub mod sass;
 pub mod taps;
 

@@ -1,35 +1,18 @@
 //! Policies for caches, against NumPy (`tests/goldens/policies.py`).
 
+use crate::windows::bytes_used;
 use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::manifest::Manifest;
 use llmcc_cli::session::CompileOptions;
-use llmcc_frontends::Checkpoint;
 use llmcc_ir::kv::KvDType;
-use llmcc_passes::module::policy;
+use llmcc_tests::policies::{difference, error, given, policies};
 use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options};
-use serde_json::Value;
 
 /// Prompts at once, token by token, and in pieces that end inside pages and windows.
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 16, 3, 14]];
 
 fn with_policy(fixture: &str, policy: &str) -> CompileOptions {
-    let given = policy::parse(policy).unwrap_or_else(|e| panic!("{policy}: {e}"));
-    CompileOptions { policies: vec![given], ..options(&golden(fixture)) }
-}
-
-fn goldens(name: &str) -> Vec<f32> {
-    let file = Checkpoint::open(&golden("llama").join("policies.safetensors")).expect("goldens");
-    file.tensor(name).expect(name).to_f32()
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
-}
-
-fn bytes_used(model: &Model) -> u64 {
-    let stats: Value = serde_json::from_str(&model.stats().expect("stats")).expect("JSON");
-    stats["kv_bytes_used"].as_u64().expect("a number")
+    CompileOptions { policies: vec![given(policy)], ..options(&golden(fixture)) }
 }
 
 #[test]
@@ -37,26 +20,12 @@ fn logits_equal_those_of_numpy() {
     let g = Golden::load("llama");
     let allowed = 2.0 * g.reference_error(true);
     let folder = tempfile::tempdir().expect("a folder");
-    let of_heads = |name: &str, numbers: &str, rest: &str| {
-        let mask = folder.path().join(name);
-        std::fs::write(&mask, numbers).expect("a file");
-        format!("heads:mask={},share=0.5,{rest}", mask.display())
-    };
-    for (policy, name) in [
-        ("sinks:first=3,window=9".into(), "sinks.3.9"),
-        ("sinks:first=20,window=5".into(), "sinks.20.5"),
-        ("sinks:first=1,window=1".into(), "sinks.1.1"),
-        ("sinks:first=3,window=9,layers=1".into(), "sinks.3.9.layers.1"),
-        (of_heads("mixed", "0.9\t0.2\n0.1\t0.7\n", "first=3,window=9"), "heads"),
-        (of_heads("whole", "0.9 0.8\n0.1 -1e9\n", "first=2,window=6"), "heads.0"),
-        ("shared:pairs=1:0".into(), "shared"),
-    ] {
+    for (policy, name) in policies(folder.path()) {
         let artifact = Artifact::compile(&with_policy("llama", &policy));
-        let want = goldens(name);
         let mut first: Option<Vec<f32>> = None;
         for (threads, pieces) in [1, 2, 2].into_iter().zip(PIECES) {
             let got = logits_in_pieces(&artifact.open(threads), &g.tokens, pieces);
-            let error = largest_difference(&got, &want);
+            let error = error(name, &got);
             assert!(error <= allowed, "{policy} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
             let first = first.get_or_insert_with(|| got.clone());
             assert!(first.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()), "{policy} in pieces {pieces:?}");
@@ -71,7 +40,7 @@ fn short_texts_are_as_without_a_policy() {
     let whole = logits_in_pieces(&Artifact::compile(&options(&golden("qwen3"))).open(1), &g.tokens, &[40]);
     let artifact = Artifact::compile(&with_policy("qwen3", "sinks:first=4,window=40"));
     let kept = logits_in_pieces(&artifact.open(1), &g.tokens, &[40]);
-    let error = largest_difference(&whole, &kept);
+    let error = difference(&whole, &kept);
     assert!(error <= 2.0 * g.reference_error(true), "{error:.2e}");
 }
 

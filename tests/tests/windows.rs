@@ -9,7 +9,8 @@ use llmcc_tests::{Artifact, golden, logits_in_pieces, options, windowed};
 use serde_json::Value;
 use std::path::Path;
 
-fn bytes_used(model: &Model) -> u64 {
+/// Bytes of pages in use.
+pub(crate) fn bytes_used(model: &Model) -> u64 {
     let stats: Value = serde_json::from_str(&model.stats().expect("stats")).expect("JSON");
     stats["kv_bytes_used"].as_u64().expect("a number")
 }
