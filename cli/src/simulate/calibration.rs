@@ -36,9 +36,9 @@ pub struct Calibration {
     pub prompt: Vec<(usize, f64)>,
     /// By tokens, of steps of both, without contexts.
     pub mixed: Vec<(usize, f64)>,
-    /// Of contexts, by next tokens.
+    /// By next tokens, of contexts.
     pub next_context: Vec<(usize, f64)>,
-    /// Of contexts, of prompts.
+    /// The same for contexts of prompts.
     pub prompt_context: f64,
     /// Seconds of the engine in a step.
     pub per_step: f64,

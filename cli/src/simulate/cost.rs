@@ -46,7 +46,7 @@ impl Seconds {
     }
 }
 
-/// What steps of an artifact cost.
+/// Costs of an artifact's steps.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     regimes: Vec<(Option<usize>, Vec<Launched>)>,
