@@ -60,7 +60,7 @@ pub struct LongArgs {
     /// and 8192]
     #[arg(long, value_name = "TOKENS,TOKENS...", value_delimiter = ',')]
     pub lengths: Vec<usize>,
-    /// Probes: needle, keys, trace, documents, code [default: all]
+    /// Probes: needle, keys, trace, documents, code, summary [default: all]
     #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',')]
     pub probes: Vec<String>,
     /// Texts of each probe and length; their facts stand at as many depths

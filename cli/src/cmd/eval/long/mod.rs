@@ -243,15 +243,46 @@ fn table(all: &[(&Path, Vec<Score>)], args: &LongArgs) -> String {
             }
             s.push('\n');
         }
-        let _ = write!(s, "{name:width$}  {:9}", "cache MiB");
-        for length in &lengths {
-            let most = scores.iter().filter(|s| s.length == *length).map(|s| s.cache).fold(0.0, f64::max);
-            let _ = write!(s, "  {:>10.2}", most / f64::from(1 << 20));
+        rows(&mut s, &format!("{name:width$}"), scores, (&all[0].1, &lengths));
+    }
+    let samples = args.samples;
+    s + &format!(
+        "right answers of {samples}, token by token, and the mean probability of an answer's token; `of first`: the \
+         cache's share of the first artifact's\n"
+    )
+}
+
+/// A figure of an artifact at a length, beside the first artifact.
+type Cell = fn(&[Score], &[Score], usize) -> Option<String>;
+
+/// Lines about all probes: right answers, the cache, and its share of the first artifact's.
+fn rows(s: &mut String, name: &str, scores: &[Score], (first, lengths): (&[Score], &[usize])) {
+    let lines: [(&str, Cell); 3] = [
+        ("all", |own, _, length| Some(format!("{:.0} %", share_of_all(own, length)?))),
+        ("cache MiB", |own, _, length| Some(format!("{:.2}", cache(own, length)? / f64::from(1 << 20)))),
+        ("of first", |own, first, length| {
+            let share = 100.0 * cache(own, length)? / cache(first, length).filter(|bytes| *bytes > 0.0)?;
+            Some(format!("{share:.0} %"))
+        }),
+    ];
+    for (title, cell) in lines {
+        let _ = write!(s, "{name}  {title:9}");
+        for length in lengths {
+            let _ = write!(s, "  {:>10}", cell(scores, first, *length).unwrap_or("-".into()));
         }
         s.push('\n');
     }
-    let samples = args.samples;
-    s + &format!("right answers of {samples}, token by token, and the mean probability of an answer's token\n")
+}
+
+/// The largest cache of a text of a length.
+fn cache(scores: &[Score], length: usize) -> Option<f64> {
+    scores.iter().filter(|s| s.length == length).map(|s| s.cache).max_by(f64::total_cmp)
+}
+
+/// Percent of right answers to all probes of a length.
+fn share_of_all(scores: &[Score], length: usize) -> Option<f64> {
+    let of: Vec<f64> = scores.iter().filter(|s| s.length == length).map(share).collect();
+    (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
 }
 
 fn share(s: &Score) -> f64 {
@@ -268,8 +299,10 @@ mod tests {
         for probe in PROBES {
             for sample in 0..20 {
                 let parts = probe.parts(7, sample, sample as f64 / 19.0);
-                let said = parts.facts.iter().any(|(_, fact)| fact.contains(parts.answer.trim()));
-                assert!(said && !parts.question.contains(parts.answer.trim()), "{}", probe.name);
+                let words: Vec<&str> =
+                    parts.answer.split_whitespace().map(|word| word.trim_matches(['.', ':'])).collect();
+                let said = |word: &&str| parts.facts.iter().any(|(_, fact)| fact.contains(word));
+                assert!(words.iter().all(said) && !parts.question.contains(parts.answer.trim()), "{}", probe.name);
                 for sentences in [0, 1, 7, 100] {
                     let text = written(&parts, sentences, sample as u64);
                     let at: Vec<usize> =

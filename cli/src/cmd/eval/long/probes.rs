@@ -62,6 +62,12 @@ pub const PROBES: &[Probe] = &[
         source: "code completion over files of LongBench (arXiv 2308.14508)",
         make: code,
     },
+    Probe {
+        name: "summary",
+        about: "all of five figures, in their order",
+        source: "summaries of LongBench (arXiv 2308.14508): a table of figures that stand far apart",
+        make: summary,
+    },
 ];
 
 impl Probe {
@@ -147,6 +153,22 @@ fn documents(random: &mut Random) -> Parts {
         other: super::filler::person,
         question: format!("\n\nQuestion: In which city was {name} born?\nAnswer: {name} was born in"),
         answer: format!(" {city}"),
+    }
+}
+
+fn summary(random: &mut Random) -> Parts {
+    let months = ["January", "February", "March", "April", "May"];
+    let (goods, city) = (random.pick(&["boats", "lamps", "chairs", "clocks", "coats"]), random.pick(CITIES));
+    let figures = months.map(|_| 100 + random.below(900));
+    let fact = |i: usize| format!("In {}, the shop in {city} sold {} {goods}.", months[i], figures[i]);
+    let line = |i: usize| format!(" {}: {} {goods}.", months[i], figures[i]);
+    let place = |i: usize| (i as f64 + 0.5) / months.len() as f64;
+    Parts {
+        task: format!("Read the following report about a shop in {city}. Its sales will be asked for.\n"),
+        facts: (0..months.len()).map(|i| (place(i), fact(i))).collect(),
+        other: super::filler::sentence,
+        question: format!("\nSummary of the sales of {goods} in {city}, month by month."),
+        answer: (0..months.len()).map(line).collect(),
     }
 }
 
