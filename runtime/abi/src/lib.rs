@@ -19,6 +19,7 @@ mod attend;
 pub mod capi;
 pub mod encoding;
 mod entry;
+pub mod evict;
 mod inputs;
 pub mod isa;
 pub mod layout;
@@ -31,6 +32,7 @@ mod select;
 mod spans;
 pub mod tree;
 mod uk;
+mod windows;
 
 pub use attend::*;
 pub use entry::*;
@@ -38,6 +40,7 @@ pub use inputs::*;
 pub use select::*;
 pub use spans::*;
 pub use uk::*;
+pub use windows::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
 pub const ABI_VERSION: u32 = 14;

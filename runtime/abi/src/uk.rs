@@ -98,10 +98,14 @@ pub enum Uk {
     PanelT2A8 = 44,
     /// 4-bit weights, two of each four columns, × int8 rows.
     PanelW4sA8 = 45,
+    /// Attention of a token to a cache that drops tokens ([`evict::EvictFn`](crate::evict::EvictFn)).
+    Evict = 46,
+    /// Choice of windows of a cache ([`SelectWindowsFn`](crate::SelectWindowsFn)).
+    SelectWindows = 47,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 46;
+pub const UK_COUNT: usize = 48;
 
 /// Floats in the rows that a microkernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

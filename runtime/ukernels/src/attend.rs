@@ -48,6 +48,7 @@ mod soften;
 mod weigh;
 mod wide;
 
+pub(crate) use exp::exp;
 pub(crate) use wide::Rows;
 
 /// Element type of a cache.

@@ -20,6 +20,8 @@
 //! - `recur.rs`: a token of a linear recurrence, generic over `Isa`.
 //! - `route.rs`: the choice of experts, scalar too.
 //! - `select.rs`: the choice of rows of a cache, generic over `Isa`.
+//! - `evict.rs`, `evict/lanes.rs`: attention to a cache that drops tokens, generic over `Isa`.
+//! - `windows.rs`: the choice of windows of a cache, generic over `Isa`.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
 //!   addresses.
 //! - `element.rs`: numbers in memory and elements of caches, one at a time.
@@ -68,6 +70,7 @@
 mod attend;
 mod cpu;
 mod element;
+mod evict;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod halves;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -85,6 +88,7 @@ mod route;
 mod select;
 mod split;
 mod table;
+mod windows;
 
 pub use cpu::{detect, levels};
 pub use table::{portable_table, table};

@@ -13,10 +13,14 @@ use crate::element::{cached, scale};
 use crate::select::select_by;
 use crate::split::{Share, end, oldest};
 
+mod evict;
 mod map;
 mod panel;
+mod windows;
+pub(crate) use evict::evict;
 pub(crate) use map::{exp_and_tail, map};
 pub(crate) use panel::{panel_bf16_rows, panel_f32_rows, panel_int8_rows, panel_integer_scales};
+pub(crate) use windows::select_windows;
 
 /// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse
 /// is 0 when no code but 0 makes sense: `amax` is 0 (or so small that `127 / amax` overflows),
@@ -197,7 +201,7 @@ fn exp_parts(x: f32) -> (f32, f32) {
 }
 
 /// `e^x` for `x <= 0`; 0 below -87.
-fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;
     }

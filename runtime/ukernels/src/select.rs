@@ -13,7 +13,7 @@ use crate::isa::{Apart, Isa};
 use crate::split::Share;
 
 /// Rows found so far, as numbers that are ordered as the rows are: see [`rank`].
-struct Best<'a> {
+pub(crate) struct Best<'a> {
     kept: &'a mut [u64],
     count: usize,
     top: usize,
@@ -38,9 +38,19 @@ impl<'a> Best<'a> {
         Best { kept, count: 0, top, least: 0 }
     }
 
+    /// Rows found before: see [`Best::found`].
+    pub(crate) fn resume(kept: &'a mut [u64], top: usize, [count, least]: [u64; 2]) -> Best<'a> {
+        Best { kept, count: count as usize, top, least }
+    }
+
+    /// How many there are, and the least rank that may join them.
+    pub(crate) fn found(&self) -> [u64; 2] {
+        [self.count as u64, self.least]
+    }
+
     /// Takes the scores of the rows from `first` on, at most a page of them.
     #[inline(always)]
-    fn take(&mut self, scores: &[f32], first: usize) {
+    pub(crate) fn take(&mut self, scores: &[f32], first: usize) {
         self.keep(scores.iter().enumerate().map(|(i, score)| rank(*score, first + i)));
     }
 
@@ -69,7 +79,7 @@ impl<'a> Best<'a> {
     }
 
     /// Writes the numbers of the best, ascending, then −1.
-    fn write(mut self, out: &mut [f32]) {
+    pub(crate) fn write(mut self, out: &mut [f32]) {
         self.leave();
         let numbers = &mut self.kept[..self.count];
         numbers.iter_mut().for_each(|rank| *rank = u64::from(!(*rank as u32)));

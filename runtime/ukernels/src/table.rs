@@ -1,12 +1,14 @@
 //! Entry points and the tables of their addresses.
 
+use llmcc_abi::evict::{EvictArgs, EvictFn};
 use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
     AttendArgs, AttendFn, AttendWith, AttendWithFn, FLOAT_PANELS, FloatRows, HalfKind, INT8_PANELS, MapFn, PanelArgs,
-    PanelFn, QuantRowsFn, RopeTableFn, RoundHalvesFn, SelectArgs, SelectFn, UK_COUNT, Uk, UkTable,
+    PanelFn, QuantRowsFn, RopeTableFn, RoundHalvesFn, SelectArgs, SelectFn, SelectWindowsArgs, SelectWindowsFn,
+    UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -20,6 +22,8 @@ struct Rest {
     map: MapFn,
     recur: RecurFn,
     select: SelectFn,
+    evict: EvictFn,
+    select_windows: SelectWindowsFn,
 }
 
 /// Addresses of `panels` and `int8`, the functions of the lines of [`FLOAT_PANELS`] and of
@@ -38,6 +42,8 @@ fn assemble(panels: [PanelFn; FLOAT_PANELS.len()], int8: [PanelFn; INT8_PANELS.l
     f[Uk::Map as usize] = rest.map as usize;
     f[Uk::Recur as usize] = rest.recur as usize;
     f[Uk::Select as usize] = rest.select as usize;
+    f[Uk::Evict as usize] = rest.evict as usize;
+    f[Uk::SelectWindows as usize] = rest.select_windows as usize;
     let mut table = UkTable { f };
     put_int8(&mut table, 0, int8);
     table
@@ -103,6 +109,8 @@ mod scalar {
                 map: reference::map,
                 recur: reference::recur,
                 select: reference::select,
+                evict: reference::evict,
+                select_windows: reference::select_windows,
             },
         )
     }
@@ -114,8 +122,8 @@ macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
             use super::{
-                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, SelectArgs, UkTable,
-                Unary, assemble,
+                AttendArgs, AttendWith, BLOCK, Binary, EvictArgs, HalfKind, PanelArgs, RecurArgs, Rest, SelectArgs,
+                SelectWindowsArgs, UkTable, Unary, assemble,
             };
             use crate::halves::Runs;
             use crate::isa::Isa;
@@ -218,6 +226,16 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
+            unsafe extern "C" fn select_windows(a: *const SelectWindowsArgs) {
+                unsafe { crate::windows::select_windows::<Target>(&*a) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn evict(a: *const EvictArgs) {
+                unsafe { crate::evict::evict_by::<crate::evict::Vectors<Target>>(&*a) }
+            }
+
+            #[target_feature(enable = $features)]
             unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
                 unsafe { attend_with(&AttendWith::plain(*a)) }
             }
@@ -248,7 +266,7 @@ macro_rules! entries {
                 assemble(
                     panels.map(|f| f as _),
                     int8_panels!(panel_int8),
-                    Rest { quant_rows, round_halves, attend, attend_with, map, recur, select },
+                    Rest { quant_rows, round_halves, attend, attend_with, map, recur, select, evict, select_windows },
                 )
             }
         }

@@ -28,7 +28,7 @@ unsafe fn parts<I: Isa>(x: I::F) -> (I::F, I::F) {
 
 /// `e^x` for `x <= 0`, 0 below [`EXP_MIN`]; 1 ulp.
 #[inline(always)]
-pub(super) unsafe fn exp<I: Isa>(x: I::F) -> I::F {
+pub(crate) unsafe fn exp<I: Isa>(x: I::F) -> I::F {
     unsafe {
         let (p, power) = parts::<I>(x);
         // `(p + 1) · 2^n`: the result is no subnormal, so that rounding it is rounding the sum.
