@@ -223,14 +223,16 @@ pub(crate) struct Attend<'a> {
     pub sums: bool,
     /// For each token the numbers of the rows that it sees, out of those that it may.
     pub selected: Option<&'a [Vec<f64>]>,
+    /// Each KV head has as many of these numbers of its own.
+    pub by_head: bool,
 }
 
 impl Attend<'_> {
     /// The usual softmax.
     pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
-        let (causal, chunked, sums) = (true, false, false);
+        let (causal, chunked, sums, by_head) = (true, false, false, false);
         let (softcap, sinks, bias, relative, selected) = (None, None, None, None, None);
-        Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected }
+        Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected, by_head }
     }
 
     /// Products with the key and the query of the distance, in head `h` of `q` and a key that is stored
@@ -339,13 +341,18 @@ pub(crate) fn attention(
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then(|| batch.sees.get(i).copied().unwrap_or_else(|| kv.len(batch.seqs[i])));
         let position = batch.positions[i] as usize;
-        let seen: Vec<usize> = match of.selected {
-            Some(all) => selected(kv, position, &all[i]),
-            None => of.sees(&kv.spec, position, end).filter(|j| kv.spec.row(*j).is_some()).collect(),
+        let seen = |group: usize| -> Vec<usize> {
+            let own = |all: &[f64]| all[group * (all.len() / groups)..][..all.len() / groups].to_vec();
+            match of.selected {
+                Some(all) if of.by_head => selected(kv, position, &own(&all[i])),
+                Some(all) => selected(kv, position, &all[i]),
+                None => of.sees(&kv.spec, position, end).filter(|j| kv.spec.row(*j).is_some()).collect(),
+            }
         };
+        let seen: Vec<Vec<usize>> = (0..groups).map(seen).collect();
         let (mut row, mut sums) = (vec![], [vec![], vec![]]);
         for (h, q) in q.chunks(d).enumerate() {
-            let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen), q, h, of)?;
+            let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen[h / (heads / groups)]), q, h, of)?;
             row.extend(values);
             sums[0].push(most);
             sums[1].push(sum);

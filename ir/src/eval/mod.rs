@@ -13,6 +13,7 @@
 
 mod batch;
 mod bytes;
+mod evict;
 mod graph;
 mod kernel;
 mod kv;
@@ -25,6 +26,7 @@ mod select;
 mod tensor;
 mod top_k;
 mod weight;
+mod windows;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -39,6 +41,7 @@ pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
+pub(crate) use evict::{Evict, evicting_attention};
 pub use graph::{eval_entry, eval_func, eval_module, eval_taps};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
@@ -57,6 +60,7 @@ pub(crate) use select::{select, selected};
 pub use tensor::{Tensor, Value};
 pub(crate) use top_k::top_k;
 pub use weight::{WeightTensor, eval_weight, eval_weight_op};
+pub(crate) use windows::{bounds_of_windows, select_windows};
 
 use crate::graph::F32;
 

@@ -40,7 +40,7 @@ fn positive(x: f64) -> f64 {
 }
 
 /// The numbers of the `top` highest scores, ascending, then −1.
-fn best(scores: &[f64], top: usize) -> Vec<f64> {
+pub(super) fn best(scores: &[f64], top: usize) -> Vec<f64> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     // Stable, so equal scores stay in the order of their numbers; `total_cmp` would order zeros by sign.
     order.sort_by(|a, b| match (scores[*a], scores[*b]) {

@@ -17,10 +17,10 @@ mod value;
 pub use build::{FuncBuilder, Mistake};
 pub use entry::{Arg, Call, EMBED, ENCODE, ENCODE_IMAGE, Entry, STEP, TAP, draft_entry};
 pub use op::{
-    AXES, Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score,
-    Stage, UnaryOp, Update, picked_row, places, row_norm,
+    AXES, Attr, AttrKind, AttrType, Balance, BinaryOp, Criterion, Eviction, Facts, Hashes, Head, Input, Op, Reads,
+    Router, RowScale, Score, Stage, UnaryOp, Update, picked_row, places, row_norm,
 };
-pub(crate) use op::{Operands, column, combined, expert, hashed_ids, substituted, without_row};
+pub(crate) use op::{Operands, column, combined, expert, hashed_ids, substituted, windows_misfit, without_row};
 pub use value::{F32, ValueType};
 
 use crate::output::Output;

@@ -37,6 +37,8 @@ family! {
         /// that is of no row, as [`super::Select`] stores them. With these there is none of `softcap`, `bias`,
         /// `relative`, and no window.
         selected: Option<ParamId> as Use::READ,
+        /// Each KV head has as many numbers of its own among these, one head after the other.
+        by_head: bool,
         /// Whether a token sees nothing after it. Else it sees all positions that its sequence has in the
         /// cache, those of the step included, or those less than the cache's window away on either side.
         causal: bool as Unless("bidirectional"),
@@ -141,7 +143,8 @@ impl Family for Attention {
         let Attention { heads, scale, softcap, causal, chunked, sums, .. } = *self;
         let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
         let selected = selected.as_deref();
-        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected };
+        let by_head = self.by_head;
+        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, selected, by_head };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -151,7 +154,7 @@ impl Attention {
     /// The usual softmax of queries `q` over the cache `kv` into rows `out`.
     pub fn usual([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
         let (own, softcap, sinks, bias, relative, selected) = (None, None, None, None, None, None);
-        let (causal, chunked, sums, tile_m) = (true, false, false, 1);
+        let (causal, chunked, sums, by_head, tile_m) = (true, false, false, false, 1);
         Attention {
             q,
             own,
@@ -164,6 +167,7 @@ impl Attention {
             bias,
             relative,
             selected,
+            by_head,
             causal,
             chunked,
             sums,
@@ -206,8 +210,16 @@ impl Attention {
 
     /// Rows are selected from whole sequences, and scores stay as they are.
     fn verify_selected(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
-        let Some(selected) = self.selected else { return };
-        v.f32_rows(selected, v.kernel.rows);
+        let Some(selected) = self.selected else {
+            if self.by_head {
+                v.error("selection", "heads have no rows of their own without a selection");
+            }
+            return;
+        };
+        let have = v.f32_rows(selected, v.kernel.rows);
+        if self.by_head && have.is_some_and(|have| !have.is_multiple_of(spec.kv_heads.max(1))) {
+            v.error("selection", format!("{} KV heads do not have as many numbers each", spec.kv_heads));
+        }
         if let Some(what) = spec.unselectable() {
             v.error("selection", what);
         }

@@ -19,7 +19,8 @@
 //! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32,
 //!   rounded to 16 bits, or quantized to int8 or e4m3.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
-//! - [`Body::Select`]: the rows of a cache that each token selects.
+//! - [`Body::EvictingAttention`]: as at the graph level, over the tokens that a state has, which it updates.
+//! - [`Body::Select`], [`Body::SelectWindows`]: the rows of a cache that each token selects.
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
@@ -29,7 +30,7 @@
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
 //! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`],
-//!   [`Body::WindowMeans`]: as at the graph level, the tokens of
+//!   [`Body::WindowMeans`], [`Body::WindowBounds`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
 //! - [`Body::Sinkhorn`]: square matrices whose rows and columns are brought near a sum of one.
 //! - [`Body::AbsMaxScale`]: the largest magnitude of each run of columns.
@@ -39,12 +40,14 @@
 mod absmax;
 mod adapter_matmul;
 mod attention;
+mod bounds;
 mod causal_conv;
 mod checked;
 #[cfg(any(test, feature = "dummies"))]
 mod dummy;
 mod embed;
 mod embed_hashed;
+mod evict;
 mod expert_matmul;
 mod expr;
 mod family;
@@ -65,17 +68,20 @@ mod tests;
 mod token_ids;
 mod top_k;
 mod window_means;
+mod windows;
 mod wkv;
 
 pub use absmax::AbsMaxScale;
 pub use adapter_matmul::AdapterMatmul;
 pub use attention::Attention;
+pub use bounds::WindowBounds;
 pub use causal_conv::CausalConv;
 pub use checked::{Checked, MatrixOperand, RowsOperand};
 #[cfg(any(test, feature = "dummies"))]
 pub use dummy::Climb;
 pub use embed::{Embed, Index};
 pub use embed_hashed::EmbedHashed;
+pub use evict::EvictingAttention;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{CHANNELS, Experts, Field, Product, Use};
@@ -94,6 +100,7 @@ pub use substitute::Substitute;
 pub use token_ids::TokenIds;
 pub use top_k::TopK;
 pub use window_means::WindowMeans;
+pub use windows::SelectWindows;
 pub use wkv::Wkv;
 
 use crate::quant::Format;
@@ -178,6 +185,8 @@ family::families! {
     RowNorm "row_norm" "norm";
     /// Attention over the paged cache.
     Attention "attention" "attention";
+    /// Attention to a cache that drops tokens.
+    EvictingAttention "evicting_attention" "evicting";
     /// Elementwise work.
     Pointwise "pointwise" "pointwise";
     /// Embedding lookup.
@@ -186,6 +195,8 @@ family::families! {
     RopeTable "rope_table" "rope_table";
     /// The rows of a cache that an indexer selects.
     Select "select" "select";
+    /// The windows of a cache that queries select.
+    SelectWindows "select_windows" "select_windows";
     /// The experts of each token.
     Route "route" "route";
     /// Products with the matrices of each token's experts.
@@ -200,6 +211,8 @@ family::families! {
     Wkv "wkv" "wkv";
     /// Means of windows of tokens.
     WindowMeans "window_means" "windows";
+    /// Bounds of windows of tokens.
+    WindowBounds "window_bounds" "bounds";
     /// Square matrices, balanced.
     Sinkhorn "sinkhorn" "sinkhorn";
     /// Largest magnitudes.

@@ -2,7 +2,7 @@
 
 use super::expr::segment_operands;
 use super::{Field, Norm, ParamId, Prologue, Segment, Store, Use};
-use crate::graph::{Attr, AttrType, Balance, F32, Router, RowScale, Score, Update};
+use crate::graph::{Attr, AttrType, Balance, Criterion, Eviction, F32, Router, RowScale, Score, Update};
 use crate::text::{KernelReader, Parsed, Parser};
 
 /// Fields with their names.
@@ -127,6 +127,7 @@ one_field! {
     Option<F32>, Plain: |x| Field::RealIf(*x), |name, _r, p| if_named(name, p, |p| p.field_real(name));
     bool, Plain: |yes| Field::Flag(*yes), |name, _r, p| Ok(p.eat_word(name));
     Score, Plain: |score| Field::Word(word(score)), |name, _r, p| p.field_word(name);
+    Criterion, Plain: |criterion| Field::Word(word(criterion)), |name, _r, p| p.field_word(name);
     Update, Plain: |update| Field::Word(word(update)), |name, _r, p| p.field_word(name);
     Option<Norm>, Plain: |norm| Field::Norm(*norm), |_name, r, p| r.optional_norm(p);
 }
@@ -156,6 +157,7 @@ macro_rules! several_fields {
 
 several_fields! {
     Router { score, top, normalize, eps, scale, groups, kept, pairs }
+    Eviction { criterion, budget, recent, drop, window, level, together }
     Balance { side, rounds, eps }
     RowScale { width, most, least }
 }

@@ -4,8 +4,8 @@
 //! for printing, not for running.
 
 use crate::graph::{
-    Arg, Attr, AttrKind, Balance, BinaryOp, Call, Entry, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param,
-    Role, Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
+    Arg, Attr, AttrKind, Balance, BinaryOp, Call, Criterion, Entry, Eviction, F32, Func, Head, Input, ModelInfo,
+    Module, Node, Op, Param, Role, Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{First, KvDType, KvSpec};
@@ -417,9 +417,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
         }),
-        1 => (vec(0..params, 4), size(), size()).prop_map(|(p, heads, top)| {
-            Body::Select(kernel::Select { q: p[0], weights: p[1], kv: p[2], heads, top, out: p[3] })
-        }),
+        4 => choices(params),
         1 => (0..params).prop_map(|out| Body::TokenIds(kernel::TokenIds { out })),
         1 => (0..params).prop_map(|out| Body::GivenRows(kernel::GivenRows { out })),
         1 => (0..params, size(), 0..params)
@@ -428,6 +426,25 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             Body::EmbedHashed(kernel::EmbedHashed { table: p[0], ids: p[1], factors, sizes, out: p[2] })
         }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
+    ]
+}
+
+/// Kernels that choose tokens, by weights, scores or bounds.
+fn choices(params: usize) -> impl Strategy<Value = Body> {
+    prop_oneof![
+        1 => (vec(0..params, 4), size(), size()).prop_map(|(p, heads, top)| {
+            Body::Select(kernel::Select { q: p[0], weights: p[1], kv: p[2], heads, top, out: p[3] })
+        }),
+        1 => (vec(0..params, 3), vec(size(), 3)).prop_map(|(p, n)| {
+            let (heads, kv_heads, windows) = (n[0], n[1], n[2]);
+            Body::SelectWindows(kernel::SelectWindows { q: p[0], kv: p[1], heads, kv_heads, windows, out: p[2] })
+        }),
+        1 => (vec(0..params, 3), vec(size(), 2)).prop_map(|(p, n)| {
+            let (start, width) = (n[0], n[1]);
+            Body::WindowBounds(kernel::WindowBounds { x: p[0], start, width, state: p[1], out: p[2] })
+        }),
+        1 => (vec(0..params, 5), vec(size(), 9), (attr(), attr()), any::<bool>(), select(&Criterion::ALL[..]))
+            .prop_map(|(p, n, reals, together, criterion)| evicting(&p, &n, reals, together, criterion)),
     ]
 }
 
@@ -442,8 +459,8 @@ fn attention(params: usize) -> impl Strategy<Value = Body> {
     let part = || option::of(0..params);
     let first = (0..params, part(), 0..params, 0..params, size(), attr(), size());
     let more = (part(), part(), option::of([0..params, 0..params]), part());
-    (first, option::of(attr()), more, (any::<bool>(), any::<bool>(), any::<bool>())).prop_map(
-        |(first, softcap, (sinks, bias, relative, selected), (causal, chunked, sums))| {
+    (first, option::of(attr()), more, (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>())).prop_map(
+        |(first, softcap, (sinks, bias, relative, selected), (causal, chunked, sums, by_head))| {
             let (q, own, kv, out, heads, scale, tile_m) = first;
             Body::Attention(kernel::Attention {
                 q,
@@ -457,6 +474,7 @@ fn attention(params: usize) -> impl Strategy<Value = Body> {
                 bias,
                 relative,
                 selected,
+                by_head,
                 causal,
                 chunked,
                 sums,
@@ -476,6 +494,27 @@ fn rows_to_rows(params: usize) -> impl Strategy<Value = Body> {
             Body::AbsMaxScale(kernel::AbsMaxScale { x, scale: RowScale { width, most, least }, out })
         }),
     ]
+}
+
+fn evicting(p: &[usize], n: &[usize], reals: (F32, F32), together: bool, criterion: Criterion) -> Body {
+    let (scale, level) = reals;
+    let eviction = Eviction { criterion, budget: n[3], recent: n[4], drop: n[5], window: n[6], level, together };
+    let (q_start, k_start, v_start, heads, key_dim) = (n[0], n[1], n[2], n[7], n[8]);
+    let (q, k, v, state, out) = (p[0], p[1], p[2], p[3], p[4]);
+    Body::EvictingAttention(kernel::EvictingAttention {
+        q,
+        q_start,
+        k,
+        k_start,
+        v,
+        v_start,
+        heads,
+        key_dim,
+        scale,
+        eviction,
+        state,
+        out,
+    })
 }
 
 fn window_means(p: &[usize], n: &[usize]) -> Body {

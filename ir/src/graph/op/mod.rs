@@ -15,6 +15,7 @@ mod attr;
 mod columns;
 mod elementwise;
 mod embed;
+mod evict;
 mod facts;
 mod given;
 mod hashed;
@@ -30,12 +31,14 @@ mod select;
 mod sinkhorn;
 mod table;
 mod weights;
+mod windows;
 
 pub use absmax::RowScale;
 pub use attr::{Attr, AttrKind, AttrType};
 pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
+pub use evict::{Criterion, Eviction};
 pub use facts::{AXES, Facts, Input, Reads, Stage};
 pub(crate) use given::{substituted, without_row};
 pub use hashed::Hashes;
@@ -46,6 +49,7 @@ pub(crate) use route::{combined, expert};
 pub(crate) use rule::Operands;
 pub use sinkhorn::Balance;
 pub use weights::{picked_row, row_norm};
+pub(crate) use windows::windows_misfit;
 
 use super::value::{F32, ValueType};
 use crate::eval::EvalError;
@@ -274,6 +278,25 @@ table::operations! {
         /// Rows selected.
         top: usize,
     } Run (q: Deciding, w: Deciding, kv: State, positions: Input(Positions));
+    /// `select_windows(q [T,heads·D], bounds, positions) → [T,kv_heads·(windows+1)·every]`: for each KV head the
+    /// numbers of the tokens of `windows` windows, those with the highest scores among the windows before the token's
+    /// own, and of its own up to the token, ascending, then −1. A row of `bounds` has the least elements `[kv_heads,D]`
+    /// of a window's keys, then the largest; a score is the sum over the queries of a KV head of the largest product
+    /// with each element between its bounds (Quest, arXiv 2406.10774). Equal scores go by number, NaN comes last.
+    SelectWindows "select_windows" {
+        /// Query heads.
+        heads: usize,
+        /// KV heads, each with a selection of its own.
+        kv_heads: usize,
+        /// Windows selected beside a token's own.
+        windows: usize,
+    } Run (q: Any, bounds: State, positions: Input(Positions));
+    /// `window_bounds{width}(x [T,C], positions, state [1,2,C]) → [T,2·C]`: column by column the least value of a
+    /// token's window of `width` tokens so far, then the largest ones.
+    WindowBounds "window_bounds" {
+        /// Tokens of a window.
+        width: usize,
+    } Run (x: Any, positions: Input(Positions), state: Updated);
     /// `selected_attention(q [T,QD], kv, positions, selection [T,N], sinks [heads]?) → [T,heads·V]`:
     /// `attention` over the rows of the state that the token's selection names. Its numbers ascend, and end
     /// with the first that is of no row which the token sees.
@@ -284,6 +307,8 @@ table::operations! {
         scale: F32,
         /// As in `attention`.
         sums: bool = false,
+        /// The selection has as many numbers for each KV head, one head after the other.
+        by_head: bool = false,
     } Run (q: Any, kv: State, positions: Input(Positions), selection: Any) + (sinks: Weight);
     /// `selected_latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, selection [T,N], sinks
     /// [heads]?) → [T,heads·V]`: `latent_attention` over the rows of the state that the token's selection
@@ -306,6 +331,31 @@ table::operations! {
         /// Multiplies the three products.
         scale: F32,
     } Run (q: Any, kv: State, positions: Input(Positions), keys: Weight, queries: Weight);
+    /// `evicting_attention(q [T,heads·K], k [T,kv_heads·K], v [T,kv_heads·V], positions, state
+    /// [kv_heads,K+V+3,places]) → [T,heads·V]`: softmax attention over the tokens of the sequence that the state has,
+    /// after that of the row has joined them. When there are `budget` tokens, the `drop` ones with the lowest scores
+    /// leave after the row, in each KV head its own: see [`Criterion`]. So a sequence keeps at most `budget` tokens,
+    /// and drops the same ones however its steps are cut.
+    EvictingAttention "evicting_attention" {
+        /// Query heads.
+        heads: usize,
+        /// Multiplies `q·k`.
+        scale: F32,
+        /// Scores of tokens.
+        criterion: Criterion,
+        /// Tokens that the state has when some are dropped.
+        budget: usize,
+        /// Last tokens that are never dropped, that of the row among them.
+        recent: usize,
+        /// Tokens dropped at once.
+        drop: usize = 1,
+        /// Last queries that count, for criteria that say so.
+        window: usize = 1,
+        /// See the criteria that have one.
+        level: F32 = F32::new(0.0),
+        /// All KV heads drop the same tokens, by the sum of their scores.
+        together: bool = false,
+    } Run (q: Any, k: Any, v: Any, positions: Input(Positions), state: Updated);
     /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with its
     /// values at the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.

@@ -68,13 +68,17 @@ impl Rule for SelectedAttention {
             return Err(format!("`{}`: queries need a row per token", a.name));
         }
         verify_selection(a, 3, self.heads, &spec)?;
+        if self.by_head {
+            a.multiple("KV heads", a.activation(3)?.1, spec.kv_heads)?;
+        }
         let of_head = spec.value_dim.saturating_add(if self.sums { 2 } else { 0 });
         Ok(TensorType::rows(m, self.heads.saturating_mul(of_head)).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let q = a.tensor(0)?.to_rows();
-        attend(&mut a, (1, 3), &q, Attend { sums: self.sums, ..Attend::plain(self.heads, self.scale) })
+        let Self { heads, scale, sums, by_head } = *self;
+        attend(&mut a, (1, 3), &q, Attend { sums, by_head, ..Attend::plain(heads, scale) })
     }
 }
 

@@ -151,7 +151,7 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
             true => {
                 let selection = selected(f, s, windows, (given, before), (h, short));
                 let Op::Attention { heads, scale, .. } = attend(s, true) else { return f.stop() };
-                f.op(Op::SelectedAttention { heads, scale, sums: true }, &[q, kv, positions, selection])
+                f.op(Op::SelectedAttention { heads, scale, sums: true, by_head: false }, &[q, kv, positions, selection])
             }
         };
         y = joined(f, s, [y, far]);
