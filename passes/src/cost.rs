@@ -13,6 +13,7 @@ mod causal_conv;
 pub(crate) mod cpu;
 mod embed;
 mod embed_hashed;
+mod evict;
 mod expert_matmul;
 mod family;
 mod given_rows;
@@ -29,6 +30,7 @@ mod substitute;
 mod token_ids;
 mod top_k;
 mod window_means;
+mod windows;
 mod wkv;
 
 llmcc_ir::dummies! { mod dummy; }

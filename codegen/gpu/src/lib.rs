@@ -104,6 +104,9 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::Attention(body) => attention::emit(cx, body),
         Body::Matmul(body) => supported::product(cx, body)?.emit(),
         Body::Select(body) => select::emit(cx, body),
+        Body::EvictingAttention(_) | Body::SelectWindows(_) | Body::WindowBounds(_) => {
+            unreachable!("`supported` refuses it")
+        }
         Body::Route(body) => route::emit(cx, body),
         Body::ExpertMatmul(body) => experts::emit(cx, body),
         Body::TopK(body) => sample::emit(cx, body),

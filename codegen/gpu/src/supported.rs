@@ -72,6 +72,9 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
     match_family! { match body {
         Body::RowNorm(k) => row_norm(cx, k),
         Body::Pointwise(k) => fits(cx, "rows that are normalized or become codes", pointwise::shared_bytes(cx, k)),
+        Body::Attention(k) if k.by_head => {
+            Err("attention whose KV heads select rows of their own has no GPU kernel yet; compile for a CPU".into())
+        }
         Body::Attention(k) => {
             let spec = cx.kernel.kv(k.kv);
             fits(cx, &format!("values of {} elements", spec.value_dim), attention::shared_bytes(&spec))
@@ -95,6 +98,14 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
             let what = format!("linear recurrences over states of {rows} rows have no GPU kernel; supported are \
                 up to {most}");
             unless(rows <= most, format!("{what}; compile for a CPU"))
+        }
+        Body::EvictingAttention(_) => Err(
+            "attention to a cache that drops tokens by their weights has no GPU kernel yet; compile for a CPU, or use \
+                a policy without scores"
+                .into(),
+        ),
+        Body::SelectWindows(_) | Body::WindowBounds(_) => {
+            Err("the choice of windows by bounds of keys has no GPU kernel yet; compile for a CPU".into())
         }
         Body::Matmul(_)
         | Body::Embed(_)

@@ -148,6 +148,9 @@ fn what_gpus_lack_is_refused() {
         (top_k(10_000, 300), "300 candidates of 10000 logits"),
         (conv(17), "convolutions over 17 tokens have no GPU kernel; supported are 2 to 16; compile for a CPU"),
         (select(64, 20_000), "64 heads of an indexer that selects 20000 rows need"),
+        (llmcc_test_support::edits::EVICTING.to_owned(), "by their weights has no GPU kernel yet; compile for a CPU"),
+        (llmcc_test_support::edits::SELECTED_BY_HEAD.to_owned(), "select rows of their own has no GPU kernel yet"),
+        (llmcc_test_support::edits::WINDOW_BOUNDS.to_owned(), "bounds of keys has no GPU kernel yet"),
         (recurrence(1025), "over states of 1025 rows have no GPU kernel; supported are up to 1024; compile for a CPU"),
     ] {
         let got = said(&text, target("sm90"));

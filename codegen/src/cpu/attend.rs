@@ -47,6 +47,8 @@ struct Plan {
     chunked: bool,
     /// Rows of numbers of selected rows of the cache, and how many there are for a token.
     selected: Option<(ParamId, usize)>,
+    /// Each KV head has as many numbers of its own.
+    by_head: bool,
     /// Heads whose maxima and sums come after the values.
     sums_of: Option<usize>,
     softcap: f32,
@@ -127,7 +129,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let together = e.b.ins().band(whole, single);
         let most = e.int(block as i64);
         let heads = e.min(items, most);
-        let kv_heads = e.b.ins().select(together, heads, one);
+        // Each KV head may have a selection of its own.
+        let kv_heads = if plan.by_head { one } else { e.b.ins().select(together, heads, one) };
         let shared = slot(low, e, item, plan.kv_units);
         plan.run(low, e, k, call, &Work { at, seq, count, kv_heads, from, to, shared });
         let done = e.sub(to, from);
@@ -179,7 +182,7 @@ impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // All fields are named here, used or not, so that a new one is not overlooked.
         let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, selected, by_head, tile_m: _, .. } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
@@ -197,7 +200,8 @@ impl Plan {
             own,
             causal,
             chunked,
-            selected: selected.map(|p| (p, low.cols(p))),
+            selected: selected.map(|p| (p, low.cols(p) / if by_head { spec.kv_heads } else { 1 })),
+            by_head,
             sums_of: sums.then_some(k.heads),
             softcap: softcap.map_or(0.0, F32::get),
             spec,
@@ -316,7 +320,11 @@ impl Plan {
             e.store(q, call, more(offset_of!(AttendMore, own)));
         }
         if let Some((rows, count)) = self.selected {
-            let numbers = e.index(low.args.operand(rows), at.token, row_bytes(count, RowElem::F32));
+            let lists = if self.by_head { self.spec.kv_heads } else { 1 };
+            let mut numbers = e.index(low.args.operand(rows), at.token, row_bytes(lists * count, RowElem::F32));
+            if self.by_head {
+                numbers = e.index(numbers, at.head, row_bytes(count, RowElem::F32));
+            }
             e.store(numbers, call, more(offset_of!(AttendMore, selected)));
         }
         if self.sums_of.is_some() {

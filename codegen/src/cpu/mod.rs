@@ -35,6 +35,7 @@ mod convert;
 mod embed;
 mod embed_hashed;
 mod emit;
+mod evict;
 mod experts;
 mod expr;
 mod frame;
@@ -63,6 +64,7 @@ mod supported;
 mod token_ids;
 mod trellis;
 mod wide;
+mod windows;
 
 llmcc_ir::dummies! { mod dummy; }
 
@@ -195,7 +197,10 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, &mut frame, body),
         Body::Route(body) => route::lower(&low, &mut e, body),
+        Body::SelectWindows(body) => windows::lower(&low, &mut e, &mut frame, body),
+        Body::WindowBounds(body) => recurrent::window_bounds(&low, &mut e, body),
         Body::Select(body) => shared_per_block = select::lower(&low, &mut e, &mut frame, body),
+        Body::EvictingAttention(body) => evict::lower(&low, &mut e, &mut frame, body),
         Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),

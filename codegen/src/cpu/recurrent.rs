@@ -12,7 +12,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value};
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
-use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowMeans, Wkv};
+use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowBounds, WindowMeans, Wkv};
 use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
 
@@ -216,6 +216,39 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
                 let [sum, weights, _] = joined(e, &kept, series - 1, 0);
                 let y = e.fdiv(sum, weights);
                 e.store_lanes(y, out, byte, lanes);
+            }
+        });
+    });
+}
+
+/// Emits the items `lo..hi`.
+pub(super) fn window_bounds(low: &Lowering, e: &mut Emit, k: &WindowBounds) {
+    let channels = low.kernel.fixed(k.state).cols;
+    let (slots, row) = (Slots::new(low, e, k.state), channels * 4);
+    let positions = low.args.step(e, offset_of!(StepCtx, positions));
+    each_block(low, e, channels, |e, item, width| {
+        let at = e.times(item, CHANNELS * 4);
+        let zero = e.int(0);
+        e.each(zero, low.args.m, 1, |e, token| {
+            let state = slots.of(e, token);
+            let state = e.add(state, at);
+            let x = columns_of(low, e, k.x, (token, k.start), at);
+            let out = columns_of(low, e, k.out, (token, 0), at);
+            let position = e.index(positions, token, 4);
+            let position = e.load_index(position, 0);
+            let (_, place) = e.div_mod(position, k.width);
+            let place = e.b.ins().fcvt_from_sint(F32, place);
+            let (place, none) = (e.splat(place), e.floats(0.0));
+            let begins = e.lanes_where(FloatCC::Equal, place, none);
+            for (byte, lanes) in vectors(width) {
+                let x = e.load_lanes(x, byte, lanes);
+                for (half, least) in [true, false].into_iter().enumerate() {
+                    let kept = e.load_lanes(state, half * row + byte, lanes);
+                    let bound = if least { e.fmin(x, kept) } else { e.fmax(x, kept) };
+                    let bound = e.choose(begins, x, bound);
+                    e.store_lanes(bound, state, half * row + byte, lanes);
+                    e.store_lanes(bound, out, half * row + byte, lanes);
+                }
             }
         });
     });

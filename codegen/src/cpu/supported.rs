@@ -34,8 +34,11 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
     if let Body::Attention(k) = &kernel.body {
         return attends(kernel, k, portable);
     }
-    if portable && matches!(kernel.body, Body::Select(_)) {
+    if portable && matches!(kernel.body, Body::Select(_) | Body::SelectWindows(_)) {
         return refuse("the choice of rows of a cache needs its microkernel".into());
+    }
+    if portable && matches!(kernel.body, Body::EvictingAttention(_)) {
+        return refuse("attention to a cache that drops tokens needs its microkernel".into());
     }
     if let Body::TopK(_) = &kernel.body {
         return refuse("CPUs need no candidates: the runtime reads logits in memory".into());
@@ -47,7 +50,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
     let refuse = |what: &str| Err(CodegenError::unsupported(&kernel, what.into()));
     let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, bias, .. } = *k;
-    let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
+    let Attention { causal, chunked, sums, selected, by_head: _, tile_m: _, .. } = *k;
     if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
     }

@@ -12,6 +12,7 @@ mod adapters;
 mod context;
 mod elementwise;
 mod embed;
+mod evict;
 mod experts;
 mod fragment;
 mod generic;
@@ -23,6 +24,7 @@ mod recurrent;
 mod rownorm;
 mod select;
 mod way;
+mod windows;
 
 pub use readers::read_often;
 

@@ -15,9 +15,9 @@ pub fn selections(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 
 /// Attention over selected rows of each form of its state.
 pub fn attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    let Op::SelectedAttention { heads, scale, sums } = op.op else { return vec![] };
+    let Op::SelectedAttention { heads, scale, sums, by_head } = op.op else { return vec![] };
     let attended = Attended { q: op.args[0], own: None, selected: Some(op.args[3]), sinks: op.args.get(4).copied() };
-    let of = |operands: [ParamId; 3]| Attention { sums, ..Attention::usual(operands, heads, scale) };
+    let of = |operands: [ParamId; 3]| Attention { sums, by_head, ..Attention::usual(operands, heads, scale) };
     attentions_over(cx, class, op.args[1], attended, of)
 }
 

@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{Context, OpNode, adapters, embed, experts, generic, recurrent, select};
+use super::{Context, OpNode, adapters, embed, evict, experts, generic, recurrent, select, windows};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
@@ -80,6 +80,8 @@ pub fn way(head: Head) -> Way {
         Head::Attention => Way::Kernels(generic::attentions),
         Head::LatentAttention => Way::Kernels(generic::latent_attentions),
         Head::Select => Way::Kernels(select::selections),
+        Head::SelectWindows => Way::Kernels(windows::selections),
+        Head::WindowBounds => Way::Kernel(windows::bounds),
         Head::SelectedAttention => Way::Kernels(select::attentions),
         Head::SelectedLatentAttention => Way::Kernels(select::latent_attentions),
         Head::RelativeAttention => Way::Kernels(generic::relative_attentions),
@@ -89,6 +91,7 @@ pub fn way(head: Head) -> Way {
         Head::Substitute => Way::Kernel(embed::substitute),
         Head::EmbedHashed => Way::Kernels(embed::hashed),
         Head::RopeTable | Head::RopeAxes => Way::Kernel(generic::rope_table),
+        Head::EvictingAttention => Way::Kernel(evict::attention),
         Head::CausalConv => Way::Kernel(recurrent::causal_conv),
         Head::Recurrence => Way::Kernel(recurrent::recurrence),
         Head::Wkv => Way::Kernel(recurrent::wkv),

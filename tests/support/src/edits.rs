@@ -371,6 +371,25 @@ pub const SELECTED: &str = "kernel @attention rows T {
 }
 ";
 
+/// Attention whose KV heads select rows of their own.
+pub const SELECTED_BY_HEAD: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16>
+  param %numbers: rows f32[T, 6]
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 selected=%numbers by_head out=%out
+}
+";
+
+/// Least and largest values in windows of three tokens.
+pub const WINDOW_BOUNDS: &str = "kernel @bounds rows T {
+  param %x: rows f32[T, 64]
+  param %s: state<f32, 1x2x24>
+  param %out: rows f32[T, 48]
+  window_bounds x=%x start=5 width=3 state=%s out=%out
+}
+";
+
 /// Cosines and sines of two sets of frequencies; a token's position, which has a largest one, chooses one.
 pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]
@@ -474,6 +493,18 @@ pub const WINDOW_MEANS: &str = "kernel @windows rows T {
   param %s: state<f32, 1x6x24>
   param %out: rows f32[T, 24]
   window_means k=%k k_start=5 v=%v v_start=7 places=%places width=3 state=%s out=%out
+}
+";
+
+/// Attention to a cache of nine tokens, which drops those with the least weights.
+pub const EVICTING: &str = "kernel @evicting rows T {
+  param %q: rows f32[T, 64]
+  param %k: rows f32[T, 32]
+  param %v: rows f32[T, 32]
+  param %s: state<f32, 2x27x16>
+  param %out: rows f32[T, 48]
+  evicting_attention q=%q q_start=3 k=%k k_start=1 v=%v v_start=2 heads=4 key_dim=12 scale=0.5 criterion=sum budget=9 \
+                             recent=2 drop=1 window=1 level=0.0 state=%s out=%out
 }
 ";
 

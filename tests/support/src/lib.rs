@@ -8,6 +8,7 @@ mod case;
 mod check;
 mod driver;
 pub mod edits;
+mod evict;
 mod fixtures;
 mod fold;
 mod generate;

@@ -4,7 +4,7 @@ use crate::{Case, Gen};
 use llmcc_ir::eval::{Batch, FixedState, OperandData, Rows, State};
 use llmcc_ir::graph::Update;
 use llmcc_ir::kernel::{
-    AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, WindowMeans, Wkv,
+    AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, WindowBounds, WindowMeans, Wkv,
 };
 use llmcc_ir::state::{AdapterSpec, FixedSpec};
 use llmcc_ir::ty::{DType, Dim};
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 impl Gen {
     /// Rows with columns before and after those that are read; the first of these.
-    fn slice(&mut self, cols: usize) -> (ParamId, usize) {
+    pub(crate) fn slice(&mut self, cols: usize) -> (ParamId, usize) {
         let before = self.rng.pick(self.margins.before);
         let after = self.rng.pick(self.margins.after);
         (self.input(Dim::Tokens, before + cols + after), before)
@@ -119,6 +119,15 @@ impl Gen {
         let state = self.fixed(FixedSpec { heads: 1, rows: 3, cols: channels });
         let out = self.output(channels, RowElem::F32);
         Body::Wkv(Wkv { k, k_start, v, v_start, decay, bonus, state, out })
+    }
+
+    /// Bounds of windows of `width` tokens.
+    pub fn window_bounds(&mut self, width: usize, channels: usize) -> Body {
+        self.rows = Dim::Tokens;
+        let (x, start) = self.slice(channels);
+        let state = self.fixed(FixedSpec { heads: 1, rows: 2, cols: channels });
+        let out = self.output(2 * channels, RowElem::F32);
+        Body::WindowBounds(WindowBounds { x, start, width, state, out })
     }
 
     /// Means of windows of `width` tokens, of `series` series.

@@ -2,7 +2,7 @@
 
 use crate::{Case, Gen, ULP};
 use llmcc_ir::eval::{KvState, OperandData, Rows};
-use llmcc_ir::kernel::{Body, ParamId, ParamKind, RowElem, Select};
+use llmcc_ir::kernel::{Body, ParamId, ParamKind, RowElem, Select, SelectWindows};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
 
@@ -31,6 +31,24 @@ impl Gen {
             }
         }
         self.kv(state)
+    }
+
+    /// A choice of `windows` windows of `every` tokens, by KV heads, query heads of each and elements of a key; `row`
+    /// makes so many numbers.
+    pub fn select_windows(
+        &mut self,
+        [kv_heads, group, d]: [usize; 3],
+        (every, windows): (usize, usize),
+        row: fn(&mut Gen, usize) -> Vec<f32>,
+    ) -> Body {
+        self.rows = Dim::Tokens;
+        let heads = kv_heads * group;
+        let data = row(self, self.batch.tokens.len() * heads * d);
+        let kind = ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
+        let q = self.push(kind, OperandData::Rows(Rows { cols: heads * d, data }));
+        let kv = self.cached(rows_of(2 * kv_heads * d, KvDType::F32, every), row);
+        let out = self.output(kv_heads * (windows + 1) * every, RowElem::F32);
+        Body::SelectWindows(SelectWindows { q, kv, heads, kv_heads, windows, out })
     }
 
     /// A choice of `top` rows of a cache of `spec` by so many heads; `row` makes so many numbers.

@@ -99,7 +99,7 @@ impl Shape {
     pub(super) fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
         let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, sums, selected, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, selected, by_head: _, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);

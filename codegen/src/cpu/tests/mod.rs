@@ -1,6 +1,7 @@
 //! Compiled kernels against the oracle, against each other, and against the reference microkernels.
 
 mod adapters;
+mod evict;
 mod experts;
 mod families;
 mod generate;
@@ -13,6 +14,7 @@ mod scalar;
 mod select;
 mod supported;
 mod wide;
+mod windows;
 
 use super::CpuBackend;
 use jit::{Jit, Run, same_bits};

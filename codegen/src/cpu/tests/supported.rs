@@ -76,11 +76,13 @@ fn every_field_of_a_kernel_matters() {
             edits::LATENT,
             edits::ROWS,
             edits::SELECTED,
+            edits::SELECTED_BY_HEAD,
         ],
         &[edits::CAUSAL_CONV],
         &[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN],
         &[edits::WKV],
         &[edits::WINDOW_MEANS],
+        &[edits::WINDOW_BOUNDS],
         &[edits::SINKHORN],
     ] {
         edits::check(texts, &run);
@@ -109,6 +111,7 @@ fn what_cpus_lack_is_refused() {
     for (text, words) in [
         (attention("f32", "bf16"), "need the attention microkernel"),
         (llmcc_test_support::edits::SELECTED.to_owned(), "selected rows needs the attention microkernel"),
+        (llmcc_test_support::edits::EVICTING.to_owned(), "drops tokens needs its microkernel"),
         (SELECT.to_owned(), "the choice of rows of a cache needs its microkernel"),
     ] {
         let got = said(&MADE_HERE, &text);
@@ -125,6 +128,7 @@ fn what_cpus_have_is_compiled() {
         product("f32", " prologue{quant=32}", "w8g32"),
         attention("f32", "bf16"),
         SELECT.to_owned(),
+        llmcc_test_support::edits::EVICTING.to_owned(),
         norm("bf16"),
     ] {
         assert_eq!(said(&CALLS, &text), "", "{text}");
