@@ -256,7 +256,9 @@ pub struct CompileArgs {
     /// Keep a part of each sequence in the cache: sinks:first=4,window=1020 keeps its first 4 tokens and its last 1020
     /// (StreamingLLM), so a text of any length takes the same memory and time for a token, and --max-context may exceed
     /// the model's; heads:mask=FILE,share=0.5,first=64,window=256 does so in half of the KV heads (DuoAttention);
-    /// `,layers=0-3+8` names the layers that it is for (may be given several times)
+    /// shared:pairs=5:3 lets layer 5 read layer 3's cache (KVSharer). h2o:budget=512,recent=128, tova, scissorhands,
+    /// caote, gkv and lazy drop the tokens that matter least to the queries so far; quest:budget=512 keeps all, and
+    /// tokens read the pages that matter most. `,layers=0-3+8` names the layers (may be given several times)
     #[arg(long, value_name = "POLICY", value_parser = policy::parse, conflicts_with = "embed")]
     pub kv_policy: Vec<policy::Given>,
     /// Compile a model that writes text for embeddings: rows of its last layer, that of the last

@@ -27,6 +27,18 @@ pub fn policies(folder: &Path) -> Vec<(String, &'static str)> {
     ]
 }
 
+/// Policies by which a cache chooses tokens, as [`policies`].
+pub const SCORED: &[(&str, &str)] = &[
+    ("h2o:budget=10,recent=4", "h2o"),
+    ("h2o:budget=7,recent=1,layers=1", "h2o.layers.1"),
+    ("tova:budget=8", "tova"),
+    ("scissorhands:budget=12,recent=3,drop=4,window=3", "scissorhands"),
+    ("caote:budget=9,recent=2", "caote"),
+    ("gkv:budget=12,drop=5,window=3,decay=0.8", "gkv"),
+    ("lazy:budget=13,window=4,threshold=0.1", "lazy"),
+    ("quest:budget=32", "quest"),
+];
+
 /// A policy of an option.
 ///
 /// # Panics

@@ -5,7 +5,7 @@ use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::manifest::Manifest;
 use llmcc_cli::session::CompileOptions;
 use llmcc_ir::kv::KvDType;
-use llmcc_tests::policies::{difference, error, given, policies};
+use llmcc_tests::policies::{SCORED, difference, error, given, policies};
 use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options};
 
 /// Prompts at once, token by token, and in pieces that end inside pages and windows.
@@ -20,7 +20,8 @@ fn logits_equal_those_of_numpy() {
     let g = Golden::load("llama");
     let allowed = 2.0 * g.reference_error(true);
     let folder = tempfile::tempdir().expect("a folder");
-    for (policy, name) in policies(folder.path()) {
+    let scored = SCORED.iter().map(|(policy, name)| (policy.to_string(), *name));
+    for (policy, name) in policies(folder.path()).into_iter().chain(scored) {
         let artifact = Artifact::compile(&with_policy("llama", &policy));
         let mut first: Option<Vec<f32>> = None;
         for (threads, pieces) in [1, 2, 2].into_iter().zip(PIECES) {
@@ -71,6 +72,24 @@ fn memory_does_not_grow() {
     }
 }
 
+/// The memory of a cache that chooses tokens is that of its budget.
+#[test]
+fn budgets_are_kept() {
+    let artifact = Artifact::compile(&with_policy("llama", "h2o:budget=20,recent=4"));
+    let options = EngineOptions { threads: 1, ..EngineOptions::default() };
+    let model = Model::open(&artifact.path, options).unwrap_or_else(|e| panic!("{e}"));
+    let seq = model.seq_new().expect("a sequence");
+    let mut used = vec![];
+    for step in 0..4 {
+        let tokens: Vec<i32> = (0..25).map(|i| (i * i * 31 + i * 7 + step) % 128).collect();
+        model.step(&tokens, &[seq; 25], &[]).expect("a step");
+        used.push(bytes_used(&model));
+    }
+    // Two layers of two heads: keys and values of 16 elements and three marks, in slots for 32 tokens; then a snapshot.
+    let bytes = 2 * 2 * (16 + 16 + 3) * 32 * 4;
+    assert_eq!(used, [bytes, 2 * bytes, 2 * bytes, 2 * bytes]);
+}
+
 /// Caches that are read otherwise than by plain scores stay, and models that have no others are refused.
 #[test]
 fn other_caches_are_refused() {
@@ -84,6 +103,25 @@ fn other_caches_are_refused() {
         let error = error.unwrap_or_else(|| panic!("{fixture} has a policy")).to_string();
         assert!(error.contains(why) && error.contains("--kv-policy sinks"), "{fixture}: {error}");
     }
+    for (fixture, policy, why) in [
+        ("bloom", "h2o:budget=9,recent=4", "its scores go by distances"),
+        ("gemma2", "tova:budget=9,layers=1", "softcap"),
+        ("gpt_oss", "tova:budget=9,layers=1", "sinks"),
+        ("deepseek_v2_lite", "caote:budget=9,recent=1", "is no cache of keys and values"),
+        ("llama", "tova:budget=100000", "no number from 1 to 65536"),
+        ("llama", "tova:budget=65536", "is the whole context"),
+        ("llama", "h2o:budget=9,recent=9", "9 recent tokens and 1 that are dropped do not fit into 9"),
+        ("llama", "gkv:budget=9,drop=2,window=3,decay=0.5", "3 last queries count, of the 2"),
+        ("llama", "gkv:budget=9,drop=2,window=2,decay=1.5", "no number from 0 to 1"),
+        ("llama", "quest:budget=40", "2 whole pages of 16 tokens"),
+    ] {
+        let error = llmcc_cli::session::lift(&with_policy(fixture, policy)).err();
+        let error = error.unwrap_or_else(|| panic!("{fixture} has {policy}")).to_string();
+        assert!(error.contains(why), "{fixture}, {policy}: {error}");
+    }
+    let longer = CompileOptions { max_context: Some(1 << 20), ..with_policy("llama", "tova:budget=9") };
+    let error = llmcc_cli::session::lift(&longer).err().expect("no such context").to_string();
+    assert!(error.contains("keep their positions, so contexts end at"), "{error}");
     let error = llmcc_cli::session::lift(&with_policy("llama", "sinks:first=4,window=9,layers=2")).err();
     assert!(error.is_some_and(|e| e.to_string().contains("no layer 2 with a cache; the model has 2")));
 }

@@ -13,7 +13,7 @@ pub(super) fn caches(module: &Module) -> Vec<usize> {
 }
 
 /// The calls that bind a state, with the parameter that each binds to it.
-fn uses(module: &Module, state: usize) -> impl Iterator<Item = (&Entry, &Call, usize)> {
+pub(super) fn uses(module: &Module, state: usize) -> impl Iterator<Item = (&Entry, &Call, usize)> {
     let calls = module.entries.iter().flat_map(|entry| entry.calls.iter().map(move |call| (entry, call)));
     calls.flat_map(move |(entry, call)| {
         let bound = call.args.iter().enumerate().filter(move |(_, arg)| **arg == Arg::State(state));

@@ -95,6 +95,13 @@ impl Given {
         count.ok_or_else(|| format!("`{key}={text}` is no number from 1 to {most}"))
     }
 
+    /// A setting that is a number from 0 to 1.
+    pub(super) fn share(&self, key: &str) -> Result<f64, String> {
+        let text = self.text(key);
+        let share = text.parse().ok().filter(|share: &f64| (0.0..=1.0).contains(share));
+        share.ok_or_else(|| format!("`{key}={text}` is no number from 0 to 1"))
+    }
+
     pub(super) fn layers(&self) -> Result<Layers, String> {
         self.settings.get(LAYERS.0).map_or(Ok(Layers(None)), |text| Layers::parse(text))
     }

@@ -5,6 +5,7 @@
 //! publish them (`full_attention_heads.tsv`). The share of heads with the largest numbers keeps everything. Positions
 //! are the places in the text, as in the authors' code.
 
+use super::caches::fixed;
 use super::given::{Given, LAYERS, Policy};
 use super::kept::{Kept, Part};
 use super::model::{Applied, Chosen, Model};
@@ -29,10 +30,10 @@ pub(super) const HEADS: Policy = Policy {
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let kept = Kept { first: given.count("first", 1 << 20)?, window: given.count("window", 1 << 30)?, places: false };
-    let share = given.text("share").parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    let share: f64 = share.ok_or_else(|| format!("`share={}` is no number from 0 to 1", given.text("share")))?;
+    let share = given.share("share")?;
     let mask = Mask::read(given)?;
-    let Chosen { states, mut applied } = model.chosen(&given.layers()?, kept.first + kept.window)?;
+    let Chosen { states, mut applied } =
+        model.chosen(&given.layers()?, |m, state| fixed(m, state, kept.first + kept.window))?;
     mask.check(model.module, &states, applied.layers)?;
     let border = mask.border(&states, share);
     let mut parts = vec![];

@@ -5,13 +5,21 @@
 //! and what a token sees depends on its position alone, however steps were cut.
 
 mod caches;
+mod caote;
 mod given;
+mod gkv;
+mod h2o;
 mod heads;
 mod kept;
+mod lazy;
 mod model;
+mod quest;
 mod rebuild;
+mod scissorhands;
+mod scored;
 mod shared;
 mod sinks;
+mod tova;
 mod variants;
 mod work;
 
@@ -21,7 +29,18 @@ use model::Model;
 pub use model::{Applied, lengthen};
 
 /// All policies.
-pub const POLICIES: &[Policy] = &[sinks::SINKS, heads::HEADS, shared::SHARED];
+pub const POLICIES: &[Policy] = &[
+    sinks::SINKS,
+    heads::HEADS,
+    shared::SHARED,
+    h2o::H2O,
+    tova::TOVA,
+    scissorhands::SCISSORHANDS,
+    caote::CAOTE,
+    gkv::GKV,
+    lazy::LAZY,
+    quest::QUEST,
+];
 
 /// Reads the text of an option, as in `sinks:first=4,window=1020`.
 ///
@@ -51,7 +70,11 @@ mod tests {
     #[test]
     fn options_say_what_is_wrong() {
         let wrong = |text: &str| parse(text).err().unwrap_or_else(|| panic!("{text} was read"));
-        assert!(wrong("h3o").contains("use sinks, heads, shared"), "{}", wrong("h3o"));
+        assert!(
+            wrong("h3o").contains("use sinks, heads, shared, h2o, tova, scissorhands, caote, gkv, lazy, quest"),
+            "{}",
+            wrong("h3o")
+        );
         assert!(wrong("sinks").contains("needs `first`"));
         assert!(wrong("sinks:first=4").contains("needs `window`"));
         assert!(wrong("sinks:first=4,width=9").contains("no setting `width`"));

@@ -1,7 +1,7 @@
 //! A module whose caches are to keep less: its layers, and what policies have done to them.
 
 use super::caches;
-use llmcc_ir::graph::{Arg, Func, Module, Op};
+use llmcc_ir::graph::{Arg, Func, Module, Node, Op};
 use llmcc_ir::kv::KvSpec;
 use std::collections::BTreeSet;
 
@@ -60,11 +60,15 @@ impl Model<'_> {
         Model { module, caches, used: BTreeSet::new() }
     }
 
-    /// The caches of the layers asked for, as far as they have more than `most` tokens.
+    /// The caches of the layers asked for, but those that `unfit` says must stay as they are.
     ///
     /// # Errors
     /// A message where a layer does not exist or has a policy already, or there is no such cache.
-    pub(super) fn chosen(&mut self, layers: &Layers, most: usize) -> Result<Chosen, String> {
+    pub(super) fn chosen(
+        &mut self,
+        layers: &Layers,
+        unfit: impl Fn(&Module, usize) -> Option<String>,
+    ) -> Result<Chosen, String> {
         let count = self.caches.len();
         if let Some(layer) = layers.0.iter().flatten().find(|layer| **layer >= count) {
             return Err(format!("there is no layer {layer} with a cache; the model has {count}"));
@@ -79,7 +83,7 @@ impl Model<'_> {
             if !self.used.insert(layer) {
                 return Err(format!("layer {layer} has a policy already; name the layers that each is for"));
             }
-            match caches::fixed(self.module, state, most) {
+            match unfit(self.module, state) {
                 Some(why) => applied.left.push((layer, why)),
                 None => states.push((layer, state)),
             }
@@ -110,6 +114,13 @@ pub fn lengthen(module: &mut Module, context: usize) -> Result<(), String> {
             let most = module.info.max_context;
             return Err(format!("layer {layer} keeps all of a sequence ({spec}), so contexts end at {most} tokens"));
         }
+    }
+    let chooses = |n: &Node| matches!(n.op, Op::EvictingAttention { .. } | Op::SelectWindows { .. });
+    if first.iter().any(|call| module.funcs[call.func].nodes.iter().any(chooses)) {
+        let most = module.info.max_context;
+        return Err(format!(
+            "tokens that are chosen by weights or bounds keep their positions, so contexts end at {most} tokens"
+        ));
     }
     let looked_up = |f: &Func| f.nodes.iter().any(|n| matches!(n.op, Op::EmbedPositions { .. }));
     if let Some(call) = first.iter().find(|call| looked_up(&module.funcs[call.func])) {

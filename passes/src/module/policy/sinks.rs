@@ -8,6 +8,7 @@
 //!
 //! While nothing has left the window, no token sees the state of the first tokens, so results equal the whole cache's.
 
+use super::caches::fixed;
 use super::given::{Given, LAYERS, Policy};
 use super::kept::{Kept, Part};
 use super::model::{Applied, Chosen, Model};
@@ -25,7 +26,8 @@ pub(super) const SINKS: Policy = Policy {
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let kept = Kept { first: given.count("first", 1 << 20)?, window: given.count("window", 1 << 30)?, places: true };
-    let Chosen { states, applied } = model.chosen(&given.layers()?, kept.first + kept.window)?;
+    let Chosen { states, applied } =
+        model.chosen(&given.layers()?, |m, state| fixed(m, state, kept.first + kept.window))?;
     let parts = states.into_iter().map(|(_, state)| (state, Part::All)).collect();
     work::apply(model.module, kept, parts).map_err(|mistake| mistake.to_string())?;
     Ok(applied)

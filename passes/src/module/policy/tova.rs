@@ -1,0 +1,24 @@
+//! Token omission via attention (TOVA, Oren et al. 2024, arXiv 2401.06104): the token with the least weight in the last
+//! query leaves. All heads of a layer keep the same tokens, by the mean of their weights.
+
+use super::given::{Given, LAYERS, Policy};
+use super::model::{Applied, Model};
+use super::scored::{self, BUDGET};
+use llmcc_ir::graph::{Criterion, Eviction, F32};
+
+/// See the file's text.
+pub(super) const TOVA: Policy = Policy {
+    name: "tova",
+    about: "the tokens with the largest weights in the last query",
+    source: "TOVA, Oren et al. 2024, arXiv 2401.06104",
+    settings: &[BUDGET, LAYERS],
+    files: &[],
+    apply,
+};
+
+fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
+    let budget = given.count("budget", Eviction::MOST)?;
+    let (criterion, level) = (Criterion::Last, F32::new(0.0));
+    let of = Eviction { criterion, budget, recent: 1, drop: 1, window: 1, level, together: true };
+    scored::apply(model, given, of)
+}
