@@ -19,8 +19,8 @@ fn information(model: &Model, kept: &[i32], segment: &[i32]) -> Vec<f64> {
     (kept.len()..text.len()).map(nats).collect()
 }
 
-/// The tokens that LLMLingua's iteration keeps: `share` of each segment with the most self-information. A segment has 200
-/// tokens, or half of the longest context.
+/// The tokens that LLMLingua's iteration keeps: `share` of each segment with the most self-information. A segment has
+/// 200 tokens, or half of the longest context.
 fn by_definition(model: &Model, tokens: &[i32], context: usize, share: f64, forced: &[bool]) -> Vec<bool> {
     let mut keep: Vec<bool> = (0..tokens.len()).map(|i| i < context || forced[i]).collect();
     let mut kept = tokens[..context].to_vec();
