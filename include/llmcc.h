@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x0001000bu
+#define LLMCC_ABI_VERSION 0x0001000cu
 
 typedef int32_t llmcc_status;
 enum {
@@ -488,7 +488,7 @@ typedef struct llmcc_gen_params {
     uint32_t guesses;            /* LLMCC_GUESS_*: guesses change the number of steps, and no token (since 1.6, as all below) */
     uint32_t most_guesses;       /* most guesses for a step, up to 31; 0: as many as suit their source */
     llmcc_guess guess;           /* with LLMCC_GUESS_CALLER. It and guess_user stay valid until the generation is freed */
-    void *guess_user;
+    void *guess_user;            /* its first argument; with LLMCC_GUESS_CORPUS the corpus (llmcc_corpus_new) */
     const float *image_rows;     /* [n_image_rows] with LLMCC_SEES: the rows of the prompt's images, one after the other (llmcc_image_rows), as many as it has tokens that stand for them (since 1.7) */
     size_t n_image_rows;         /* floats */
     const uint32_t *image_grids; /* [n_image_grids, 2] rows and columns of each image's tokens (llmcc_image_grid): needed by models whose images have sizes of their own (since 1.8) */
@@ -524,7 +524,10 @@ enum {
     LLMCC_GUESS_NONE = 1,
     LLMCC_GUESS_HEADS = 2,  /* the model's draft heads, which it must have */
     LLMCC_GUESS_LOOKUP = 3, /* the text so far: what followed where its last tokens stood before */
-    LLMCC_GUESS_CALLER = 4  /* `guess`: another model (llmcc_drafter_guess), or any function */
+    LLMCC_GUESS_CALLER = 4, /* `guess`: another model (llmcc_drafter_guess), or any function */
+    LLMCC_GUESS_CORPUS = 5, /* texts of the caller's (`guess_user`: llmcc_corpus_new), and where these have nothing the text so far; since 1.12, as those below */
+    LLMCC_GUESS_JACOBI = 6, /* the model's own predictions behind the last step's wrong guesses */
+    LLMCC_GUESS_LOOKAHEAD = 7 /* n-grams of all these predictions */
 };
 
 enum {
@@ -603,6 +606,20 @@ llmcc_status llmcc_drafter_new(const llmcc_model *model, llmcc_drafter **out);
 int32_t llmcc_drafter_guess(void *drafter, const int32_t *tokens, size_t n, int32_t *out, size_t capacity);
 /* NULL and freed handles are fine. */
 void llmcc_drafter_free(llmcc_drafter *drafter);
+
+/* Texts that generations guess from: the tokens that most often followed the longest ending of a text, of 2 to 16 tokens, in `tokens` [n], where a negative number stands between two texts
+ * (REST, arXiv 2311.08252). It is for any number of generations of the model, also of engines: pass it as `guess_user` with LLMCC_GUESS_CORPUS. Takes 8 bytes a token and the time to
+ * sort them; up to 2^26 tokens (LLMCC_E_INVALID). Since 1.12. */
+typedef struct llmcc_corpus llmcc_corpus;
+llmcc_status llmcc_corpus_new(const llmcc_model *model, const int32_t *tokens, size_t n, llmcc_corpus **out);
+/* NULL and freed handles are fine. Generations that guess from it go on. */
+void llmcc_corpus_free(llmcc_corpus *corpus);
+
+/* Prompts made shorter: decides which of `tokens` [n] to keep, so that the others, which this model foresees, are left out of the prompt of any model (LLMLingua, arXiv 2310.05736). The
+ * first `context` tokens are kept and count as none of the text. In each segment of 200 tokens those with the most self-information are kept, each scored after the kept tokens before
+ * the segment: at the end of a segment `share` (above 0, up to 1) of the text's tokens so far, to the nearest number. `keep` [n]: before, 1 for a token that must be kept, else 0; after,
+ * 1 for each that is kept. `information` [n], or NULL: -ln p of each token in nats, infinite for a first one, 0 in the context. Other calls on the model wait. Since 1.12. */
+llmcc_status llmcc_compress(const llmcc_model *model, const int32_t *tokens, size_t n, size_t context, double share, uint8_t *keep, float *information);
 
 /* Text in, text out. `params`, `callback` and `stats` may be NULL. */
 llmcc_status llmcc_generate(const llmcc_model *model, const char *prompt, size_t len, const llmcc_gen_params *params, llmcc_callback callback,

@@ -3,6 +3,7 @@
 mod bench;
 mod calib;
 mod chat;
+mod compress;
 mod engine;
 mod eval;
 mod form;
@@ -28,6 +29,7 @@ pub use bench::BenchArgs;
 pub use calib::{CalibArgs, CalibTexts};
 pub use chat::ChatArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub use compress::CompressArgs;
 pub use engine::EngineArgs;
 pub use eval::{CutArgs, EvalCommand, KlArgs, LongArgs, PplArgs};
 pub use frontier::FrontierArgs;

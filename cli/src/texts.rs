@@ -2,12 +2,9 @@
 
 use crate::Error;
 use crate::args::TextArgs;
-use llmcc_frontends::{FrontendError, input};
-use std::io::{IsTerminal, Read};
+pub use crate::reading::read;
+use std::io::IsTerminal;
 use std::path::Path;
-
-/// The name of standard input in errors.
-const STDIN: &str = "standard input";
 
 /// The text of an option, of a file, or else of standard input where that is no terminal. The end of the last line of
 /// a file or of standard input is no part of it.
@@ -36,23 +33,6 @@ pub fn given(args: &TextArgs, instead: &str) -> Result<String, Error> {
 /// As [`read`].
 pub fn of_file(path: &Path) -> Result<String, Error> {
     Ok(without_end(read(path)?))
-}
-
-/// The whole text of a file; `-` is standard input.
-///
-/// # Errors
-/// It cannot be read, or is not UTF-8.
-pub fn read(path: &Path) -> Result<String, Error> {
-    if path != Path::new("-") {
-        return Ok(input::read_text(path)?);
-    }
-    let mut bytes = vec![];
-    let failed = |e| Error::io("read", STDIN, e);
-    std::io::stdin().lock().take(input::MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > input::MOST_BYTES {
-        return Err(FrontendError::TooLong { path: STDIN.into() }.into());
-    }
-    Ok(input::utf8(bytes, Path::new(STDIN))?)
 }
 
 /// The documents of a text, without white space around them: the parts between separators, or all of it.

@@ -1,7 +1,7 @@
 //! Guesses of `llmcc run`: by draft heads in the same artifact, by the text, by another artifact. They give the text of
 //! the model alone, in fewer of its steps.
 
-use crate::common::{Folder, fixture, text};
+use crate::common::{Folder, WITH_TOKENIZER, fixture, text};
 use serde_json::{Value, json};
 
 /// Compiles the model in the folder `ck`, or a fixture, with its heads.
@@ -125,6 +125,30 @@ fn right_guesses_save_steps() {
         let stopped = [&drawn[..], &["--stop", stop]].concat();
         let with = run(&folder, &[&stopped[..], &["--guesses", "4"]].concat()).0;
         assert_eq!(with, run(&folder, &[&stopped[..], &plain].concat()).0, "{stop}");
+    }
+}
+
+/// Texts, the model's own predictions and n-grams of these change no token; texts that the model writes save steps.
+#[test]
+fn texts_and_predictions_guess() {
+    let folder = Folder::new();
+    folder.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet", "--max-context", "160"]);
+    std::fs::create_dir(folder.at("texts")).expect("folder");
+    for (choice, seed) in [("0", "1"), ("0.7", "5")] {
+        let asked = ["-p", "Once upon a time", "-n", "90", "--temperature", choice, "--seed", seed, "--ignore-eos"];
+        let (want, _) = run(&folder, &[&asked[..], &["--draft", "none"]].concat());
+        std::fs::write(folder.at("story.txt"), &want).expect("written");
+        let line = json!({ "text": want });
+        std::fs::write(folder.at("texts/b.jsonl"), format!("\"a text\"\n\n{line}\n")).expect("written");
+        std::fs::write(folder.at("texts/a"), "Once upon a time, somebody else was there.").expect("written");
+        for source in ["corpus:story.txt", "corpus:texts", "jacobi", "lookahead"] {
+            let (got, guessed) = run(&folder, &[&asked[..], &["--draft", source]].concat());
+            assert_eq!(got, want, "{source} {choice}");
+            let [right, made, steps] = guessed.expect("counts");
+            assert!(right <= made && steps <= made, "{source} {choice}: {right} of {made} in {steps}");
+            let is_known = source.starts_with("corpus");
+            assert!(!is_known || right > 60 && steps < 25, "{source} {choice}: {right} of {made} in {steps}");
+        }
     }
 }
 

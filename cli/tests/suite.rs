@@ -9,6 +9,7 @@ mod chat;
 #[path = "../../serve/tests/client/mod.rs"]
 mod client;
 mod common;
+mod compressed;
 mod damage;
 mod drafts;
 mod emit;

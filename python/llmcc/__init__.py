@@ -7,6 +7,8 @@
 
 from ._classes import Class
 from ._compile import Compiled, compile
+from ._compress import Compressed
+from ._corpus import Corpus
 from ._engine import Engine
 from ._errors import LlmccError, Status
 from ._model import Model, load
@@ -16,4 +18,4 @@ from ._request import Request, Times
 from ._session import Session
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Class", "Compiled", "Completion", "Engine", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Request", "Session", "Status", "Times", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Class", "Compiled", "Completion", "Compressed", "Corpus", "Engine", "LlmccError", "Model", "Piece", "Ranked", "RankedDocument", "Request", "Session", "Status", "Times", "TokenLogprob", "compile", "load", "__version__"]

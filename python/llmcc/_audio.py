@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _batch, _ffi as ffi
+from ._compress import Compress
 from ._errors import LlmccError, Status
 from ._keywords import Generating, spelled_out
-from ._logits import Logits
 from ._params import GenParams as _GenParams, natural as _natural
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Sound = Union[str, "os.PathLike[str]", bytes, bytearray, Sequence[float], Any]
 
 
-class Audio(Logits):
+class Audio(Compress):
     """Methods of models that hear."""
 
     @spelled_out(Generating)

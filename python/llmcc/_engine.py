@@ -115,7 +115,7 @@ class Engine(Unique):
         tokens, rows = _images.encoded(self._model, prompt, given.pop("images", None))
         own = GenParams(image_rows=rows, **given)
         if own.guesses.is_model:
-            raise LlmccError('an engine takes no other model as draft: use draft="lookup", "heads" or "none"')
+            raise LlmccError('an engine takes no other model as draft: use draft="lookup", texts (Model.corpus), "jacobi", "lookahead", "heads" or "none"')
         native = _batch.native_of(self._model, own)
         array = ffi.int32_array(tokens, "the prompt")
         request = ffi.EngineRequest(

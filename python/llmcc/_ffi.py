@@ -18,7 +18,7 @@ from ._interrupt import Scope, again as _again
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
-ABI_MINOR = 11
+ABI_MINOR = 12
 #: Axes along which tokens have positions, where they do.
 AXES = 3
 #: How the rows of a text become one (``LLMCC_POOL_*``).
@@ -389,6 +389,11 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
     10: {
         "llmcc_seq_save": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, _SIZEP]),
         "llmcc_seq_load": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
+    },
+    12: {
+        "llmcc_corpus_new": (c.c_int32, [_P, _I32P, c.c_size_t, c.POINTER(_P)]),
+        "llmcc_corpus_free": (None, [_P]),
+        "llmcc_compress": (c.c_int32, [_P, _I32P, c.c_size_t, c.c_size_t, c.c_double, c.POINTER(c.c_uint8), c.POINTER(c.c_float)]),
     },
 }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes as c
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence, Union, overload
 
 from . import _batch, _ffi as ffi, _images, _score
 from ._batch import Texts as _texts
+from ._corpus import Corpus
 from ._errors import LlmccError
 from ._keywords import Generating, GeneratingMany, spelled_out
 from ._params import GenParams as _GenParams, natural as _natural
@@ -57,8 +58,9 @@ class Generate(Text):
         :param show_special: keep special tokens in the text.
         :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 (default): none.
         :param draft: guess next tokens, to give the same text in fewer steps: ``"lookup"`` guesses from the text so far, a smaller :class:`Model` with the same
-            tokenizer by that model, ``"heads"`` by the model's draft heads (``compile(..., draft_head=True)``), ``"none"`` not at all. By default draft heads
-            guess where the artifact has them.
+            tokenizer by that model, ``"heads"`` by the model's draft heads (``compile(..., draft_head=True)``), texts by :meth:`corpus`, ``"jacobi"`` by the model's
+            own predictions behind wrong guesses, ``"lookahead"`` by n-grams of these, ``"none"`` not at all. By default draft heads guess where the artifact
+            has them.
         :param guesses: most tokens that are guessed for a step, up to 31; by default as many as suit.
         :param min_tokens: a token that ends the text is not chosen before so many tokens.
         :param presence_penalty: taken from the logits of tokens that were generated.
@@ -141,6 +143,17 @@ class Generate(Text):
         shown, given = _batch.taken(params)
         pieces = self._begin(_images.prepared(self, prompts, given), given)
         return _batch.Counted(pieces, Progress(len(prompts), "generate", shown)) if shown else pieces
+
+    def corpus(self, texts: Union[os.PathLike[str], Iterable[Prompt]]) -> Corpus:
+        """Texts that generations guess from (``draft=``): tokens that most often followed the longest ending of the text so far there, of 2 to 16 tokens (REST,
+        arXiv 2311.08252), and where nothing did as ``draft="lookup"``. It takes 8 bytes a token.
+
+        :param texts: a list of texts or tokens, or a path: a text file, a ``.jsonl`` file (on each line a string, or an object with ``text`` or ``messages``), or a
+            folder of such files.
+        :raises LlmccError: it has more than 2**26 tokens, or tokens that the model does not have.
+        :raises ValueError: a line of a ``.jsonl`` file has no text.
+        """
+        return Corpus(self, texts)
 
     def _pieces_of(self, prompt: Any, params: Mapping[str, Any]) -> Iterator[Piece]:
         given = _batch.of_one(params)

@@ -6,13 +6,15 @@ import ctypes as c
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _ffi as ffi
+from ._corpus import Corpus
+from ._errors import LlmccError
 
 if TYPE_CHECKING:
     from ._text import Text
 
 #: Sources of guesses by name (``LLMCC_GUESS_*``).
-_NAMES = {"none": 1, "heads": 2, "lookup": 3}
-_OWN, _CALLER = 0, 4
+_NAMES = {"none": 1, "heads": 2, "lookup": 3, "jacobi": 6, "lookahead": 7}
+_OWN, _CALLER, _CORPUS = 0, 4, 5
 
 #: Generations by handle, with the models that guess for them.
 _USERS: dict[int, Drafter] = {}
@@ -53,10 +55,11 @@ def ended(gen: c.c_void_p) -> None:
 class Guesses:
     """Where guesses come from: the checked parameter ``draft``."""
 
-    def __init__(self, draft: Union[None, bool, str, Text]) -> None:
+    def __init__(self, draft: Union[None, bool, str, Text, Corpus]) -> None:
         from ._text import Text
 
         self._model: Optional[Text] = None
+        self._corpus: Optional[Corpus] = None
         if draft is None:
             self.source = _OWN
         elif draft is False:
@@ -65,8 +68,13 @@ class Guesses:
             self.source = _NAMES[draft]
         elif isinstance(draft, Text):
             self.source, self._model = _CALLER, draft
+        elif isinstance(draft, Corpus):
+            self.source, self._corpus = _CORPUS, draft
         else:
-            raise TypeError(f"draft is {draft!r}; use {', '.join(map(repr, _NAMES))}, a smaller Model with the same tokenizer, or None for the model's own draft heads")
+            raise TypeError(
+                f"draft is {draft!r}; use {', '.join(map(repr, _NAMES))}, a smaller Model with the same tokenizer, texts (Model.corpus), or None for the model's "
+                "own draft heads"
+            )
 
     @property
     def is_model(self) -> bool:
@@ -82,3 +90,7 @@ class Guesses:
         native.guesses, native.most_guesses = self.source, most
         if drafter is not None:
             native.guess, native.guess_user = drafter.function()
+        if self._corpus is not None:
+            if not self._corpus._handle:
+                raise LlmccError("the corpus of draft is closed")
+            native.guess_user = self._corpus._handle

@@ -7,6 +7,7 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, TypeVar, Union, get_type_hints
 
+from ._corpus import Corpus
 from ._text import Text
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Generating(Choosing, total=False):
     #: The number of an adapter that ``load_adapter`` returned; 0: none.
     adapter: Optional[int]
     #: Where guesses of next tokens come from, which change no token; by default from the artifact's draft heads, if it has any.
-    draft: Union[None, bool, Literal["none", "heads", "lookup"], Text]
+    draft: Union[None, bool, Literal["none", "heads", "lookup", "jacobi", "lookahead"], Text, Corpus]
     #: Most tokens that are guessed for a step.
     guesses: Optional[int]
     #: A token that ends texts is not chosen before so many tokens.

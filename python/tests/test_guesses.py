@@ -92,6 +92,37 @@ def test_drafters_end_with_their_generations():
     model.close()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_and_predictions(name, tmp_path):
+    with opened(name) as model:
+        prompt = prompt_of(name)
+        params = {"max_tokens": 40, "temperature": 0.6, "seed": 3, "logit_bias": LIKELY}
+        want = model.complete(prompt, draft="none", **params)
+        with model.corpus([[1, 2, 3], prompt + want.tokens]) as corpus:
+            assert corpus.tokens == 3 + 1 + len(prompt) + 40 + 1
+            for draft in (corpus, "jacobi", "lookahead"):
+                got = model.complete(prompt, draft=draft, **params)
+                assert got.tokens == want.tokens
+                assert draft is not corpus or (got.accepted > 25 and got.guess_steps < 12)
+            with llmcc.Engine(model) as engine:
+                assert engine.complete(prompt, draft=corpus, **params).tokens == want.tokens
+            # A generation that guesses from it goes on when it is closed.
+            pieces = model.pieces(prompt, draft=corpus, **params)
+            first = next(pieces)
+        assert [first.token, *(p.token for p in pieces)] == want.tokens
+        with pytest.raises(llmcc.LlmccError, match="the corpus of draft is closed"):
+            model.generate(prompt, draft=corpus)
+        for texts, error, message in (
+            ("a text", TypeError, "put it into a list"),
+            ([[1, -1]], ValueError, "a negative token"),
+            ([[1, 10**6]], llmcc.LlmccError, "token 1000000 at index 1 of the corpus"),
+            ([7], TypeError, "a text of the corpus"),
+        ):
+            with pytest.raises(error, match=message):
+                model.corpus(texts)
+        assert model.stats()["sequences"] == 0
+
+
 def test_what_is_refused():
     with opened("qwen3_5") as model:
         for draft, message in ((True, "draft is True"), ("head", "draft is 'head'"), (7, "draft is 7")):
@@ -101,6 +132,24 @@ def test_what_is_refused():
             model.generate([1], guesses=0)
         with pytest.raises(llmcc.LlmccError, match="guesses is 32"):
             model.generate([1], guesses=32)
+
+
+def test_texts_of_files(tmp_path):
+    with llmcc.load(os.environ["LLMCC_TEST_ARTIFACT"]) as model:
+        prompt = "Once upon a time"
+        want = model.complete(prompt, max_tokens=40, ignore_eos=True)
+        story = prompt + want.text
+        (tmp_path / "texts").mkdir()
+        (tmp_path / "texts" / "a.txt").write_text("Somebody else was there.")
+        (tmp_path / "texts" / "b.jsonl").write_text(json.dumps({"text": story}) + "\n\n" + json.dumps("a string") + "\n")
+        for texts in ([story], tmp_path / "texts", tmp_path / "texts" / "b.jsonl"):
+            with model.corpus(texts) as corpus:
+                got = model.complete(prompt, max_tokens=40, ignore_eos=True, draft=corpus)
+            assert (got.text, got.tokens) == (want.text, want.tokens)
+            assert got.accepted > 25
+        (tmp_path / "bad.jsonl").write_text('"a string"\n{"words": 1}\n')
+        with pytest.raises(ValueError, match="bad.jsonl: line 2: it is neither"):
+            model.corpus(tmp_path / "bad.jsonl")
 
 
 def test_without_heads():

@@ -4,10 +4,11 @@
 use llmcc_cli::loaded::{Drafter, EngineOptions, GenOptions, Guesses, Model};
 use llmcc_cli::options::CompileOptions;
 use llmcc_frontends::{Checkpoint, DraftHeads};
-use llmcc_model::Guesses::{Heads, Lookup, Own};
+use llmcc_model::Guesses::{self as Guessed, Heads, Lookup, Own};
 use llmcc_model::{Params, next_of_each};
 use llmcc_tests::{Artifact, golden, options};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Each with the number of its heads.
 const NAMES: [(&str, usize); 6] =
@@ -146,7 +147,7 @@ fn guesses_change_no_text() {
                 assert_eq!(own.0, text.0, "{name}, seed {seed}, {most_guesses} guesses");
                 (right, made, runs) = (right + own.1, made + own.2, runs + 1);
             }
-            let others = [Guesses::Lookup, Guesses::Model(drafter.clone())];
+            let others = [Guesses::Lookup, Guesses::Model(drafter.clone()), Guesses::Jacobi, Guesses::Lookahead];
             for guesses in others.into_iter().filter(|_| seed % 4 < 2) {
                 let what = format!("{name}, seed {seed}, {guesses:?}");
                 let by_model = matches!(guesses, Guesses::Model(_));
@@ -197,6 +198,45 @@ fn right_guesses_save_steps() {
         }
     }
     assert!(right > 40, "{right}");
+}
+
+/// Texts of a corpus, and the model's own predictions, give the same text; a corpus that has it saves most steps.
+#[test]
+fn texts_and_predictions_guess() {
+    let (mut right, mut of_corpus) = (0, 0);
+    for name in ["deepseek_v3", "qwen3_5"] {
+        let model = Arc::new(bound(&Artifact::compile(&with_heads(name))));
+        let prompt = Golden::of(name).tokens();
+        for temperature in [0.0, 0.5, 1.0] {
+            let run = |guesses| {
+                let mut generation = model.generate(&prompt, &biased(temperature, guesses)).unwrap();
+                let tokens: Vec<i32> = generation.by_ref().map(|p| p.unwrap().token).collect();
+                (tokens, generation.stats().unwrap())
+            };
+            let (plain, _) = run(llmcc_model::Guesses::None);
+            let corpus = llmcc_model::Corpus::new(&model, &[&[1, 2, 3][..], &[&prompt[..], &plain].concat()]).unwrap();
+            for guesses in [Guessed::Corpus(corpus.clone()), Guessed::Jacobi, Guessed::Lookahead] {
+                let (text, stats) = run(guesses.clone());
+                assert_eq!(text, plain, "{name} at {temperature}: {guesses:?}");
+                println!("{name} at {temperature}, {guesses:?}: {} of {}", stats.accepted, stats.guessed);
+                match guesses {
+                    Guessed::Corpus(_) => of_corpus += stats.accepted,
+                    _ => right += stats.accepted,
+                }
+            }
+            // An engine guesses from it, too.
+            let engine = model.engine(&llmcc_model::EngineOptions::default()).unwrap();
+            let terms = llmcc_model::Terms::default();
+            engine.submit(&prompt, &biased(temperature, Guessed::Corpus(corpus)), &terms).unwrap();
+            let mut text = vec![];
+            while text.len() < plain.len() {
+                text.extend(engine.poll(None).unwrap().into_iter().filter_map(|event| event.token));
+            }
+            assert_eq!(text, plain, "{name} at {temperature}");
+            assert!(engine.stats().unwrap().contains("\"accepted\": "));
+        }
+    }
+    assert!(of_corpus > 150 && right > 20, "{of_corpus} {right}");
 }
 
 /// The tokens of several generations in shared steps are the tokens of each alone.

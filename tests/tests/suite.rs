@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bindings;
+mod compress;
 mod drafts;
 mod entries;
 mod fuzz_corpus;

@@ -26,6 +26,7 @@ mod adapter;
 mod audio;
 #[doc(hidden)]
 pub mod capi;
+mod compress;
 mod engine;
 mod error;
 mod generation;
@@ -45,10 +46,11 @@ mod version;
 
 pub use adapter::Adapter;
 pub use audio::{Clip, Sound};
+pub use compress::Compressed;
 pub use engine::{End, Engine, EngineOptions, Event, Terms};
 pub use error::{Error, Result, Status};
 pub use generation::{Finish, Generation, Piece, Stats, next_of_each};
-pub use guesses::{Drafter, Guesses};
+pub use guesses::{Corpus, Drafter, Guesses};
 pub use info::{Info, Output};
 pub use judged::Judged;
 pub use model::{Model, Options};

@@ -15,6 +15,8 @@ pub type RawModel = c_void;
 pub type RawGeneration = c_void;
 /// Opaque `llmcc_drafter`.
 pub type RawDrafter = c_void;
+/// Opaque `llmcc_corpus`.
+pub type RawCorpus = c_void;
 /// Opaque `llmcc_engine`.
 pub type RawEngine = c_void;
 /// `llmcc_status`.
@@ -121,6 +123,9 @@ api! {
     llmcc_drafter_new: fn(*const RawModel, *mut *mut RawDrafter) -> RawStatus;
     llmcc_drafter_guess: fn(*mut c_void, *const i32, usize, *mut i32, usize) -> i32;
     llmcc_drafter_free: fn(*mut RawDrafter);
+    llmcc_corpus_new: fn(*const RawModel, *const i32, usize, *mut *mut RawCorpus) -> RawStatus;
+    llmcc_corpus_free: fn(*mut RawCorpus);
+    llmcc_compress: fn(*const RawModel, *const i32, usize, usize, f64, *mut u8, *mut f32) -> RawStatus;
     llmcc_engine_open: fn(*const RawModel, *const llmcc_engine_options, *mut *mut RawEngine) -> RawStatus;
     llmcc_engine_submit: fn(*const RawEngine, *const llmcc_request, *mut u64) -> RawStatus;
     llmcc_engine_poll: fn(*const RawEngine, *mut llmcc_event, usize, *mut usize, i64) -> RawStatus;

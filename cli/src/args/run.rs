@@ -1,5 +1,6 @@
 //! Arguments of `llmcc run`.
 
+use super::compress::CompressArgs;
 use super::engine::EngineArgs;
 use super::form::FormArgs;
 use super::talk::{DraftArgs, TalkArgs};
@@ -81,8 +82,11 @@ pub struct RunArgs {
     pub form: FormArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub compress: CompressArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub engine: EngineArgs,
-    /// Print speed when done, and how many guesses were right
+    /// Print speed when done, how many guesses were right, and how much of a compressed prompt was kept
     #[arg(long)]
     pub stats: bool,
     /// Print a JSON document, when done, in place of text; of a conversation one for each answer, on a line

@@ -210,6 +210,13 @@ pub(super) fn parse_share(text: &str) -> Result<f32, String> {
     }
 }
 
+pub(super) fn parse_kept(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(x) if x > 0.0 && x <= 1.0 => Ok(x),
+        _ => Err("must be a number above 0 and up to 1".into()),
+    }
+}
+
 pub(super) fn parse_scale(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(x) if (0.0..=f32::MAX).contains(&x) => Ok(x),

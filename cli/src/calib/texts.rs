@@ -1,13 +1,12 @@
 //! The texts of calibration: documents of several sources, and the choice among them.
 
 use crate::budget::Text;
+use crate::digest;
+use crate::documents::{self, Document};
 use crate::error::Error;
 use crate::options::TextSource;
 use crate::statistics::{Record, TextRecord};
-use crate::{digest, texts};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::path::Path;
 
 /// One of so many documents is kept out.
 const KEPT_OUT: usize = 10;
@@ -17,13 +16,6 @@ const FEW: usize = 8;
 /// The tokens of a text with the special tokens that the model expects, or, if the second argument says so, of a
 /// conversation (JSON).
 pub type Tokenize<'a> = dyn Fn(&str, bool) -> Result<Vec<i32>, Error> + 'a;
-
-/// A document.
-enum Document {
-    Text(String),
-    /// Messages, as JSON, for the model's chat template.
-    Chat(String),
-}
 
 /// The tokens chosen.
 pub struct Chosen {
@@ -69,10 +61,10 @@ impl Chosen {
         (window, seed): (usize, u64),
         tokenize: &Tokenize<'_>,
     ) -> Result<(), Error> {
-        let documents = documents(source)?;
+        let documents = of_source(source)?;
         let kept_out = if documents.len() < FEW { 0 } else { documents.len().div_ceil(KEPT_OUT) };
         // By their hashes: a random order, which that of the files does not change.
-        let mut order: Vec<([u8; 32], Document)> = documents.into_iter().map(|d| (d.hash(seed), d)).collect();
+        let mut order: Vec<([u8; 32], Document)> = documents.into_iter().map(|d| (hash(&d, seed), d)).collect();
         order.sort_by_key(|(hash, _)| *hash);
         let (mut sum, mut used, mut left, mut kept) = (Sha256::new(), 0, room, room / KEPT_OUT);
         for (at, (hash, document)) in order.iter().enumerate() {
@@ -127,59 +119,30 @@ pub fn check(source: &TextSource) -> Result<(), Error> {
     std::fs::metadata(path).map(|_| ()).map_err(|e| Error::io("read", path, e))
 }
 
-fn documents(source: &TextSource) -> Result<Vec<Document>, Error> {
+fn of_source(source: &TextSource) -> Result<Vec<Document>, Error> {
     let Some(path) = &source.path else { return Ok(of_text(Text::builtin())) };
-    if !path.is_dir() {
-        return of_file(path);
-    }
-    let failed = |e| Error::io("read", path, e);
-    let entries = std::fs::read_dir(path).map_err(failed)?;
-    let mut files = entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    files.retain(|f| f.is_file());
-    files.sort();
-    let documents: Vec<Vec<Document>> = files.iter().map(|f| of_file(f)).collect::<Result<_, _>>()?;
+    let documents: Vec<Vec<Document>> =
+        documents::files(path)?.iter().map(|file| documents::of_file(file, of_plain)).collect::<Result<_, _>>()?;
     Ok(documents.into_iter().flatten().collect())
 }
 
-impl Document {
-    fn hash(&self, seed: u64) -> [u8; 32] {
-        let (Document::Text(text) | Document::Chat(text)) = self;
-        Sha256::new().chain_update(seed.to_le_bytes()).chain_update(text).finalize().into()
-    }
+/// The order of a document among others.
+fn hash(document: &Document, seed: u64) -> [u8; 32] {
+    let (Document::Text(text) | Document::Chat(text)) = document;
+    Sha256::new().chain_update(seed.to_le_bytes()).chain_update(text).finalize().into()
 }
 
-/// The documents of a file: its text, or one for each line of JSON.
-fn of_file(path: &Path) -> Result<Vec<Document>, Error> {
-    let text = texts::read(path)?;
-    let lines = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl"));
-    if !lines {
-        let divided = Text::of("", &text);
-        // (A line or two cannot be divided.)
-        let whole = divided.choice.is_empty() && !text.trim().is_empty();
-        return Ok(if whole { vec![Document::Text(text.trim().into())] } else { of_text(divided) });
-    }
-    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let document = |(at, line): (usize, &str)| {
-        of_line(line).map_err(|what| Error::Usage(format!("{}: line {}: {what}", path.display(), at + 1)))
-    };
-    numbered.map(document).collect()
+/// The documents of a plain text.
+fn of_plain(text: &str) -> Vec<Document> {
+    let divided = Text::of("", text);
+    // (A line or two cannot be divided.)
+    let whole = divided.choice.is_empty() && !text.trim().is_empty();
+    if whole { vec![Document::Text(text.trim().into())] } else { of_text(divided) }
 }
 
 /// The documents that a choice may be made by: those that certificates are made by stay unseen.
 fn of_text(text: Text) -> Vec<Document> {
     text.choice.into_iter().map(Document::Text).collect()
-}
-
-fn of_line(line: &str) -> Result<Document, String> {
-    match serde_json::from_str(line).map_err(|e| format!("it is not JSON: {e}"))? {
-        Value::String(text) => Ok(Document::Text(text)),
-        Value::Object(mut members) => match (members.remove("text"), members.remove("messages")) {
-            (Some(Value::String(text)), None) => Ok(Document::Text(text)),
-            (None, Some(messages @ Value::Array(_))) => Ok(Document::Chat(messages.to_string())),
-            _ => Err("it needs a member \"text\", a string, or \"messages\", a list".into()),
-        },
-        _ => Err("it is neither a string nor an object".into()),
-    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub fn run(args: &ChatArgs) -> Result<(), Error> {
     let seq = model.seq_new()?;
     model.seq_set_adapter(seq, adapter)?;
     let mut session = Session {
-        source: Speaker { model: &model, seq: Some(seq), seen: vec![] },
+        source: Speaker { model: &model, seq: Some(seq), seen: vec![], compressor: None },
         talk,
         manifest: &manifest,
         sampling: args.sampling.clone(),

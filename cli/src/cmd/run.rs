@@ -50,7 +50,8 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         return audio::transcribe(&model, path, args, &options);
     }
     let seq = matches!(given, Input::Lines).then(|| model.seq_new()).transpose()?;
-    let mut source = Speaker { model: &model, seq, seen: vec![] };
+    let compressor = args.compress.compressor(&args.engine)?;
+    let mut source = Speaker { model: &model, seq, seen: vec![], compressor: compressor.as_ref() };
     match given {
         Input::Lines => chat::chat(&mut source, args, &options),
         Input::Text(text) if args.chat => {
@@ -82,7 +83,9 @@ fn images(args: &RunArgs, model: &Model, given: &Input) -> Result<(Vec<f32>, Vec
 }
 
 /// Continues a text.
-fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+fn from_text(source: &mut Speaker, text: &str, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let message = source.message(text)?;
+    let prompt = &message.text[..];
     let ids = match &options.grids[..] {
         [] => source.model.tokenize(prompt, true)?,
         grids => source.model.tokenize(&source.model.image_prompt(prompt, grids)?, true)?,
@@ -91,12 +94,13 @@ fn from_text(source: &mut Speaker, prompt: &str, args: &RunArgs, options: &GenOp
     let about = source.model.info().needs_source;
     // Nothing is printed before all that can be refused has been accepted.
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(prompt));
+    let mut made = Made::after(&message);
     if !args.json && !about {
         super::print(prompt)?;
     }
     made.follow(&mut generation, args.json, &|| false)?;
     super::print(&if args.json { made.line(&generation)? } else { "\n".into() })?;
+    message.said(args.stats);
     stats(&generation, args.stats)
 }
 

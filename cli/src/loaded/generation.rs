@@ -1,6 +1,6 @@
 //! Generations of an open model.
 
-use super::Model;
+use super::{Corpus, Model};
 use crate::Error;
 use llmcc_model::sys::*;
 use std::ffi::{CString, c_char, c_void};
@@ -87,6 +87,12 @@ pub enum Guesses {
     None,
     /// From the text so far.
     Lookup,
+    /// From texts.
+    Corpus(Rc<Corpus>),
+    /// From the model's own predictions behind wrong guesses.
+    Jacobi,
+    /// From n-grams of these predictions.
+    Lookahead,
     /// From another model.
     Model(Rc<Drafter>),
 }
@@ -137,6 +143,9 @@ impl GenOptions {
             Guesses::Own => (LLMCC_GUESS_OWN, None, ptr::null_mut()),
             Guesses::None => (LLMCC_GUESS_NONE, None, ptr::null_mut()),
             Guesses::Lookup => (LLMCC_GUESS_LOOKUP, None, ptr::null_mut()),
+            Guesses::Corpus(corpus) => (LLMCC_GUESS_CORPUS, None, corpus.handle),
+            Guesses::Jacobi => (LLMCC_GUESS_JACOBI, None, ptr::null_mut()),
+            Guesses::Lookahead => (LLMCC_GUESS_LOOKAHEAD, None, ptr::null_mut()),
             Guesses::Model(drafter) => {
                 (LLMCC_GUESS_CALLER, Some(drafter.model.api.llmcc_drafter_guess), drafter.handle)
             }

@@ -3,6 +3,8 @@
 
 mod adapters;
 mod audio;
+mod compress;
+mod corpus;
 mod engine;
 mod generation;
 mod images;
@@ -15,6 +17,7 @@ pub use step::{stand_in_source, stand_ins};
 
 use crate::Error;
 use crate::stamp::Stamp;
+pub use corpus::Corpus;
 pub use engine::{Engine, Event, Request};
 pub use generation::{Drafter, Form, GenOptions, Generation, Guesses, Piece};
 use llmcc_codegen::artifact;
@@ -27,6 +30,7 @@ use llmcc_model::sys::*;
 use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::Arc;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
@@ -129,7 +133,7 @@ pub struct Model {
     /// Minor version of its API.
     minor: u32,
     // Dropped last: the code of everything above.
-    _library: libloading::Library,
+    library: Arc<libloading::Library>,
 }
 
 impl Model {
@@ -181,7 +185,7 @@ impl Model {
             _ => return Err(fail(last_error(&api))),
         }
         let (info, entries) = (Info::default(), vec![]);
-        let mut m = Model { path: path.to_owned(), api, model, info, entries, minor, _library: library };
+        let mut m = Model { path: path.to_owned(), api, model, info, entries, minor, library: Arc::new(library) };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
@@ -374,6 +378,18 @@ impl Model {
         let mut ids = vec![0; needed];
         self.check(call(ids.as_mut_ptr(), needed, &mut needed))?;
         Ok(ids)
+    }
+
+    /// The text of tokens, without special ones. Bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// No tokenizer in the artifact, or a token outside the vocabulary.
+    pub fn detokenize(&self, tokens: &[i32]) -> Result<String, Error> {
+        self.text(|out, capacity, needed| {
+            let (start, n) = (tokens.as_ptr(), tokens.len());
+            // SAFETY: the array has this length, `out` room for `capacity` bytes.
+            unsafe { (self.api.llmcc_detokenize)(self.model, start, n, 0, out, capacity, needed) }
+        })
     }
 
     /// The prompt for a conversation (JSON messages).

@@ -39,9 +39,10 @@ pub fn once(
     manner: Manner,
     options: &GenOptions,
 ) -> Result<(), Error> {
-    let ids = talk.fit(source.model, text)?;
+    let message = source.message(text)?;
+    let ids = talk.fit(source.model, &message.text)?;
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(text));
+    let mut made = Made::after(&message);
     made.follow(&mut generation, manner.json, &|| false)?;
     if manner.json {
         stdout::print(&made.line(&generation)?)?;
@@ -49,6 +50,7 @@ pub fn once(
         stdout::print("\n")?;
         said_end(generation.stats()?.finish, made.tokens(), talk.limit());
     }
+    message.said(manner.stats);
     stats(&generation, manner.stats)
 }
 
@@ -72,13 +74,15 @@ pub fn answer(
     manner: Manner,
     (options, interrupt): (&GenOptions, &Interrupt),
 ) -> Result<Answer, Error> {
+    let message = source.message(line)?;
+    let line = &message.text[..];
     let ids = talk.fit(source.model, line)?;
     if !source.prefill(&ids, options, &|| !interrupt.is_set())? {
         eprintln!("[stopped before the answer began: the message is forgotten]");
         return Ok(Answer { stats: None });
     }
     let mut generation = source.generate(&ids, options)?;
-    let mut made = Made::new(Some(line));
+    let mut made = Made::after(&message);
     let done = made.follow(&mut generation, manner.json, &|| interrupt.is_set());
     if !manner.json {
         stdout::print("\n")?;
@@ -92,6 +96,7 @@ pub fn answer(
     } else {
         said_end(end.finish, made.tokens(), talk.limit());
     }
+    message.said(manner.stats);
     stats(&generation, manner.stats)?;
     drop(generation);
     let (text, tokens) = made.into_parts();

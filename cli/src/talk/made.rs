@@ -1,5 +1,6 @@
 //! The result of a generation as a JSON document (`--json`).
 
+use crate::compressed::Message;
 use crate::loaded::{Generation, Piece};
 use crate::{Error, stdout};
 use serde_json::{Value, json};
@@ -12,12 +13,25 @@ pub struct Made {
     prompt: Option<String>,
     text: Option<String>,
     tokens: Vec<i32>,
+    /// Facts about the prompt's compression.
+    compression: Option<Value>,
 }
 
 impl Made {
     /// Nothing yet, after a prompt; without one, after token ids, tokens come without text.
     pub fn new(prompt: Option<&str>) -> Made {
-        Made { prompt: prompt.map(str::to_owned), text: prompt.map(|_| String::new()), tokens: vec![] }
+        Made {
+            prompt: prompt.map(str::to_owned),
+            text: prompt.map(|_| String::new()),
+            tokens: vec![],
+            compression: None,
+        }
+    }
+
+    /// Nothing yet, after a message.
+    pub fn after(message: &Message) -> Made {
+        let compression = message.compression.as_ref().map(|c| c.document());
+        Made { compression, ..Made::new(Some(&message.text)) }
     }
 
     /// Adds a piece.
@@ -89,6 +103,9 @@ impl Made {
         });
         if s.guessed > 0 {
             document["guesses"] = json!({ "made": s.guessed, "right": s.accepted, "steps": s.guess_steps });
+        }
+        if let Some(compression) = &self.compression {
+            document["compression"] = compression.clone();
         }
         Ok(document)
     }

@@ -1,6 +1,7 @@
 //! Generations, and what is said of them.
 
 use crate::Error;
+use crate::compressed::{Compressor, Message};
 use crate::loaded::{GenOptions, Generation, Model};
 use llmcc_model::sys::llmcc_gen_stats_t;
 
@@ -12,9 +13,19 @@ pub struct Speaker<'a> {
     pub seq: Option<i32>,
     /// The tokens of the conversation that it was given last.
     pub seen: Vec<i32>,
+    /// How messages are made shorter.
+    pub compressor: Option<&'a Compressor>,
 }
 
 impl<'a> Speaker<'a> {
+    /// The message that the model is given for a text.
+    ///
+    /// # Errors
+    /// Errors of the compressor's artifact.
+    pub fn message<'t>(&self, text: &'t str) -> Result<Message<'t>, Error> {
+        self.compressor.map_or_else(|| Ok(Message::whole(text)), |compressor| compressor.compress(text))
+    }
+
     /// Starts a generation after a prompt.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_void};
 
 /// Version of this API: the major one in the upper 16 bits changes when programs must be compiled
 /// again, the minor one in the lower when something is added.
-pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 11;
+pub const LLMCC_ABI_VERSION: u32 = 1 << 16 | 12;
 
 /// Options of `llmcc_open`.
 #[repr(C)]
@@ -361,7 +361,7 @@ pub struct llmcc_gen_params {
     pub most_guesses: u32,
     /// With [`LLMCC_GUESS_CALLER`]: the function that guesses.
     pub guess: llmcc_guess,
-    /// Its first argument.
+    /// Its first argument; with [`LLMCC_GUESS_CORPUS`] the corpus.
     pub guess_user: *mut c_void,
     /// Rows of the prompt's images, `[hidden]` for each token that stands for one, with [`LLMCC_SEES`]; null: none.
     pub image_rows: *const f32,
@@ -417,6 +417,12 @@ pub const LLMCC_GUESS_HEADS: u32 = 2;
 pub const LLMCC_GUESS_LOOKUP: u32 = 3;
 /// Guesses of the caller's function.
 pub const LLMCC_GUESS_CALLER: u32 = 4;
+/// Guesses by texts of the caller's, `guess_user`, else as [`LLMCC_GUESS_LOOKUP`].
+pub const LLMCC_GUESS_CORPUS: u32 = 5;
+/// Guesses by the model's predictions behind the last step's wrong guesses.
+pub const LLMCC_GUESS_JACOBI: u32 = 6;
+/// Guesses by n-grams of all these predictions.
+pub const LLMCC_GUESS_LOOKAHEAD: u32 = 7;
 
 /// Stores up to `capacity` tokens that may follow `tokens` in `out`; their number, or -1 for a failure.
 pub type llmcc_guess = Option<

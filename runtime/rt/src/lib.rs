@@ -18,6 +18,7 @@
 pub mod bias;
 pub mod candidates;
 pub mod capi;
+pub mod compress;
 pub mod continuous;
 pub mod cores;
 pub mod cuda;

@@ -446,3 +446,58 @@ fn another_thread_interrupts_a_call() {
     // SAFETY: any value may be passed.
     fails(unsafe { llmcc_interrupt(null()) }, Status::Invalid, "model is a null");
 }
+
+/// Generations go on with a corpus that has been freed, and their text is that without; a freed one is noticed.
+#[test]
+fn corpora_change_no_text() {
+    let model = open(Options::default());
+    let warm = llmcc_sampling { temperature: 60.0, seed: 4, ..llmcc_sampling::default() };
+    let p = llmcc_gen_params { max_tokens: 60, sampling: warm, flags: LLMCC_GEN_IGNORE_EOS, ..params() };
+    let plain = generate(&model, -1, &[1, 2], &p);
+    let mut corpus = null_mut();
+    let texts = [&[1, 2][..], &plain.0, &[-1, 3]].concat();
+    // SAFETY: valid arguments, but for the freed corpus, which is a number.
+    unsafe {
+        ok(llmcc_corpus_new(model.0, texts.as_ptr(), texts.len(), &mut corpus));
+        let guessed = llmcc_gen_params { guesses: LLMCC_GUESS_CORPUS, guess_user: corpus.cast(), ..p };
+        assert_eq!(generate(&model, -1, &[1, 2], &guessed), plain);
+        let mut generation = null_mut();
+        ok(llmcc_gen_new(model.0, -1, [1, 2].as_ptr(), 2, &guessed, &mut generation));
+        llmcc_corpus_free(corpus);
+        llmcc_corpus_free(corpus);
+        let mut tokens = vec![];
+        while tokens.len() < plain.0.len() {
+            let mut piece = piece();
+            ok(llmcc_gen_next(generation, &mut piece));
+            tokens.push(piece.token);
+        }
+        let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
+        ok(llmcc_gen_stats(generation, &mut stats));
+        assert_eq!(tokens, plain.0);
+        assert!(stats.accepted > 40 && stats.guess_steps < 12, "{} in {}", stats.accepted, stats.guess_steps);
+        llmcc_gen_free(generation);
+        let gone = llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &guessed, &mut generation);
+        fails(gone, Status::Invalid, "corpus is not an open handle");
+        llmcc_corpus_free(null_mut());
+    }
+}
+
+/// The mask and the self-information that C gets are those of the method; forced tokens stay.
+#[test]
+fn prompts_are_compressed() {
+    let model = open(Options::default());
+    let tokens: Vec<i32> = (0..41).map(|i| (i * i + i / 3) % 6).collect();
+    let (mut keep, mut nats) = ([0u8; 41], [0f32; 41]);
+    (keep[0], keep[7]) = (1, 1);
+    // SAFETY: the arrays have their lengths.
+    unsafe {
+        ok(llmcc_compress(model.0, tokens.as_ptr(), 41, 1, 0.25, keep.as_mut_ptr(), nats.as_mut_ptr()));
+    }
+    assert_eq!((keep[0], keep[7], nats[0]), (1, 1, 0.0));
+    assert_eq!(keep.iter().filter(|k| **k == 1).count(), 1 + 10);
+    let dropped = (1..41).filter(|i| keep[*i] == 0).map(|i| nats[i]).fold(0.0, f32::max);
+    let kept = (1..41).filter(|i| keep[*i] == 1 && *i != 7).map(|i| nats[i]).fold(f32::INFINITY, f32::min);
+    assert!(dropped <= kept, "{dropped} {kept}");
+    // SAFETY: as above.
+    unsafe { ok(llmcc_compress(model.0, null(), 0, 0, 0.5, null_mut(), null_mut())) };
+}

@@ -487,6 +487,8 @@ fn a_failed_call_changes_nothing() {
         about_steps(),
         trees::about_trees(),
         trees::about_drafters(),
+        trees::about_corpora(),
+        trees::about_compression(),
         choosing::rows(),
         embedding::about_embedding(),
         taps::about_taps(),

@@ -109,6 +109,9 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_GUESS_HEADS", LLMCC_GUESS_HEADS),
         ("LLMCC_GUESS_LOOKUP", LLMCC_GUESS_LOOKUP),
         ("LLMCC_GUESS_CALLER", LLMCC_GUESS_CALLER),
+        ("LLMCC_GUESS_CORPUS", LLMCC_GUESS_CORPUS),
+        ("LLMCC_GUESS_JACOBI", LLMCC_GUESS_JACOBI),
+        ("LLMCC_GUESS_LOOKAHEAD", LLMCC_GUESS_LOOKAHEAD),
         ("LLMCC_TOKEN_SPECIAL", LLMCC_TOKEN_SPECIAL),
         ("LLMCC_TOKEN_BYTE", LLMCC_TOKEN_BYTE),
         ("LLMCC_TOKEN_ENDS", LLMCC_TOKEN_ENDS),
@@ -176,6 +179,8 @@ fn every_exported_function_is_declared() {
         "pairs.rs",
         "serve.rs",
         "drafter.rs",
+        "corpus.rs",
+        "compress.rs",
         "tree.rs",
         "tap.rs",
     ] {

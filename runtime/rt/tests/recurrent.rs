@@ -1,6 +1,7 @@
 //! The engine with states of fixed size, on a processor and on a GPU behind a driver made for
 //! tests: a causal convolution over three tokens and a recurrence over its results.
 
+use crate::common::compressed::check_compression;
 use crate::common::served::{check_files, check_restarts, check_serving, check_warm};
 use crate::common::speculated::{check_expectations, check_speculation, check_trees};
 use crate::{cuda, gpu_model};
@@ -226,6 +227,13 @@ fn guesses_change_no_text() {
     }
     assert!(check_speculation(&mut on_gpu(16), 5, 30) > 30);
     cuda::assert_clean();
+}
+
+#[test]
+fn prompts_are_compressed_as_defined() {
+    for max_batch_tokens in [7, 300] {
+        check_compression(&mut on_cpu(max_batch_tokens), recurrent, max_batch_tokens as u64, 30);
+    }
 }
 
 #[test]

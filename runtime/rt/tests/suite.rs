@@ -14,6 +14,7 @@ mod entries;
 mod gpu;
 #[path = "common/gpu_model.rs"]
 mod gpu_model;
+mod guesses;
 mod header;
 mod heads;
 mod lifetime;

@@ -20,7 +20,7 @@ pub(super) fn transcribe(model: &Model, path: &Path, args: &RunArgs, options: &G
     }
     let samples = model.samples_of(&input::read(path)?)?;
     let seq = model.seq_new()?;
-    let mut source = Speaker { model, seq: Some(seq), seen: vec![] };
+    let mut source = Speaker { model, seq: Some(seq), seen: vec![], compressor: None };
     // Silence is a clip, too.
     let clips: Vec<&[f32]> = if samples.is_empty() { vec![&[]] } else { samples.chunks(clip.samples).collect() };
     let (mut text, mut documents) = (String::new(), vec![]);

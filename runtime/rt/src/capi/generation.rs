@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::handles::{GENERATIONS, MODELS, callback as in_callback};
+use super::handles::{CORPORA, GENERATIONS, MODELS, callback as in_callback};
 use super::sequences::{Zeros, bias_from, sampling_from};
 use super::types::*;
 use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, null, owned, read_struct, utf8};
@@ -356,6 +356,9 @@ fn guesses(c: &llmcc_gen_params) -> Result<Guesses> {
         (LLMCC_GUESS_NONE, _) => Guesses::None,
         (LLMCC_GUESS_HEADS, _) => Guesses::Heads,
         (LLMCC_GUESS_LOOKUP, _) => Guesses::Lookup,
+        (LLMCC_GUESS_CORPUS, _) => Guesses::Corpus(CORPORA.get(c.guess_user.cast_const())?.corpus.clone()),
+        (LLMCC_GUESS_JACOBI, _) => Guesses::Jacobi,
+        (LLMCC_GUESS_LOOKAHEAD, _) => Guesses::Lookahead,
         (LLMCC_GUESS_CALLER, Some(guess)) => {
             let guesser = Guesser { guess, user: c.guess_user };
             Guesses::Caller(Arc::new(move |tokens: &[i32], most| guesser.propose(tokens, most)))

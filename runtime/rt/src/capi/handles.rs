@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
-use super::{Gen, Guessing, Model, Serving, null};
+use super::{Gen, Guessing, Indexed, Model, Serving, null};
 use crate::error::{Error, Result};
 
 /// Handles of models.
@@ -25,6 +25,8 @@ pub static MODELS: Table<Model> = Table::new("model", 1);
 pub static GENERATIONS: Table<Gen> = Table::new("gen", 2);
 /// Handles of models that guess.
 pub static DRAFTERS: Table<Guessing> = Table::new("drafter", 3);
+/// Handles of texts to guess from. (A kind has two bits; that of drafters, whose table is elsewhere, serves both.)
+pub static CORPORA: Table<Indexed> = Table::new("corpus", 3);
 /// Handles of engines.
 pub static ENGINES: Table<Serving> = Table::new("engine", 0);
 
@@ -241,6 +243,7 @@ unsafe extern "C" fn in_child() {
         MODELS.abandon();
         GENERATIONS.abandon();
         DRAFTERS.abandon();
+        CORPORA.abandon();
         ENGINES.abandon();
     }
 }

@@ -7,6 +7,8 @@
 
 mod adapters;
 mod audio;
+mod compress;
+mod corpus;
 mod drafter;
 mod embed;
 mod gen_batch;
@@ -35,6 +37,8 @@ use llmcc_abi::capi::LLMCC_ABI_VERSION;
 
 pub use adapters::*;
 pub use audio::*;
+pub use compress::*;
+pub use corpus::*;
 pub use drafter::*;
 pub use embed::*;
 pub use gen_batch::*;

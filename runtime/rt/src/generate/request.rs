@@ -10,7 +10,7 @@ use crate::grammar::Guide;
 use crate::logprob::LogProbs;
 use crate::reserve::{need, need_for_now};
 use crate::rules::Place;
-use crate::sample::sample;
+use crate::sample::{Sampling, sample};
 use crate::text::Text;
 
 /// A checked request. It does not change while it is served: a choice depends on it, the text so far and the logits.
@@ -122,6 +122,15 @@ impl Request {
         // A step chooses for many rows, one after the other.
         let _memory = need_for_now(64 * self.vocab)?;
         self.choose_by(row.values()?, so_far, guesses)
+    }
+
+    /// The choice after the text and guesses that are wrong, for other guesses. Where texts have a form, which wrong
+    /// ones do not have, it is the most probable token. `None`: there is none.
+    pub fn predict(&self, mut row: Row, so_far: SoFar, guesses: &[i32]) -> Option<i32> {
+        match self.guide {
+            None => self.choose(row, so_far, guesses).ok().map(|(token, _)| token),
+            Some(_) => sample(row.values().ok()?, &Sampling::default(), &[], 0).ok(),
+        }
     }
 
     /// The logits of tokens that texts have: the one that stands for rows of images is never chosen.

@@ -8,13 +8,15 @@ use super::{Choice, Generation, Piece, Spelled};
 use crate::engine::{Batch, Engine, Io, Keep, Row, STEP, Sink};
 use crate::error::{Error, Result, Status};
 use crate::reserve::need;
-use crate::speculate::{Course, Guesses, MOST_GUESSES};
+use crate::speculate::{Course, Guesses, MOST_GUESSES, Step};
 
 /// The choices of a step in order: after the last known token, and after each guess that equals the choice before.
 #[derive(Default)]
 pub(crate) struct Choices {
     made: VecDeque<Choice>,
     failed: Option<Error>,
+    /// The tokens of all choices, and of those that follow wrong guesses, where they are taken.
+    predicted: Vec<i32>,
     /// Hidden states of the tokens of the step, guesses included, where they are taken.
     pub rows: Vec<f32>,
 }
@@ -25,11 +27,27 @@ impl Choices {
         let guesses = &generation.guesses;
         let right = i == 0 || self.made.get(i - 1).is_some_and(|(token, _)| guesses.get(i - 1) == Some(token));
         if !right || self.failed.is_some() || self.made.len() != i {
+            self.predict(generation, i, row);
             return;
         }
         match generation.request.choose(row, generation.so_far(), &guesses[..i]) {
-            Ok(choice) => self.made.push_back(choice),
+            Ok(choice) => {
+                if generation.takes_predictions() {
+                    self.predicted.push(choice.0);
+                }
+                self.made.push_back(choice);
+            }
             Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// The choice by row `i`, behind a wrong guess, where it is taken.
+    fn predict(&mut self, generation: &Generation, i: usize, row: Row) {
+        if generation.takes_predictions()
+            && self.predicted.len() == i
+            && let Some(token) = generation.request.predict(row, generation.so_far(), &generation.guesses[..i])
+        {
+            self.predicted.push(token);
         }
     }
 
@@ -48,6 +66,11 @@ impl Generation {
     /// Whether hidden states of all its tokens are wanted.
     pub(crate) fn takes_rows(&self) -> bool {
         self.speculation.as_ref().is_some_and(|s| s.takes_rows())
+    }
+
+    /// Whether choices behind wrong guesses are wanted.
+    fn takes_predictions(&self) -> bool {
+        self.speculation.as_ref().is_some_and(|s| s.takes_predictions())
     }
 
     /// Numbers of the hidden states that a step of so many tokens keeps, if they are wanted.
@@ -265,7 +288,7 @@ impl Generation {
         start: Instant,
         spell: &dyn Fn(&Generation, Choice, &Engine) -> Result<Spelled>,
     ) -> Result<()> {
-        let Choices { made, rows, .. } = choices;
+        let Choices { made, rows, predicted, .. } = choices;
         let piece = self.accept(first, start);
         self.ready.push_back(piece);
         let mut accepted = 0;
@@ -275,6 +298,10 @@ impl Generation {
             let piece = self.accept(next, start);
             self.ready.push_back(piece);
             accepted += 1;
+        }
+        if let Some(speculation) = &mut self.speculation {
+            let (history, guesses) = (&self.cursor.history[..], &self.guesses[..]);
+            speculation.take_predictions(&Step { history, guesses, predicted: &predicted, accepted });
         }
         self.settle(engine, accepted, &rows)
     }

@@ -6,12 +6,15 @@
 //! makes.
 //!
 //! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), earlier texts of an engine (`texts`),
-//! or the caller: a function, such as that of another artifact ([`drafter`]). Tokens that the caller expects
-//! (`GenParams::expected`) come before all of them, and many at once: so a text that broke off elsewhere goes on.
+//! texts of the caller's ([`corpus`]), the model's predictions behind wrong guesses (`jacobi`), or the caller: a
+//! function, such as that of another artifact ([`drafter`]). Tokens that the caller expects (`GenParams::expected`)
+//! come before all of them, and many at once: so a text that broke off elsewhere goes on.
 
+pub mod corpus;
 mod course;
 pub mod drafter;
 pub mod heads;
+mod jacobi;
 mod lookup;
 mod pace;
 mod texts;
@@ -22,15 +25,19 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
+use corpus::Corpus;
 pub use course::Course;
 use heads::Heads;
+use jacobi::Jacobi;
+pub(crate) use jacobi::Step;
+pub use pace::MOST_GUESSES;
 use pace::Pace;
 pub use texts::{Tenants, Texts};
 
-/// Most guesses for a step.
-pub const MOST_GUESSES: usize = 31;
 /// Guesses for a step by a lookup in the text, if the caller names no number.
 const OF_LOOKUP: usize = 8;
+/// By predictions of the model.
+const OF_JACOBI: usize = 8;
 /// And by the caller's function.
 const OF_CALLER: usize = 4;
 
@@ -51,6 +58,12 @@ pub enum Guesses {
     Lookup,
     /// From the text so far, else from earlier texts.
     Texts(Arc<Texts>),
+    /// From texts of the caller's, else from the text so far.
+    Corpus(Arc<Corpus>),
+    /// From the model's predictions behind the last step's wrong guesses.
+    Jacobi,
+    /// From n-grams of all these predictions.
+    Lookahead,
     /// From the caller.
     Caller(Arc<Propose>),
 }
@@ -63,6 +76,9 @@ impl std::fmt::Debug for Guesses {
             Guesses::Heads => "Heads",
             Guesses::Lookup => "Lookup",
             Guesses::Texts(_) => "Texts",
+            Guesses::Corpus(_) => "Corpus",
+            Guesses::Jacobi => "Jacobi",
+            Guesses::Lookahead => "Lookahead",
             Guesses::Caller(_) => "Caller",
         })
     }
@@ -79,6 +95,8 @@ enum Guesser {
     Heads(Heads),
     Lookup,
     Texts(Arc<Texts>),
+    Corpus(Arc<Corpus>),
+    Jacobi(Jacobi),
     Caller(Arc<Propose>),
 }
 
@@ -142,10 +160,14 @@ impl Speculation {
             },
             Guesses::Lookup => (Guesser::Lookup, OF_LOOKUP),
             Guesses::Texts(texts) => (Guesser::Texts(texts.clone()), OF_LOOKUP),
+            Guesses::Corpus(corpus) => (Guesser::Corpus(corpus.clone()), OF_LOOKUP),
+            Guesses::Jacobi => (Guesser::Jacobi(Jacobi::plain()), OF_JACOBI),
+            Guesses::Lookahead => (Guesser::Jacobi(Jacobi::lookahead()), OF_JACOBI),
             Guesses::Caller(propose) => (Guesser::Caller(propose.clone()), OF_CALLER),
         };
         let most = if most == 0 { usual.min(MOST_GUESSES) } else { most };
-        Ok(Some(Speculation { guesser, pace: Pace::new(most), counts: Counts::default() }))
+        let pace = if matches!(guesser, Guesser::Jacobi(_)) { Pace::steady(most) } else { Pace::new(most) };
+        Ok(Some(Speculation { guesser, pace, counts: Counts::default() }))
     }
 
     /// How good guesses were so far.
@@ -156,6 +178,18 @@ impl Speculation {
     /// Whether it takes hidden states of all tokens.
     pub fn takes_rows(&self) -> bool {
         matches!(self.guesser, Guesser::Heads(_))
+    }
+
+    /// Whether it takes the choices behind wrong guesses, too.
+    pub fn takes_predictions(&self) -> bool {
+        matches!(self.guesser, Guesser::Jacobi(_))
+    }
+
+    /// Takes the choices of a step.
+    pub fn take_predictions(&mut self, step: &Step) {
+        if let Guesser::Jacobi(jacobi) = &mut self.guesser {
+            jacobi.learn(step);
+        }
     }
 
     /// Guesses of the caller's function after `history`, which needs no engine; at most `room`.
@@ -186,6 +220,11 @@ impl Speculation {
                 [] => texts.after(course.history, n),
                 own => own.to_vec(),
             }),
+            Guesser::Corpus(corpus) => Ok(match &corpus.after(course.history, n)[..] {
+                [] => lookup::after(course.history, n).to_vec(),
+                found => found.to_vec(),
+            }),
+            Guesser::Jacobi(jacobi) => Ok(jacobi.guess(course.history, n)),
             Guesser::Caller(_) => Ok(vec![]),
             Guesser::Heads(heads) => match heads.guess(engine, seq, course, n) {
                 Err(error) => {
@@ -236,7 +275,9 @@ impl Speculation {
     pub fn restart(&mut self, engine: &mut Engine, seq: SeqId) -> Result<()> {
         match &mut self.guesser {
             Guesser::Heads(heads) => heads.restart(engine, seq),
-            Guesser::Lookup | Guesser::Texts(_) | Guesser::Caller(_) => Ok(()),
+            Guesser::Lookup | Guesser::Texts(_) | Guesser::Corpus(_) | Guesser::Jacobi(_) | Guesser::Caller(_) => {
+                Ok(())
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How many tokens to guess: more while guesses are right, none while they are wrong.
 
+/// Most guesses for a step.
+pub const MOST_GUESSES: usize = 31;
 /// Steps in a row without a right guess after which nothing is guessed for a while.
 const PATIENCE: u32 = 6;
 /// Steps without guesses the first time; twice as many each time that the next guesses are wrong, too.
@@ -11,6 +13,8 @@ const LONGEST_PAUSE: u32 = 4096;
 #[derive(Debug)]
 pub struct Pace {
     most: usize,
+    /// There are `most` guesses, or none.
+    steady: bool,
     /// Guesses that the next step may have.
     allowed: usize,
     /// Steps in a row without a right guess.
@@ -24,7 +28,12 @@ pub struct Pace {
 impl Pace {
     /// At most `most` guesses for a step.
     pub fn new(most: usize) -> Pace {
-        Pace { most, allowed: most, misses: 0, waits: 0, pause: PAUSE }
+        Pace { most, steady: false, allowed: most, misses: 0, waits: 0, pause: PAUSE }
+    }
+
+    /// `most` guesses for a step, or none: for guesses that get better from step to step, also behind wrong ones.
+    pub fn steady(most: usize) -> Pace {
+        Pace { steady: true, ..Pace::new(most) }
     }
 
     /// Guesses for the next step.
@@ -40,8 +49,11 @@ impl Pace {
             return;
         }
         // One more than were right: the next that fails tells as much as several.
-        self.allowed =
-            if accepted == guessed { (2 * self.allowed).min(self.most) } else { (accepted + 1).min(self.most) };
+        self.allowed = match accepted == guessed {
+            _ if self.steady => self.most,
+            true => (2 * self.allowed).min(self.most),
+            false => (accepted + 1).min(self.most),
+        };
         if accepted > 0 {
             (self.misses, self.pause) = (0, PAUSE);
             return;
@@ -82,6 +94,14 @@ mod tests {
         // They come back when a text becomes easy.
         let all = steps(&mut pace, 5000, |n| n);
         assert_eq!(all[4000..], [8; 1000]);
+    }
+
+    #[test]
+    fn steady_guesses_are_all_or_none() {
+        let mut pace = Pace::steady(8);
+        assert_eq!(steps(&mut pace, 5, |_| 1), [8; 5]);
+        let all = steps(&mut pace, 72, |_| 0);
+        assert_eq!((&all[..6], &all[6..70], all[70]), (&[8; 6][..], &[0; 64][..], 8));
     }
 
     #[test]

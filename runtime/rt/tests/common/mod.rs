@@ -6,6 +6,7 @@
 //! are integers below 2²⁴, so f32 is exact.
 #![allow(dead_code)]
 
+pub mod compressed;
 pub mod served;
 pub mod speculated;
 

@@ -1,6 +1,6 @@
 //! Requests that share steps and computed tokens, against each alone.
 
-use super::speculated::params;
+use super::speculated::{corpus_of, params};
 use super::{Rng, VOCAB};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
 use llmcc_rt::serve::{Core, Disk, Event, Limits, Order};
@@ -68,7 +68,13 @@ pub fn check_serving(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
             let prompt: Vec<i32> = beginning.into_iter().chain(tail).collect();
             let params = params(&mut rng);
             let text = alone(engine, &prompt, params.clone());
-            let guesses = if rng.below(3) == 0 { Guesses::Lookup } else { Guesses::None };
+            let guesses = match rng.below(8) {
+                0 => Guesses::Lookup,
+                1 => Guesses::Jacobi,
+                2 => Guesses::Lookahead,
+                3 => corpus_of(&text.0, &mut rng),
+                _ => Guesses::None,
+            };
             // Some broke off elsewhere, or other texts are expected.
             let mut expected = text.0[..rng.below(text.0.len() + 1)].to_vec();
             if rng.below(4) == 0 {

@@ -7,6 +7,7 @@ use llmcc_rt::engine::{Row, STEP, Sink, Tree};
 use llmcc_rt::generate::{Finish, GenParams, Generation};
 use llmcc_rt::rules::Rules;
 use llmcc_rt::sample::Sampling;
+use llmcc_rt::speculate::corpus::Corpus;
 use llmcc_rt::speculate::{Counts, Guesses};
 use llmcc_rt::{Engine, SeqId, continuous};
 use std::sync::{Arc, Mutex};
@@ -39,6 +40,12 @@ fn knowing(prompt: usize, text: &[i32], wrong: usize, rng: Rng) -> Guesses {
         }
         Ok(guesses)
     }))
+}
+
+/// A corpus with a text, some of whose tokens are others.
+pub fn corpus_of(text: &[i32], rng: &mut Rng) -> Guesses {
+    let tokens: Vec<i32> = text.iter().map(|t| if rng.below(9) == 0 { 0 } else { *t }).collect();
+    Guesses::Corpus(Arc::new(Corpus::new(&tokens, VOCAB).unwrap()))
 }
 
 fn finish(engine: &mut Engine, mut generation: Generation) -> (Text, Counts) {
@@ -74,8 +81,11 @@ pub fn check_speculation(engine: &mut Engine, seed: u64, rounds: usize) -> u64 {
             plain.push((prompt, params, text));
         }
         let guessing = |rng: &mut Rng, (prompt, params, text): &(Vec<i32>, GenParams, Text)| {
-            let guesses = match rng.below(5) {
+            let guesses = match rng.below(8) {
                 0 => Guesses::Lookup,
+                5 => Guesses::Jacobi,
+                6 => Guesses::Lookahead,
+                7 => corpus_of(&text.0, rng),
                 wrong => knowing(prompt.len(), &text.0, [0, 20, 50, 100][wrong - 1], Rng(round as u64 + 7)),
             };
             GenParams { guesses, most_guesses: rng.below(9), ..params.clone() }

@@ -48,6 +48,7 @@ pub fn about_generations<'a>() -> Vec<Row<'a>> {
         with!(Invalid, "llmcc_gen_params.guess goes with", |p| p.guesses = LLMCC_GUESS_CALLER),
         with!(Invalid, "32 guesses for a step are too many", |p| (p.guesses, p.most_guesses) =
             (LLMCC_GUESS_LOOKUP, 32)),
+        with!(Invalid, "corpus is a null", |p| p.guesses = LLMCC_GUESS_CORPUS),
         with!(Unsupported, "has no draft heads", |p| p.guesses = LLMCC_GUESS_HEADS),
         with!(Invalid, "llmcc_sampling.bias is a null", |p| p.sampling.n_bias = 1),
         with!(Invalid, "stop is a null", |p| p.n_stop = 1),

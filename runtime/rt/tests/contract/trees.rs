@@ -61,3 +61,48 @@ pub fn about_drafters<'a>() -> Vec<Row<'a>> {
         row!(llmcc_drafter_new, Unsupported, "does not write text", |w, o| (w.embedder.0, (&raw mut o.model).cast())),
     ]
 }
+
+pub fn about_corpora<'a>() -> Vec<Row<'a>> {
+    macro_rules! corpus {
+        ($status:expr, $part:expr, $tokens:expr, $n:expr) => {
+            row!(llmcc_corpus_new, $status, $part, |w, o| (w.model.0, $tokens, $n, (&raw mut o.model).cast()))
+        };
+    }
+    vec![
+        row!(llmcc_corpus_new, Invalid, "model is a null", |_w, o| (null(), null(), 0, (&raw mut o.model).cast())),
+        row!(llmcc_corpus_new, Invalid, "out is a null", |w, _o| (w.model.0, null(), 0, null_mut())),
+        corpus!(Invalid, "tokens is a null", null(), 1),
+        corpus!(Invalid, "token 7 at index 1 of the corpus is outside the vocabulary of 7", [1, 7].as_ptr(), 2),
+    ]
+}
+
+pub fn about_compression<'a>() -> Vec<Row<'a>> {
+    static MANY: [i32; 100] = [1; 100];
+    macro_rules! compress {
+        ($status:expr, $part:expr, $tokens:expr, $n:expr, $context:expr, $share:expr, $keep:expr) => {
+            row!(llmcc_compress, $status, $part, |w, _o| (w.model.0, $tokens, $n, $context, $share, $keep, null_mut()))
+        };
+    }
+    fn zeros() -> *mut u8 {
+        vec![0; 100].leak().as_mut_ptr()
+    }
+    vec![
+        row!(llmcc_compress, Invalid, "model is a null", |_w, _o| (null(), null(), 0, 0, 0.5, null_mut(), null_mut())),
+        row!(llmcc_compress, Unsupported, "embeddings", |w, _o| (
+            w.embedder.0,
+            null(),
+            0,
+            0,
+            0.5,
+            null_mut(),
+            null_mut()
+        )),
+        compress!(Invalid, "tokens is a null", null(), 1, 0, 0.5, zeros()),
+        compress!(Invalid, "keep is a null", MANY.as_ptr(), 1, 0, 0.5, null_mut()),
+        compress!(Invalid, "keep[0] is 2; use 1", MANY.as_ptr(), 1, 0, 0.5, Box::leak(Box::new(2u8))),
+        compress!(Invalid, "the share of tokens to keep is 2", MANY.as_ptr(), 9, 0, 2.0, zeros()),
+        compress!(Invalid, "the context is 10 of 9 tokens", MANY.as_ptr(), 9, 10, 0.5, zeros()),
+        compress!(Invalid, "token 7 at index 0", [7].as_ptr(), 1, 0, 0.5, zeros()),
+        compress!(CacheFull, "cache", MANY.as_ptr(), 100, 0, 0.5, zeros()),
+    ]
+}
