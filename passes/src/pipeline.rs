@@ -340,7 +340,9 @@ fn store(s: &mut State<'_>) -> Result<(), PassError> {
         f.matrices = storage::matrices(s.module, s.opts, i, &f.graph)?;
     }
     let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
-    if s.opts.formats.len() > 1 {
+    if let Some(inside) = &s.opts.inside {
+        s.measured = inside.matrices.clone();
+    } else if s.opts.formats.len() > 1 {
         let Known { source, whole } = s.weights.ok_or(PassError::Unmeasured)?;
         let all: BTreeSet<_> =
             matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();
