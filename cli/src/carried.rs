@@ -12,7 +12,7 @@ use llmcc_frontends::input;
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_ir::graph::{Module, Op, picked_row};
 use llmcc_ir::plan::{PackedWeight, Storage, WeightExpr, weight_type};
-use llmcc_ir::quant::{self, CodedRow, StoredRows};
+use llmcc_ir::quant::{self, CodedRow, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_passes::inside::Inside;
 use llmcc_passes::pack::{PackedBefore, TensorBytes, WeightSource, lossless, reorders, weight_offsets};
@@ -128,6 +128,17 @@ impl Carried {
         let weights = self.recipe.module.weights.iter().enumerate();
         inside.whole = weights.filter(|(_, w)| self.rows.contains_key(&w.name)).map(|(i, _)| i).collect();
         inside
+    }
+
+    /// A format of weights inside that cannot be brought into the order of a target.
+    pub fn fixed(&self, target: &TargetSpec) -> Option<Format> {
+        let fixed = |stored: &Stored| match stored.weight.storage {
+            Storage::Matrix { format, .. } => {
+                (!reorders(format, format.with_packing(target.packing()))).then_some(format)
+            }
+            Storage::Vector { .. } => None,
+        };
+        self.packed.iter().find_map(fixed)
     }
 
     /// The weights of a plan that cannot be had, by name.

@@ -129,16 +129,9 @@ pub fn text(module: &Module, choices: Choices, lists: &[Plan], reports: &[PackRe
 /// A plan without all but weights and states, and an entry that computes nothing.
 fn weights_of(plan: &Plan) -> Plan {
     let entry = PlanEntry { name: STEP.into(), outputs: vec![], candidates: None, taps: vec![], context: None };
-    Plan {
-        name: plan.name.clone(),
-        info: plan.info,
-        states: plan.states.clone(),
-        kernels: vec![],
-        weights: plan.weights.clone(),
-        slots: vec![],
-        entries: vec![entry],
-        regimes: vec![],
-    }
+    let mut bare = Plan { kernels: vec![], entries: vec![entry], regimes: vec![], ..plan.clone() };
+    bare.slots.clear();
+    bare
 }
 
 impl Recipe {

@@ -16,7 +16,7 @@ use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::target::TargetSpec;
 use llmcc_passes::measure::Measured;
-use llmcc_passes::{Compiled, Options};
+use llmcc_passes::{Compiled, Options, PassError};
 
 /// Names of weights in a message that has many.
 const SHOWN: usize = 3;
@@ -125,8 +125,10 @@ fn compile(carried: &Carried, wanted: &Options, mixture: bool) -> Result<(Compil
         }
     }
     let alone = Options { inside: Some(carried.inside(wanted.target)), ..wanted.clone() };
-    let compiled = llmcc_passes::compile(module, &alone)
-        .map_err(|e| refused(carried, wanted.target, &format!("it needs matrices in other forms ({e})")))?;
+    let compiled = llmcc_passes::compile(module, &alone).map_err(|e| match e {
+        PassError::Extract(_) => refused(carried, wanted.target, &no_program(carried, wanted.target)),
+        other => other.into(),
+    })?;
     let missing = carried.missing(&compiled.plan.weights, wanted.target);
     if missing.is_empty() {
         return Ok((compiled, true));
@@ -135,6 +137,18 @@ fn compile(carried: &Carried, wanted: &Options, mixture: bool) -> Result<(Compil
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let named = missing.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     Err(refused(carried, wanted.target, &format!("it needs {named}{more} in forms that are not inside")))
+}
+
+/// Why no program can be made of the weights inside.
+fn no_program(carried: &Carried, target: &TargetSpec) -> String {
+    match carried.fixed(target) {
+        Some(format) => {
+            format!(
+                "it has matrices as {format}, in an order for GPUs that does not keep the codes which processors read"
+            )
+        }
+        None => "it needs matrices in other forms than those inside".into(),
+    }
 }
 
 fn refused(carried: &Carried, target: &TargetSpec, why: &str) -> Error {

@@ -265,7 +265,9 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
         return Err(PassError::Invalid { func: s.module.name.clone(), what: d.to_string() });
     }
     check_inputs(s.whole)?;
-    let may_change = !s.opts.keep_scales && s.opts.formats.iter().copied().all(exact_enough_to_change);
+    // (Matrices of an artifact may have taken gains for another target.)
+    let free = s.opts.inside.is_some() || s.opts.formats.iter().copied().all(exact_enough_to_change);
+    let may_change = !s.opts.keep_scales && free;
     for (at, func) in s.module.funcs.iter().enumerate() {
         let Converted { graph, roots, results, values } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), ..FuncStats::default() };
