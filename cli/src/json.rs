@@ -144,4 +144,23 @@ mod tests {
         assert_eq!(error(&io)["error"]["kind"], "io");
         assert_eq!(error(&io)["error"]["causes"], json!([]), "the message has it already");
     }
+
+    /// Numbers of 17 digits come back as they were, whatever stands between them.
+    #[test]
+    fn documents_are_read_exactly() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / 1e16
+        };
+        let values: Vec<f64> = (0..2000).map(|_| random()).collect();
+        let document =
+            json!({ "a \"1\" \\": values, "b": [-1.5e-7, 3, -4, u64::MAX, true, null, "2.5", {}], "c": 0.1 });
+        let text = document.to_string();
+        assert_eq!(exact(text.as_bytes()).expect("a document").to_string(), text);
+        // Documents that nobody here writes are read as they are elsewhere, and faults are faults.
+        let twice = br#"{"a": 1.5, "a": 2.5}"#;
+        assert_eq!(exact(twice).expect("a document"), json!({ "a": 2.5 }));
+        assert!(exact(b"{\"a\": 1.}").is_err() && exact(b"\"\\").is_err() && exact(b"").is_err());
+    }
 }
