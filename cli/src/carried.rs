@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// An artifact of which another one is made.
+/// An artifact from which another one is made.
 pub struct Carried {
     path: PathBuf,
     /// Its manifest.
@@ -37,7 +37,7 @@ pub struct Carried {
     packed: Vec<Stored>,
     /// The packed weights of an expression.
     by_expr: BTreeMap<WeightExpr, Vec<usize>>,
-    /// Weights of the module of which every row is known: by name, the place of each row.
+    /// Places of all rows of weights of the module, by name, where every row is known.
     rows: BTreeMap<String, Vec<Place>>,
 }
 
@@ -208,7 +208,7 @@ fn packed(recipe: &Recipe, len: u64) -> Option<Vec<Stored>> {
     (start == len).then_some(out)
 }
 
-/// Places of the rows of all weights of the module of which every row is stored without loss.
+/// Places of the rows of weights of the module, where every row is stored without loss.
 fn known_rows(module: &Module, packed: &[Stored]) -> BTreeMap<String, Vec<Place>> {
     let mut found: BTreeMap<usize, Vec<Option<Place>>> = BTreeMap::new();
     for (i, Stored { weight, .. }) in packed.iter().enumerate() {

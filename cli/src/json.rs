@@ -18,7 +18,7 @@ pub fn print(document: &Value) -> Result<(), Error> {
     stdout::print(&format!("{document}\n"))
 }
 
-/// Reads a document such that its numbers are the nearest ones to what is written: those of `serde_json` may be a unit
+/// Reads a document such that its numbers are the nearest ones to what is written: `serde_json` may give numbers a unit
 /// in the last place away.
 ///
 /// # Errors

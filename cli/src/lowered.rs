@@ -110,7 +110,7 @@ pub enum Origin {
     Artifact(Box<Remade>),
 }
 
-/// An artifact of which another one is made, with the same choices.
+/// An artifact from which another one is made, with the same choices.
 pub struct Remade {
     /// Its weights.
     pub weights: Box<dyn WeightSource>,

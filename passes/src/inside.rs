@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 pub struct Inside {
     /// Matrices by format, as the target orders it, with the errors of storing them so.
     pub matrices: Measured,
-    /// Weights of the module of which every value is known.
+    /// Weights of the module whose values are all known.
     pub whole: BTreeSet<usize>,
 }
 

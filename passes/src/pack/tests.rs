@@ -465,7 +465,7 @@ impl WeightSource for Before {
 }
 
 /// Weights that were packed for one target are packed for another one as they would have been from the checkpoint;
-/// their errors are those of then.
+/// their errors are the errors of the first packing.
 #[test]
 fn packed_weights_are_packed_again() {
     let (n, k) = (70, 300);

@@ -117,7 +117,7 @@ fn not_a_number_and_overflow_are_located() {
     assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
 }
 
-/// Codes and scales of a block are those of the same rows packed in the other order, bit for bit. Only the path of a
+/// Codes and scales of a block stay the same bits when they are packed in the other order. Only the path of a
 /// trellis is not in its fragments.
 #[test]
 fn codes_move_from_one_order_to_the_other() {
