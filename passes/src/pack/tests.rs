@@ -1,4 +1,4 @@
-use super::{PackError, PackedBefore, QuantError, TensorBytes, WeightSource, pack, reorders, weight_offsets};
+use super::{PackError, QuantError, TensorBytes, WeightSource, pack, weight_offsets};
 use llmcc_ir::eval::{WeightTensor, eval_weight};
 use llmcc_ir::graph::{BinaryOp, F32, ModelInfo, Module, Op, UnaryOp, Weight};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
@@ -446,56 +446,4 @@ fn values_that_would_be_hidden() {
     assert!(packed(vec![first.clone()], &source).is_ok());
     let said = packed(vec![first], &with(0, 6, f32::NAN)).unwrap_err();
     assert!(said.starts_with("types: row 1, column 2: "), "{said}");
-}
-
-/// A weight that is packed in one order, and nothing else.
-struct Before(Storage, Vec<u8>);
-
-impl WeightSource for Before {
-    fn tensor(&self, _: &str) -> Option<TensorBytes<'_>> {
-        None
-    }
-    fn packed(&self, _: &PackedWeight) -> Option<PackedBefore<'_>> {
-        Some(PackedBefore { storage: self.0, bytes: &self.1, error: Some(0.25), zeros: Some(0.5) })
-    }
-    fn was_packed(&self) -> bool {
-        true
-    }
-    fn release(&self, _: &str) {}
-}
-
-/// Weights that were packed for one target are packed for another one as they would have been from the checkpoint;
-/// their errors are the errors of the first packing.
-#[test]
-fn packed_weights_are_packed_again() {
-    let (n, k) = (70, 300);
-    let (module, source) = setup(&[("a", DType::F32, &[n, k])]);
-    for panel in FORMATS.iter().flat_map(|d| d.formats()) {
-        let orders = [panel, panel.with_packing(Packing::Fragment)];
-        let of = |format: Format| Storage::Matrix { n, k, format };
-        let packed = |format: Format, source: &dyn WeightSource| {
-            let (plan, mut out) = (plan(&module, vec![(w(0), of(format))]), vec![]);
-            pack(&plan, &module, source, &mut out, &mut |_| ()).map(|report| (out, report))
-        };
-        for (from, to) in orders.into_iter().flat_map(|from| orders.map(|to| (from, to))) {
-            let before = Before(of(from), packed(from, &source).unwrap().0);
-            match packed(to, &before) {
-                Ok((got, report)) => {
-                    assert!(got == packed(to, &source).unwrap().0, "{from} as {to}");
-                    let error = report.tensors[0].error.map(|e| e.relative_rms);
-                    assert_eq!((error, report.tensors[0].zeros), (Some(0.25), Some(0.5)));
-                    assert!(reorders(from, to), "{from} as {to}");
-                }
-                Err(_) => assert!(!reorders(from, to) && !from.keeps_codes(), "{from} as {to}"),
-            }
-        }
-        let other = Format::parse("w8g128").unwrap();
-        assert!(panel == other || packed(other, &Before(of(panel), vec![0; panel.packed_bytes(n, k)])).is_err());
-    }
-    // Vectors are copied, and padded.
-    let before = Before(Storage::Vector { len: 3 }, vec![1; 12]);
-    let plan = plan(&module, vec![(w(0), Storage::Vector { len: 3 })]);
-    let mut got = vec![];
-    pack(&plan, &module, &before, &mut got, &mut |_| ()).unwrap();
-    assert_eq!(got, [vec![1; 12], vec![0; 52]].concat());
 }
