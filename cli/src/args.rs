@@ -12,6 +12,7 @@ mod health;
 mod lir;
 mod prune;
 mod pull;
+mod retarget;
 mod route;
 mod run;
 mod serve;
@@ -41,6 +42,7 @@ use llmcc_ir::quant::Format;
 use llmcc_passes::module::policy;
 pub use prune::PruneArgs;
 pub use pull::PullArgs;
+pub use retarget::{Kept, RetargetArgs};
 pub use route::RouteArgs;
 pub use run::{RunArgs, SamplingArgs, TextArgs};
 pub use serve::{LogAs, ServeArgs};
@@ -115,6 +117,8 @@ pub enum Command {
     Health(HealthArgs),
     /// Show the contents of an artifact
     Inspect(InspectArgs),
+    /// Make an artifact for other machines of an artifact, without the checkpoint
+    Retarget(RetargetArgs),
     /// Sign an artifact: write ARTIFACT.sig
     Sign(SignArgs),
     /// Show how two artifacts differ: formats by tensor, decisions, options, sources, bytes

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::options::CompileOptions;
+use crate::recipe::Choices;
 use crate::requantized::{self, Requantized};
 use crate::statistics::Statistics;
 use llmcc_codegen::link::WeightsPlace;
@@ -22,7 +23,8 @@ use llmcc_passes::module::parts::{Part, divide};
 use llmcc_passes::module::policy;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
@@ -68,8 +70,8 @@ impl Phases {
 
 /// A model after the passes and code generation, before weights are packed.
 pub struct Lowered {
-    /// The checkpoint.
-    pub checkpoint: Checkpoint,
+    /// The weights, and what is known of them.
+    pub origin: Origin,
     /// Tokenizer and special tokens.
     pub texts: TextAssets,
     /// Graph level.
@@ -88,16 +90,34 @@ pub struct Lowered {
     pub requantized: Requantized,
     /// Scales that the method has moved, where it moves any.
     pub moved: Option<Scales>,
-    /// The policies for caches, and the caches that each has changed.
-    pub policies: Vec<(policy::Given, policy::Applied)>,
+    /// Policies by which caches keep parts of sequences, a line each.
+    pub policies: Vec<String>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// For each function the part of a model's layers that it computes, where forms are chosen by parts; else empty.
     pub parts: Vec<Part>,
     /// Errors of samples of weights, as far as they were measured.
-    samples: Measured,
+    pub(crate) samples: Measured,
     /// Times.
     pub phases: Phases,
+}
+
+/// Where the weights of a model come from.
+pub enum Origin {
+    /// A checkpoint.
+    Checkpoint(Box<Checkpoint>),
+    /// An artifact of the same model.
+    Artifact(Box<Remade>),
+}
+
+/// An artifact from which another one is made, with the same choices.
+pub struct Remade {
+    /// Its weights.
+    pub weights: Box<dyn WeightSource>,
+    /// Its manifest.
+    pub manifest: Value,
+    /// Its choices.
+    pub choices: Choices,
 }
 
 /// A checkpoint and its model.
@@ -372,8 +392,9 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let versions = versions(options, (&source, &module), backend, known, &mut phases)?;
     check_ranges(options, &versions)?;
     let coded = coded(options, &module).into_keys().collect();
+    let policies = policies.iter().map(|(policy, applied)| kept_line(policy, applied)).collect();
     Ok(Lowered {
-        checkpoint,
+        origin: Origin::Checkpoint(Box::new(checkpoint)),
         texts,
         module,
         adapters,
@@ -391,6 +412,11 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     })
 }
 
+/// A line about a policy for caches.
+fn kept_line(policy: &policy::Given, applied: &policy::Applied) -> String {
+    format!("{} of {} caches keep a part of a sequence ({policy})", applied.changed, applied.layers)
+}
+
 /// Refuses a method for inputs that are rounded to int8 where none are.
 fn check_ranges(options: &CompileOptions, versions: &[Version]) -> Result<(), Error> {
     let ranges = options.method.moves.is_some_and(|m| m.ranges);
@@ -405,6 +431,29 @@ fn check_ranges(options: &CompileOptions, versions: &[Version]) -> Result<(), Er
 }
 
 impl Lowered {
+    /// The choices that hold for any target.
+    pub fn choices(&self, options: &CompileOptions) -> Choices {
+        let checkpoint = match &self.origin {
+            Origin::Checkpoint(checkpoint) => checkpoint,
+            Origin::Artifact(remade) => return remade.choices.clone(),
+        };
+        let preferred = &self.preferred().compiled;
+        let chooses_cache = options.choose.kv && options.kv.is_none();
+        let cache: BTreeSet<KvDType> = preferred.plan.kv().filter(|_| chooses_cache).map(|kv| kv.dtype).collect();
+        Choices {
+            format: self.format.to_string(),
+            asked: options.weights.map(|f| f.to_string()),
+            mixture: options.has_budget(),
+            chosen: preferred.error.is_some(),
+            activations: options.act.map(|a| a.to_string()),
+            cache: cache.iter().map(ToString::to_string).collect(),
+            keep_scales: options.moves_scales(),
+            rounds_inputs: checkpoint.rounds_inputs(),
+            requantized: self.requantized.iter().map(|(f, names)| (f.to_string(), names.clone())).collect(),
+            policies: self.policies.clone(),
+        }
+    }
+
     /// The version for the most wanted target: facts about a model as a whole (its plan, its
     /// predicted speed) come from this one.
     pub fn preferred(&self) -> &Version {
@@ -417,7 +466,8 @@ impl Lowered {
     /// As [`lower`].
     pub fn recompile(&mut self, options: &CompileOptions, backend: &dyn Backend) -> Result<(), Error> {
         let mut phases = Phases::default();
-        let source = Source::new(&self.checkpoint, options);
+        let Origin::Checkpoint(checkpoint) = &self.origin else { return Err(no_checkpoint()) };
+        let source = Source::new(checkpoint, options);
         self.versions =
             versions(options, (&source, &self.module), backend, Known::Samples(&mut self.samples), &mut phases)?;
         Ok(())
@@ -434,10 +484,16 @@ impl Lowered {
         mut whole: Measured,
         phases: &mut Phases,
     ) -> Result<(), Error> {
-        let source = Source::new(&self.checkpoint, options);
+        let Origin::Checkpoint(checkpoint) = &self.origin else { return Err(no_checkpoint()) };
+        let source = Source::new(checkpoint, options);
         self.versions = versions(options, (&source, &self.module), backend, Known::Whole(&mut whole), phases)?;
         Ok(())
     }
+}
+
+/// The error where choices are to be made again without the checkpoint.
+fn no_checkpoint() -> Error {
+    Error::Failed("internal error: forms are chosen again without a checkpoint; please report this".into())
 }
 
 /// The error where int8 rows have nothing to be multiplied with.
@@ -484,7 +540,7 @@ fn version(
     if options.act == Some(ActPolicy::Int8) && !options.converts() && coded(options, module).is_empty() {
         return Err(int8_of_floats());
     }
-    let pass_options = pass_options(options, target, (source.checkpoint, module));
+    let pass_options = pass_options(options, target, (source.checkpoint.rounds_inputs(), module));
     let compiled = phases.time("rewrite", || match known {
         Known::Whole(errors) => llmcc_passes::budget::compile_exactly(module, &pass_options, source, errors),
         Known::Samples(errors) => llmcc_passes::compile_by_samples(module, &pass_options, source, errors),
@@ -496,10 +552,11 @@ fn version(
     Ok(Version { target, compiled, objects, act: pass_options.act })
 }
 
-fn pass_options(
+/// The options of passes for a module, whose checkpoint may round the inputs of products itself.
+pub(crate) fn pass_options(
     options: &CompileOptions,
     target: &'static TargetSpec,
-    (checkpoint, module): (&Checkpoint, &Module),
+    (rounds_inputs, module): (bool, &Module),
 ) -> llmcc_passes::Options {
     let mixture = |of: &[Format]| [of, &exact_formats(options, module)].concat();
     let mut o = match (options.choose.error_budget, &options.damage) {
@@ -513,7 +570,7 @@ fn pass_options(
         o.act = llmcc_passes::of_codes(target);
     }
     // Activations that the checkpoint rounds are not rounded again, unless that is asked for.
-    if checkpoint.rounds_inputs() && o.act == ActPolicy::Int8 {
+    if rounds_inputs && o.act == ActPolicy::Int8 {
         o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
@@ -550,7 +607,8 @@ fn stored_formats(module: &Module) -> Vec<Format> {
     found
 }
 
-fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
+/// Refuses kernels that take a generic path.
+pub(crate) fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
     let slow: Vec<String> = compiled
         .plan
         .kernels

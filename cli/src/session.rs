@@ -8,8 +8,9 @@ use crate::certificate;
 use crate::checked::Check;
 use crate::digest::{SourceFile, hash_sources};
 use crate::golden::{self, Outcome};
-use crate::lowered::Source;
+use crate::lowered::{Origin, Source};
 use crate::manifest::{Facts, Manifest};
+use crate::recipe;
 use crate::runtimes::{self, Runtime};
 use crate::shared::SharedWeights;
 use llmcc_abi::tree::Hash;
@@ -18,7 +19,7 @@ use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
 use llmcc_ir::threads::beside;
 use llmcc_passes::measure::Measured;
-use llmcc_passes::pack::{PackError, PackReport};
+use llmcc_passes::pack::{PackError, PackReport, WeightSource};
 use std::path::{Path, PathBuf};
 
 pub use crate::lowered::{Lifted, Lowered, Phases, Version, lift, lower};
@@ -138,7 +139,7 @@ pub fn finish(
         options,
         code_bytes: code.bytes.len(),
         shared: &shared,
-        packed: &reports[0],
+        reports: &reports,
         files,
         golden: Outcome::Absent("not run yet".into()),
     };
@@ -200,10 +201,9 @@ pub fn unnamed(
     let linked = link_within_budget(lowered, options, backend, (near, &mut |_, _| {}), &mut phases)?;
     let Linked { mut linker, code, shared, packed: Packed { reports, files }, .. } = linked;
     let hashes = linker.end_weights()?;
-    let packed = reports.into_iter().next().unwrap_or_default();
     let golden = Outcome::Absent("a trial".into());
     let code_bytes = code.bytes.len();
-    let facts = Facts { lowered, options, code_bytes, shared: &shared, packed: &packed, files, golden };
+    let facts = Facts { lowered, options, code_bytes, shared: &shared, reports: &reports, files, golden };
     let (own, _) = linker.seal(&data_segment(&facts, &code))?;
     Ok(Unnamed { linker, hashes, bytes: own + bytes_beside(options, &shared) })
 }
@@ -224,6 +224,7 @@ fn data_segment(facts: &Facts<'_>, code: &artifact::CodeSegment) -> artifact::Da
         tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
         text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
         notices: llmcc_rt_image::NOTICES.as_bytes().to_vec(),
+        recipe: recipe::text(&lowered.module, lowered.choices(facts.options), &facts.shared.lists, facts.reports),
     };
     let spans = facts.shared.spans();
     let versions = lowered.versions.iter().zip(&spans);
@@ -253,16 +254,28 @@ fn pack_all(
     linker: &mut Linker,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Packed, Error> {
-    let source = Source::new(&lowered.checkpoint, options);
+    let own;
+    let source: &dyn WeightSource = match &lowered.origin {
+        Origin::Checkpoint(checkpoint) => {
+            own = Source::new(checkpoint, options);
+            &own
+        }
+        Origin::Artifact(remade) => &*remade.weights,
+    };
+    let files = || match &lowered.origin {
+        Origin::Checkpoint(checkpoint) => hash_sources(checkpoint),
+        // (The artifact has their hashes.)
+        Origin::Artifact(_) => Ok(vec![]),
+    };
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
-        let hashes = beside(s, || hash_sources(&lowered.checkpoint));
+        let hashes = beside(s, files);
         let mut before = 0;
         let reports: Result<Vec<PackReport>, PackError> = {
             let mut sink = linker.weights(shared.offsets());
             let pack_list = |plan| {
                 let mut report = |done| progress(before + done, total);
-                let packed = llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut report)?;
+                let packed = llmcc_passes::pack::pack(plan, &lowered.module, source, &mut sink, &mut report)?;
                 before += packed.bytes;
                 Ok(packed)
             };

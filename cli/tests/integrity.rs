@@ -70,10 +70,12 @@ fn every_changed_bit_is_found_where_it_is() {
         }
         kinds.sort_unstable();
         kinds.dedup();
-        use part::{CODE, HEADERS, IMAGE, LABEL, MANIFEST, NOTICES, PADDING, RUNTIME};
+        use part::{CODE, HEADERS, IMAGE, LABEL, MANIFEST, NOTICES, PADDING, RECIPE, RUNTIME};
         use part::{TABLES, TEXT_CONFIG, TOKENIZER, WEIGHTS};
         let expected: &[u32] = match name {
-            "m.so" => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TEXT_CONFIG, PADDING, NOTICES],
+            "m.so" => {
+                &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TEXT_CONFIG, PADDING, NOTICES, RECIPE]
+            }
             _ => &[
                 HEADERS,
                 RUNTIME,
@@ -87,6 +89,7 @@ fn every_changed_bit_is_found_where_it_is() {
                 PADDING,
                 LABEL,
                 NOTICES,
+                RECIPE,
             ],
         };
         assert_eq!(kinds, expected, "{name}");
@@ -162,7 +165,7 @@ fn verify_names_what_changed() {
         "{said}"
     );
     let of = |kind: u32| sealed.parts.iter().filter(|p| p.kind == kind).max_by_key(|p| p.len).expect("a part");
-    let cases: [(u32, &[&str]); 9] = [
+    let cases: [(u32, &[&str]); 10] = [
         (part::HEADERS, &["ELF headers: bytes"]),
         (part::RUNTIME, &["runtime: bytes"]),
         (part::CODE, &["code: bytes"]),
@@ -172,6 +175,7 @@ fn verify_names_what_changed() {
         (part::TOKENIZER, &["tokenizer: bytes"]),
         (part::TEXT_CONFIG, &["chat template and special tokens: bytes"]),
         (part::NOTICES, &["licences: bytes"]),
+        (part::RECIPE, &["module and choices: bytes"]),
     ];
     for (kind, says) in cases {
         let p = of(kind);

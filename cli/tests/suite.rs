@@ -31,6 +31,7 @@ mod output;
 mod programs;
 mod prompts;
 mod pruning;
+mod retarget;
 mod route;
 mod run;
 mod serve;

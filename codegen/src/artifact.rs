@@ -23,6 +23,8 @@ pub struct Texts {
     pub text_config: Vec<u8>,
     /// Licences of the software in the runtime, which reads none of it.
     pub notices: Vec<u8>,
+    /// The module and the choices made for it, which the runtime does not read either.
+    pub recipe: Vec<u8>,
 }
 
 /// One version of the model: for one target, with its own kernels, regimes, buffers and packed
@@ -119,9 +121,10 @@ pub fn data_segment(alternatives: &[Alternative], code: &CodeSegment, texts: &Te
             desc.manifest = b.span(&texts.manifest);
             desc.tokenizer = b.span(&texts.tokenizer);
             desc.text_config = b.span(&texts.text_config);
-            use abi::tree::part::{MANIFEST, NOTICES, TEXT_CONFIG, TOKENIZER};
+            use abi::tree::part::{MANIFEST, NOTICES, RECIPE, TEXT_CONFIG, TOKENIZER};
             placed_texts.extend([(MANIFEST, desc.manifest), (TOKENIZER, desc.tokenizer)]);
             placed_texts.extend([(TEXT_CONFIG, desc.text_config), (NOTICES, b.span(&texts.notices))]);
+            placed_texts.push((RECIPE, b.span(&texts.recipe)));
         }
         b.bytes[at..][..size_of::<abi::ModelDesc>()].copy_from_slice(bytes_of(std::slice::from_ref(&desc)));
         link = Some(at);

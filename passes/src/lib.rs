@@ -30,6 +30,7 @@ mod error;
 mod explain;
 pub mod extract;
 pub mod implement;
+pub mod inside;
 pub mod measure;
 pub mod memory;
 pub mod method;

@@ -1,6 +1,7 @@
 //! Options of a compilation.
 
 use crate::damage::Damage;
+use crate::inside::Inside;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format};
 use llmcc_ir::target::{Family, TargetSpec};
@@ -37,6 +38,9 @@ pub struct Options {
     pub keep_scales: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
+    /// The only weights that may be stored, where the checkpoint is not at hand. With several formats each matrix has
+    /// the one that it has there.
+    pub inside: Option<Inside>,
     /// Explanations to return.
     pub explain: Explain,
 }
@@ -80,6 +84,7 @@ impl Options {
             keep_types: false,
             keep_scales: false,
             kv: vec![],
+            inside: None,
             explain: Explain::default(),
         }
     }
@@ -91,8 +96,8 @@ impl Options {
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
         let (error_budget, explain) = (Some(error_budget), Explain::default());
         let (damage, keep_scales) = (None, false);
-        let (keep_codes, keep_types, kv) = (true, false, vec![]);
-        Options { target, formats, act, error_budget, damage, keep_codes, keep_types, keep_scales, kv, explain }
+        let (keep_codes, keep_types, kv, inside) = (true, false, vec![], None);
+        Options { target, formats, act, error_budget, damage, keep_codes, keep_types, keep_scales, kv, inside, explain }
     }
 
     /// The fastest combination of formats within a bound of predicted damage. Activations: as [`Options::within`].

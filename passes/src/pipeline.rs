@@ -265,7 +265,9 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
         return Err(PassError::Invalid { func: s.module.name.clone(), what: d.to_string() });
     }
     check_inputs(s.whole)?;
-    let may_change = !s.opts.keep_scales && s.opts.formats.iter().copied().all(exact_enough_to_change);
+    // (Matrices of an artifact may have taken gains for another target.)
+    let free = s.opts.inside.is_some() || s.opts.formats.iter().copied().all(exact_enough_to_change);
+    let may_change = !s.opts.keep_scales && free;
     for (at, func) in s.module.funcs.iter().enumerate() {
         let Converted { graph, roots, results, values } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), ..FuncStats::default() };
@@ -340,7 +342,9 @@ fn store(s: &mut State<'_>) -> Result<(), PassError> {
         f.matrices = storage::matrices(s.module, s.opts, i, &f.graph)?;
     }
     let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
-    if s.opts.formats.len() > 1 {
+    if let Some(inside) = &s.opts.inside {
+        s.measured = inside.matrices.clone();
+    } else if s.opts.formats.len() > 1 {
         let Known { source, whole } = s.weights.ok_or(PassError::Unmeasured)?;
         let all: BTreeSet<_> =
             matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();

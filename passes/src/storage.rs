@@ -235,6 +235,17 @@ impl<'a> Products<'a> {
     }
 
     fn formats(&self, m: &Matrix) -> Vec<(Format, Option<F32>)> {
+        let Some(inside) = &self.opts.inside else { return self.allowed(m) };
+        let forms = inside.forms(&m.bound);
+        if self.opts.formats.len() > 1 && !forms.is_empty() {
+            let error = |f: Format| Some((f, Some(F32::new(m.error(f, self.measured)? as f32))));
+            return forms.into_iter().filter_map(error).collect();
+        }
+        let has = |f: Format| m.bound.iter().all(|e| inside.has(e, f, self.module));
+        self.allowed(m).into_iter().filter(|(f, _)| has(*f)).collect()
+    }
+
+    fn allowed(&self, m: &Matrix) -> Vec<(Format, Option<F32>)> {
         if let Some(own) = m.coded.filter(|_| self.opts.keep_codes) {
             return vec![(own.with_packing(self.opts.target.packing()), None)];
         }

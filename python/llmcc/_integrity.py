@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, BinaryIO, Iterator, NamedTuple
 
 _BLOCK, _VERSION, _IMAGE = 1 << 20, 14, struct.Struct("<16sIIQQQQQQQQQQ32s")
-_NAMES = "? headers runtime image code weights tables manifest tokenizer template padding label licences".split()
+_NAMES = "? headers runtime image code weights tables manifest tokenizer template padding label licences recipe".split()
 # The parts that the system's loader reads before any code of the artifact can check them.
 LOADED = ("headers", "runtime", "image")
 

@@ -49,7 +49,7 @@ fn artifact_seed() -> Vec<u8> {
         manifest: b"{\"a\": 1}".to_vec(),
         tokenizer: b"{}".to_vec(),
         text_config: b"{\"bos_token\": \"<s>\"}".to_vec(),
-        notices: vec![],
+        ..Texts::default()
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seed");

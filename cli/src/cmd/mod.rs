@@ -14,6 +14,7 @@ pub mod lower;
 pub mod models;
 pub mod opt;
 pub mod pull;
+pub mod retarget;
 pub mod route;
 pub mod run;
 pub mod serve;
@@ -44,6 +45,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Route(args) => route::run(&args).map_err(Error::in_options),
         Command::Health(args) => health::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Retarget(args) => retarget::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Tap(args) => tap::run(&args).map_err(Error::in_options),

@@ -7,7 +7,8 @@ use super::{
 use crate::certificate;
 use crate::digest::SourceFile;
 use crate::golden::{self, Outcome};
-use crate::lowered::{self, Lowered};
+use crate::lowered::{self, Lowered, Origin};
+use crate::measured::Measured;
 use crate::memory::Need;
 use crate::options::CompileOptions;
 use crate::predicted;
@@ -26,6 +27,7 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::state::{Lifetime, StateSpec};
 use llmcc_passes::ActPolicy;
 use llmcc_passes::pack::PackReport;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything the manifest reports.
@@ -38,20 +40,57 @@ pub struct Facts<'a> {
     pub code_bytes: usize,
     /// Where each version's weights are.
     pub shared: &'a SharedWeights,
-    /// Measurements from packing the weights of the preferred version.
-    pub packed: &'a PackReport,
+    /// Measurements from packing each list of weights; that of the preferred version is the first.
+    pub reports: &'a [PackReport],
     /// Source files.
     pub files: Vec<SourceFile>,
     /// The artifact's results on this machine.
     pub golden: Outcome,
 }
 
+impl Facts<'_> {
+    fn packed(&self) -> &PackReport {
+        &self.reports[0]
+    }
+}
+
 impl Manifest {
     /// The facts about a compiled model. With several versions, facts not kept per version are the
     /// preferred one's.
     pub fn new(f: &Facts<'_>) -> Manifest {
+        let own = Manifest::of_compiled(f);
+        match &f.lowered.origin {
+            Origin::Checkpoint(_) => own,
+            Origin::Artifact(remade) => own.of_the_same(Manifest::deserialize(&remade.manifest).unwrap_or_default()),
+        }
+    }
+
+    /// With the facts about checkpoint and choices that stand in another manifest.
+    fn of_the_same(self, before: Manifest) -> Manifest {
+        let (options, certificate) = (before.options, before.certificate);
+        let names = self.versions.iter().map(|v| v.target.clone());
+        let measured = certificate
+            .measured
+            .map(|m| Measured { not_measured: names.filter(|target| *target != m.target).collect(), ..m });
+        Manifest {
+            source: before.source,
+            options: Options {
+                weights: options.weights,
+                method: options.method,
+                pruned: options.pruned,
+                calibration: options.calibration,
+                scales: options.scales,
+                ..self.options
+            },
+            certificate: Certificate { budget: certificate.budget, measured, ..self.certificate },
+            ..self
+        }
+    }
+
+    fn of_compiled(f: &Facts<'_>) -> Manifest {
         let version = f.lowered.preferred();
         let plan = &version.compiled.plan;
+        let packed = f.packed();
         Manifest {
             manifest_version: FORMAT_VERSION,
             llmcc: version::VERSION.into(),
@@ -86,11 +125,11 @@ impl Manifest {
             pair_activation: f.lowered.texts.pair_activation.clone(),
             memory: memory(version),
             certificate: Certificate {
-                largest_relative_rms_error: largest_error(f.packed),
-                rms_error: certificate::measured_error(plan, f.packed),
-                budget: certificate::budget(version, f.options, f.packed),
+                largest_relative_rms_error: largest_error(packed),
+                rms_error: certificate::measured_error(plan, packed),
+                budget: certificate::budget(version, f.options, packed),
                 lossy: lossy(f.lowered, version, f.options),
-                zeros: pruned::zeros(plan, f.packed),
+                zeros: pruned::zeros(plan, packed),
                 measured: f.options.measured.clone(),
                 golden_difference_to_evaluator: match f.golden {
                     Outcome::Vectors(_, difference) => difference,
@@ -195,8 +234,8 @@ fn tensors(f: &Facts<'_>, plan: &Plan) -> Vec<Tensor> {
         storage: storage_name(&w.storage),
         offset,
         bytes: w.storage.bytes(),
-        relative_rms_error: f.packed.tensors.get(i).and_then(|t| t.error).map(|e| e.relative_rms),
-        zeros: f.packed.tensors.get(i).and_then(|t| t.zeros),
+        relative_rms_error: f.packed().tensors.get(i).and_then(|t| t.error).map(|e| e.relative_rms),
+        zeros: f.packed().tensors.get(i).and_then(|t| t.zeros),
     };
     plan.weights.iter().zip(offsets).enumerate().map(tensor).collect()
 }
@@ -259,7 +298,11 @@ fn lossy(l: &Lowered, v: &lowered::Version, options: &CompileOptions) -> Vec<Str
     let (compiled, act) = (&v.compiled, v.act);
     let mut list = vec![];
     let quantized: Vec<Format> = formats(&compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
-    if compiled.error.is_some() {
+    let chosen = match &l.origin {
+        Origin::Checkpoint(_) => compiled.error.is_some(),
+        Origin::Artifact(remade) => remade.choices.chosen,
+    };
+    if chosen {
         if !quantized.is_empty() {
             list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
             if act == ActPolicy::Int8 {
@@ -281,22 +324,23 @@ fn lossy(l: &Lowered, v: &lowered::Version, options: &CompileOptions) -> Vec<Str
     } else if l.format != lowered::stored_format(&l.module) {
         list.push(format!("matrices rounded to {}", l.format));
     }
-    if act == ActPolicy::Int8 && compiled.error.is_none() {
+    if act == ActPolicy::Int8 && !chosen {
         let own: BTreeSet<usize> = l.coded.iter().filter_map(|f| f.encoding().integer_group()).collect();
         if !own.is_empty() && !l.format.is_quantized() {
             let groups = words(own.iter().map(ToString::to_string));
             list.push(format!("activations entering quantized matrices as int8 in groups of {groups}"));
         }
     }
-    let pruned = pruned::options(options);
+    let pruned = match &l.origin {
+        Origin::Checkpoint(_) => pruned::options(options),
+        Origin::Artifact(remade) => Option::deserialize(&remade.manifest["options"]["pruned"]).unwrap_or_default(),
+    };
     list.extend(pruned.map(|p| format!("weights of the layers' matrices pruned ({} by {})", p.sparsity, p.by)));
     list.extend(requantized::lines(&l.requantized, l.format).into_iter().map(|line| format!("rounded anew: {line}")));
     if let Some(kv) = compiled.plan.kv().next().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
-    for (policy, applied) in &l.policies {
-        list.push(format!("{} of {} caches keep a part of a sequence ({policy})", applied.changed, applied.layers));
-    }
+    list.extend(l.policies.iter().cloned());
     list
 }
 

@@ -32,7 +32,7 @@ pub use def::{FormatDef, GROUPS, Quantize, QuantizeSuper, encode, round_f16};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
 pub use llmcc_abi::encoding::{Code, Encoding, Float, PAIRS_ZERO, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
-pub use pack::{PackError, check_finite, pack_block, pack_codes, unpack_row};
+pub use pack::{PackError, check_finite, pack_block, pack_codes, unpack_codes, unpack_row};
 
 use llmcc_abi::layout::{self, Block};
 use std::cmp::Ordering;
@@ -241,6 +241,13 @@ impl Format {
             Packing::Panel => self.encoding(),
             Packing::Fragment => self.encoding().by_itself(),
         }
+    }
+
+    /// Whether the packing has the codes of the format. It has none for plain floats, and others for the same values
+    /// where it is in fragment order and the format a trellis.
+    pub fn keeps_codes(self) -> bool {
+        let other = matches!((self.packing, self.encoding().code), (Packing::Fragment, Code::Trellis(_)));
+        self.is_quantized() && !other
     }
 
     /// Whether values are quantized.

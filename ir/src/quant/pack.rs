@@ -380,10 +380,25 @@ fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> 
 }
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
-    let (b, e) = (format.block(out.len()), format.packed_encoding());
-    let (columns, (kind, above)) = (Columns::of(&e, out.len()), kinds(&e));
+    codes_of_row(format, block, out.len(), r).decode(&format.packed_encoding(), out);
+}
+
+/// Row `row` of a packed `[n, k]` matrix as the codes and scales that [`pack_codes`] stores; `None` where the packing
+/// [has none of these](Format::keeps_codes).
+pub fn unpack_codes(format: Format, packed: &[u8], k: usize, row: usize) -> Option<CodedRow> {
+    if !format.keeps_codes() {
+        return None;
+    }
+    let bytes = format.block_bytes(k);
+    Some(codes_of_row(format, &packed[row / BLOCK * bytes..][..bytes], k, row % BLOCK))
+}
+
+/// Row `r` of a block of `k` columns, as the packing has it.
+fn codes_of_row(format: Format, block: &[u8], k: usize, r: usize) -> CodedRow {
+    let (b, e) = (format.block(k), format.packed_encoding());
+    let (columns, (kind, above)) = (Columns::of(&e, k), kinds(&e));
     let group = columns.group;
-    let mut row = CodedRow::new(&e, out.len());
+    let mut row = CodedRow::new(&e, k);
     let minimum = |at: usize| if e.has_minimum() { scale::get(kind, &block[at + b.mins..]) } else { 0.0 };
     let planes = (kind, format.packing) == (ScaleKind::Six, Packing::Panel);
     for (g, f) in row.factors.iter_mut().enumerate() {
@@ -401,7 +416,7 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
             *f = (scale::get(above, &block[at..]), minimum);
         }
     }
-    let mut codes = vec![0u8; columns.run().min(out.len()).next_multiple_of(8)];
+    let mut codes = vec![0u8; columns.run().min(k).next_multiple_of(8)];
     for (i, run) in row.codes.chunks_mut(columns.run()).enumerate() {
         let from = i * columns.run();
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
@@ -411,7 +426,7 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
         }
         run.copy_from_slice(&wanted[..run.len()]);
     }
-    row.decode(&e, out);
+    row
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.

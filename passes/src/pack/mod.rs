@@ -5,6 +5,7 @@
 //! written in order, so memory does not grow with the checkpoint. Every operation of a weight
 //! expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
+mod again;
 mod hidden;
 pub(crate) mod rows;
 mod small;
@@ -12,7 +13,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use crate::method::{self, Coder, has_zero};
+use crate::method::{self, Coder, Pruning, has_zero};
 use crate::module::layers::LayerMatrices;
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
@@ -26,7 +27,8 @@ use small::{Losses, Small};
 use source::not_finite;
 use std::collections::BTreeMap;
 
-pub use source::{PackError, TensorBytes, WeightSource};
+pub use again::reorders;
+pub use source::{PackError, PackedBefore, TensorBytes, WeightSource};
 
 /// Alignment of every weight in the artifact.
 pub const ALIGN: u64 = 64;
@@ -121,29 +123,22 @@ pub fn pack(
     progress: &mut dyn FnMut(u64),
 ) -> Result<PackReport, PackError> {
     crate::threads::prepare();
-    hidden::check(plan, module, source)?;
+    if !source.was_packed() {
+        hidden::check(plan, module, source)?;
+    }
     let last_use = last_uses(plan);
     let pruning = source.pruning().map(|pruning| (pruning, LayerMatrices::of(module)));
     let mut report = PackReport::default();
     for (i, weight) in plan.weights.iter().enumerate() {
         let name = leaf_names(&weight.expr, module);
-        let rows = Rows::new(&weight.expr, module, source).map_err(|e| e.into_error(&name))?;
         let mut out = Output { sink, progress, written: report.bytes };
-        let (error, zeros) = match weight.storage {
-            Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| (None, None))?,
-            Storage::Matrix { n, k, format } => {
-                let exact = lossless(&weight.expr, format, module);
-                let runs = if exact { vec![] } else { method::runs(&weight.expr, module, source)? };
-                let coder = Coder::new(format, source.method(), k, &runs);
-                let pruning = pruning
-                    .as_ref()
-                    .filter(|(_, layers)| format.is_quantized() && !exact && layers.have(&weight.expr, module));
-                if pruning.is_some() {
-                    check_zero(format)?;
-                }
-                let sums = out.matrix(&rows, coder.pruned(pruning.map(|p| p.0)), (n, k), (format, exact), &name)?;
-                ((!exact).then(|| sums.error()), pruning.map(|_| sums.zeros as f64 / (n * k).max(1) as f64))
+        let (error, zeros) = match source.packed(weight) {
+            Some(before) => {
+                again::write(&before, weight.storage, &name, &mut |bytes| out.write(bytes))?;
+                let error = before.error.map(|relative_rms| QuantError { relative_rms, ..QuantError::default() });
+                (error, before.zeros)
             }
+            None => out.weight(weight, module, source, (pruning.as_ref(), &name))?,
         };
         out.pad()?;
         let bytes = out.written - report.bytes;
@@ -224,6 +219,31 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// Packs a weight; returns its error, and its share of zeros if it was pruned.
+    fn weight(
+        &mut self,
+        weight: &PackedWeight,
+        module: &Module,
+        source: &dyn WeightSource,
+        (pruning, name): (Option<&(Pruning, LayerMatrices)>, &str),
+    ) -> Result<(Option<QuantError>, Option<f64>), PackError> {
+        let rows = Rows::new(&weight.expr, module, source).map_err(|e| e.into_error(name))?;
+        let (n, k, format) = match weight.storage {
+            Storage::Vector { len } => return self.vector(&rows, len, name).map(|()| (None, None)),
+            Storage::Matrix { n, k, format } => (n, k, format),
+        };
+        let exact = lossless(&weight.expr, format, module);
+        let runs = if exact { vec![] } else { method::runs(&weight.expr, module, source)? };
+        let coder = Coder::new(format, source.method(), k, &runs);
+        let pruning =
+            pruning.filter(|(_, layers)| format.is_quantized() && !exact && layers.have(&weight.expr, module));
+        if pruning.is_some() {
+            check_zero(format)?;
+        }
+        let sums = self.matrix(&rows, coder.pruned(pruning.map(|p| p.0)), (n, k), (format, exact), name)?;
+        Ok(((!exact).then(|| sums.error()), pruning.map(|_| sums.zeros as f64 / (n * k).max(1) as f64)))
+    }
+
     fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
         self.sink.write_all(bytes)?;
         self.written += bytes.len() as u64;

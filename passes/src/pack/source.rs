@@ -1,6 +1,7 @@
 //! Where weights come from, and why they cannot be packed.
 
 use crate::method::{Method, Moments, NEAREST, Pruning};
+use llmcc_ir::plan::{PackedWeight, Storage};
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 
@@ -13,6 +14,19 @@ pub struct TensorBytes<'a> {
     pub shape: Vec<usize>,
     /// Little-endian elements, row-major.
     pub data: &'a [u8],
+}
+
+/// A weight that is packed already.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedBefore<'a> {
+    /// Its storage: that of the weight wanted, in whatever packing.
+    pub storage: Storage,
+    /// Its bytes; of a vector, without padding.
+    pub bytes: &'a [u8],
+    /// Its relative root mean square error, where packing was not exact.
+    pub error: Option<f64>,
+    /// Share of its values that are zero, where some were pruned.
+    pub zeros: Option<f64>,
 }
 
 /// Where weights come from.
@@ -35,6 +49,14 @@ pub trait WeightSource: Sync {
     /// Weights of the layers' matrices that become zero, where these are rounded to codes.
     fn pruning(&self) -> Option<Pruning> {
         None
+    }
+    /// A weight that is packed already, in whatever order: it is not computed again.
+    fn packed(&self, _weight: &PackedWeight) -> Option<PackedBefore<'_>> {
+        None
+    }
+    /// Whether everything was packed before, so that no value needs to be looked at that packing hides.
+    fn was_packed(&self) -> bool {
+        false
     }
     /// `name` will not be read again: its pages may go.
     fn release(&self, name: &str);

@@ -104,6 +104,8 @@ pub mod part {
     pub const LABEL: u32 = 11;
     /// Licences of the software in the runtime.
     pub const NOTICES: u32 = 12;
+    /// The module and the choices made for it, from which versions for other machines are made.
+    pub const RECIPE: u32 = 13;
 
     /// The name of a kind in messages.
     pub const fn name(kind: u32) -> &'static str {
@@ -120,6 +122,7 @@ pub mod part {
             PADDING => "padding",
             LABEL => "label of the weights",
             NOTICES => "licences",
+            RECIPE => "module and choices",
             _ => "unknown part",
         }
     }

@@ -117,6 +117,38 @@ fn not_a_number_and_overflow_are_located() {
     assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
 }
 
+/// Codes and scales of a block stay the same bits when they are packed in the other order. Only the path of a
+/// trellis is not in its fragments.
+#[test]
+fn codes_move_from_one_order_to_the_other() {
+    for panel in FORMATS.iter().flat_map(FormatDef::formats).filter(|f| f.is_quantized()) {
+        let fragment = panel.with_packing(Packing::Fragment);
+        let trellis = matches!(panel.encoding().code, Code::Trellis(_));
+        assert_eq!((panel.keeps_codes(), fragment.keeps_codes()), (true, !trellis), "{panel}");
+        for (n, k) in [(16, 64), (5, 300), (1, 33)] {
+            let rows = random(k as u64, n * k);
+            let packed = |f: Format| {
+                let mut block = vec![0xAA; f.block_bytes(k)];
+                pack_block(f, &rows, k, &mut block).expect("finite");
+                block
+            };
+            for (from, to) in [(panel, fragment), (fragment, panel), (panel, panel)] {
+                let block = packed(from);
+                let codes: Option<Vec<CodedRow>> = (0..n).map(|r| unpack_codes(from, &block, k, r)).collect();
+                let Some(codes) = codes else {
+                    assert!(trellis, "{from}");
+                    continue;
+                };
+                let mut again = vec![0xAA; to.block_bytes(k)];
+                pack_codes(to, &codes, k, &mut again).expect("finite");
+                let at = again.iter().zip(&packed(to)).position(|(a, b)| a != b);
+                assert_eq!(at, None, "{from} as {to}, {n}×{k}");
+            }
+        }
+    }
+    assert_eq!(unpack_codes(Format::BF16, &[0; 64], 1, 0), None);
+}
+
 #[test]
 fn names_round_trip() {
     for f in formats() {
