@@ -73,7 +73,7 @@ fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, (k, unit): (&Evict
     args
 }
 
-/// Stores the addresses of a token's rows, those of an item's heads.
+/// Stores the addresses of a token's rows, from the columns of an item's heads on.
 fn of_token(
     low: &Lowering,
     e: &mut Emit,

@@ -78,7 +78,7 @@ pub struct KeptLayout {
 }
 
 impl KeptLayout {
-    /// Rows beside those of keys and values.
+    /// Rows beside keys and values.
     pub const MARKS: usize = 3;
 
     /// Numbers of a head.

@@ -482,7 +482,7 @@ fn corpora_change_no_text() {
     }
 }
 
-/// The mask and the self-information that C gets are those of the method; forced tokens stay.
+/// C gets the method's mask and self-information; forced tokens stay.
 #[test]
 fn prompts_are_compressed() {
     let model = open(Options::default());

@@ -1,6 +1,6 @@
 //! Attention of a token to a cache that drops tokens by their weights: see [`EvictArgs`].
 //!
-//! Inner loops are those of [`Lanes`], for vectors ([`Vectors`]) and for the scalar reference; all else is common to
+//! Inner loops stand in [`Lanes`], for vectors ([`Vectors`]) and for the scalar reference; all else is common to
 //! both.
 
 mod lanes;

@@ -1,5 +1,5 @@
 //! Attention output error (CAOTE, Goel et al. 2025, arXiv 2504.14051): the token leaves without which the last query's
-//! result would have moved least. Weights are those of the last query, as in TOVA; each KV head keeps its own tokens.
+//! result would have moved least. The last query's weights count, as in TOVA; each KV head keeps its own tokens.
 
 use super::given::{Given, LAYERS, Policy};
 use super::model::{Applied, Model};

@@ -19,7 +19,7 @@ const PAGE: usize = 16;
 /// See the file's text.
 pub(super) const QUEST: Policy = Policy {
     name: "quest",
-    about: "all tokens, of which a token reads the pages with the largest bounds of products",
+    about: "all tokens; a token reads the pages with the largest bounds of products",
     source: "Quest, Tang et al. 2024, arXiv 2406.10774",
     settings: &[("budget", "most tokens that a token reads, pages of 16 of them, its own page included"), LAYERS],
     files: &[],
@@ -38,7 +38,7 @@ fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     Ok(applied)
 }
 
-/// The states beside a cache: bounds of its pages, and those of the page at hand.
+/// The states beside a cache: bounds of its pages, and of the page at hand.
 fn beside(cache: &KvSpec) -> (KvSpec, FixedSpec) {
     let columns = cache.kv_heads * cache.key_dim;
     let row = 2 * columns;

@@ -121,7 +121,7 @@ impl Pool {
         self.used.insert(self.time, first);
     }
 
-    /// Up to `n` tokens after a token: those of its n-gram, of the n-gram of the last one of these, and so on.
+    /// Up to `n` tokens after a token: its n-gram's, then the n-gram's of the last one of these, and so on.
     fn after(&mut self, mut last: i32, n: usize) -> Vec<i32> {
         let mut guesses = Vec::with_capacity(n);
         while guesses.len() < n

@@ -7,7 +7,7 @@ use llmcc_abi::evict::EVICT_PLACES;
 use crate::attend::exp;
 use crate::isa::Isa;
 
-/// The loops that a token's attention takes its time in. Chains of additions are those of
+/// The loops that a token's attention takes its time in. Chains of additions are as in
 /// [`EvictArgs`](llmcc_abi::evict::EvictArgs).
 pub(crate) trait Lanes {
     /// The scores of a block of 16 places.
