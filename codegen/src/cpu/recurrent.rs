@@ -181,14 +181,10 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
             let state = e.add(state, at);
             let [keys, values, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)]
                 .map(|(p, start)| columns_of(low, e, p, (token, start), at));
-            let position = e.index(positions, token, 4);
-            let position = e.load_index(position, 0);
-            let (_, place) = e.div_mod(position, k.width);
+            let (place, begins) = place_in_window(e, positions, token, k.width);
             let places = e.index(low.args.operand(k.places), place, series * row);
             let places = e.add(places, at);
-            let place = e.b.ins().fcvt_from_sint(F32, place);
-            let (place, none) = (e.splat(place), e.floats(0.0));
-            let begins = e.lanes_where(FloatCC::Equal, place, none);
+            let none = e.floats(0.0);
             for (byte, lanes) in vectors(width) {
                 let mut kept: Vec<Value> =
                     (0..3 * series).map(|i| e.load_lanes(state, i * row + byte, lanes)).collect();
@@ -221,6 +217,16 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
     });
 }
 
+/// The place of a token in its window of `width` tokens, and lanes that say whether it is the first.
+fn place_in_window(e: &mut Emit, positions: Value, token: Value, width: usize) -> (Value, Value) {
+    let position = e.index(positions, token, 4);
+    let position = e.load_index(position, 0);
+    let (_, place) = e.div_mod(position, width);
+    let of_lanes = e.b.ins().fcvt_from_sint(F32, place);
+    let (of_lanes, first) = (e.splat(of_lanes), e.floats(0.0));
+    (place, e.lanes_where(FloatCC::Equal, of_lanes, first))
+}
+
 /// Emits the items `lo..hi`.
 pub(super) fn window_bounds(low: &Lowering, e: &mut Emit, k: &WindowBounds) {
     let channels = low.kernel.fixed(k.state).cols;
@@ -234,12 +240,7 @@ pub(super) fn window_bounds(low: &Lowering, e: &mut Emit, k: &WindowBounds) {
             let state = e.add(state, at);
             let x = columns_of(low, e, k.x, (token, k.start), at);
             let out = columns_of(low, e, k.out, (token, 0), at);
-            let position = e.index(positions, token, 4);
-            let position = e.load_index(position, 0);
-            let (_, place) = e.div_mod(position, k.width);
-            let place = e.b.ins().fcvt_from_sint(F32, place);
-            let (place, none) = (e.splat(place), e.floats(0.0));
-            let begins = e.lanes_where(FloatCC::Equal, place, none);
+            let (_, begins) = place_in_window(e, positions, token, k.width);
             for (byte, lanes) in vectors(width) {
                 let x = e.load_lanes(x, byte, lanes);
                 for (half, least) in [true, false].into_iter().enumerate() {

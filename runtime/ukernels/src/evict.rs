@@ -9,6 +9,7 @@ pub(crate) use lanes::{Lanes, Vectors, halved};
 
 use core::slice;
 
+use crate::select::ordered;
 use llmcc_abi::evict::{Cadence, Criterion, EVICT_PLACES, EvictArgs, KeptLayout, REST};
 
 /// One call, taken apart.
@@ -246,13 +247,7 @@ impl Run<'_> {
 
 /// The order in which tokens are dropped: by score, NaN first, then by position.
 fn rank(score: f32, seen: f32) -> u64 {
-    let bits = (score + 0.0).to_bits();
-    let ordered = match (score.is_nan(), bits >> 31) {
-        (true, _) => 0,
-        (false, 0) => bits | 0x8000_0000,
-        (false, _) => !bits,
-    };
-    u64::from(ordered) << 32 | u64::from(seen as u32)
+    u64::from(ordered(score)) << 32 | u64::from(seen as u32)
 }
 
 /// The score of [`Criterion::Recurrence`] of a token last important `since` tokens ago, before at most `longest` tokens

@@ -23,13 +23,17 @@ pub(crate) struct Best<'a> {
 
 /// A row by its score: of equal scores the first is the largest, NaN the smallest of all.
 fn rank(score: f32, number: usize) -> u64 {
+    u64::from(ordered(score)) << 32 | u64::from(!(number as u32))
+}
+
+/// A number that is ordered as the score is: zeros are equal, NaN the smallest of all.
+pub(crate) fn ordered(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
-    let ordered = match (score.is_nan(), bits >> 31) {
+    match (score.is_nan(), bits >> 31) {
         (true, _) => 0,
         (false, 0) => bits | 0x8000_0000,
         (false, _) => !bits,
-    };
-    u64::from(ordered) << 32 | u64::from(!(number as u32))
+    }
 }
 
 impl<'a> Best<'a> {

@@ -56,6 +56,23 @@ pub trait AttrType: Sized {
     fn from_attr(attr: &Attr) -> Option<Self>;
 }
 
+/// An enumeration as an attribute: the words of all its values, in the order of `ALL`.
+macro_rules! words {
+    ($ty:ty: $words:ident) => {
+        impl AttrType for $ty {
+            const KIND: AttrKind = AttrKind::Word($words);
+            fn to_attr(&self) -> Attr {
+                Attr::Word($words[*self as usize])
+            }
+            fn from_attr(attr: &Attr) -> Option<$ty> {
+                let Attr::Word(word) = attr else { return None };
+                <$ty>::ALL.iter().zip($words).find(|(_, name)| *name == word).map(|(value, _)| *value)
+            }
+        }
+    };
+}
+pub(super) use words;
+
 macro_rules! attr_types {
     ($($ty:ty = $kind:ident: |$x:ident| $to:expr, $from:expr;)*) => { $(
         impl AttrType for $ty {

@@ -1,6 +1,7 @@
 //! Attention to a cache that drops tokens by their weights.
 
 use super::attention::{batch_at, rows_of};
+use super::attr::words;
 use super::of::EvictingAttention;
 use super::rule::{Operands, Rule, Types};
 use super::{Attr, AttrKind, AttrType};
@@ -15,16 +16,7 @@ pub use llmcc_abi::evict::Criterion;
 /// Names of the criteria in `.lir` text.
 const CRITERIA: &[&str] = &["sum", "last", "rare", "shift", "peak", "recurrence"];
 
-impl AttrType for Criterion {
-    const KIND: AttrKind = AttrKind::Word(CRITERIA);
-    fn to_attr(&self) -> Attr {
-        Attr::Word(CRITERIA[*self as usize])
-    }
-    fn from_attr(attr: &Attr) -> Option<Criterion> {
-        let Attr::Word(word) = attr else { return None };
-        Criterion::ALL.iter().zip(CRITERIA).find(|(_, name)| *name == word).map(|(criterion, _)| *criterion)
-    }
-}
+words!(Criterion: CRITERIA);
 
 /// Which tokens a cache drops, and when: attributes of `evicting_attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

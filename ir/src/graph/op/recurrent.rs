@@ -1,5 +1,6 @@
 //! Operations that keep a state of fixed size: convolutions over time and recurrences.
 
+use super::attr::words;
 use super::of::{CausalConv, Recurrence, WindowMeans, Wkv};
 use super::rule::{Operands, Rule, Types};
 use super::{Attr, AttrKind, AttrType};
@@ -13,16 +14,7 @@ pub use llmcc_abi::recur::Update;
 /// Names of the updates in `.lir` text.
 const UPDATES: &[&str] = &["plain", "delta", "erase", "bonus", "scan"];
 
-impl AttrType for Update {
-    const KIND: AttrKind = AttrKind::Word(UPDATES);
-    fn to_attr(&self) -> Attr {
-        Attr::Word(UPDATES[*self as usize])
-    }
-    fn from_attr(attr: &Attr) -> Option<Update> {
-        let Attr::Word(word) = attr else { return None };
-        Update::ALL.iter().zip(UPDATES).find(|(_, name)| *name == word).map(|(update, _)| *update)
-    }
-}
+words!(Update: UPDATES);
 
 impl Rule for CausalConv {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {

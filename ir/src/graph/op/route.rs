@@ -1,5 +1,6 @@
 //! Choosing experts, and their products.
 
+use super::attr::words;
 use super::of::{Combine, ExpertMatMul, ExpertVector, Route};
 use super::rule::{Operands, Rule, Types};
 use super::{Attr, AttrKind, AttrType};
@@ -12,16 +13,7 @@ pub use llmcc_abi::route::Score;
 /// Names of the scores in `.lir` text.
 const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid_of_chosen", "given"];
 
-impl AttrType for Score {
-    const KIND: AttrKind = AttrKind::Word(SCORES);
-    fn to_attr(&self) -> Attr {
-        Attr::Word(SCORES[*self as usize])
-    }
-    fn from_attr(attr: &Attr) -> Option<Score> {
-        let Attr::Word(word) = attr else { return None };
-        Score::ALL.iter().zip(SCORES).find(|(_, name)| *name == word).map(|(score, _)| *score)
-    }
-}
+words!(Score: SCORES);
 
 /// How experts are chosen and weighted: the attributes of `route`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
