@@ -111,10 +111,10 @@ fn programs_record_the_name() {
 fn another_version_of_the_api_is_refused() {
     let folder = Folder::new();
     folder.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet"]);
-    assert!(folder.says(&[], &["inspect", "m.so"]).contains("abi         C API 1.11, format "));
-    assert_eq!(folder.manifest("m.so")["abi"], "1.11");
-    // mov eax, 0x1000b; ret
-    let own = [0xB8, 0x0B, 0x00, 0x01, 0x00, 0xC3];
+    assert!(folder.says(&[], &["inspect", "m.so"]).contains("abi         C API 1.12, format "));
+    assert_eq!(folder.manifest("m.so")["abi"], "1.12");
+    // mov eax, 0x1000c; ret
+    let own = [0xB8, 0x0C, 0x00, 0x01, 0x00, 0xC3];
     let mut bytes = std::fs::read(folder.at("m.so")).expect("an artifact");
     let found: Vec<usize> = bytes.windows(own.len()).enumerate().filter(|(_, w)| *w == own).map(|(i, _)| i).collect();
     assert_eq!(found.len(), 1, "the code of llmcc_abi_version");
@@ -122,7 +122,7 @@ fn another_version_of_the_api_is_refused() {
     renew(&mut bytes, &mut []).expect("an artifact");
     std::fs::write(folder.at("m.so"), bytes).expect("written");
     let refused = text(&folder.llmcc(&["run", "m.so", "-p", "a"]).stderr);
-    assert!(refused.contains("version 2.11") && refused.contains("version 1.11"), "{refused}");
+    assert!(refused.contains("version 2.12") && refused.contains("version 1.12"), "{refused}");
     assert!(refused.contains("compile the model again"), "{refused}");
     let Some(python) = std::env::var_os("LLMCC_PYTHON") else {
         println!("skipped in Python: LLMCC_PYTHON does not name a Python with the llmcc package");
@@ -131,5 +131,5 @@ fn another_version_of_the_api_is_refused() {
     let load =
         Command::new(python).args(["-c", "import llmcc; llmcc.load('./m.so')"]).current_dir(folder.root()).output();
     let said = text(&load.expect("python runs").stderr);
-    assert!(said.contains("version 2.11") && said.contains("version 1.11") && said.contains("compile"), "{said}");
+    assert!(said.contains("version 2.12") && said.contains("version 1.12") && said.contains("compile"), "{said}");
 }

@@ -248,9 +248,9 @@ fn other_files_are_refused_in_words() {
     let (status, said) = refused(&built("other.so", "int other(void) { return 0; }"));
     assert!(status == Status::Artifact && said.contains("make one with `llmcc compile`"), "{said}");
     let (status, said) = refused(&built("later.so", "unsigned llmcc_abi_version(void) { return 0x20003; }"));
-    assert!(status == Status::Artifact && said.contains("version 2.3") && said.contains("version 1.11"), "{said}");
+    assert!(status == Status::Artifact && said.contains("version 2.3") && said.contains("version 1.12"), "{said}");
     let (_, said) = refused(&built("older.so", "unsigned llmcc_abi_version(void) { return 0x10000; }"));
     assert!(said.contains("lacks llmcc_") && said.contains("compile the model again"), "{said}");
     assert_eq!(refused(&file("none.so")).0, Status::System);
-    assert_eq!(Version::OWN.to_string(), "1.11");
+    assert_eq!(Version::OWN.to_string(), "1.12");
 }
