@@ -71,6 +71,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("no-segments", "a matmul or pointwise kernel computes something"),
     ("row-scale", "runs divide the columns, and what they are brought to is positive"),
     ("square-matrix", "each row is a square matrix of at most 8 rows, balanced in 1 to 1000 rounds"),
+    ("eviction", "a cache that drops tokens has a budget, last tokens that stay, and a state of these sizes"),
     ("selection", "rows are selected from states of rows that are stored once, and read by plain causal attention"),
     ("segment-size", "segments and tiles have columns"),
     ("no-lanes", "a matmul segment has weights"),
