@@ -17,6 +17,7 @@ use llmcc_ir::target::TargetSpec;
 use llmcc_passes::inside::Inside;
 use llmcc_passes::pack::{PackedBefore, TensorBytes, WeightSource, lossless, reorders, weight_offsets};
 use memmap2::Mmap;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub struct Carried {
     path: PathBuf,
     /// Its manifest.
     pub manifest: Manifest,
+    /// The manifest as it stands in the artifact.
+    pub document: Value,
     /// Its recipe.
     pub recipe: Recipe,
     /// Tokenizer and templates.
@@ -88,8 +91,9 @@ impl Carried {
         let parse = |kind: u32| -> Result<Value, Error> {
             json::exact(&sealed.bytes(kind)?).map_err(|e| unreadable(part::name(kind), e.to_string()))
         };
-        let manifest: Manifest = serde_json::from_value(parse(part::MANIFEST)?)
-            .map_err(|e| unreadable(part::name(part::MANIFEST), e.to_string()))?;
+        let document = parse(part::MANIFEST)?;
+        let manifest =
+            Manifest::deserialize(&document).map_err(|e| unreadable(part::name(part::MANIFEST), e.to_string()))?;
         let texts = texts(&manifest, sealed.bytes(part::TOKENIZER)?, parse(part::TEXT_CONFIG)?);
         let weights = locate(path)?.weights;
         let file = input::open(&weights.path)?;
@@ -106,7 +110,7 @@ impl Carried {
             by_expr.entry(stored.weight.expr.clone()).or_default().push(i);
         }
         let rows = known_rows(&recipe.module, &packed);
-        Ok(Carried { path: path.to_owned(), manifest, recipe, texts, map, start, packed, by_expr, rows })
+        Ok(Carried { path: path.to_owned(), manifest, document, recipe, texts, map, start, packed, by_expr, rows })
     }
 
     /// Its path.

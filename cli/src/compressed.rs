@@ -63,8 +63,8 @@ impl Compression {
 }
 
 impl Compressor {
-    /// Makes a text shorter. Its first and last token stay. Of a character whose tokens were dropped in part nothing is
-    /// left.
+    /// Makes a text shorter. Its first and last token stay. A character leaves with any token that has a part of
+    /// it.
     ///
     /// # Errors
     /// The small model has no tokenizer, or fails.

@@ -114,7 +114,7 @@ pub enum Origin {
 pub struct Remade {
     /// Its weights.
     pub weights: Box<dyn WeightSource>,
-    /// Its manifest.
+    /// Its manifest, as it stands there.
     pub manifest: Value,
     /// Its choices.
     pub choices: Choices,

@@ -19,8 +19,6 @@ use std::collections::BTreeMap;
 
 /// Version of the recipe's own layout.
 const VERSION: u32 = 1;
-/// Words of activations in options.
-const ACTIVATIONS: [ActPolicy; 5] = [ActPolicy::F32, ActPolicy::F16, ActPolicy::Bf16, ActPolicy::Int8, ActPolicy::Fp8];
 
 /// Choices that hold for any target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,10 +83,7 @@ impl Choices {
     /// # Errors
     /// An unknown word.
     pub fn act(&self) -> Result<Option<ActPolicy>, String> {
-        let named = |name: &String| {
-            let found = ACTIVATIONS.into_iter().find(|a| a.to_string() == *name);
-            found.ok_or_else(|| format!("unknown activations `{name}`"))
-        };
+        let named = |name: &String| ActPolicy::parse(name).ok_or_else(|| format!("unknown activations `{name}`"));
         self.activations.as_ref().map(named).transpose()
     }
 

@@ -69,7 +69,7 @@ pub fn lower(carried: Carried, options: &CompileOptions, backend: &dyn Backend) 
         samples: Measured::new(),
         phases,
         origin: Origin::Artifact(Box::new(Remade {
-            manifest: serde_json::to_value(&carried.manifest).unwrap_or_default(),
+            manifest: carried.document.clone(),
             weights: Box::new(carried),
             choices,
         })),

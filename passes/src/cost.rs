@@ -24,6 +24,7 @@ mod recurrence;
 mod rope_table;
 mod route;
 mod row_norm;
+mod scored;
 mod select;
 mod sinkhorn;
 mod substitute;

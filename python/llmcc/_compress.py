@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes as c
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Iterable, Optional, Union
 
 from . import _ffi as ffi
@@ -68,7 +69,7 @@ class Compress(Logits):
         marked = [(token, bool(flag)) for token, flag in zip(bare, kept[at:])]
         short = small.detokenize([token for token, flag in marked if flag])
         if _REPLACEMENT not in prompt:
-            # Of a character whose tokens were dropped in part nothing is left.
+            # A character leaves with any token that has a part of it.
             short = short.replace(_REPLACEMENT, "")
         dropped = [small.detokenize([token for token, _ in run]) for flag, run in groupby(marked, lambda pair: pair[1]) if not flag]
         return Compressed(short, len(bare), sum(flag for _, flag in marked), dropped, list(nats[at:]))
@@ -80,14 +81,12 @@ def _forced(model: Text, tokens: list[int], words: list[str], digits: bool) -> l
     forced = [digits and any(byte in b"0123456789" for byte in own) for own in spelled]
     if forced:
         forced[0] = forced[-1] = True
-    text, starts, end = b"".join(spelled), [], 0
-    for own in spelled:
-        starts.append(end)
-        end += len(own)
+    text, ends = b"".join(spelled), list(accumulate(map(len, spelled)))
+    starts = [0, *ends[:-1]]
     for word in (word.encode("utf-8") for word in words if word):
         at = text.find(word)
         while at >= 0:
-            for i, (start, own) in enumerate(zip(starts, spelled)):
-                forced[i] = forced[i] or (start < at + len(word) and at < start + len(own))
+            for i in range(bisect_right(ends, at), bisect_left(starts, at + len(word))):
+                forced[i] = True
             at = text.find(word, at + 1)
     return forced

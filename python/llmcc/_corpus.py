@@ -5,22 +5,20 @@ from __future__ import annotations
 import ctypes as c
 import json
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence, Union
 
 from . import _ffi as ffi
-from ._errors import Unique
+from ._errors import Closing
 from ._interrupt import checkpoint
 
 if TYPE_CHECKING:
     from ._text import Text
 
-Self = TypeVar("Self", bound="Corpus")
-
 #: Stands between two texts.
 _BORDER = -1
 
 
-class Corpus(Unique):
+class Corpus(Closing):
     """Texts for ``draft=`` of any number of generations: see :meth:`Model.corpus`."""
 
     _remedy = "share it: any number of generations guess from it"
@@ -49,12 +47,6 @@ class Corpus(Unique):
                 raise
             self._lib.share()
         self._handle = made
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

@@ -7,10 +7,10 @@ import json
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Mapping, Optional, Sequence, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterator, Mapping, Optional, Sequence, Union, overload
 
 from . import _batch, _ffi as ffi, _images
-from ._errors import LlmccError, Status, Unique
+from ._errors import Closing, LlmccError, Status
 from ._keywords import Generating, spelled_out
 from ._params import GenParams, natural, positive, real, utf8
 from ._pieces import Completion, piece_of
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from ._model import Model
     from ._text import Message, Prompt, Prompts
 
-Self = TypeVar("Self", bound="Engine")
-
 #: Events that are taken at once.
 _EVENTS = 64
 
 
-class Engine(Unique):
+class Engine(Closing):
     """Serves many requests on one model at once: each step takes all running ones a token further, and begins new ones. Close it, or use it in a ``with`` statement.
 
     Methods may be called from any number of threads and tasks. A request's text depends on its prompt and parameters alone: it is the one of :meth:`Model.generate`, bit for
@@ -79,12 +77,6 @@ class Engine(Unique):
         # The thread knows the engine weakly, so that one that is forgotten is closed.
         self._thread = threading.Thread(target=_dispatch, args=(weakref.ref(self), self._lib, self._engine), name="llmcc-engine", daemon=True)
         self._thread.start()
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, TypeVar
+
+Self = TypeVar("Self", bound="Closing")
 
 
 class Status(enum.IntEnum):
@@ -46,3 +48,17 @@ class Unique:
 
     def _uncopied(self, how: str) -> TypeError:
         return TypeError(f"a {type(self).__name__} cannot be {how}: {self._remedy}")
+
+
+class Closing(Unique):
+    """An object that is closed at the end of a ``with`` statement."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees what it has. Closing twice is fine."""
+        raise NotImplementedError

@@ -6,15 +6,13 @@ import ctypes as c
 import json
 import os
 import threading
-from typing import Any, Mapping, Optional, TypeVar, Union
+from typing import Any, Mapping, Optional, Union
 
 from . import _ffi as ffi
 from . import _signature
-from ._errors import LlmccError, Status, Unique
+from ._errors import Closing, LlmccError, Status
 from ._params import positive as _positive
 from ._pickled import LoadedAdapter
-
-Self = TypeVar("Self", bound="Opened")
 
 _OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
 #: Added to a GPU's compute capability times ten, it gives the number of the GPU's version.
@@ -37,7 +35,7 @@ _FACTS: Mapping[str, Any] = {
 }
 
 
-class Opened(Unique):
+class Opened(Closing):
     """An open artifact."""
 
     def __init__(
@@ -95,12 +93,6 @@ class Opened(Unique):
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # Set before anything can fail in __init__, but __init__ may not have run at all.

@@ -7,7 +7,7 @@ import numbers
 from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, Union, overload
 
 from . import _ffi as ffi, _images
-from ._errors import LlmccError, Unique
+from ._errors import Closing, LlmccError
 from ._generate import Generate
 from ._keywords import Generating, spelled_out
 from ._batch import Texts as _texts, of_one
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._keywords import Unpack
 
 
-class Session(Unique):
+class Session(Closing):
     """A sequence of tokens whose keys and values stay cached, so that nothing is computed twice.
 
     Made by :meth:`Model.session`. Close it to release its cache, or use it in a ``with`` statement.
@@ -36,12 +36,6 @@ class Session(Unique):
         self._tokens = list(_tokens)
         # The images among them, in their order.
         self._pictures = _images.Pictures()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_seq", None) is not None:

@@ -33,21 +33,23 @@ pub enum Guesses {
 
 /// A model that guesses for generations of another one, each the most probable token. It is for one generation at a
 /// time, and keeps its model open.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Drafter {
-    inner: Arc<Inner>,
+    inner: Arc<Owned<RawDrafter>>,
 }
 
-struct Inner {
-    handle: *mut RawDrafter,
+/// A handle of the C API, which is freed once.
+struct Owned<T> {
+    handle: *mut T,
     /// Lives as long as the handle.
     model: Arc<Model>,
+    free: unsafe extern "C" fn(*mut T),
 }
 
-// SAFETY: the C API may be called from any thread, and locks what it uses.
-unsafe impl Send for Inner {}
+// SAFETY: the C API may be called from any thread; it locks a drafter that it uses, and a corpus does not change.
+unsafe impl<T> Send for Owned<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl<T> Sync for Owned<T> {}
 
 impl Drafter {
     /// A drafter with a sequence of its own.
@@ -58,20 +60,21 @@ impl Drafter {
         let mut handle = ptr::null_mut();
         // SAFETY: the model is open, the handle is written.
         model.check(unsafe { (model.api().llmcc_drafter_new)(model.handle(), &mut handle) })?;
-        Ok(Drafter { inner: Arc::new(Inner { handle, model: model.clone() }) })
+        let free = model.api().llmcc_drafter_free;
+        Ok(Drafter { inner: Arc::new(Owned { handle, model: model.clone(), free }) })
     }
 }
 
-impl Drop for Inner {
+impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: freed once; the model is still open.
-        unsafe { (self.model.api().llmcc_drafter_free)(self.handle) }
+        unsafe { (self.free)(self.handle) }
     }
 }
 
-impl PartialEq for Drafter {
-    fn eq(&self, other: &Drafter) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+impl<T> PartialEq for Owned<T> {
+    fn eq(&self, other: &Owned<T>) -> bool {
+        ptr::eq(self.handle, other.handle)
     }
 }
 
@@ -83,21 +86,10 @@ impl fmt::Debug for Drafter {
 
 /// Texts that any number of generations of a model guess from, also of engines: the tokens that most often followed the
 /// longest ending of a text, of 2 to 16 tokens (REST, arXiv 2311.08252). It takes 8 bytes a token.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Corpus {
-    inner: Arc<Texts>,
+    inner: Arc<Owned<RawCorpus>>,
 }
-
-struct Texts {
-    handle: *mut RawCorpus,
-    /// Lives as long as the handle.
-    model: Arc<Model>,
-}
-
-// SAFETY: the C API may be called from any thread, and a corpus does not change.
-unsafe impl Send for Texts {}
-// SAFETY: as above.
-unsafe impl Sync for Texts {}
 
 impl Corpus {
     /// A corpus of the tokens of texts.
@@ -111,20 +103,8 @@ impl Corpus {
         let new = model.api().llmcc_corpus_new;
         // SAFETY: the model is open, the array has its length, the handle is written.
         model.check(unsafe { new(model.handle(), tokens.as_ptr(), tokens.len(), &mut handle) })?;
-        Ok(Corpus { inner: Arc::new(Texts { handle, model: model.clone() }) })
-    }
-}
-
-impl Drop for Texts {
-    fn drop(&mut self) {
-        // SAFETY: freed once; the model is still open.
-        unsafe { (self.model.api().llmcc_corpus_free)(self.handle) }
-    }
-}
-
-impl PartialEq for Corpus {
-    fn eq(&self, other: &Corpus) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        let free = model.api().llmcc_corpus_free;
+        Ok(Corpus { inner: Arc::new(Owned { handle, model: model.clone(), free }) })
     }
 }
 
@@ -160,7 +140,13 @@ impl Guesses {
     pub(crate) fn drafter(&self) -> Option<Drafter> {
         match self {
             Guesses::Model(drafter) => Some(drafter.clone()),
-            _ => None,
+            Guesses::Own
+            | Guesses::None
+            | Guesses::Heads
+            | Guesses::Lookup
+            | Guesses::Corpus(_)
+            | Guesses::Jacobi
+            | Guesses::Lookahead => None,
         }
     }
 }

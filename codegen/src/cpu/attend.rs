@@ -45,7 +45,7 @@ struct Plan {
     own: Option<ParamId>,
     causal: bool,
     chunked: bool,
-    /// Rows of numbers of selected rows of the cache, and how many there are for a token.
+    /// Rows of numbers of selected rows of the cache, and how many there are in a list.
     selected: Option<(ParamId, usize)>,
     /// Each KV head has as many numbers of its own.
     by_head: bool,
@@ -200,7 +200,7 @@ impl Plan {
             own,
             causal,
             chunked,
-            selected: selected.map(|p| (p, low.cols(p) / if by_head { spec.kv_heads } else { 1 })),
+            selected: selected.map(|p| (p, low.cols(p) / k.lists(&spec))),
             by_head,
             sums_of: sums.then_some(k.heads),
             softcap: softcap.map_or(0.0, F32::get),
@@ -320,8 +320,7 @@ impl Plan {
             e.store(q, call, more(offset_of!(AttendMore, own)));
         }
         if let Some((rows, count)) = self.selected {
-            let lists = if self.by_head { self.spec.kv_heads } else { 1 };
-            let mut numbers = e.index(low.args.operand(rows), at.token, row_bytes(lists * count, RowElem::F32));
+            let mut numbers = e.index(low.args.operand(rows), at.token, row_bytes(low.cols(rows), RowElem::F32));
             if self.by_head {
                 numbers = e.index(numbers, at.head, row_bytes(count, RowElem::F32));
             }

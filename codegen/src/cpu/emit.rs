@@ -5,7 +5,9 @@
 //! Cranelift fold 16-byte loads into SSE instructions that fault on other addresses.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
+use cranelift_codegen::ir::{
+    Endianness, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value,
+};
 use cranelift_frontend::FunctionBuilder;
 
 pub(super) use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8X16, I16X8, I32, I32X4, I64, I64X2};
@@ -71,6 +73,17 @@ impl<'f> Emit<'f> {
     }
 
     // Memory.
+
+    /// Room for a `T` on the stack, for code in several blocks.
+    pub fn stack_slot<T>(&mut self) -> StackSlot {
+        self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<T>() as u32, 3))
+    }
+
+    /// Address of room for a `T` on the stack.
+    pub fn on_stack<T>(&mut self) -> Value {
+        let slot = self.stack_slot::<T>();
+        self.b.ins().stack_addr(I64, slot, 0)
+    }
 
     /// Loads a `ty`.
     pub fn load(&mut self, ty: Type, p: Value, offset: usize) -> Value {

@@ -5,7 +5,7 @@ use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;
 use super::recurrent::Slots;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::Value;
 use llmcc_abi::evict::{EvictArgs, KeptLayout, evict_work};
 use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::{EvictingAttention, ParamId};
@@ -47,9 +47,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Evictin
 
 /// The microkernel's arguments, with those that all tokens have in common.
 fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, (k, unit): (&EvictingAttention, &Unit)) -> Value {
-    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<EvictArgs>() as u32, 3);
-    let room = e.b.create_sized_stack_slot(room);
-    let args = e.b.ins().stack_addr(I64, room, 0);
+    let args = e.on_stack::<EvictArgs>();
     let of = &k.eviction;
     // A criterion has 8 bytes, and both floats are one number of 8.
     let reals = u64::from(k.scale.get().to_bits()) | u64::from(of.level.get().to_bits()) << 32;

@@ -13,7 +13,7 @@ use super::panel::{self, Panel};
 use super::rownorm::RowWork;
 use super::span::Span;
 use super::store::{Dest, Target};
-use cranelift_codegen::ir::{InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
@@ -80,7 +80,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
 
 /// Room for the arguments of a microkernel.
 pub(super) fn panel_args(e: &mut Emit) -> StackSlot {
-    e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3))
+    e.stack_slot::<PanelArgs>()
 }
 
 fn plan<'k>(low: &Lowering, frame: &mut Frame, segment: &'k Segment, first_item: usize, tile_m: usize) -> Plan<'k> {

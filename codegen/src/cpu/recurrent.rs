@@ -9,7 +9,7 @@ use super::emit::{Emit, F32, LANES};
 use super::microkernel::Microkernel;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Value};
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowBounds, WindowMeans, Wkv};
@@ -95,16 +95,28 @@ fn each_block(low: &Lowering, e: &mut Emit, channels: usize, mut block: impl FnM
     }
 }
 
+/// The tokens of the step, each with the address of its sequence's state, `at` bytes further on.
+fn each_token(
+    low: &Lowering,
+    e: &mut Emit,
+    (slots, at): (&Slots, Value),
+    mut of_token: impl FnMut(&mut Emit, Value, Value),
+) {
+    let zero = e.int(0);
+    e.each(zero, low.args.m, 1, |e, token| {
+        let state = slots.of(e, token);
+        let state = e.add(state, at);
+        of_token(e, token, state);
+    });
+}
+
 /// `width` channels from the first channel of item `item` on.
 fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, width): (Value, usize)) {
     let channels = low.kernel.fixed(k.state).cols;
     let (row, vectors) = (channels * 4, vectors(width));
     let at = e.times(item, CHANNELS * 4);
     let taps = e.add(low.args.operand(k.taps), at);
-    let zero = e.int(0);
-    e.each(zero, low.args.m, 1, |e, token| {
-        let state = slots.of(e, token);
-        let state = e.add(state, at);
+    each_token(low, e, (slots, at), |e, token, state| {
         let x = columns_of(low, e, k.x, (token, k.start), at);
         let out = e.index(low.args.operand(k.out), token, row);
         let out = e.add(out, at);
@@ -145,10 +157,7 @@ pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
     each_block(low, e, channels, |e, item, width| {
         let at = e.times(item, CHANNELS * 4);
         let [decay, bonus] = [k.decay, k.bonus].map(|p| e.add(low.args.operand(p), at));
-        let zero = e.int(0);
-        e.each(zero, low.args.m, 1, |e, token| {
-            let state = slots.of(e, token);
-            let state = e.add(state, at);
+        each_token(low, e, (&slots, at), |e, token, state| {
             let [key, value, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)]
                 .map(|(p, start)| columns_of(low, e, p, (token, start), at));
             for (byte, lanes) in vectors(width) {
@@ -175,10 +184,7 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     each_block(low, e, channels, |e, item, width| {
         let at = e.times(item, CHANNELS * 4);
-        let zero = e.int(0);
-        e.each(zero, low.args.m, 1, |e, token| {
-            let state = slots.of(e, token);
-            let state = e.add(state, at);
+        each_token(low, e, (&slots, at), |e, token, state| {
             let [keys, values, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)]
                 .map(|(p, start)| columns_of(low, e, p, (token, start), at));
             let (place, begins) = place_in_window(e, positions, token, k.width);
@@ -234,10 +240,7 @@ pub(super) fn window_bounds(low: &Lowering, e: &mut Emit, k: &WindowBounds) {
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     each_block(low, e, channels, |e, item, width| {
         let at = e.times(item, CHANNELS * 4);
-        let zero = e.int(0);
-        e.each(zero, low.args.m, 1, |e, token| {
-            let state = slots.of(e, token);
-            let state = e.add(state, at);
+        each_token(low, e, (&slots, at), |e, token, state| {
             let x = columns_of(low, e, k.x, (token, k.start), at);
             let out = columns_of(low, e, k.out, (token, 0), at);
             let (_, begins) = place_in_window(e, positions, token, k.width);
@@ -371,8 +374,7 @@ impl Token {
 impl Plan<'_> {
     /// The microkernel's arguments, with those that all tokens have in common.
     fn arguments(&self, e: &mut Emit, width: usize) -> StackSlot {
-        let bytes = size_of::<RecurArgs>() as u32;
-        let slot = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3));
+        let slot = e.stack_slot::<RecurArgs>();
         let args = e.b.ins().stack_addr(I64, slot, 0);
         let numbers = [
             (offset_of!(RecurArgs, stride), self.cols),

@@ -3,7 +3,7 @@
 use super::Lowering;
 use super::emit::{Emit, I32, I64};
 use super::microkernel::Microkernel;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind};
+use cranelift_codegen::ir::InstBuilder;
 use llmcc_abi::Uk;
 use llmcc_abi::route::RouteArgs;
 use llmcc_ir::kernel::Route;
@@ -12,9 +12,7 @@ use std::mem::offset_of;
 /// Emits the rows `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Route) {
     let (experts, r) = (low.cols(k.x), &k.router);
-    let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<RouteArgs>() as u32, 3);
-    let slot = e.b.create_sized_stack_slot(slot);
-    let args = e.b.ins().stack_addr(I64, slot, 0);
+    let args = e.on_stack::<RouteArgs>();
     let numbers = [
         (offset_of!(RouteArgs, experts), experts),
         (offset_of!(RouteArgs, top), r.top),

@@ -7,7 +7,7 @@ use super::attention::Item;
 use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::Value;
 use llmcc_abi::{ATTEND_PARTS, SELECT_SHARED, SelectArgs, StepCtx, Uk, select_work};
 use llmcc_ir::kernel::{RowElem, Select};
 use llmcc_ir::plan::row_bytes;
@@ -46,9 +46,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select)
 fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) -> Value {
     let spec = low.kernel.kv(k.kv);
     let page = spec.page();
-    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectArgs>() as u32, 3);
-    let room = e.b.create_sized_stack_slot(room);
-    let args = e.b.ins().stack_addr(I64, room, 0);
+    let args = e.on_stack::<SelectArgs>();
     let sizes = [
         (offset_of!(SelectArgs, heads), k.heads),
         (offset_of!(SelectArgs, d), spec.value_dim),
@@ -65,16 +63,21 @@ fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Select) -> Val
     args
 }
 
+/// Position and sequence of a token.
+pub(super) fn place(low: &Lowering, e: &mut Emit, token: Value) -> [Value; 2] {
+    let of_step = [offset_of!(StepCtx, positions), offset_of!(StepCtx, seqs)];
+    of_step.map(|field| {
+        let values = low.args.step(e, field);
+        let p = e.index(values, token, 4);
+        e.load_index(p, 0)
+    })
+}
+
 /// Stores the arguments of a token: its operands, and the rows of its sequence that it sees.
 fn of_token(low: &Lowering, e: &mut Emit, k: &Select, args: Value, token: Value) {
     let Select { q, weights, kv, heads, top, out } = *k;
     let spec = low.kernel.kv(kv);
-    let of_step = [offset_of!(StepCtx, positions), offset_of!(StepCtx, seqs)];
-    let [position, seq] = of_step.map(|field| {
-        let values = low.args.step(e, field);
-        let p = e.index(values, token, 4);
-        e.load_index(p, 0)
-    });
+    let [position, seq] = place(low, e, token);
     let end = e.offset(position, 1);
     let (rows, _) = e.div_mod(end, spec.every);
     let pages = pages(low, e, seq);

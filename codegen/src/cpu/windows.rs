@@ -5,8 +5,9 @@ use super::attend::pages;
 use super::emit::{Emit, I64};
 use super::frame::Frame;
 use super::microkernel::Microkernel;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
-use llmcc_abi::{SelectWindowsArgs, StepCtx, Uk, select_windows_work};
+use super::select::place;
+use cranelift_codegen::ir::Value;
+use llmcc_abi::{SelectWindowsArgs, Uk, select_windows_work};
 use llmcc_ir::kernel::SelectWindows;
 use std::mem::offset_of;
 
@@ -15,12 +16,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &SelectW
     let args = arguments(low, e, frame, k);
     let microkernel = Microkernel::new(low, e, Uk::SelectWindows, &[I64], &[]);
     e.each(low.args.lo, low.args.hi, 1, |e, token| {
-        let of_step = [offset_of!(StepCtx, positions), offset_of!(StepCtx, seqs)];
-        let [position, seq] = of_step.map(|field| {
-            let values = low.args.step(e, field);
-            let p = e.index(values, token, 4);
-            e.load_index(p, 0)
-        });
+        let [position, seq] = place(low, e, token);
         let q = e.index(low.args.operand(k.q), token, low.cols(k.q) * 4);
         let out = e.index(low.args.operand(k.out), token, low.cols(k.out) * 4);
         let values = [
@@ -38,9 +34,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &SelectW
 fn arguments(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &SelectWindows) -> Value {
     let spec = low.kernel.kv(k.kv);
     let (page, d) = (spec.page(), spec.value_dim / (2 * k.kv_heads));
-    let room = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<SelectWindowsArgs>() as u32, 3);
-    let room = e.b.create_sized_stack_slot(room);
-    let args = e.b.ins().stack_addr(I64, room, 0);
+    let args = e.on_stack::<SelectWindowsArgs>();
     let sizes = [
         (offset_of!(SelectWindowsArgs, kv_heads), k.kv_heads),
         (offset_of!(SelectWindowsArgs, group), k.heads / k.kv_heads),

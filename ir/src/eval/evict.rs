@@ -135,6 +135,8 @@ impl Heads<'_> {
                 }
                 Criterion::Peak if observed => (first + each().fold(0.0, f64::max), second),
                 Criterion::Rare | Criterion::Peak => (first, second),
+                // Nothing of earlier tokens counts.
+                Criterion::Shift if cadence.left(self.position) > 0 => (first, second),
                 Criterion::Shift => {
                     let distance = |o: &[f64]| {
                         let squares = self.value(head, place).iter().zip(o).map(|(v, o)| (v - o) * (v - o));

@@ -4,7 +4,7 @@ use super::select::best;
 use super::{Batch, EvalError, KvState, RowValues};
 use crate::state::FixedState;
 
-/// Of each column the least and the largest value of a token's window of `width` tokens so far: `[T, 2 · columns]`.
+/// The least and the largest value of each column in a token's window of `width` tokens so far: `[T, 2 · columns]`.
 pub(crate) fn bounds_of_windows(state: &mut FixedState, batch: &Batch, x: &[Vec<f64>], width: usize) -> RowValues {
     let token = |(t, row): (usize, &Vec<f64>)| {
         let kept = state.of(batch.seqs[t]);

@@ -175,6 +175,11 @@ impl Attention {
         }
     }
 
+    /// Lists of numbers in a token's row of `selected`.
+    pub fn lists(&self, kv: &KvSpec) -> usize {
+        if self.by_head { kv.kv_heads.max(1) } else { 1 }
+    }
+
     /// Index of the bias, if there is one.
     pub fn biased(&self, params: &[Param]) -> Option<ScoreBias> {
         match params.get(self.bias?)?.kind {
@@ -217,7 +222,7 @@ impl Attention {
             return;
         };
         let have = v.f32_rows(selected, v.kernel.rows);
-        if self.by_head && have.is_some_and(|have| !have.is_multiple_of(spec.kv_heads.max(1))) {
+        if have.is_some_and(|have| !have.is_multiple_of(self.lists(spec))) {
             v.error("selection", format!("{} KV heads do not have as many numbers each", spec.kv_heads));
         }
         if let Some(what) = spec.unselectable() {

@@ -22,6 +22,12 @@ pub enum RowKind {
 }
 
 impl RowKind {
+    /// The kind of a name, as they are printed.
+    pub fn parse(name: &str) -> Option<RowKind> {
+        let all = [RowKind::F32, RowKind::F16, RowKind::Bf16, RowKind::Int8, RowKind::Fp8];
+        all.into_iter().find(|kind| kind.to_string() == name)
+    }
+
     /// Storage of the rows that a product with weights of `format` reads, if activations are
     /// rounded to this: to int8 with the weight's own group if that is quantized to integers, to
     /// e4m3 for fp8 weights and to bf16 for others, else f32.

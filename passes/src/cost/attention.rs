@@ -45,8 +45,7 @@ fn columns(k: &Attention, kv: &KvSpec) -> usize {
 fn rows(k: &Attention, params: &[Param], kv: &KvSpec, context: usize) -> usize {
     let seen = kv.rows(kv.window.map_or(context, |w| w.min(context)));
     let most = k.selected.map(|p| &params[p].kind);
-    let lists = if k.by_head { kv.kv_heads.max(1) } else { 1 };
-    if let Some(ParamKind::Rows { cols, .. }) = most { seen.min(*cols / lists) } else { seen }
+    if let Some(ParamKind::Rows { cols, .. }) = most { seen.min(*cols / k.lists(kv)) } else { seen }
 }
 
 impl Cost for Attention {

@@ -1,11 +1,10 @@
 //! Bounds of windows, and the choice of windows by them.
 
 use super::means::ChannelMeans;
-use super::{ATTENTION, ATTENTION_TOKEN, Cost, ELEMENTWISE, OnCpu, OnGpu, imbalance};
+use super::scored::Scored;
+use super::{Cost, ELEMENTWISE, OnCpu, OnGpu};
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{Kernel, Param, RowElem, SelectWindows, WindowBounds};
-use llmcc_ir::kv::KvSpec;
-use llmcc_ir::target::RowKind;
+use llmcc_ir::kernel::{Kernel, Param, SelectWindows, WindowBounds};
 
 /// As means: a comparison is a fifth of an exponential.
 fn bounds(kernel: &Kernel, k: &WindowBounds) -> ChannelMeans {
@@ -26,29 +25,23 @@ impl Cost for WindowBounds {
     }
 }
 
-fn cache<'a>(params: &'a [Param], k: &SelectWindows) -> Option<&'a KvSpec> {
-    params[k.kv].kind.state()?.paged()
-}
-
-/// Windows that are scored for a token, and multiply-adds for all of them: none where all are selected.
-fn scored(k: &SelectWindows, kv: &KvSpec, context: usize) -> (usize, usize) {
-    let rows = kv.rows(context);
+/// Windows that are scored for a token: none where all are selected.
+fn scored<'a>(k: &SelectWindows, params: &'a [Param], context: usize) -> Option<Scored<'a>> {
+    let kv = params[k.kv].kind.state()?.paged()?;
+    let rows = Some(kv.rows(context)).filter(|rows| *rows > k.windows).unwrap_or(0);
     let d = kv.value_dim / (2 * k.kv_heads.max(1));
-    if rows <= k.windows { (0, 0) } else { (rows, rows * k.heads * d) }
+    Some(Scored { kv, rows, macs: rows * k.heads * d })
 }
 
 impl Cost for SelectWindows {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
-        let OnCpu { kernel, t, m, env, context } = *on;
-        let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
-        let (rows, macs) = scored(self, kv, context);
-        let sequences = env.rows.clamp(1, m.max(1));
-        let bytes = (rows * kv.token_bytes() * sequences) as f64;
+        let OnCpu { kernel, m, context, .. } = *on;
+        let Some(scored) = scored(self, &kernel.params, context) else { return 0.0 };
+        let Scored { kv, rows, .. } = scored;
         // Rows are turned, a score becomes a number that is compared, and numbers of tokens are written.
         let found = self.kv_heads * (rows + (self.windows + 1) * kv.every);
         let steps = (m * (rows * kv.value_dim + 4 * found)) as f64 / ELEMENTWISE;
-        let computed = (m * macs) as f64 / (t.macs(RowKind::F32) * ATTENTION) + m as f64 * ATTENTION_TOKEN;
-        (bytes / t.memory).max((computed + steps) / t.cores as f64 * imbalance(m, t.cores))
+        scored.cpu(on, steps, m)
     }
 
     /// There is no such kernel: a plan with it is refused.
@@ -57,12 +50,6 @@ impl Cost for SelectWindows {
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {
-        let Some(kv) = cache(&on.kernel.params, self) else { return Work::default() };
-        let (rows, macs) = scored(self, kv, on.context);
-        Work {
-            bytes: (rows * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
-            macs: (on.m * macs) as f64,
-            elem: RowElem::F32,
-        }
+        scored(self, &on.kernel.params, on.context).map_or(Work::default(), |scored| scored.work(on))
     }
 }

@@ -147,6 +147,7 @@ impl Run<'_> {
         let [first, second] = of.marks;
         let (t, n) = (self.position as f32, self.places);
         let observed = self.cadence.left(self.position) < self.a.window as usize;
+        let full = self.cadence.left(self.position) == 0;
         let rare = 1.0 / self.cadence.count(self.position) as f32;
         if self.a.criterion == Criterion::Recurrence {
             (first[new], second[new]) = (t, 0.0);
@@ -158,13 +159,13 @@ impl Run<'_> {
                 Criterion::Last => first[place] = weight,
                 Criterion::Rare if observed && weight < rare => first[place] -= 1.0,
                 Criterion::Peak if observed => first[place] += weight,
-                Criterion::Shift => first[place] = unsafe { self.shift::<L>(head, place) },
+                Criterion::Shift if full => first[place] = unsafe { self.shift::<L>(head, place) },
                 Criterion::Recurrence if weight >= self.a.level => {
                     let since = t - first[place];
                     second[place] = if since > second[place] { since } else { second[place] };
                     first[place] = t;
                 }
-                Criterion::Rare | Criterion::Peak | Criterion::Recurrence => {}
+                Criterion::Rare | Criterion::Peak | Criterion::Shift | Criterion::Recurrence => {}
             }
         }
     }

@@ -33,6 +33,13 @@ impl Gen {
         self.kv(state)
     }
 
+    /// Numbers of up to `top` of the first `seen` rows of a cache, each with a chance of a half, and −1 for the others.
+    pub fn selection(&mut self, seen: usize, top: usize) -> Vec<f32> {
+        let mut some: Vec<f32> = (0..seen).filter(|_| self.rng.chance(2)).map(|n| n as f32).take(top).collect();
+        some.resize(top, -1.0);
+        some
+    }
+
     /// A choice of `windows` windows of `every` tokens, by KV heads, query heads of each and elements of a key; `row`
     /// makes so many numbers.
     pub fn select_windows(

@@ -84,9 +84,7 @@ fn attention_reads_the_selected_rows_alone() {
         let numbers: Vec<f32> = (0..g.batch.tokens.len())
             .flat_map(|i| {
                 let seen = spec.rows(g.batch.positions[i] as usize + 1);
-                let some: Vec<f32> = (0..seen).filter(|_| g.rng.chance(2)).map(|n| n as f32).take(top).collect();
-                let rest = top - some.len();
-                some.into_iter().chain(std::iter::repeat_n(-1.0, rest)).collect::<Vec<f32>>()
+                g.selection(seen, top)
             })
             .collect();
         let usual = Attention::usual([q, kv, out], heads, F32::new(0.2));

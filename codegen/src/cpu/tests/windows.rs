@@ -64,9 +64,7 @@ fn heads_read_their_own_selections() {
         for i in 0..g.batch.tokens.len() {
             for _ in 0..kv_heads {
                 let seen = g.batch.positions[i] as usize + 1;
-                let mut some: Vec<f32> = (0..seen).filter(|_| g.rng.chance(2)).map(|n| n as f32).take(top).collect();
-                some.resize(top, -1.0);
-                numbers.extend(some);
+                numbers.extend(g.selection(seen, top));
             }
         }
         let usual = Attention::usual([q, kv, out], kv_heads * group, F32::new(0.2));

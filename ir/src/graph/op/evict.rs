@@ -41,6 +41,12 @@ impl Eviction {
     /// Most tokens in a cache: positions are f32 numbers in it, and scores of all places are scratch of a thread.
     pub const MOST: usize = 1 << 16;
 
+    /// Eviction of one token at a time from a full cache of `budget` tokens, by each KV head for itself; the last token
+    /// stays.
+    pub fn new(criterion: Criterion, budget: usize) -> Eviction {
+        Eviction { criterion, budget, recent: 1, drop: 1, window: 1, level: F32::new(0.0), together: false }
+    }
+
     /// Why the attributes do not fit together.
     pub fn misfit(&self) -> Option<String> {
         let Eviction { budget, recent, drop, window, level, .. } = *self;

@@ -1,6 +1,7 @@
 //! Which caches a policy may change: the attention that reads them, and the rotary tables of its queries.
 
 use llmcc_ir::graph::{Arg, Call, Entry, Func, Module, Node, Op, Value};
+use llmcc_ir::kv::KvSpec;
 use std::collections::BTreeSet;
 
 /// The states of attention that looks behind a token, in the order of their layers.
@@ -15,10 +16,13 @@ pub(super) fn caches(module: &Module) -> Vec<usize> {
 /// The calls that bind a state, with the parameter that each binds to it.
 pub(super) fn uses(module: &Module, state: usize) -> impl Iterator<Item = (&Entry, &Call, usize)> {
     let calls = module.entries.iter().flat_map(|entry| entry.calls.iter().map(move |call| (entry, call)));
-    calls.flat_map(move |(entry, call)| {
-        let bound = call.args.iter().enumerate().filter(move |(_, arg)| **arg == Arg::State(state));
-        bound.map(move |(param, _)| (entry, call, param))
-    })
+    calls.flat_map(move |(entry, call)| bound(call, |s| s == state).into_iter().map(move |param| (entry, call, param)))
+}
+
+/// The parameters that a call binds to states that `is` accepts.
+pub(super) fn bound(call: &Call, is: impl Fn(usize) -> bool) -> Vec<usize> {
+    let binds = |arg: &Arg| matches!(arg, Arg::State(state) if is(*state));
+    (0..call.args.len()).filter(|param| binds(&call.args[*param])).collect()
 }
 
 /// Values of a function that are the cache of parameter `param`, before and after tokens are appended.
@@ -43,13 +47,19 @@ fn reads(f: &Func, param: usize) -> bool {
 /// queries of positions alone, and more than `most` tokens are kept.
 pub(super) fn fixed(module: &Module, state: usize, most: usize) -> Option<String> {
     let spec = module.states.get(state)?.paged()?;
-    if spec.latent || spec.every > 1 || spec.first.is_some() {
-        return Some(format!("{spec} is no cache of keys and values"));
+    if let Some(why) = no_cache(spec) {
+        return Some(why);
     }
     if spec.window.is_some_and(|window| window <= most) {
         return Some(format!("{spec} keeps no more than that"));
     }
     uses(module, state).find_map(|of| misread(module, of))
+}
+
+/// Why a state does not keep a key and a value for each token of a sequence, or of a window of it, if so.
+pub(super) fn no_cache(spec: &KvSpec) -> Option<String> {
+    let other = spec.latent || spec.every > 1 || spec.first.is_some();
+    other.then(|| format!("{spec} is no cache of keys and values"))
 }
 
 /// Why the attention of a call is of another kind, if so.

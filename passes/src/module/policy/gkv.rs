@@ -26,6 +26,6 @@ fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let count = |key| given.count(key, Eviction::MOST);
     let (budget, drop, window) = (count("budget")?, count("drop")?, count("window")?);
     let level = F32::new(given.share("decay")? as f32);
-    let of = Eviction { criterion: Criterion::Peak, budget, recent: window, drop, window, level, together: false };
+    let of = Eviction { recent: window, drop, window, level, ..Eviction::new(Criterion::Peak, budget) };
     scored::apply(model, given, of)
 }

@@ -4,7 +4,7 @@
 use super::given::{Given, LAYERS, Policy};
 use super::model::{Applied, Model};
 use super::scored::{self, BUDGET, RECENT};
-use llmcc_ir::graph::{Criterion, Eviction, F32};
+use llmcc_ir::graph::{Criterion, Eviction};
 
 /// See the file's text.
 pub(super) const H2O: Policy = Policy {
@@ -18,7 +18,5 @@ pub(super) const H2O: Policy = Policy {
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let (budget, recent) = (given.count("budget", Eviction::MOST)?, given.count("recent", Eviction::MOST)?);
-    let (criterion, level) = (Criterion::Sum, F32::new(0.0));
-    let of = Eviction { criterion, budget, recent, drop: 1, window: 1, level, together: false };
-    scored::apply(model, given, of)
+    scored::apply(model, given, Eviction { recent, ..Eviction::new(Criterion::Sum, budget) })
 }

@@ -27,7 +27,6 @@ pub(super) const LAZY: Policy = Policy {
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let (budget, window) = (given.count("budget", Eviction::MOST)?, given.count("window", Eviction::MOST)?);
     let level = F32::new(given.share("threshold")? as f32);
-    let criterion = Criterion::Recurrence;
-    let of = Eviction { criterion, budget, recent: window, drop: window, window, level, together: false };
+    let of = Eviction { recent: window, drop: window, window, level, ..Eviction::new(Criterion::Recurrence, budget) };
     scored::apply(model, given, of)
 }

@@ -4,6 +4,7 @@
 //! A second state has the least and the largest elements of the keys of each page. Each KV head chooses its own pages,
 //! by the sum of the bounds of its queries.
 
+use super::caches::bound;
 use super::given::{Given, LAYERS, Policy};
 use super::model::{Applied, Chosen, Model};
 use super::scored;
@@ -59,10 +60,7 @@ fn change(module: &mut Module, caches: &[usize], windows: usize) -> Result<(), M
         module.states.extend([StateSpec::from(bounds), at_hand.into()]);
         added.insert(*state, [first, first + 1]);
     }
-    let changed = |call: &Call| {
-        let of = |(_, arg): &(usize, &Arg)| matches!(arg, Arg::State(state) if added.contains_key(state));
-        call.args.iter().enumerate().filter(of).map(|(param, _)| param).collect::<Vec<_>>()
-    };
+    let changed = |call: &Call| bound(call, |state| added.contains_key(&state));
     let made = variants(module, &before, "pages", changed, |f, caches| Ok((choosing(f, caches, windows)?, ())))?;
     for call in module.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
         let Some((func, ())) = made.get(&(call.func, changed(call))) else { continue };

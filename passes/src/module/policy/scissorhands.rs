@@ -4,7 +4,7 @@
 use super::given::{Given, LAYERS, Policy};
 use super::model::{Applied, Model};
 use super::scored::{self, BUDGET, DROP, RECENT};
-use llmcc_ir::graph::{Criterion, Eviction, F32};
+use llmcc_ir::graph::{Criterion, Eviction};
 
 /// See the file's text.
 pub(super) const SCISSORHANDS: Policy = Policy {
@@ -19,7 +19,5 @@ pub(super) const SCISSORHANDS: Policy = Policy {
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let count = |key| given.count(key, Eviction::MOST);
     let (budget, recent, drop, window) = (count("budget")?, count("recent")?, count("drop")?, count("window")?);
-    let (criterion, level) = (Criterion::Rare, F32::new(0.0));
-    let of = Eviction { criterion, budget, recent, drop, window, level, together: false };
-    scored::apply(model, given, of)
+    scored::apply(model, given, Eviction { recent, drop, window, ..Eviction::new(Criterion::Rare, budget) })
 }

@@ -4,11 +4,11 @@
 //! angles of their positions. A layer drops a token when the cache is full, so which ones it keeps depends on the
 //! sequence alone.
 
-use super::caches::{cache_values, uses};
+use super::caches::{bound, cache_values, no_cache, uses};
 use super::given::Given;
 use super::model::{Applied, Chosen, Model};
 use super::variants::variants;
-use llmcc_ir::graph::{Arg, Call, Eviction, F32, Func, FuncBuilder, Mistake, Module, Node, Op, Value};
+use llmcc_ir::graph::{Call, Eviction, F32, Func, FuncBuilder, Mistake, Module, Node, Op, Value};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::state::StateSpec;
 use std::collections::BTreeMap;
@@ -40,8 +40,8 @@ pub(super) fn apply(model: &mut Model<'_>, given: &Given, eviction: Eviction) ->
 /// Why a cache must stay as it is, if so.
 pub(super) fn unfit(module: &Module, state: usize, budget: usize) -> Option<String> {
     let spec = module.states.get(state)?.paged()?;
-    if spec.latent || spec.every > 1 || spec.first.is_some() {
-        return Some(format!("{spec} is no cache of keys and values"));
+    if let Some(why) = no_cache(spec) {
+        return Some(why);
     }
     if spec.window.is_some() {
         return Some(format!("{spec} is a window"));
@@ -79,10 +79,7 @@ fn misread(f: &Func, param: usize) -> Option<String> {
 /// Lets these states be of fixed size, and the calls that bind them call functions that update them.
 fn change(module: &mut Module, states: &BTreeMap<usize, KvSpec>, of: Eviction) -> Result<(), Mistake> {
     let before = module.clone();
-    let changed = |call: &Call| {
-        let of = |(_, arg): &(usize, &Arg)| matches!(arg, Arg::State(state) if states.contains_key(state));
-        call.args.iter().enumerate().filter(of).map(|(param, _)| param).collect::<Vec<_>>()
-    };
+    let changed = |call: &Call| bound(call, |state| states.contains_key(&state));
     let made = variants(module, &before, "evicting", changed, |f, caches| Ok((evicting(f, caches, of)?, ())))?;
     for call in module.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
         if let Some((func, ())) = made.get(&(call.func, changed(call))) {

@@ -4,7 +4,7 @@
 //! Which layers share stands in the option. KVSharer takes the pairs whose keys and values differ most, as long as the
 //! model's output stays near enough: `llmcc eval kl` measures that.
 
-use super::caches::cache_values;
+use super::caches::{bound, cache_values};
 use super::given::{Given, Policy};
 use super::model::{Applied, Model};
 use super::variants::variants;
@@ -91,10 +91,7 @@ fn moved(states: &BTreeMap<usize, usize>, state: usize) -> usize {
 /// Lets the states that are keys be those that they map to.
 fn share(module: &mut Module, states: &BTreeMap<usize, usize>) -> Result<(), Mistake> {
     let before = module.clone();
-    let reads = |call: &Call| {
-        let of = |(_, arg): &(usize, &Arg)| matches!(arg, Arg::State(state) if states.contains_key(state));
-        call.args.iter().enumerate().filter(of).map(|(param, _)| param).collect::<Vec<_>>()
-    };
+    let reads = |call: &Call| bound(call, |state| states.contains_key(&state));
     let made = variants(module, &before, "shared", reads, |f, caches| Ok((reading(f, caches)?, ())))?;
     for call in module.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
         if let Some((func, ())) = made.get(&(call.func, reads(call))) {

@@ -4,7 +4,7 @@
 use super::given::{Given, LAYERS, Policy};
 use super::model::{Applied, Model};
 use super::scored::{self, BUDGET};
-use llmcc_ir::graph::{Criterion, Eviction, F32};
+use llmcc_ir::graph::{Criterion, Eviction};
 
 /// See the file's text.
 pub(super) const TOVA: Policy = Policy {
@@ -18,7 +18,5 @@ pub(super) const TOVA: Policy = Policy {
 
 fn apply(model: &mut Model<'_>, given: &Given) -> Result<Applied, String> {
     let budget = given.count("budget", Eviction::MOST)?;
-    let (criterion, level) = (Criterion::Last, F32::new(0.0));
-    let of = Eviction { criterion, budget, recent: 1, drop: 1, window: 1, level, together: true };
-    scored::apply(model, given, of)
+    scored::apply(model, given, Eviction { together: true, ..Eviction::new(Criterion::Last, budget) })
 }
