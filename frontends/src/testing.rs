@@ -122,6 +122,7 @@ const OFF: &[&str] = &[
     "no_rope_layers",
     "kv_source_layers",
     "indexer_types",
+    "d_head",
     "activation_sparsity_pattern",
     "num_attention_heads_per_layer",
     // These follow from others.

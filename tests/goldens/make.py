@@ -131,6 +131,9 @@ def randomize(model, seed):
             elif name.endswith(("states_bias", "residual_bias")):
                 # Every block adds some, and rows are to differ.
                 p.copy_(0.1 * torch.randn(p.shape, generator=rng))
+            elif ".rel_attn." in name and p.ndim == 3 and p.shape[0] > 2:
+                # XLNet's matrices, whose columns are of heads.
+                p.copy_(torch.randn(p.shape, generator=rng) * (1.2 / p.shape[0] ** 0.5))
             elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):
@@ -185,7 +188,7 @@ def load(folder, dtype):
     # The eager attention of Falcon's class adds slopes that the mask has already.
     attention = "sdpa" if json.loads((folder / "config.json").read_text()).get("alibi") is True else "eager"
     model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager").eval()
-    if dtype is torch.float64 or model.config.model_type == "deberta":
+    if dtype is torch.float64 or model.config.model_type in ("deberta", "xlnet"):
         # Some classes keep the weights of routers, or some biases, in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
@@ -422,10 +425,10 @@ def describe(folder, dtype, texts, types=None):
 
 
 def pairs_of(folder):
-    """Tokens and types of the pairs of texts, if there is a file of them."""
+    """Tokens and types of the pairs of texts (or texts alone, after all pairs), if there is a file of them."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     pairs = json.loads((folder / "pairs.json").read_text())
-    found = [tokenizer(first, second) for first, second in pairs]
+    found = [tokenizer(*texts) for texts in pairs]
     return [p["input_ids"] for p in found], [p["token_type_ids"] for p in found] if "token_type_ids" in found[0] else None
 
 

@@ -319,7 +319,8 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
             let t: TensorBytes<'a> =
                 source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
             // Dimensions of 1 inside, as convolutions have them, do not count, and matrices may be
-            // stored one below the other. All numbers of an output of a convolution are a row of its matrix.
+            // stored one below the other. All numbers of an output of a convolution are a row of its matrix,
+            // as are those of all heads.
             let apart = |dims: &[usize]| dims.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
             let stacked = dims.len() == 3 && t.shape == [n, k];
             let kernel = dims.len() == 2 && t.shape.len() > 2 && t.shape[0] == n;

@@ -169,6 +169,9 @@ pub(crate) enum Kind {
         /// Pixels of a side.
         side: usize,
     },
+    /// A matrix `[rows, columns]` whose columns are of so many heads, stored as
+    /// `[rows, heads, columns of each]`.
+    ByHead(usize),
 }
 
 /// Rows of a [`Kind::Kernel`].
@@ -183,7 +186,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps | Kind::Kernel => (".w", ".weight"),
-            Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads => ("", ""),
+            Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads | Kind::ByHead(_) => ("", ""),
         }
     }
 
@@ -204,6 +207,7 @@ impl Kind {
                 vec![*out, channels, frames, side, side]
             }
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
+            (Kind::ByHead(heads), [rows, columns]) => vec![*rows, heads, columns / heads.max(1)],
             _ => shape.to_vec(),
         }
     }

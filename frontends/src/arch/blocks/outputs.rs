@@ -62,6 +62,8 @@ const ALSO: &[(&str, &str)] = &[
     ("Step3p7ForConditionalGeneration", "Step3p5ForCausalLM"),
     ("InternLM3ForCausalLM", "LlamaForCausalLM"),
     ("IQuestCoderForCausalLM", "LlamaForCausalLM"),
+    // Its head predicts tokens in any order.
+    ("XLNetLMHeadModel", "XLNetModel"),
 ];
 
 /// Kinds of outputs of a model's structure.

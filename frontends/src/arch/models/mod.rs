@@ -101,6 +101,7 @@ archs! {
     mod electra;
     mod albert;
     mod xlm;
+    mod xlnet;
     mod flaubert;
     mod longformer;
     mod big_bird;

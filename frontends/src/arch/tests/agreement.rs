@@ -43,6 +43,7 @@ fn fields_that_follow_from_others() {
         ("gpt_neo", "attention_layers", json!(["global", "local"]), json!(["local", "local"])),
         ("recurrent_gemma", "head_dim", json!(4), json!(8)),
         ("cohere_compass_text", "head_dim", json!(4), json!(8)),
+        ("xlnet", "d_head", json!(4), json!(8)),
     ] {
         let sizes = match arch {
             "zamba2" => json!({ "mamba_expand": 2, "n_mamba_heads": 8 }),
