@@ -154,7 +154,10 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
                 .map(|v| {
                     let codes = codes::column_codes(e, &encoding, &column, v);
                     let numbers = codes::numbers(e, &encoding, codes);
-                    let weight = codes::values(e, &encoding, numbers, factors[v].scale, factors[v].min);
+                    let weight = match encoding.chain_unit() {
+                        Some(unit) => scaled(e, numbers, unit.recip()),
+                        None => codes::values(e, &encoding, numbers, factors[v].scale, factors[v].min),
+                    };
                     e.fma(weight, x, acc[v])
                 })
                 .collect()
@@ -175,7 +178,10 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
             e.range(start, stop, CHAIN, sums, |e, start, sums| {
                 let stop = up_to(e, start, CHAIN, stop);
                 let acc = columns(e, start, stop, &at, &factors, &none);
-                add(e, sums, &acc)
+                match encoding.chain_unit() {
+                    Some(unit) => add_scaled(e, sums, &acc, &factors, unit),
+                    None => add(e, sums, &acc),
+                }
             })
         });
     }
@@ -191,6 +197,23 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
         }
         add(e, sums, &acc)
     })
+}
+
+/// A vector times a number.
+fn scaled(e: &mut Emit, x: Value, factor: f32) -> Value {
+    let factor = e.floats(factor);
+    e.fmul(x, factor)
+}
+
+/// `sums`, and to each the sum of a chain times its scale, whose unit is `unit`.
+fn add_scaled(e: &mut Emit, sums: &[Value], chains: &[Value], factors: &[Factors], unit: f32) -> Vec<Value> {
+    let terms = sums.iter().zip(chains).zip(factors);
+    terms
+        .map(|((sum, chain), factors)| {
+            let factor = scaled(e, factors.scale, unit);
+            e.fma(*chain, factor, *sum)
+        })
+        .collect()
 }
 
 /// One int8 row times one block, accumulated in `c`.

@@ -258,8 +258,6 @@ pub(crate) trait Isa: Copy {
     unsafe fn e4m3_least(least: Self::I, x: Self::I) -> Self::I;
     /// Whether a byte is the magnitude of zero or of a subnormal e4m3.
     unsafe fn e4m3_small(least: Self::I) -> bool;
-    /// All bits of the lanes with numbers, none of those with infinity or NaN.
-    unsafe fn finite(x: Self::F) -> Self::I;
     /// Bits of both.
     unsafe fn and_words(a: Self::I, b: Self::I) -> Self::I;
 

@@ -144,10 +144,15 @@ macro_rules! entries {
                         unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32) {
                             unsafe { <$kernel as many::Widen<Target>>::widen(t, w, from, to, out) }
                         }
+                        #[target_feature(enable = $features)]
+                        unsafe fn factors(t: &Tile, w: *const u8, from: usize, out: *mut f32) {
+                            unsafe { <$kernel as many::Widen<Target>>::factors(t, w, from, out) }
+                        }
                         const PARTS: many::Parts = many::Parts {
                             weights: <$kernel as Kernel<Target>>::ENCODING,
                             blocks: 2 * Target::LANES / BLOCK,
                             widen,
+                            factors,
                             multiply: $multiply,
                         };
                         unsafe { run_f32::<Target, $kernel>(&*p, &PARTS) }

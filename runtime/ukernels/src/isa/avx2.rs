@@ -303,13 +303,6 @@ impl Isa for Avx2 {
         unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(least, _mm256_set1_epi8(7)), least)) != 0 }
     }
     #[inline(always)]
-    unsafe fn finite(x: __m256) -> __m256i {
-        unsafe {
-            let magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));
-            _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f80_0000), magnitude)
-        }
-    }
-    #[inline(always)]
     unsafe fn and_words(a: __m256i, b: __m256i) -> __m256i {
         unsafe { _mm256_and_si256(a, b) }
     }

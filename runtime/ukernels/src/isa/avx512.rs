@@ -299,13 +299,6 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(8)) != 0 }
     }
     #[inline(always)]
-    unsafe fn finite(x: __m512) -> __m512i {
-        unsafe {
-            let magnitude = _mm512_castps_si512(_mm512_abs_ps(x));
-            _mm512_movm_epi32(_mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f80_0000)))
-        }
-    }
-    #[inline(always)]
     unsafe fn and_words(a: __m512i, b: __m512i) -> __m512i {
         unsafe { _mm512_and_si512(a, b) }
     }

@@ -361,17 +361,6 @@ impl<D: Dots> Isa for Neon<D> {
         unsafe { vminvq_u8(vminq_u8(vreinterpretq_u8_s32(least[0]), vreinterpretq_u8_s32(least[1]))) <= 7 }
     }
     #[inline(always)]
-    unsafe fn finite(x: F) -> I {
-        let mut out = [unsafe { vdupq_n_s32(0) }; 2];
-        for i in 0..2 {
-            unsafe {
-                let magnitude = vandq_u32(vreinterpretq_u32_f32(x[i]), vdupq_n_u32(i32::MAX as u32));
-                out[i] = vreinterpretq_s32_u32(vcltq_u32(magnitude, vdupq_n_u32(0x7f80_0000)));
-            }
-        }
-        out
-    }
-    #[inline(always)]
     unsafe fn and_words(a: I, b: I) -> I {
         unsafe { both!(vandq_s32(a, b)) }
     }

@@ -404,17 +404,6 @@ impl Isa for Sse2 {
         }
     }
     #[inline(always)]
-    unsafe fn finite(x: F) -> I {
-        unsafe {
-            let mut out = [_mm_setzero_si128(); 2];
-            for i in 0..2 {
-                let magnitude = _mm_and_si128(_mm_castps_si128(x[i]), _mm_set1_epi32(i32::MAX));
-                out[i] = _mm_cmpgt_epi32(_mm_set1_epi32(0x7f80_0000), magnitude);
-            }
-            out
-        }
-    }
-    #[inline(always)]
     unsafe fn and_words(a: I, b: I) -> I {
         unsafe { both!(_mm_and_si128(a, b)) }
     }

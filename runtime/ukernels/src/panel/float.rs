@@ -49,6 +49,23 @@ pub(super) unsafe fn end_chains<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
+/// Adds the chains' results, times the `factors` of their vectors, to the sums; the next begin at 0.
+#[inline(always)]
+pub(super) unsafe fn end_scaled_chains<I: Isa, const MR: usize, const NV: usize>(
+    sums: &mut [[I::F; NV]; MR],
+    acc: &mut [[I::F; NV]; MR],
+    factors: &[I::F; NV],
+) {
+    for m in 0..MR {
+        for v in 0..NV {
+            unsafe {
+                sums[m][v] = I::fma(acc[m][v], factors[v], sums[m][v]);
+                acc[m][v] = I::splat(0.0);
+            }
+        }
+    }
+}
+
 /// A tile of floats of a kind whose blocks hold one column after the other.
 #[inline(always)]
 unsafe fn by_columns<I: Isa, const MR: usize, const NV: usize>(t: &Tile, kind: ScaleKind) {

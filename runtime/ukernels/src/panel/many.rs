@@ -20,7 +20,7 @@ use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float};
 use llmcc_abi::layout::{BLOCK, CHAIN};
 
-use super::float::{end_chains, fma_row};
+use super::float::{end_chains, end_scaled_chains, fma_row};
 use super::{Kernel, Tile};
 use crate::isa::Isa;
 
@@ -39,10 +39,16 @@ const PIECE: usize = 16;
 /// more columns are written. `from` is a multiple of [`DEPTH`]. The tile is the first of its panel.
 pub(crate) type WidenFn = unsafe fn(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
 
+/// Writes the factors of chains of a block, which starts at `w`: of its 16 rows, in the [`DEPTH`] columns from `from`
+/// on. The tile is the first of its panel.
+pub(crate) type FactorsFn = unsafe fn(t: &Tile, w: *const u8, from: usize, out: *mut f32);
+
 /// A format whose weights can be widened.
 pub(crate) trait Widen<I: Isa>: Kernel<I> {
     /// See [`WidenFn`].
     unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
+    /// See [`FactorsFn`]; for weights with a [unit of chains](Encoding::chain_unit) only.
+    unsafe fn factors(_: &Tile, _: *const u8, _: usize, _: *mut f32) {}
 }
 
 /// Operands as they are multiplied.
@@ -50,6 +56,8 @@ pub(crate) trait Widen<I: Isa>: Kernel<I> {
 struct Scratch {
     /// Widened weights of the blocks of a tile.
     w: [[[f32; BLOCK]; DEPTH]; 2],
+    /// Factors of chains of these blocks.
+    factors: [[f32; BLOCK]; 2],
     /// Activations, tile by tile, `[DEPTH / PIECE][rows of the tile][PIECE]`: in place, rows often
     /// lie a power of two apart and drive each other from the cache.
     a: [[f32; DEPTH]; ROWS],
@@ -59,6 +67,8 @@ struct Scratch {
 pub(crate) struct Columns {
     /// Weights of the first and the last vector: 64 bytes per column.
     w: [*const u8; 2],
+    /// Factors of the chains of these vectors; or null, if they have none.
+    factors: [*const f32; 2],
     /// The weights after these, and how many bytes of each stream to ask for in all.
     next: [*const u8; 2],
     ask: usize,
@@ -134,7 +144,12 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
     unsafe {
         let c = p.c.add(row * p.c_stride);
         let mut x = [I::splat(0.0); 2];
-        let mut acc = [x; MR];
+        let (mut acc, mut factors, scaled) = ([x; MR], x, !p.factors[0].is_null());
+        if scaled {
+            for v in 0..2 {
+                factors[v] = I::load(p.factors[v].cast());
+            }
+        }
         let mut sums = acc;
         if !p.first {
             for m in 0..MR {
@@ -158,7 +173,10 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
                 fma_row::<I, MR, 2>(&mut acc, &x, a.add(k).cast(), PIECE * 4);
             }
             if (from + PIECE).is_multiple_of(CHAIN) || from + PIECE >= p.count {
-                end_chains::<I, MR, 2>(&mut sums, &mut acc);
+                match scaled {
+                    true => end_scaled_chains::<I, MR, 2>(&mut sums, &mut acc, &factors),
+                    false => end_chains::<I, MR, 2>(&mut sums, &mut acc),
+                }
             }
         }
         for m in 0..MR {
@@ -177,6 +195,8 @@ pub(crate) struct Parts {
     pub blocks: usize,
     /// [`Widen::widen`]; f32 blocks are used as they are.
     pub widen: WidenFn,
+    /// [`Widen::factors`].
+    pub factors: FactorsFn,
     /// [`columns`].
     pub multiply: unsafe fn(&Columns),
 }
@@ -240,6 +260,15 @@ unsafe fn some(
     let ((at, step), (next_at, _)) = (place(first, parts.weights, from), place(first, parts.weights, next_k));
     unsafe {
         let mut w = [p.w.add(block * stride + at), p.w.add((block + parts.blocks - 1) * stride + at)];
+        let mut factors: [*const f32; 2] = [core::ptr::null(); 2];
+        if parts.weights.chain_unit().is_some() {
+            for b in 0..parts.blocks {
+                let out = (&raw mut (*scratch).factors[b]).cast::<f32>();
+                (parts.factors)(first, p.w.add((block + b) * stride), from, out);
+            }
+            factors =
+                [(&raw const (*scratch).factors[0]).cast(), (&raw const (*scratch).factors[parts.blocks - 1]).cast()];
+        }
         if parts.weights.float() != Some(Float::F32) {
             for b in 0..parts.blocks {
                 let out = (&raw mut (*scratch).w[b]).cast::<f32>();
@@ -249,10 +278,12 @@ unsafe fn some(
         }
         if parts.blocks == 1 {
             w[1] = w[0].add(COLUMN / 2);
+            factors[1] = factors[0].wrapping_add(BLOCK / 2);
         }
         let next = p.w.wrapping_add(next * stride + next_at);
         (parts.multiply)(&Columns {
             w,
+            factors,
             next: [next, next.wrapping_add(stride)],
             ask: step * DEPTH,
             rows: if block == 0 { p.a.add(row * p.a_stride as usize + from * 4) } else { core::ptr::null() },

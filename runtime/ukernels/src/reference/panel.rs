@@ -165,12 +165,19 @@ unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const 
     }
 }
 
-/// Any weights × f32 rows: one fused multiply-add per `k`, ascending, in chains of [`CHAIN`].
+/// Any weights × f32 rows: one fused multiply-add per `k`, ascending, in chains of [`CHAIN`], whose sums are added, or
+/// multiplied by their scale and added where weights have a [unit of chains](Encoding::chain_unit).
 pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
+    let unit = weights.chain_unit();
     let dot = |w: &Row, a: *const u8| {
-        let term = |acc, k| unsafe { libm::fmaf(w.value(k), read(a, k * 4), acc) };
+        let weight = |k| unsafe { unit.map_or_else(|| w.value(k), |unit| w.decoded(k) / unit) };
+        let term = |acc, k| unsafe { libm::fmaf(weight(k), read(a, k * 4), acc) };
         let chain = |from: usize| (from..(p.k as usize).min(from + CHAIN)).fold(0.0f32, term);
-        (0..p.k as usize).step_by(CHAIN).fold(0.0f32, |sum, from| sum + chain(from))
+        let add = |sum, from: usize| match unit {
+            Some(unit) => libm::fmaf(chain(from), unsafe { w.scale(from / w.group) } * unit, sum),
+            None => sum + chain(from),
+        };
+        (0..p.k as usize).step_by(CHAIN).fold(0.0f32, add)
     };
     unsafe { each_output(p, weights, dot) }
 }
