@@ -38,7 +38,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-clients test-deploy test-llama-cpp quick build runtimes cross deps programs llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
+.PHONY: help demo how-long chat install wheel wheel-cuda dist notices test test-clients test-deploy test-llama-cpp quick build runtimes cross deps programs programs-of-tests environments llvm ptxas python eval format lint unit plain models gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -171,10 +171,20 @@ unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
 unit: export LLMCC_TEST_EVAL = 1
 unit: export LLMCC_TEST_PROGRAMS = 1
 unit: export LLMCC_TEST_RUNTIMES = $(CURDIR)/$(RUNTIMES)/quick
-unit: python eval llvm ptxas programs cross
+unit: llvm programs
 	mkdir -p $(BUILD)
+	$(MAKE) -j3 environments $(CROSS)/ok programs-of-tests
+	$(MAKE) cross
 	$(LINTED) python3 tools/tests/all.py $(BUILD)/tests.log --workspace --locked $(GPU_FEATURES)
 	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar # As artifacts have it: see runtime/rt/Cargo.toml.
+
+# Downloads, while the test programs are built: one after the other, since pip changes an environment alone.
+environments: python
+	$(MAKE) eval
+	$(MAKE) ptxas
+
+programs-of-tests: | llvm
+	$(LINTED) cargo test --no-run --workspace --locked $(GPU_FEATURES) --lib --bins --tests --examples
 
 # Linted programs without LLVM: the only ones that differ then. With llmcc-features, dependencies have the features that
 # `unit` has given them, and none is compiled again.
