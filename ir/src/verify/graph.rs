@@ -109,16 +109,22 @@ fn across(sink: &mut Sink, module: &Module) {
 }
 
 /// The use of a module's states and weights by its calls.
-struct Uses {
+struct Uses<'m> {
     /// By entry, then state.
     states: Vec<Vec<Used>>,
     /// By weight.
-    weights: HashMap<usize, Vec<WeightUse>>,
+    weights: HashMap<usize, Vec<WeightUse<'m>>>,
 }
 
 /// Checks the calls of an entry, the first of which is number `first` of the module. Returns the types of its values;
 /// `None` for one that has no type.
-fn calls(sink: &mut Sink, module: &Module, e: &Entry, first: usize, uses: &mut Uses) -> Vec<Option<ValueType>> {
+fn calls<'m>(
+    sink: &mut Sink,
+    module: &'m Module,
+    e: &'m Entry,
+    first: usize,
+    uses: &mut Uses<'m>,
+) -> Vec<Option<ValueType>> {
     let mut results: Vec<Option<ValueType>> = vec![];
     for (i, call) in (first..).zip(&e.calls) {
         let Some(func) = module.funcs.get(call.func) else {
@@ -144,7 +150,7 @@ fn calls(sink: &mut Sink, module: &Module, e: &Entry, first: usize, uses: &mut U
                 Arg::Weight(w) => uses.weights.entry(*w).or_default().push(WeightUse {
                     role: param.role,
                     call: i,
-                    bound: weights_of(call),
+                    bound: call,
                     place: place(),
                 }),
                 Arg::Value(_) | Arg::Input(_) => {}
@@ -268,26 +274,27 @@ fn given_rows(sink: &mut Sink, module: &Module, e: &Entry) {
 }
 
 /// A parameter that a weight is bound to.
-struct WeightUse {
+struct WeightUse<'m> {
     role: Role,
     /// Number of the call among those of the module.
     call: usize,
-    /// The function of the call, and the weights that it binds.
-    bound: (usize, Vec<Option<usize>>),
+    /// The call.
+    bound: &'m Call,
     place: Place,
 }
 
 /// A weight that several parameters read should be declared shared by all of them, unless its
 /// stored form is the same each time: calls of one function with the same weights.
-fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>>) {
+fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse<'_>>>) {
     for (i, w) in module.weights.iter().enumerate() {
         let Some(uses) = uses.get(&i) else {
             sink.warning("unused-weight", Place::Tensor { name: w.name.clone() }, "no call uses it");
             continue;
         };
         let alike = |u: &WeightUse| {
-            let (a, b) = (&u.bound, &uses[0].bound);
-            a.1 == b.1 && (a.0 == b.0 || module.funcs[a.0].extends(&module.funcs[b.0]))
+            let (a, b) = (u.bound, uses[0].bound);
+            let same = std::ptr::eq(a, b) || weights_of(a).eq(weights_of(b));
+            same && (a.func == b.func || module.funcs[a.func].extends(&module.funcs[b.func]))
         };
         if uses.iter().all(alike) && of_different_calls(uses) {
             continue;
@@ -302,14 +309,13 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>
     }
 }
 
-/// The function of a call, and the weights that it binds.
-fn weights_of(call: &Call) -> (usize, Vec<Option<usize>>) {
-    let weight = |arg: &Arg| if let Arg::Weight(w) = arg { Some(*w) } else { None };
-    (call.func, call.args.iter().map(weight).collect())
+/// The weights that a call binds, and `None` for its other arguments.
+fn weights_of(call: &Call) -> impl Iterator<Item = Option<usize>> + '_ {
+    call.args.iter().map(|arg| if let Arg::Weight(w) = arg { Some(*w) } else { None })
 }
 
 /// No call binds the weight twice. Uses stand in the order of calls.
-fn of_different_calls(uses: &[WeightUse]) -> bool {
+fn of_different_calls(uses: &[WeightUse<'_>]) -> bool {
     uses.windows(2).all(|pair| pair[0].call != pair[1].call)
 }
 
