@@ -102,8 +102,8 @@ fn pairs_equal_transformers(name: &str, pairs: &[u8], pooled: &Pooled, model: &M
     for (i, text) in all.iter().enumerate().skip(pairs.len()) {
         let ids = model.tokenize(&text[0], true).expect("tokens");
         assert_eq!(ids, pooled.texts[i], "{name}: {text:?}");
-        let (own, of) = (model.embed(&[ids.clone()], None).expect("scores"), &pooled.types[i..=i]);
-        assert_eq!(own, model.embed_typed(&[ids.clone()], of, None).expect("scores"), "{name}: {text:?}");
+        let (own, of) = (model.embed(std::slice::from_ref(&ids), None).expect("scores"), &pooled.types[i..=i]);
+        assert_eq!(own, model.embed_typed(std::slice::from_ref(&ids), of, None).expect("scores"), "{name}: {text:?}");
         let zeros = [vec![0; ids.len()]];
         assert_ne!(own, model.embed_typed(&[ids], &zeros, None).expect("scores"), "{name}: types count");
     }

@@ -154,7 +154,7 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
                 .map(|v| {
                     let codes = codes::column_codes(e, &encoding, &column, v);
                     let numbers = codes::numbers(e, &encoding, codes);
-                    let weight = match encoding.chain_unit() {
+                    let weight = match layout::chain_unit(&encoding) {
                         Some(unit) => scaled(e, numbers, unit.recip()),
                         None => codes::values(e, &encoding, numbers, factors[v].scale, factors[v].min),
                     };
@@ -178,7 +178,7 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) 
             e.range(start, stop, CHAIN, sums, |e, start, sums| {
                 let stop = up_to(e, start, CHAIN, stop);
                 let acc = columns(e, start, stop, &at, &factors, &none);
-                match encoding.chain_unit() {
+                match layout::chain_unit(&encoding) {
                     Some(unit) => add_scaled(e, sums, &acc, &factors, unit),
                     None => add(e, sums, &acc),
                 }

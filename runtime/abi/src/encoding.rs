@@ -380,21 +380,6 @@ impl Encoding {
         }
     }
 
-    /// The unit in which codes' numbers are multiplied with f32 rows where scales multiply the sums of
-    /// [chains](crate::layout::CHAIN), not each weight: a chain's sum is of `number / unit`, and its factor is
-    /// `scale · unit`. `None` for all others. It is a power of two, so that no number of 8 bits is subnormal in bf16.
-    pub const fn chain_unit(&self) -> Option<f32> {
-        match self.code {
-            Code::Float(Float::E4m3) => Some(256.0),
-            Code::Float(_)
-            | Code::Int { .. }
-            | Code::Signed { .. }
-            | Code::Table { .. }
-            | Code::Trellis(_)
-            | Code::Pairs => None,
-        }
-    }
-
     /// The common unit of all codes' numbers, in which they are integers of 8 bits: products with
     /// integers are exact sums then. `None` where there is no such unit.
     pub const fn unit(&self) -> Option<f32> {

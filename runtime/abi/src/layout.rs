@@ -87,6 +87,19 @@ const _: () = assert!(K_PAD == crate::encoding::trellis::SLICE);
 /// its error is some √(k/2) roundings; with short chains √(16 + k/64) are left.
 pub const CHAIN: usize = 32;
 
+/// The unit in which numbers of codes are multiplied with f32 rows where scales multiply the sums of chains, not each
+/// weight: a chain's sum is of `number / unit`, and its factor is `scale · unit`. So it is with 8-bit floats whose
+/// scales are of whole chains; `None` for all others. In this power of two each normal number is a normal bf16.
+pub const fn chain_unit(weights: &Encoding) -> Option<f32> {
+    let [Some(scale), None] = weights.scales else { return None };
+    let whole_chains = match scale.per {
+        Per::Row => true,
+        Per::Group(columns) => (columns as usize).is_multiple_of(CHAIN),
+        Per::TokenHead => false,
+    };
+    if whole_chains && !scale.minimum && matches!(weights.code, Code::Float(Float::E4m3)) { Some(256.0) } else { None }
+}
+
 /// Order of the elements in the blocks of a packed matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]

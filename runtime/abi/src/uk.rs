@@ -177,7 +177,7 @@ pub struct UkTable {
 ///
 /// Every output is accumulated over `k` in ascending order (f32: one fused multiply-add per `k`, in
 /// chains of [`CHAIN`](crate::layout::CHAIN) columns, each from 0, which are added up, or, where weights have a
-/// [unit of chains](Encoding::chain_unit), added by one fused multiply-add with their scale; in one chain
+/// [unit of chains](crate::layout::chain_unit), added by one fused multiply-add with their scale; in one chain
 /// bf16 rows: one per `k`, the second of each pair `2i, 2i + 1` first; and int8: one i32 sum per
 /// group, of [integer scales](Encoding::has_integer_scales) with them, then one f32 fused multiply-add per group), for
 /// any `m` and `blocks`: a token's result

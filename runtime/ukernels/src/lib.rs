@@ -31,11 +31,11 @@
 //!
 //! - **One order per output.** An output element is accumulated in ascending `k` (f32 rows: one fused
 //!   multiply-add per `k`, in chains of 32 columns from 0, which are added up, those of 8-bit floats by a
-//!   multiply-add with their scale; in one chain bf16 rows: the same, the second of each pair first; and int8 rows: an exact i32 sum and one fused
-//!   multiply-add per group, two for asymmetric weights). Tiling therefore never changes a bit of a
-//!   result: not with the number of rows or blocks, not between instruction sets, not against the
-//!   reference. The tests compare bits. (The bits of a NaN are not specified. The rounding mode is
-//!   the default one, subnormals are not flushed.)
+//!   multiply-add with their scale; in one chain bf16 rows: the same, the second of each pair first; and
+//!   int8 rows: an exact i32 sum and one fused multiply-add per group, two for asymmetric weights).
+//!   Tiling therefore never changes a bit of a result: not with the number of rows or blocks, not
+//!   between instruction sets, not against the reference. The tests compare bits. (The bits of a NaN
+//!   are not specified. The rounding mode is the default one, subnormals are not flushed.)
 //! - **But for AMX with bf16 rows**, where the instruction sums 32 columns at a time in its own
 //!   order (`panel/amx/bf16.rs`): the same for all numbers of rows and blocks, and held against its
 //!   definition, but not the bits of the other levels. [`portable_table`] has theirs.

@@ -2,7 +2,7 @@
 //! chain with its scale.
 //!
 //! A code's exponent and mantissa, moved to their places in a bf16 and given the upper bits of an
-//! exponent, are its number in the [unit of chains](Encoding::chain_unit): five operations for the codes of four
+//! exponent, are its number in the [unit of chains](chain_unit): five operations for the codes of four
 //! columns. Subnormal numbers and zero need more, but are rare: whether a chain has some is found beside it, and such
 //! a chain is computed anew. No operand is a subnormal f32, which some processors multiply a hundred times slower.
 //!
@@ -11,7 +11,7 @@
 use core::mem::MaybeUninit;
 
 use llmcc_abi::encoding::Encoding;
-use llmcc_abi::layout::{BLOCK, CHAIN};
+use llmcc_abi::layout::{BLOCK, CHAIN, chain_unit};
 
 use super::float::{end_scaled_chains, fma_row};
 use super::int8::{kind, load};
@@ -31,7 +31,7 @@ pub(crate) struct E4m3<const BY_ROW: bool>;
 
 impl<const BY_ROW: bool> E4m3<BY_ROW> {
     const WEIGHTS: Encoding = if BY_ROW { Encoding::FP8 } else { Encoding::FP8B };
-    const SAME_UNIT: () = assert!(matches!(Self::WEIGHTS.chain_unit(), Some(UNIT)));
+    const SAME_UNIT: () = assert!(matches!(chain_unit(&Self::WEIGHTS), Some(UNIT)));
 }
 
 /// Columns of a vector.
@@ -52,10 +52,10 @@ unsafe fn write<I: Isa>(run: &Run) {
             let x = I::load_words(run.codes.add(chunk * CHUNK * COLUMN));
             let exact = I::e4m3_small(I::e4m3_least(I::splat_bits(u32::MAX), x));
             let [even, odd] = I::e4m3_halves(x);
-            let numbers = [I::bf16_low(even), I::bf16_low(odd), I::bf16_high(even), I::bf16_high(odd)];
+            let decoded = [I::bf16_low(even), I::bf16_low(odd), I::bf16_high(even), I::bf16_high(odd)];
             for j in 0..CHUNK {
                 let out = run.out.add((chunk * CHUNK + j) * run.stride);
-                I::store(out, if exact { I::e4m3_exact(numbers[j]) } else { numbers[j] });
+                I::store(out, if exact { I::e4m3_exact(decoded[j]) } else { decoded[j] });
             }
         }
     }

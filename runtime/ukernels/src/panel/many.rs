@@ -18,7 +18,7 @@ use core::mem::MaybeUninit;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float};
-use llmcc_abi::layout::{BLOCK, CHAIN};
+use llmcc_abi::layout::{BLOCK, CHAIN, chain_unit};
 
 use super::float::{end_chains, end_scaled_chains, fma_row};
 use super::{Kernel, Tile};
@@ -47,7 +47,7 @@ pub(crate) type FactorsFn = unsafe fn(t: &Tile, w: *const u8, from: usize, out: 
 pub(crate) trait Widen<I: Isa>: Kernel<I> {
     /// See [`WidenFn`].
     unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
-    /// See [`FactorsFn`]; for weights with a [unit of chains](Encoding::chain_unit) only.
+    /// See [`FactorsFn`]; for weights with a [unit of chains](chain_unit) only.
     unsafe fn factors(_: &Tile, _: *const u8, _: usize, _: *mut f32) {}
 }
 
@@ -261,7 +261,7 @@ unsafe fn some(
     unsafe {
         let mut w = [p.w.add(block * stride + at), p.w.add((block + parts.blocks - 1) * stride + at)];
         let mut factors: [*const f32; 2] = [core::ptr::null(); 2];
-        if parts.weights.chain_unit().is_some() {
+        if chain_unit(&parts.weights).is_some() {
             for b in 0..parts.blocks {
                 let out = (&raw mut (*scratch).factors[b]).cast::<f32>();
                 (parts.factors)(first, p.w.add((block + b) * stride), from, out);

@@ -166,9 +166,9 @@ unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const 
 }
 
 /// Any weights × f32 rows: one fused multiply-add per `k`, ascending, in chains of [`CHAIN`], whose sums are added, or
-/// multiplied by their scale and added where weights have a [unit of chains](Encoding::chain_unit).
+/// multiplied by their scale and added where weights have a [unit of chains](layout::chain_unit).
 pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
-    let unit = weights.chain_unit();
+    let unit = layout::chain_unit(&weights);
     let dot = |w: &Row, a: *const u8| {
         let weight = |k| unsafe { unit.map_or_else(|| w.value(k), |unit| w.decoded(k) / unit) };
         let term = |acc, k| unsafe { libm::fmaf(weight(k), read(a, k * 4), acc) };
