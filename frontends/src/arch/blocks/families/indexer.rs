@@ -18,9 +18,6 @@ pub(crate) const INDEXERS: &[Field] = fields! {
     indexer_types: Accepts::ListOf(&["full", "shared"]), index_topk_freq, index_topk_pattern, index_skip_topk_offset,
 };
 
-/// How many tokens are selected.
-pub(crate) const SELECTION: &[Field] = fields! { index_topk };
-
 /// Fields that all selecting classes fix, and these.
 macro_rules! fixed_and {
     ($($own:tt)*) => {
@@ -51,18 +48,26 @@ pub(crate) fn wide_enough(f: &Fields, dim: usize, rotated: usize) -> Result<(), 
     Ok(())
 }
 
+/// The indexer that [`INDEXER`] says; absent fields are as in `default`. `rotated`: columns of its heads that are
+/// rotated.
+///
+/// # Errors
+/// Heads of an indexer that are narrower than what is rotated.
+pub(crate) fn read(f: &Fields, default: Indexer, rotated: usize) -> Result<Indexer, ConfigError> {
+    let size = |name, default| f.size(name).or(default);
+    let (heads, dim) = (size("index_n_heads", default.heads), size("index_head_dim", default.dim));
+    wide_enough(f, dim, rotated)?;
+    Ok(Indexer { heads, dim, top: size("index_topk", default.top), ..default })
+}
+
 /// The decoder with the indexer that [`INDEXER`] says in each layer; absent fields are as in `default`.
 ///
 /// # Errors
 /// Heads of an indexer that are narrower than what is rotated.
 pub(crate) fn indexed(f: &Fields, mut d: Decoder, default: Indexer) -> Result<Decoder, ConfigError> {
-    let size = |name, default| f.size(name).or(default);
-    let (heads, dim) = (size("index_n_heads", default.heads), size("index_head_dim", default.dim));
-    let top = size("index_topk", default.top);
     for layer in &mut d.layers {
         let Form::Latent(latent) = &mut layer.attention.form else { continue };
-        wide_enough(f, dim, latent.rope)?;
-        latent.indexer = Some(Indexer { heads, dim, top, ..default });
+        latent.indexer = Some(read(f, default, latent.rope)?);
     }
     // Where contexts are no longer than a selection.
     d.ignored.indexer = true;
@@ -125,11 +130,6 @@ pub(crate) struct Selection {
 }
 
 /// The decoder for contexts in which nothing is dropped.
-pub(crate) fn dense(f: &Fields, d: Decoder) -> Decoder {
-    dense_of(f, d, Selection { tokens: f.size("index_topk").or(2048), field: "index_topk" })
-}
-
-/// The same by another field.
 pub(crate) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: Selection) -> Decoder {
     if tokens < d.facts.max_position {
         let others = vec![format!(
