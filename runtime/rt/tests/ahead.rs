@@ -121,8 +121,8 @@ fn heads_look_ahead_from_the_last_row() {
     // Of a text that went on, and after a restart, nothing is known.
     let longer = [&text[..], &[1]].concat();
     let course = Course { history: &longer, choose: &choose, want: Want::Logits };
-    assert_eq!(ahead.guess(&mut engine, seq, &course, 2).unwrap(), []);
+    assert!(ahead.guess(&mut engine, seq, &course, 2).unwrap().is_empty());
     ahead.restart();
     let course = Course { history: &text, choose: &choose, want: Want::Logits };
-    assert_eq!(ahead.guess(&mut engine, seq, &course, 2).unwrap(), []);
+    assert!(ahead.guess(&mut engine, seq, &course, 2).unwrap().is_empty());
 }
