@@ -69,13 +69,14 @@ fn model() -> Engine {
     let regimes = [regime(0, 2), regime(2, 1), regime(3, 1)];
     let logits = OutputDesc { kind: kind::LOGITS, columns: VOCAB as u64, buffer: 2, ..OutputDesc::default() };
     let hidden = OutputDesc { kind: kind::HIDDEN, columns: 1, buffer: 0, ..OutputDesc::default() };
+    let outputs = [logits, hidden];
     let given = [InputDesc { kind: input::ROWS, token: 0, size: 1 }];
     let mut entries = vec![];
     for entry in 0..3 {
         entries.push(EntryDesc {
             name: data.text(&format!("entry{entry}")),
             inputs: data.table(if entry > 0 { &given[..] } else { &[] }),
-            outputs: data.table(if entry > 0 { &[logits][..] } else { &[logits, hidden] }),
+            outputs: data.table(&outputs[..if entry > 0 { 1 } else { 2 }]),
             first_regime: entry,
             regimes: 1,
             ..EntryDesc::default()
