@@ -520,7 +520,7 @@ enum {
 /* Where guesses of the next tokens come from. One step evaluates all guesses, and a generation goes on with those that equal its own choices: tokens are the same, bit for bit,
  * in fewer steps. Where guesses are wrong, a generation soon guesses no more, and tries again now and then. */
 enum {
-    LLMCC_GUESS_OWN = 0,    /* the model's draft heads (llmcc compile --draft-head), if it has any */
+    LLMCC_GUESS_OWN = 0,    /* the model's draft heads (llmcc compile --draft-head, --draft), if it has any */
     LLMCC_GUESS_NONE = 1,
     LLMCC_GUESS_HEADS = 2,  /* the model's draft heads, which it must have */
     LLMCC_GUESS_LOOKUP = 3, /* the text so far: what followed where its last tokens stood before */

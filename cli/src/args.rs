@@ -283,6 +283,11 @@ pub struct CompileArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     #[arg(conflicts_with = "embed", value_parser = draft_heads)]
     pub draft_head: Option<DraftHeads>,
+    /// Compile a published draft for the model beside it, in the same artifact: of EAGLE-1, -2 or -3, or heads of
+    /// Medusa (their folder, or their file of tensors beside config.json). Generation guesses with it, and gives
+    /// the same text in fewer steps
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["embed", "draft_head"])]
+    pub draft: Option<PathBuf>,
     /// Show the inputs of products: the artifact gets an entry over the same weights that `llmcc tap`, `Model.tap` and
     /// llmcc_tap_moments use, for calibration
     #[arg(long)]

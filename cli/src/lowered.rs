@@ -169,10 +169,11 @@ pub struct Version {
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
-    let mut checkpoint = match options.place {
+    let checkpoint = match options.place {
         WeightsPlace::Absent => Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?,
         WeightsPlace::Embed | WeightsPlace::External => Checkpoint::open_with(&options.checkpoint, &options.adapters)?,
     };
+    let mut checkpoint = options.with_draft(checkpoint)?;
     let decoded = requantized::decode(options, &mut checkpoint)?;
     let model = llmcc_frontends::arch::config(&checkpoint)?;
     // With policies, sequences may outgrow the positions that the model has.

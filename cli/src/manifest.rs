@@ -153,6 +153,9 @@ pub struct Info {
     /// Outputs of the entries beside the first one, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub more_entries: BTreeMap<String, String>,
+    /// The published draft that became entries: its kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
     /// The entry that reads the source, of a model that writes texts about sources: its encoder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

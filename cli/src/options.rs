@@ -9,7 +9,7 @@ use crate::statistics::Statistics;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::slots::AdapterSlots;
-use llmcc_frontends::{Adapter, DraftHeads};
+use llmcc_frontends::{Adapter, Checkpoint, DraftHeads};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, Machine, TargetSpec};
@@ -67,6 +67,8 @@ pub struct CompileOptions {
     pub with_image: bool,
     /// The draft heads that become entries beside the model.
     pub draft_heads: DraftHeads,
+    /// Folder or file of a published draft, which becomes entries beside the model.
+    pub draft: Option<PathBuf>,
     /// Give the artifact an entry that shows the inputs of products.
     pub tap: bool,
     /// Leave the hidden states to the caller.
@@ -109,6 +111,7 @@ impl CompileOptions {
             also_embed: false,
             with_image: false,
             draft_heads: DraftHeads::None,
+            draft: None,
             tap: false,
             hidden_states: false,
             place: WeightsPlace::Embed,
@@ -117,6 +120,17 @@ impl CompileOptions {
             deny_fallback: false,
             measured: None,
             golden: None,
+        }
+    }
+
+    /// The checkpoint with the draft beside it.
+    ///
+    /// # Errors
+    /// The draft's files are missing, unreadable or malformed.
+    pub fn with_draft(&self, checkpoint: Checkpoint) -> Result<Checkpoint, Error> {
+        match &self.draft {
+            Some(path) => Ok(checkpoint.with_draft(path)?),
+            None => Ok(checkpoint),
         }
     }
 

@@ -42,7 +42,7 @@ const DECODED: u64 = 512 << 20;
 /// The format of a reference's weights: f32 for a small checkpoint of codes, which hold the same numbers and are
 /// multiplied many times faster; else the checkpoint's own.
 fn weights(options: &CompileOptions) -> Result<Option<Format>, Error> {
-    let checkpoint = Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?;
+    let checkpoint = options.with_draft(Checkpoint::open_without_data(&options.checkpoint, &options.adapters)?)?;
     let bytes: u64 = checkpoint.source_files()?.iter().map(|f| f.bytes).sum();
     Ok((checkpoint.coded().next().is_some() && bytes <= DECODED).then_some(Format::F32))
 }

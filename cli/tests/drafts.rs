@@ -186,6 +186,30 @@ fn conversations() {
     assert!(counts.len() == 3 && counts.windows(2).all(|two| two[1][1] >= two[0][0]), "{counts:?}");
 }
 
+/// Published drafts in the artifact change no token either, and `inspect` names them. (With golden vectors: the entries
+/// are held against the evaluator, and `verify` runs them again.)
+#[test]
+fn published_drafts() {
+    let of = |name: &str| fixture("drafters").join(name).to_string_lossy().into_owned();
+    for (draft, kind, tensors) in [
+        ("eagle", "EAGLE", "draft/model.safetensors"),
+        ("eagle3", "EAGLE-3", "draft/model.safetensors"),
+        ("medusa", "heads of Medusa", "draft/medusa_lm_head.safetensors"),
+    ] {
+        let folder = Folder::new();
+        folder.says(&[], &["compile", &of("model"), "-o", "m.so", "--quiet", "--draft", &of(draft)]);
+        let about = folder.says(&[], &["inspect", "m.so"]);
+        assert!(about.contains(&format!("draft       {kind} (")) && about.contains(tensors), "{draft}: {about}");
+        folder.says(&[], &["verify", "m.so"]);
+        for asked in &ASKED[3..] {
+            let (want, none) = run(&folder, &[asked, &["--draft", "none"][..]].concat());
+            let (got, guessed) = run(&folder, asked);
+            assert_eq!((got, none), (want, None), "{draft} {asked:?}");
+            assert!(guessed.is_some_and(|[right, made, steps]| right <= made && steps <= made && made > 0), "{draft}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_are_told() {
     let folder = Folder::new();
@@ -209,6 +233,7 @@ fn mistakes_are_told() {
     for (head, says) in [
         ("--draft-head=0", "give `all` or a number of heads from 1 on"),
         ("--draft-head=2", "there is no tensor `mtp.layers.1."),
+        ("--draft=nothing", "nothing: cannot open"),
         ("--embed", "--draft-head"),
     ] {
         let twice = if head == "--embed" { "--draft-head" } else { "--quiet" };

@@ -11,9 +11,6 @@ use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::ty::DType;
 use std::collections::BTreeSet;
 
-/// Bytes compared at once.
-const BLOCK: usize = 1 << 24;
-
 /// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to
 /// be recomputed or copies. A tied head is compared with the embedding table, which reads both
 /// where both are there.
@@ -24,7 +21,7 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     let model = arch::config(ckpt)?;
     let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
     let tied = model.tied_tensors(ckpt);
-    let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && equal(ckpt, head, table));
+    let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && ckpt.equal(head, table));
     let redundant = |name: &str| {
         recomputed(ckpt, name)
             || derived(ckpt, &model, name)
@@ -34,7 +31,7 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
             || of_zeros(ckpt, name)
     };
     let mut tensors: Vec<String> =
-        ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
+        ckpt.own_names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
     let has = |number: &usize| module.entries.iter().any(|e| e.name == draft_entry(*number));
     for number in (0..).take_while(has) {
         tensors.extend(of_head(ckpt, &model, module, number));
@@ -101,15 +98,6 @@ fn constant(ckpt: &Checkpoint, name: &str) -> bool {
 fn of_zeros(ckpt: &Checkpoint, name: &str) -> bool {
     let quantized = name.strip_suffix(".bias").is_some_and(|stem| ckpt.is_quantized(&format!("{stem}.weight")));
     quantized && ckpt.to_f32(name).is_some_and(|bias| bias.iter().all(|x| *x == 0.0))
-}
-
-/// Whether two tensors are the same, to the bit. Their pages are given back.
-fn equal(ckpt: &Checkpoint, a: &str, b: &str) -> bool {
-    let (Some(x), Some(y)) = (ckpt.tensor(a), ckpt.tensor(b)) else { return false };
-    let same = (x.dtype, &x.shape) == (y.dtype, &y.shape) && x.data.chunks(BLOCK).eq(y.data.chunks(BLOCK));
-    ckpt.release(a);
-    ckpt.release(b);
-    same
 }
 
 /// Why tensors may be in a file whose model does not use them.

@@ -185,6 +185,8 @@ class Compiling(TypedDict, total=False):
     embed: bool
     #: The model's draft heads beside it, for guesses of next tokens; a number takes the first so many.
     draft_head: Union[None, bool, int]
+    #: A published draft (EAGLE, Medusa) beside the model, for guesses of next tokens.
+    draft: Union[None, str, os.PathLike[str]]
     #: Leave the hidden states of tokens to the caller, for draft heads.
     hidden_states: bool
     #: Make embeddings beside text.

@@ -3,6 +3,7 @@
 mod adapters;
 mod bindings;
 mod compress;
+mod drafters;
 mod drafts;
 mod entries;
 mod fuzz_corpus;

@@ -32,7 +32,7 @@ pub type Reference = Option<Unnamed>;
 pub fn collected(options: &CompileOptions) -> Result<(CompileOptions, Reference), Error> {
     let (mut out, mut reference) = (options.clone(), None);
     if let Some(calibration) = out.calibration.as_mut().filter(|c| c.found.is_none()) {
-        let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
+        let checkpoint = options.with_draft(Checkpoint::open_with(&options.checkpoint, &options.adapters)?)?;
         let found;
         (found, reference) = collect(options, calibration, &checkpoint)?;
         calibration.found = Some(Arc::new(found));

@@ -169,7 +169,7 @@ fn signing_key(args: &CompileArgs) -> Result<Option<SigningKey>, Error> {
 /// Refuses an output that is a file of the input, and has signals remove unfinished files.
 fn prepare_output(args: &CompileArgs, options: &CompileOptions, out: &Path) -> Result<(), Error> {
     let adapters = options.adapters.iter().map(|a| &a.path);
-    for files in adapters.chain([&options.checkpoint]) {
+    for files in adapters.chain([&options.checkpoint]).chain(&options.draft) {
         output::spare_checkpoint(out, files)?;
         output::spare_checkpoint(&weights_path(out), files)?;
     }
@@ -236,6 +236,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         also_embed: args.also_embed,
         with_image: args.with_image,
         draft_heads: args.draft_head.unwrap_or_default(),
+        draft: args.draft.clone(),
         tap: args.tap,
         hidden_states: args.hidden_states,
         place: match args.weights {

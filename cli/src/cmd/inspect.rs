@@ -139,6 +139,9 @@ fn sizes(i: &Info) -> String {
         let what = if i.hears { "a clip of sound (`run --audio`)" } else { "the prompt" };
         let _ = writeln!(s, "source      an encoder (`{entry}`) reads {what}, a decoder writes a text about it");
     }
+    if let Some(kind) = &i.draft {
+        let _ = writeln!(s, "draft       {kind} (its files are the sources `draft/...`)");
+    }
     for (name, output) in &i.more_entries {
         let _ = writeln!(s, "entry       {name}: {output}");
     }

@@ -19,6 +19,7 @@ use crate::version;
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::layout::window_pages;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::arch::draft_kind;
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::output::{Output, Rows, RowsName};
@@ -83,6 +84,7 @@ impl Manifest {
                 ..self.options
             },
             certificate: Certificate { budget: certificate.budget, measured, ..self.certificate },
+            info: Info { draft: before.info.draft, ..self.info },
             ..self
         }
     }
@@ -149,6 +151,10 @@ fn info(f: &Facts<'_>, plan: &Plan) -> Info {
     Info {
         output: plan.output().to_string(),
         more_entries: more_entries(plan),
+        draft: match &f.lowered.origin {
+            Origin::Checkpoint(checkpoint) => draft_kind(checkpoint).map(String::from),
+            Origin::Artifact(_) => None,
+        },
         source: plan.source().and_then(|e| plan.entries.get(e)).map(|e| e.name.clone()),
         hears: f.lowered.texts.text_config["media"].get("audio").is_some(),
         vocab: plan.info.vocab,

@@ -16,11 +16,12 @@ pub use blocks::entry::{Arch, REFERENCE, reference};
 use blocks::origin::Source;
 use llmcc_ir::graph::{EMBED, ENCODE_IMAGE, Module, draft_entry};
 pub use models::ARCHS;
+pub use reading::drafter::kind as draft_kind;
 pub use reading::find_arch::by_model_type;
 pub use reading::model::Model;
 use reading::normal::Normal;
 pub use reading::options::{DraftHeads, Options};
-use reading::{chosen_output, draft_head};
+use reading::{chosen_output, draft_head, drafter};
 use serde_json::Value;
 pub use towers::has_tower;
 
@@ -51,10 +52,14 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         asked => asked.unwrap_or(most),
     };
     let heads = draft_head::count(ckpt, &model, options.draft_heads)?;
-    let wants_hidden = options.hidden_states || heads > 0;
+    let drafter = drafter::read(ckpt, &model, options)?;
+    let wants_hidden = options.hidden_states || heads > 0 || drafter.is_some();
     let mut entry = chosen_output::entry(ckpt, &model, &Options { hidden_states: wants_hidden, ..*options })?;
     let tower = if options.with_image { Some(towers::find(ckpt, &model, &entry)?) } else { None };
     entry.image = tower.as_ref().map(|found| found.tower.seen());
+    if let Some(fused) = drafter.as_ref().and_then(|drafter| drafter.fused.clone()) {
+        (entry.hidden, entry.fused) = (false, Some(fused));
+    }
     let beside = if options.also_embed { Some(chosen_output::beside(ckpt, &model, &entry)?) } else { None };
     let lift = |entry| model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context);
     let (mut module, _) = lift(entry)?;
@@ -71,6 +76,14 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         let (head, _) = lift(draft_head::entry(ckpt, &model, number)?)?;
         let name = draft_entry(number);
         module.join_apart(&name, head).map_err(|what| failed(&name, what))?;
+    }
+    if let Some(drafter) = &drafter {
+        for i in 0..drafter.entries() {
+            let entry = drafter.lift((ckpt, &model), i, (options.kv_dtype, max_context))?;
+            let name = draft_entry(i);
+            module.join_apart(&name, entry).map_err(|what| failed(&name, what))?;
+        }
+        drafter.check_all_read(ckpt, &module)?;
     }
     if let Some(found) = &tower {
         let module_of = found.lift(ckpt, &model, (options.kv_dtype, max_context))?;

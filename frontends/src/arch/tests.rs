@@ -1,5 +1,6 @@
 mod agreement;
 mod config;
+mod drafters;
 mod drafts;
 mod entries;
 mod families;

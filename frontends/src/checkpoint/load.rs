@@ -111,7 +111,7 @@ pub(super) fn assembled(
     shards: Vec<Shard>,
 ) -> Checkpoint {
     let dir = dir.to_path_buf();
-    Checkpoint { dir, config_path, config, sources, shards, index, metadata: None, modules: None, notes }
+    Checkpoint { dir, config_path, config, sources, shards, index, metadata: None, modules: None, draft: None, notes }
 }
 
 /// An error with the file's path.
@@ -199,12 +199,12 @@ pub(super) fn open_modules(
 /// Tensors of a module, as older versions write them.
 const OF_MODULE: &str = "pytorch_model.bin";
 
-fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendError {
+pub(super) fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendError {
     FrontendError::Io { path: path.to_path_buf(), action, source }
 }
 
 /// The file with the tensors, or their index, in a folder.
-fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
+pub(super) fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     for name in FILES {
         let path = dir.join(name);
         // Any kind of path: if it is no file, opening it names its kind.
@@ -298,7 +298,7 @@ fn parsed(path: &Path, map: &[u8]) -> Result<BTreeMap<String, TensorInfo>, Front
 }
 
 /// Whether a file says in its first bytes, or its name, that it is a GGUF file.
-fn is_gguf(path: &Path) -> bool {
+pub(super) fn is_gguf(path: &Path) -> bool {
     let mut first = [0; 4];
     let read = input::open(path).and_then(|mut f| f.read_exact(&mut first).map_err(|source| io(path, "read", source)));
     path.extension().is_some_and(|e| e == "gguf") || read.is_ok() && first == *b"GGUF"
@@ -393,7 +393,7 @@ fn before_gguf(file: &[u8]) -> Option<String> {
 }
 
 /// Opens the shards named by an index and checks that the index and the shards agree.
-fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), FrontendError> {
+pub(super) fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), FrontendError> {
     let bad = |what: String| FrontendError::Index { path: path.to_path_buf(), what };
     let index = input::read_json(path)?.ok_or_else(|| bad("the file vanished".into()))?;
     let map =

@@ -3,6 +3,8 @@
 pub mod adapter;
 pub(crate) mod blank;
 mod consolidated;
+mod draft;
+mod draft_files;
 pub mod gguf;
 mod llama2c;
 mod load;
@@ -24,6 +26,7 @@ use serde_json::Value;
 use std::path::Path;
 use stored::Entry;
 
+pub(crate) use draft_files::{DRAFT, DraftFiles};
 pub use opened::{Adapter, Checkpoint, SourceFile, TensorView};
 pub(crate) use rwkv_cpp::is_rwkv;
 pub use stored::{GAIN, InputRounding, InputScale};

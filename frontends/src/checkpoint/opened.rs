@@ -1,5 +1,6 @@
 //! A checkpoint that is open: its configuration, its tensors and its files.
 
+use super::draft_files::{DRAFT, DraftFiles};
 use super::gguf::Metadata;
 use super::quantized::COMPUTED;
 use super::safetensors::TensorInfo;
@@ -16,6 +17,9 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Bytes compared at once.
+const BLOCK: usize = 1 << 24;
 
 /// A checkpoint in Hugging Face layout, opened for reading; other files appear as if they were in
 /// that layout.
@@ -37,6 +41,8 @@ pub struct Checkpoint {
     pub(super) metadata: Option<Metadata>,
     /// Folder of an adapter whose modules replace the base's for the last layer's rows.
     pub(super) modules: Option<PathBuf>,
+    /// A draft that guesses for the model.
+    pub(super) draft: Option<DraftFiles>,
     pub(super) notes: Vec<String>,
 }
 
@@ -254,18 +260,28 @@ impl Checkpoint {
         }
     }
 
+    /// Whether two tensors are the same, to the bit. Their pages are given back.
+    pub(crate) fn equal(&self, a: &str, b: &str) -> bool {
+        let (Some(x), Some(y)) = (self.tensor(a), self.tensor(b)) else { return false };
+        let same = (x.dtype, &x.shape) == (y.dtype, &y.shape) && x.data.chunks(BLOCK).eq(y.data.chunks(BLOCK));
+        self.release(a);
+        self.release(b);
+        same
+    }
+
     /// The files the tensors and sizes come from, with names and sizes: `config.json`, the index if
-    /// any, then the shards in order of name.
+    /// any, then the shards in order of name; the same of a draft, named as in its folder behind [`DRAFT`].
     ///
     /// # Errors
     /// When a file has vanished.
     pub fn source_files(&self) -> Result<Vec<SourceFile>, FrontendError> {
-        let stat = |path: &PathBuf| {
+        let stat = |(before, path): (&str, &PathBuf)| {
             let io = |source| FrontendError::Io { path: path.clone(), action: "stat", source };
             let bytes = std::fs::metadata(path).map_err(io)?.len();
-            Ok(SourceFile { name: file_name(path), path: path.clone(), bytes })
+            Ok(SourceFile { name: format!("{before}{}", file_name(path)), path: path.clone(), bytes })
         };
-        self.sources.iter().map(stat).collect()
+        let of_draft = self.draft.iter().flat_map(|draft| &draft.sources).map(|path| (DRAFT, path));
+        self.sources.iter().map(|path| ("", path)).chain(of_draft).map(stat).collect()
     }
 
     /// The error for a weight of an element type that is not compiled.

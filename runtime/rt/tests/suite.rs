@@ -1,5 +1,6 @@
 //! Tests of the crate in one program, which links faster than one for each file.
 
+mod ahead;
 #[path = "common/api.rs"]
 mod api;
 mod capi;

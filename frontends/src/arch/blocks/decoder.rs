@@ -9,6 +9,7 @@ use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{
     EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input, sparse_by_types,
 };
+use crate::arch::blocks::fused_rows::FusedRows;
 pub(crate) use crate::arch::blocks::layer::{Half, Layer, Norms};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::mlp::{Mlp, mlp};
@@ -332,10 +333,15 @@ impl Shape for Decoder {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
         let rows = self.rows.map(|of| per_layer_embeddings::all(l, of, self.norm, &x)).transpose()?;
-        let mut selection = None;
-        for (i, spec) in self.layers.iter().enumerate().filter(|(i, _)| !self.passes(*i)) {
-            x = selecting_layer(l, self, i, spec, (&x, rows.as_ref()), &ropes, &mut selection)?;
+        let (mut selection, mut fused) = (None, FusedRows::of(l));
+        for (i, spec) in self.layers.iter().enumerate() {
+            fused.take(i, &x);
+            if !self.passes(i) {
+                x = selecting_layer(l, self, i, spec, (&x, rows.as_ref()), &ropes, &mut selection)?;
+            }
         }
+        fused.take(self.layers.len(), &x);
+        fused.lift(l)?;
         head(l, self, &x)
     }
 

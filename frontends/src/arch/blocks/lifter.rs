@@ -196,9 +196,10 @@ impl<'a> Lifter<'a> {
             _ => self.has(name),
         };
         let (names, place) = (self.origin.names, (layer, expert));
-        let name = match self.entry.draft {
-            Some(draft) => draft.tensor_of(names, (part, kind), place, has)?,
-            None => names.tensor_of(part, kind, place, has)?,
+        let name = match (self.entry.draft, self.entry.drafter) {
+            (Some(draft), _) => draft.tensor_of(names, (part, kind), place, has)?,
+            (None, Some(drafter)) => drafter.tensor_of(names, (part, kind), place, has)?,
+            (None, None) => names.tensor_of(part, kind, place, has)?,
         };
         match &self.origin.source {
             Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),

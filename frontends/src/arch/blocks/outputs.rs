@@ -1,6 +1,7 @@
 //! Kinds of outputs of models' structures, and requests of classes.
 
 use crate::arch::blocks::families::draft_names::DraftHead;
+use crate::arch::blocks::families::drafter_names::DrafterNames;
 use crate::embedding::Embedding;
 use llmcc_ir::output::{Output, Pool};
 
@@ -107,6 +108,15 @@ pub(crate) struct ImageRows {
     pub both_ways: bool,
 }
 
+/// Rows made of the inputs of three layers, which EAGLE-3 takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fused {
+    /// The layers; the number of all layers stands for the last one's output.
+    pub layers: [usize; 3],
+    /// The tensor `[hidden, 3·hidden]` that makes a row of the three.
+    pub tensor: String,
+}
+
 /// The requested output, with the embedding's form if it is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
@@ -116,8 +126,12 @@ pub(crate) struct Entry {
     pub embedding: Option<Embedding>,
     /// The draft head that is compiled in the model's place.
     pub draft: Option<DraftHead>,
+    /// The published draft whose tensors come before the model's.
+    pub drafter: Option<DrafterNames>,
     /// Whether the caller gets the hidden states, too.
     pub hidden: bool,
+    /// The rows that the caller gets in their place.
+    pub fused: Option<Fused>,
     /// Rows of images that the step takes in place of tokens.
     pub image: Option<ImageRows>,
     /// Whether it stands beside an entry with logits, which shares its weights.

@@ -2,6 +2,7 @@
 
 pub(crate) mod chosen_output;
 pub(crate) mod draft_head;
+pub(crate) mod drafter;
 pub(crate) mod find_arch;
 pub(crate) mod model;
 pub(crate) mod nested;

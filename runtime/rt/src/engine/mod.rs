@@ -334,8 +334,9 @@ impl Engine {
         self.executor.ready()?;
         let wants = if own.candidates > 0 { wants } else { &[] };
         need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
-        let wanted = self.check(own, batch)?;
+        let mut wanted = self.check(own, batch)?;
         need(self.inputs_bytes(own, batch, &wanted))?;
+        wanted.retain(|_| own.remembers);
         self.kv.reserve(own.track, &wanted, self.limits.tokens)?;
         let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot, own.track)).collect();
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
@@ -444,7 +445,7 @@ impl Engine {
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
     /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, entry: &Entry, batch: &Batch, range: Range<usize>) -> Result<()> {
-        if self.kv.by_chunks(entry.track) {
+        if entry.remembers && self.kv.by_chunks(entry.track) {
             let part = Batch {
                 tokens: &batch.tokens[range.clone()],
                 seqs: &batch.seqs[range.clone()],
@@ -488,6 +489,9 @@ impl Engine {
         }
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
+        }
+        if !entry.remembers {
+            return Ok(());
         }
         for (i, (&token, &row)) in self.inputs.tokens.iter().zip(&self.inputs.seqs).enumerate() {
             let token = if entry.placeholder == Some(token) { mark(self.inputs.given_of(i, entry)) } else { token };

@@ -37,6 +37,8 @@ pub struct Entry {
     pub taps: Vec<Tap>,
     /// Longest sequence of that track.
     pub context: usize,
+    /// Whether its tokens join the list of its track; else it has no states, and sequences stay as they are.
+    pub remembers: bool,
     /// Other tracks whose states it reads.
     pub reads: Vec<usize>,
     /// Tokens see later ones: a sequence is computed in one step.
@@ -63,6 +65,11 @@ impl Entry {
     /// Whether it has an output.
     pub fn gives(&self) -> bool {
         self.output.is_some() || self.hidden.is_some() || !self.taps.is_empty()
+    }
+
+    /// Whether it makes logits of rows that come with tokens, and leaves none.
+    pub(super) fn looks_ahead(&self) -> bool {
+        self.given > 0 && self.placeholder.is_none() && self.hidden.is_none() && self.kind() == kind::LOGITS
     }
 
     /// Columns of the hidden states; 0: a step leaves none.
@@ -115,6 +122,7 @@ impl Entry {
             track: desc.track as usize,
             context: if desc.context == 0 { tables.desc.max_context as usize } else { desc.context as usize },
             taps: vec![],
+            remembers: true,
             reads: Vec::new(),
             whole: desc.flags & entry_flags::WHOLE != 0,
             runs: desc.flags & entry_flags::RUNS != 0,

@@ -316,7 +316,8 @@ impl Image {
     /// Tells each entry which tracks it reads beside its own. Another one reads the track of an entry without output.
     fn find_tracks(&mut self) -> Result<()> {
         let tracks: Vec<BTreeSet<usize>> = self.entries.iter().map(|e| self.tracks_of(e)).collect();
-        for (entry, tracks) in self.entries.iter_mut().zip(tracks) {
+        for (i, (entry, tracks)) in self.entries.iter_mut().zip(tracks).enumerate() {
+            entry.remembers = i == 0 || !tracks.is_empty() || !entry.looks_ahead();
             entry.reads = tracks.into_iter().filter(|track| *track != entry.track).collect();
         }
         let is_read = |track: usize| self.entries.iter().any(|e| e.reads.contains(&track));

@@ -10,7 +10,7 @@ use llmcc_abi::output::kind;
 
 use super::course::Course;
 use crate::candidates::Want;
-use crate::engine::{Batch, Engine, Io, Row, Sink};
+use crate::engine::{Batch, Engine, Io, Keep, Row, Sink};
 use crate::error::Result;
 use crate::image::{Entry, Image};
 use crate::kv::SeqId;
@@ -205,14 +205,16 @@ impl Heads {
 }
 
 /// The row after a step's last token, and the choice from it.
-struct Wanted<'a> {
-    want: Want,
-    choose: &'a mut dyn FnMut(Row) -> Result<i32>,
+pub(super) struct Wanted<'a> {
+    /// The request for it.
+    pub want: Want,
+    /// The choice.
+    pub choose: &'a mut dyn FnMut(Row) -> Result<i32>,
 }
 
 /// Takes tokens with their rows through a head. Returns the choice after the last one, if it is wanted, and the rows
-/// that the head leaves.
-fn step(
+/// that the head leaves, if it leaves any.
+pub(super) fn step(
     engine: &mut Engine,
     seq: SeqId,
     entry: usize,
@@ -227,9 +229,8 @@ fn step(
     let wants: Vec<Want> = wanted.iter().map(|w| w.want).collect();
     let mut choose = wanted.map(|w| w.choose);
     let mut take = |_: usize, row: Row| next = choose.as_mut().map(|choose| choose(row));
-    engine.run(
-        entry,
-        Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut take), keep: Some(&mut keep), taps: None },
-    )?;
+    let leaves = engine.image().entries.get(entry).is_some_and(|e| e.hidden.is_some());
+    let keep: Option<Keep> = if leaves { Some(&mut keep) } else { None };
+    engine.run(entry, Io { batch: &batch, wants: &wants, rows: Sink::Each(&mut take), keep, taps: None })?;
     Ok((next.transpose()?, left))
 }

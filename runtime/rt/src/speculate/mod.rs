@@ -5,11 +5,12 @@
 //! equals the draw. So tokens are the same bit for bit, whatever is guessed: guesses change only how many tokens a step
 //! makes.
 //!
-//! Guessers are draft heads of the model ([`heads`]), the text so far (`lookup`), earlier texts of an engine (`texts`),
-//! texts of the caller's ([`corpus`]), the model's predictions behind wrong guesses (`jacobi`), or the caller: a
-//! function, such as that of another artifact ([`drafter`]). Tokens that the caller expects (`GenParams::expected`)
-//! come before all of them, and many at once: so a text that broke off elsewhere goes on.
+//! Guessers are draft heads of the model ([`heads`], [`ahead`]), the text so far (`lookup`), earlier texts of an engine
+//! (`texts`), texts of the caller's ([`corpus`]), the model's predictions behind wrong guesses (`jacobi`), or the
+//! caller: a function, such as that of another artifact ([`drafter`]). Tokens that the caller expects
+//! (`GenParams::expected`) come before all of them, and many at once: so a text that broke off elsewhere goes on.
 
+pub mod ahead;
 pub mod corpus;
 mod course;
 pub mod drafter;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
+use ahead::Ahead;
 use corpus::Corpus;
 pub use course::Course;
 use heads::Heads;
@@ -93,6 +95,7 @@ pub(crate) struct Speculation {
 
 enum Guesser {
     Heads(Heads),
+    Ahead(Ahead),
     Lookup,
     Texts(Arc<Texts>),
     Corpus(Arc<Corpus>),
@@ -145,16 +148,14 @@ impl Speculation {
         }
         let (guesser, usual) = match guesses {
             Guesses::None => return Ok(None),
-            Guesses::Own | Guesses::Heads => match Heads::of(engine.image()) {
-                Some(heads) => {
-                    let count = heads.count();
-                    (Guesser::Heads(heads), count)
-                }
+            Guesses::Own | Guesses::Heads => match own_heads(engine) {
+                Some(found) => found,
                 None if matches!(guesses, Guesses::Own) => return Ok(None),
                 None => {
                     return Err(Error::new(
                         Status::Unsupported,
-                        "this artifact has no draft heads: compile the model with --draft-head, or guess by lookup",
+                        "this artifact has no draft heads: compile the model with --draft-head or --draft, or guess by \
+                         lookup",
                     ));
                 }
             },
@@ -177,7 +178,7 @@ impl Speculation {
 
     /// Whether it takes hidden states of all tokens.
     pub fn takes_rows(&self) -> bool {
-        matches!(self.guesser, Guesser::Heads(_))
+        matches!(self.guesser, Guesser::Heads(_) | Guesser::Ahead(_))
     }
 
     /// Whether it takes the choices behind wrong guesses, too.
@@ -226,6 +227,7 @@ impl Speculation {
             }),
             Guesser::Jacobi(jacobi) => Ok(jacobi.guess(course.history, n)),
             Guesser::Caller(_) => Ok(vec![]),
+            Guesser::Ahead(ahead) => ahead.guess(engine, seq, course, n),
             Guesser::Heads(heads) => match heads.guess(engine, seq, course, n) {
                 Err(error) => {
                     heads.restart(engine, seq)?;
@@ -252,6 +254,9 @@ impl Speculation {
         (at, rows): (usize, &[f32]),
         history: &[i32],
     ) -> Result<()> {
+        if let Guesser::Ahead(ahead) = &mut self.guesser {
+            return ahead.take((at, rows));
+        }
         let Guesser::Heads(heads) = &mut self.guesser else { return Ok(()) };
         if let Err(error) = heads.take(engine, seq, (at, rows), history) {
             heads.restart(engine, seq)?;
@@ -275,9 +280,20 @@ impl Speculation {
     pub fn restart(&mut self, engine: &mut Engine, seq: SeqId) -> Result<()> {
         match &mut self.guesser {
             Guesser::Heads(heads) => heads.restart(engine, seq),
+            Guesser::Ahead(ahead) => {
+                ahead.restart();
+                Ok(())
+            }
             Guesser::Lookup | Guesser::Texts(_) | Guesser::Corpus(_) | Guesser::Jacobi(_) | Guesser::Caller(_) => {
                 Ok(())
             }
         }
     }
+}
+
+/// The model's heads as a guesser, and how many there are.
+fn own_heads(engine: &Engine) -> Option<(Guesser, usize)> {
+    let heads = Heads::of(engine.image()).map(|heads| (heads.count(), Guesser::Heads(heads)));
+    let found = heads.or_else(|| Ahead::of(engine.image()).map(|ahead| (ahead.count(), Guesser::Ahead(ahead))));
+    found.map(|(count, guesser)| (guesser, count))
 }

@@ -5,6 +5,7 @@ pub(crate) mod command_r;
 pub(crate) mod cosmos3;
 pub(crate) mod disentangled_fields;
 pub(crate) mod draft_names;
+pub(crate) mod drafter_names;
 pub(crate) mod dual_chunk;
 pub(crate) mod ernie_decoder;
 pub(crate) mod exaone;
