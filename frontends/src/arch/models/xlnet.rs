@@ -156,10 +156,13 @@ impl XlNet {
         let both = f.weight(SAME_AND_OTHER, Kind::Bare, &[2, heads, dim]);
         let both = f.op(Op::Flatten, &[both]);
         let [same, other] = split_rows(f, both, [heads, heads]);
-        let difference = f.op(Op::Binary(BinaryOp::Sub), &[same, other]);
-        let difference = filled(f, difference, 1);
         let of_types = f.add(q, shift);
-        let of_types = f.op(Op::HeadMatMul { heads, cols: 1 }, &[of_types, difference]);
+        // Both are multiplied: their difference would be rounded to the type of weights.
+        let products = [same, other].map(|vectors| {
+            let vectors = filled(f, vectors, 1);
+            f.op(Op::HeadMatMul { heads, cols: 1 }, &[of_types, vectors])
+        });
+        let of_types = f.op(Op::Binary(BinaryOp::Sub), &products);
         let q = self.widened(f, "queries.columns", [q, of_types], |h, _| h);
         let kept = move |t: usize, c: usize| c < dim || c == dim + t;
         let own = |t: usize| (0..heads * wide).map(move |c| f32::from(u8::from(kept(t, c % wide))));
@@ -277,3 +280,20 @@ const NAMES: Table = names! {
     }
     "" { POOLER => "sequence_summary.summary", CLASSES => "logits_proj" }
 };
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use crate::testing::{config, with};
+    use serde_json::json;
+
+    #[test]
+    fn distances_without_a_bound_are_those_of_training() {
+        let farthest = |clamp: i32| {
+            let shape =
+                format!("{:?}", Model::parse(&with(config("xlnet"), json!({ "clamp_len": clamp }))).unwrap().shape);
+            shape.rsplit("farthest: ").next().and_then(|rest| rest.split([' ', ',']).next()?.parse::<usize>().ok())
+        };
+        assert_eq!([-1, 0, 48].map(farthest), [Some(super::TRAINED), Some(super::TRAINED), Some(48)]);
+    }
+}
