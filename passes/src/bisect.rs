@@ -11,7 +11,7 @@ use crate::pack::{PackError, WeightSource, lossless, pack, rows::Rows, weight_of
 use crate::pipeline;
 use crate::{Compiled, PassError};
 use llmcc_ir::eval::{Batch, EvalError, State, TappedRows, eval_module, eval_plan, eval_plan_taps, eval_taps};
-use llmcc_ir::graph::{Module, TAP, Weight};
+use llmcc_ir::graph::{Arg, Call, Module, TAP, Weight};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
@@ -19,7 +19,7 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
 use llmcc_ir::tap::Tap;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Differences below this part of the largest number of a row are rounding in f32, whatever the plain program has.
@@ -32,8 +32,8 @@ pub enum Suspect {
     Rewrite(String),
     /// A phase that makes larger kernels of smaller ones, by its name.
     Kernels(&'static str),
-    /// The stored form of a weight of the module, in place of f32.
-    Stored(usize, String),
+    /// The stored form of weights of the module, in place of f32: of those that have one form, with their name.
+    Stored(BTreeSet<usize>, String),
     /// Inputs of products in fewer bits than f32.
     Activations(ActPolicy),
     /// Keys and values in fewer bits than f32.
@@ -148,7 +148,7 @@ pub fn find(job: &Job<'_>, tolerance: Option<f64>, say: &mut dyn FnMut(&str)) ->
         return Ok(found);
     }
     for suspect in &suspects {
-        say(&format!("{suspect}"));
+        say(&format!("{suspect} alone"));
         if let Some(difference) = search.try_out(&suspects, std::slice::from_ref(suspect)) {
             found.alone.push((suspect.clone(), difference));
         }
@@ -268,21 +268,34 @@ impl Job<'_> {
             out.push(Suspect::Activations(self.options.act));
         }
         out.extend(compiled.plan.kv().map(|kv| kv.dtype).find(|d| *d != KvDType::F32).map(Suspect::Cache));
-        let mut stored: BTreeSet<(usize, Format)> = BTreeSet::new();
-        for w in &compiled.plan.weights {
+        out.extend(self.stored(&compiled.plan));
+        out
+    }
+
+    /// The weights that lose something in the form that a plan stores them in, by the weights that have one form.
+    fn stored(&self, plan: &Plan) -> Vec<Suspect> {
+        let mut formats: BTreeMap<usize, BTreeSet<Format>> = BTreeMap::new();
+        for w in &plan.weights {
             let Storage::Matrix { format, .. } = w.storage else { continue };
             if !lossless(&w.expr, format, self.module) {
-                w.expr.leaves(&mut |i| {
-                    stored.insert((i, format));
-                });
+                w.expr.leaves(&mut |i| drop(formats.entry(i).or_default().insert(format)));
             }
         }
-        let weights = |(i, format): (usize, Format)| {
-            let weight = self.module.weights.get(i).filter(|w| w.data.is_none() && w.ty.shape.len() > 1)?;
-            Some(Suspect::Stored(i, format!("{} as {format}", weight.name)))
+        let is_matrix =
+            |i: &usize| self.module.weights.get(*i).is_some_and(|w| w.data.is_none() && w.ty.shape.len() > 1);
+        let suspect = |group: BTreeSet<usize>| {
+            let first = *group.first()?;
+            let of_group: BTreeSet<Format> = group.iter().filter_map(|i| formats.get(i)).flatten().copied().collect();
+            let formats: Vec<String> = of_group.iter().map(Format::to_string).collect();
+            let more = match group.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} like it"),
+            };
+            let name = format!("{}{more} as {}", self.module.weights[first].name, formats.join(" and "));
+            (!formats.is_empty()).then_some(Suspect::Stored(group, name))
         };
-        out.extend(stored.into_iter().filter_map(weights));
-        out
+        let groups = alike(self.module).into_iter().map(|g| g.into_iter().filter(is_matrix).collect());
+        groups.filter_map(suspect).collect()
     }
 
     /// Those without which, all together, the module can still be compiled: some fusions and rewrites make the only
@@ -309,7 +322,7 @@ impl Job<'_> {
             match suspect {
                 Suspect::Rewrite(name) => drop(options.trial.without.insert(name.clone())),
                 Suspect::Kernels(name) => drop(options.trial.without.insert((*name).to_owned())),
-                Suspect::Stored(i, _) => drop(options.trial.plain.insert(*i)),
+                Suspect::Stored(weights, _) => options.trial.plain.extend(weights),
                 Suspect::Activations(_) => options.act = ActPolicy::F32,
                 Suspect::Cache(_) => options.kv = vec![KvDType::F32],
             }
@@ -348,6 +361,24 @@ impl Job<'_> {
         let numbers: BTreeSet<usize> = launches.filter(|l| near(l.call)).map(|l| l.kernel).collect();
         numbers.into_iter().filter_map(|i| plan.kernels.get(i)).filter(|k| !known(k)).cloned().collect()
     }
+}
+
+/// The weights of a module by those that have one form: all calls of a function bind theirs to the same parameter.
+fn alike(module: &Module) -> Vec<BTreeSet<usize>> {
+    let mut groups: Vec<BTreeSet<usize>> = vec![];
+    for (func, param) in module.funcs.iter().enumerate().flat_map(|(i, f)| (0..f.params.len()).map(move |p| (i, p))) {
+        let bound = |c: &Call| match c.args.get(param) {
+            Some(Arg::Weight(w)) => Some(*w),
+            _ => None,
+        };
+        let mut group: BTreeSet<usize> = module.calls().filter(|c| c.func == func).filter_map(bound).collect();
+        let (same, others): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| !g.is_disjoint(&group));
+        group.extend(same.into_iter().flatten());
+        groups = others;
+        groups.push(group);
+    }
+    groups.sort();
+    groups
 }
 
 /// The weights of a plan in its packed bytes.

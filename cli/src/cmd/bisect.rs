@@ -33,6 +33,9 @@ pub fn run(args: &BisectArgs) -> Result<(), Error> {
         let what = advice::missing(&args.checkpoint);
         return Err(Error::Usage(format!("{}: {what}", args.checkpoint.display())));
     }
+    if let Some(path) = &args.output {
+        output::spare_checkpoint(path, &args.checkpoint)?;
+    }
     let options = CompileOptions {
         weights: args.format,
         act: args.act.map(Into::into),
@@ -48,21 +51,19 @@ pub fn run(args: &BisectArgs) -> Result<(), Error> {
     let quiet = args.quiet || args.json;
     let found = bisect::find(&job, args.tolerance, &mut |what| {
         if !quiet {
-            eprintln!("with {} alone", plain(what));
+            eprintln!("with {}", plain(what));
         }
     });
     let found = found.map_err(|e| Error::Failed(format!("{}: {e}", args.checkpoint.display())))?;
-    if let (Some(cause), Some(path)) = (&found.cause, &args.output) {
-        output::write_text(path, &lir(cause, &found, &module))?;
-    }
     match args.json {
         true => json::print(&document(&found, &module))?,
         false => super::print(&words(&found, &module))?,
     }
-    match &found.cause {
-        None => Ok(()),
-        Some(cause) => Err(Error::Findings(names(&cause.suspects))),
+    let Some(cause) = &found.cause else { return Ok(()) };
+    if let Some(path) = &args.output {
+        output::write_text(path, &lir(cause, &found, &module))?;
     }
+    Err(Error::Findings(names(&cause.suspects)))
 }
 
 /// The model with an entry for the inputs of products, where it can have one.
