@@ -37,7 +37,7 @@ fn faults_name_their_place_and_a_remedy() {
         (&["nowhere", "--ids", "1"][..], "nowhere"),
         (&["ck", "--input", "x"], "ck: it has no tokenizer: give --ids"),
         (&["ck"], "--input"),
-        (&["ck", "--ids", "1,99999999"], "--ids: token 99999999 is none of this model"),
+        (&["ck", "--ids", "1,99999999"], "token 99999999 is none of this model"),
         (&["ck", "--ids", "1", "--target", "avx2"], "did you mean `x86-64-v3`?"),
         (&["ck", "--ids", "1", "--target", "sm90"], "--target sm90: programs for GPUs are not evaluated"),
         (&["ck", "--ids", "1", "--tolerance", "0"], "above 0"),

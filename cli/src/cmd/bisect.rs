@@ -27,7 +27,10 @@ const SHOWN: usize = 5;
 pub fn run(args: &BisectArgs) -> Result<(), Error> {
     let target = find_target(&args.target)?;
     if target.family() != Family::Cpu {
-        return Err(Error::Usage(format!("--target {}: programs for GPUs are not evaluated", target.name)));
+        return Err(Error::Usage(format!(
+            "--target {}: programs for GPUs are not evaluated; give a processor of `llmcc targets`",
+            target.name
+        )));
     }
     if !args.checkpoint.exists() {
         let what = advice::missing(&args.checkpoint);
@@ -87,10 +90,10 @@ fn tokens(args: &BisectArgs, checkpoint: &Checkpoint, module: &Module) -> Result
     let known = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < module.info.vocab);
     if let Some(id) = tokens.iter().find(|id| !known(id)) {
         let most = module.info.vocab.saturating_sub(1);
-        return Err(Error::Usage(format!("--ids: token {id} is none of this model, whose tokens are 0 to {most}")));
+        return Err(Error::Usage(format!("token {id} is none of this model: its tokens are 0 to {most}")));
     }
     if tokens.is_empty() {
-        return Err(Error::Usage("--input: the text has no tokens".into()));
+        return Err(Error::Usage("--input: the text has no tokens; give a longer one".into()));
     }
     Ok(tokens)
 }
@@ -105,7 +108,7 @@ fn words(found: &Found, module: &Module) -> String {
     let Some(cause) = &found.cause else {
         let _ = writeln!(
             s,
-            "no difference: {:.1e} of the largest logit of a token, where {:.1e} are allowed ({})",
+            "no difference: {:.1e} of the largest output of a token, where {:.1e} are allowed ({})",
             found.whole,
             found.tolerance,
             count(found.programs, "program")
@@ -114,7 +117,7 @@ fn words(found: &Found, module: &Module) -> String {
     };
     let _ = writeln!(
         s,
-        "difference  {:.1e} of the largest logit of a token, where {:.1e} are allowed",
+        "difference  {:.1e} of the largest output of a token, where {:.1e} are allowed",
         found.whole, found.tolerance
     );
     let _ = writeln!(s, "cause       {} ({:.1e} by itself)", plain(&names(&cause.suspects)), cause.difference);
