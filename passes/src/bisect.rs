@@ -278,7 +278,7 @@ impl Job<'_> {
         for w in &plan.weights {
             let Storage::Matrix { format, .. } = w.storage else { continue };
             if !lossless(&w.expr, format, self.module) {
-                w.expr.leaves(&mut |i| drop(formats.entry(i).or_default().insert(format)));
+                w.expr.leaves(&mut |i| formats.entry(i).or_default().extend([format]));
             }
         }
         let is_matrix =

@@ -164,23 +164,28 @@ fn document(found: &Found, module: &Module) -> Value {
     })
 }
 
-/// The function in which the difference begins and the kernels that the program has there, as text of the IR.
+/// The function in which the difference begins, as text of the IR, and the kernels that the program has there where not
+/// only rewrites are the cause.
 fn lir(cause: &Cause, found: &Found, module: &Module) -> String {
     let mut s = format!("; llmcc bisect: {}\n", line(&names(&cause.suspects)));
     let _ = writeln!(s, "; difference {:e} by itself, {:e} are allowed", cause.difference, found.tolerance);
     if let Some(place) = &cause.first {
         let _ = writeln!(s, "; begins {}", line(&where_it_begins(place, module)));
     }
-    for suspect in &cause.suspects {
-        if let Suspect::Rewrite(name) = suspect {
-            let _ = writeln!(s, "; llmcc opt FILE --pass {name}");
-        }
+    let rewrite = |suspect: &Suspect| match suspect {
+        Suspect::Rewrite(name) => Some(name.as_str()),
+        Suspect::Kernels(_) | Suspect::Stored(..) | Suspect::Activations(_) | Suspect::Cache(_) => None,
+    };
+    let rewrites: Option<Vec<&str>> = cause.suspects.iter().map(rewrite).collect();
+    if let Some(rewrites) = &rewrites {
+        let _ = writeln!(s, "; llmcc opt FILE --pass {}", rewrites.join(","));
     }
     let of_place = |i: usize| cause.first.as_ref().is_none_or(|p| p.func == i);
     for (_, func) in module.funcs.iter().enumerate().filter(|(i, _)| of_place(*i)) {
         let _ = writeln!(s, "\n{}", print_func(func));
     }
-    for kernel in &cause.kernels {
+    // Rewrites apply to files without kernels.
+    for kernel in cause.kernels.iter().filter(|_| rewrites.is_none()) {
         let _ = writeln!(s, "{}", print_kernel(kernel));
     }
     s
