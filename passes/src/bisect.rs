@@ -2,7 +2,8 @@
 //! one, and what remains is evaluated against the graph level.
 //!
 //! Plans are evaluated by [`llmcc_ir::eval`] as they stand, a kernel after the other, with every rounding that they
-//! have; machine code is no part of it. The reference is the graph level in f64, with keys and values in f32.
+//! have; machine code is no part of it. The reference is the graph level in f64, with the keys and values that the module
+//! says: f32, where their rounding is to be found.
 
 use crate::delta::ddmin;
 use crate::implement::PHASES;
@@ -13,7 +14,7 @@ use crate::{Compiled, PassError};
 use llmcc_ir::eval::{Batch, EvalError, State, TappedRows, eval_module, eval_plan, eval_plan_taps, eval_taps};
 use llmcc_ir::graph::{Arg, Call, Module, TAP, Weight};
 use llmcc_ir::kernel::Kernel;
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
@@ -54,7 +55,8 @@ impl fmt::Display for Suspect {
 
 /// A model, how it is compiled, and tokens.
 pub struct Job<'a> {
-    /// Graph level; with an entry `tap` the first differing value is found.
+    /// Graph level, with keys and values in f32 (else their rounding is taken to be right); with an entry `tap` the first
+    /// differing value is found.
     pub module: &'a Module,
     /// One format.
     pub options: &'a Options,
@@ -217,15 +219,6 @@ impl Job<'_> {
         self.module.info.rows(self.module.output()).1
     }
 
-    /// States of the module; `wide`: with keys and values in f32.
-    fn states(&self, specs: &[StateSpec], wide: bool) -> Vec<State> {
-        let spec = |s: &StateSpec| match s.paged() {
-            Some(kv) if wide => State::new(KvSpec { dtype: KvDType::F32, ..*kv }.into()),
-            _ => State::new(*s),
-        };
-        specs.iter().map(spec).collect()
-    }
-
     /// The weights of the module in f32; nothing for those whose numbers the module has.
     fn weights(&self) -> Result<Vec<Vec<f32>>, BisectError> {
         let values = |(i, w): (usize, &Weight)| match w.data {
@@ -239,7 +232,7 @@ impl Job<'_> {
 
     /// The outputs of the graph level.
     fn reference(&self, weights: &[Vec<f32>]) -> Result<Vec<f64>, BisectError> {
-        let mut states = self.states(&self.module.states, true);
+        let mut states = empty(&self.module.states);
         Ok(eval_module(self.module, &|i| weights[i].clone(), &mut states, self.batch)?)
     }
 
@@ -248,7 +241,7 @@ impl Job<'_> {
         let plan = &compiled.plan;
         let packed = self.packed(plan)?;
         let weights: Vec<Cow<'_, [u8]>> = slices(plan, &packed);
-        let mut states = self.states(&plan.states, false);
+        let mut states = empty(&plan.states);
         let outputs = eval_plan(plan, &weights, &mut states, self.batch)?;
         Ok(Ran { outputs: outputs.into_iter().map(f64::from).collect(), compiled })
     }
@@ -334,10 +327,10 @@ impl Job<'_> {
     fn first(&self, plan: &Plan, weights: &[Vec<f32>], tolerance: f64) -> Result<Option<Place>, BisectError> {
         let Some(at) = self.module.entries.iter().position(|e| e.name == TAP) else { return Ok(None) };
         let entry = &self.module.entries[at];
-        let mut states = self.states(&self.module.states, true);
+        let mut states = empty(&self.module.states);
         let want = eval_taps(self.module, entry, &|i| weights[i].clone(), &mut states, self.batch)?;
         let packed = self.packed(plan)?;
-        let mut states = self.states(&plan.states, false);
+        let mut states = empty(&plan.states);
         let got = eval_plan_taps(plan, at, &slices(plan, &packed), &mut states, self.batch)?;
         let differs = |(tap, (want, got)): (&Tap, (&TappedRows, &TappedRows))| {
             let (difference, i) = apart(&want.rows, &got.rows, tap.width())?;
@@ -358,8 +351,8 @@ impl Job<'_> {
             |k: &Kernel| other.kernels.iter().any(|o| (&o.params, &o.body, o.rows) == (&k.params, &k.body, k.rows));
         let near = |call: usize| place.is_none_or(|p| call == p.call || call + 1 == p.call);
         let launches = plan.regime_for(0, self.batch.env().tokens).into_iter().flat_map(|r| &r.launches);
-        let numbers: BTreeSet<usize> = launches.filter(|l| near(l.call)).map(|l| l.kernel).collect();
-        numbers.into_iter().filter_map(|i| plan.kernels.get(i)).filter(|k| !known(k)).cloned().collect()
+        let used: BTreeSet<usize> = launches.filter(|l| near(l.call)).map(|l| l.kernel).collect();
+        used.into_iter().filter_map(|i| plan.kernels.get(i)).filter(|k| !known(k)).cloned().collect()
     }
 }
 
@@ -379,6 +372,11 @@ fn alike(module: &Module) -> Vec<BTreeSet<usize>> {
     }
     groups.sort();
     groups
+}
+
+/// Empty states.
+fn empty(specs: &[StateSpec]) -> Vec<State> {
+    specs.iter().map(|s| State::new(*s)).collect()
 }
 
 /// The weights of a plan in its packed bytes.

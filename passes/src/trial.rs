@@ -13,7 +13,7 @@ pub struct Trial {
     pub without: BTreeSet<String>,
     /// Weights of the module that are stored in f32.
     pub plain: BTreeSet<usize>,
-    /// Rules beside those of the table: faulty ones, for tests.
+    /// Rules beside the table's own: faulty ones, for tests.
     pub planted: &'static [Rule],
 }
 

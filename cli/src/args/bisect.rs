@@ -32,8 +32,8 @@ pub struct BisectArgs {
     /// Machine to compile for: a processor of `llmcc targets`
     #[arg(long, default_value = "native")]
     pub target: String,
-    /// A difference of the logits from those of the graph in f64, relative to the largest logit of a token, that is to
-    /// be explained [default: twice that of the program without rewrites, fusions and approximations, and at least
+    /// Differences to be explained: of the logits from the logits of the graph in f64, relative to the largest one of a
+    /// token [default: twice the difference of the program without rewrites, fusions and approximations, and at least
     /// 1e-5: rounding in f32]
     #[arg(long, value_name = "DIFFERENCE", value_parser = parse_tolerance)]
     pub tolerance: Option<f64>,

@@ -10,6 +10,8 @@ use llmcc_frontends::Checkpoint;
 use llmcc_frontends::tokenizer::{Reader, TextAssets};
 use llmcc_ir::eval::Batch;
 use llmcc_ir::graph::Module;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::Family;
 use llmcc_ir::text::{print_func, print_kernel};
 use llmcc_passes::bisect::{self, Cause, Found, Job, Place, Suspect};
@@ -46,9 +48,14 @@ pub fn run(args: &BisectArgs) -> Result<(), Error> {
         choose: Choose { error_budget: None, kv: args.kv == Some(KvType::Auto) },
         ..CompileOptions::new(&args.checkpoint, vec![target])
     };
-    let Lifted { checkpoint, module, .. } = lift(&options)?;
+    let own = lift(&options)?.module;
+    // The graph rounds no keys and values.
+    let Lifted { checkpoint, module, .. } = lift(&CompileOptions { kv: Some(KvDType::F32), ..options.clone() })?;
     let batch = Batch::single(&tokens(args, &checkpoint, &module)?, 0);
-    let passes = pass_options(&options, target, (checkpoint.rounds_inputs(), &module));
+    let mut passes = pass_options(&options, target, (checkpoint.rounds_inputs(), &module));
+    if passes.kv.is_empty() {
+        passes.kv.extend(own.states.iter().filter_map(StateSpec::paged).map(|kv| kv.dtype).next());
+    }
     let source = Source::new(&checkpoint, &options);
     let job = Job { module: &module, options: &passes, source: &source, batch: &batch };
     let quiet = args.quiet || args.json;
@@ -172,10 +179,6 @@ fn lir(cause: &Cause, found: &Found, module: &Module) -> String {
     if let Some(place) = &cause.first {
         let _ = writeln!(s, "; begins {}", line(&where_it_begins(place, module)));
     }
-    let rewrite = |suspect: &Suspect| match suspect {
-        Suspect::Rewrite(name) => Some(name.as_str()),
-        Suspect::Kernels(_) | Suspect::Stored(..) | Suspect::Activations(_) | Suspect::Cache(_) => None,
-    };
     let rewrites: Option<Vec<&str>> = cause.suspects.iter().map(rewrite).collect();
     if let Some(rewrites) = &rewrites {
         let _ = writeln!(s, "; llmcc opt FILE --pass {}", rewrites.join(","));
@@ -194,4 +197,12 @@ fn lir(cause: &Cause, found: &Found, module: &Module) -> String {
 /// A text on one line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The name of a rewrite.
+fn rewrite(suspect: &Suspect) -> Option<&str> {
+    match suspect {
+        Suspect::Rewrite(name) => Some(name),
+        Suspect::Kernels(_) | Suspect::Stored(..) | Suspect::Activations(_) | Suspect::Cache(_) => None,
+    }
 }
