@@ -20,8 +20,8 @@ pub struct BisectArgs {
     /// The most tokens of the text
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub tokens: u32,
-    /// Weights of this format, by its name in docs/formats.md [default: the checkpoint's]
-    #[arg(long, value_parser = parse_format)]
+    /// Weights of this format, by its name in docs/formats.md, or f32, f16, bf16 [default: the checkpoint's]
+    #[arg(long, value_parser = parse_stored)]
     pub format: Option<Format>,
     /// Activations entering quantized matrix products [default: as with `compile`]
     #[arg(long, value_enum)]
@@ -46,4 +46,9 @@ pub struct BisectArgs {
     /// No messages about what is being tried
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Reads a format, quantized or not.
+fn parse_stored(text: &str) -> Result<Format, String> {
+    Format::parse(text).filter(|format| !format.is_quantized()).map_or_else(|| parse_format(text), Ok)
 }
