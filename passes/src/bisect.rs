@@ -2,7 +2,8 @@
 //! one, and what remains is evaluated against the graph level.
 //!
 //! Plans are evaluated by [`llmcc_ir::eval`] as they stand, a kernel after the other, with every rounding that they
-//! have; machine code is no part of it. The reference is the graph level in f64, with the keys and values that the module
+//! have; machine code is no part of it. The reference is the graph level in f64, with the keys and values that the
+//! module
 //! says: f32, where their rounding is to be found.
 
 use crate::delta::ddmin;
@@ -55,7 +56,8 @@ impl fmt::Display for Suspect {
 
 /// A model, how it is compiled, and tokens.
 pub struct Job<'a> {
-    /// Graph level, with keys and values in f32 (else their rounding is taken to be right); with an entry `tap` the first
+    /// Graph level, with keys and values in f32 (else their rounding is taken to be right); with an entry `tap` the
+    /// first
     /// differing value is found.
     pub module: &'a Module,
     /// One format.
