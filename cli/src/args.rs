@@ -1,6 +1,7 @@
 //! The command line as types.
 
 mod bench;
+mod bisect;
 mod calib;
 mod chat;
 mod compress;
@@ -27,6 +28,7 @@ mod workload;
 use crate::bounds::Bound;
 use crate::version;
 pub use bench::BenchArgs;
+pub use bisect::BisectArgs;
 pub use calib::{CalibArgs, CalibTexts};
 pub use chat::ChatArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -148,6 +150,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run rewrites and passes on .lir text of the graph level, and print the result
     Opt(OptArgs),
+    /// Find the rewrite, fusion or approximation behind a difference between a model's program and its graph
+    Bisect(BisectArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
     /// Check an artifact: the hashes of all its bytes, and that it computes the same as when it was

@@ -3,9 +3,10 @@
 use crate::common::Folder;
 use serde_json::Value;
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "compile", "run", "chat", "pull", "serve", "route", "tokenize", "inspect", "bench", "eval", "targets", "models",
-    "health", "check", "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "simulate", "explain", "help",
+    "health", "check", "opt", "lower", "verify", "tap", "diff", "frontier", "sign", "simulate", "explain", "bisect",
+    "help",
 ];
 
 #[test]

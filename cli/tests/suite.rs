@@ -3,6 +3,7 @@
 mod aarch64;
 mod audio;
 mod bad_inputs;
+mod bisect;
 mod budget;
 mod calib;
 mod chat;

@@ -17,6 +17,7 @@
 //!   rounding of activations are decided by the first, and on CPUs all operations ([`rounding`]).
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
+pub mod bisect;
 pub mod budget;
 pub mod candidates;
 pub mod choose;
@@ -24,6 +25,7 @@ mod compiled;
 pub mod cost;
 mod cost_gpu;
 pub mod damage;
+mod delta;
 mod dump;
 pub mod egraph;
 mod error;
@@ -47,6 +49,7 @@ pub mod schedule;
 pub mod spec;
 pub mod storage;
 mod threads;
+pub mod trial;
 pub mod weights;
 pub mod work;
 

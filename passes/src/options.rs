@@ -2,6 +2,7 @@
 
 use crate::damage::Damage;
 use crate::inside::Inside;
+use crate::trial::Trial;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format};
 use llmcc_ir::target::{Family, TargetSpec};
@@ -41,6 +42,8 @@ pub struct Options {
     /// The only weights that may be stored, where the checkpoint is not at hand. With several formats each matrix has
     /// the one that it has there.
     pub inside: Option<Inside>,
+    /// Parts of the compilation that are left out.
+    pub trial: Trial,
     /// Explanations to return.
     pub explain: Explain,
 }
@@ -85,6 +88,7 @@ impl Options {
             keep_scales: false,
             kv: vec![],
             inside: None,
+            trial: Trial::default(),
             explain: Explain::default(),
         }
     }
@@ -94,10 +98,20 @@ impl Options {
     pub fn within(target: &'static TargetSpec, formats: Vec<Format>, error_budget: f64) -> Options {
         let act = of_codes(target);
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
-        let (error_budget, explain) = (Some(error_budget), Explain::default());
-        let (damage, keep_scales) = (None, false);
-        let (keep_codes, keep_types, kv, inside) = (true, false, vec![], None);
-        Options { target, formats, act, error_budget, damage, keep_codes, keep_types, keep_scales, kv, inside, explain }
+        Options {
+            target,
+            formats,
+            act,
+            error_budget: Some(error_budget),
+            damage: None,
+            keep_codes: true,
+            keep_types: false,
+            keep_scales: false,
+            kv: vec![],
+            inside: None,
+            trial: Trial::default(),
+            explain: Explain::default(),
+        }
     }
 
     /// The fastest combination of formats within a bound of predicted damage. Activations: as [`Options::within`].

@@ -325,7 +325,7 @@ fn check_inputs(module: &Module) -> Result<(), PassError> {
 
 fn saturate(s: &mut State<'_>) -> Result<(), PassError> {
     for f in &mut s.funcs {
-        let done = rules::saturate(std::mem::take(&mut f.graph));
+        let done = rules::saturate(std::mem::take(&mut f.graph), &s.opts.trial);
         f.stats.saturated = done.graph.total_number_of_nodes();
         f.stats.iterations = done.iterations;
         f.stats.applied = done.applied;
@@ -374,7 +374,7 @@ fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
 fn implement(s: &mut State<'_>) -> Result<(), PassError> {
     for f in &mut s.funcs {
         let read_often = crate::implement::read_often(f.func, &f.values);
-        crate::implement::implement(&mut f.graph, s.opts.act, s.opts.target, &f.storages, &read_often);
+        crate::implement::implement(&mut f.graph, s.opts, &f.storages, &read_often);
         f.stats.nodes = f.graph.total_number_of_nodes();
     }
     Ok(())

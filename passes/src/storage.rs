@@ -246,6 +246,9 @@ impl<'a> Products<'a> {
     }
 
     fn allowed(&self, m: &Matrix) -> Vec<(Format, Option<F32>)> {
+        if self.opts.trial.stores_plain(&m.bound) {
+            return vec![(Format::F32.with_packing(self.opts.target.packing()), None)];
+        }
         if let Some(own) = m.coded.filter(|_| self.opts.keep_codes) {
             return vec![(own.with_packing(self.opts.target.packing()), None)];
         }

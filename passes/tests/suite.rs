@@ -1,5 +1,6 @@
 //! Tests of the crate in one program, which links faster than one for each file.
 
+mod bisect;
 mod budget;
 mod common;
 mod gpu;

@@ -63,6 +63,14 @@ pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a relative difference.
+pub(super) fn parse_tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && x > 0.0 => Ok(x),
+        _ => Err("must be a number above 0, such as 0.01".into()),
+    }
+}
+
 /// Reads `resident=2,warps=8,stages=4,input=whole`.
 ///
 /// # Errors

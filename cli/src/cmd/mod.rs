@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub mod bench;
+pub mod bisect;
 pub mod chat;
 pub mod check;
 pub mod compile;
@@ -60,6 +61,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Opt(args) => opt::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),

@@ -28,12 +28,11 @@ mod windows;
 
 pub use readers::read_often;
 
-use crate::ActPolicy;
+use crate::Options;
 use crate::egraph::{Graph, provenance};
 use crate::storage::Storages;
 use context::{Context, KernelNode, MAX_EXPR, OpNode};
 use egg::Id;
-use llmcc_ir::target::TargetSpec;
 
 /// One phase: a name, whether to repeat until nothing changes, and its function of a class and an
 /// operation in it.
@@ -69,12 +68,13 @@ pub const PHASES: &[Phase] = &[
 /// Rounds of a repeated phase.
 const MAX_ROUNDS: usize = 8;
 
-/// Adds kernels to every class, for one target. `storages` are the ways in which weights and states may be stored;
-/// `read_often` are classes of values whose kernels are not absorbed ([`read_often`]).
-pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storages: &Storages, read_often: &[Id]) {
-    let mut cx = Context::new(graph, act, target, storages, read_often);
+/// Adds kernels to every class, for the target of the options, without the phases that a trial leaves out. `storages`
+/// are the ways in which weights and states may be stored; `read_often` are classes of values whose kernels are not
+/// absorbed ([`read_often`]).
+pub fn implement(graph: &mut Graph, opts: &Options, storages: &Storages, read_often: &[Id]) {
+    let mut cx = Context::new(graph, opts.act, opts.target, storages, read_often);
     provenance::note(cx.graph, "stored form");
-    for phase in PHASES {
+    for phase in PHASES.iter().filter(|phase| !opts.trial.leaves_out(phase.name)) {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
             match phase.run {

@@ -18,6 +18,7 @@ mod transpose;
 mod tests;
 
 use crate::egraph::{Graph, Term};
+use crate::trial::Trial;
 use egg::{Rewrite, Runner, SimpleScheduler, StopReason};
 use rule::always;
 use std::collections::BTreeMap;
@@ -47,10 +48,11 @@ const MAX_ITERATIONS: usize = 16;
 /// E-nodes of one function.
 const MAX_NODES: usize = 20_000;
 
-/// Applies all rules until nothing changes or a limit is reached. Limits count nodes and iterations,
-/// never time.
-pub fn saturate(graph: Graph) -> Applied {
-    applied(runner(graph, all(), MAX_ITERATIONS))
+/// Applies all rules but those that a trial leaves out until nothing changes or a limit is reached. Limits count nodes
+/// and iterations, never time.
+pub fn saturate(graph: Graph, trial: &Trial) -> Applied {
+    let rules = all().filter(|rule| !trial.leaves_out(rule.name));
+    applied(runner(graph, rules.chain(trial.planted()), MAX_ITERATIONS))
 }
 
 /// An e-graph after some rules.
