@@ -173,7 +173,8 @@ unit: export LLMCC_TEST_PROGRAMS = 1
 unit: export LLMCC_TEST_RUNTIMES = $(CURDIR)/$(RUNTIMES)/quick
 unit: llvm programs
 	mkdir -p $(BUILD)
-	$(MAKE) -j3 environments $(CROSS)/ok programs-of-tests
+	$(MAKE) environments & environments=$$!; $(MAKE) $(CROSS)/ok & emulator=$$!; \
+	  $(MAKE) programs-of-tests; wait $$environments; wait $$emulator
 	$(MAKE) cross
 	$(LINTED) python3 tools/tests/all.py $(BUILD)/tests.log --workspace --locked $(GPU_FEATURES)
 	$(LINTED) cargo test --locked -p llmcc-features -p llmcc-rt --features llmcc-rt/grammar --test grammar # As artifacts have it: see runtime/rt/Cargo.toml.
