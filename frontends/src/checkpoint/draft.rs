@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MEDUSA: [&str; 2] = ["medusa_lm_head.safetensors", "medusa_lm_head.pt"];
 
 impl Checkpoint {
-    /// Adds the tensors of a draft (EAGLE, Medusa), each behind [`DRAFT`]: of a folder with `config.json`, or of a file
+    /// Adds the tensors of a draft (EAGLE, Medusa), each behind `draft/`: of a folder with `config.json`, or of a file
     /// of tensors with `config.json` beside it. Safetensors, PyTorch's files and indices of either are read.
     ///
     /// # Errors

@@ -270,7 +270,7 @@ impl Checkpoint {
     }
 
     /// The files the tensors and sizes come from, with names and sizes: `config.json`, the index if
-    /// any, then the shards in order of name; the same of a draft, named as in its folder behind [`DRAFT`].
+    /// any, then the shards in order of name; the same of a draft, named as in its folder behind `draft/`.
     ///
     /// # Errors
     /// When a file has vanished.
